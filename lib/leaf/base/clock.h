@@ -1,0 +1,19 @@
+// Port: time, and waiting for it. Nothing outside lib/leaf/sys reads a clock or sleeps.
+#pragma once
+
+#include "leaf/base/time.h"
+
+namespace leaf {
+
+// Thread-safe. No call allocates or fails.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual WallTime Wall() const = 0;
+  virtual MonotonicTime Monotonic() const = 0;
+  virtual BootTime Boot() const = 0;
+  // Blocks the calling thread until Monotonic() >= `time`. Never for a thread that serves requests.
+  virtual void WaitUntil(MonotonicTime time) const = 0;
+};
+
+}  // namespace leaf

@@ -1,0 +1,64 @@
+// Every limit of the program that is not configuration, with its unit and its source.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace leaf {
+
+// IDs are in [0, kIdEnd): 63 bits, so that a signed BIGINT column and a Java long hold them.
+inline constexpr std::uint64_t kIdEnd = std::uint64_t{1} << 63;
+// The largest value of `max_id`: the exclusive end of the last range must itself fit a signed BIGINT.
+inline constexpr std::uint64_t kMaxIdLimit = kIdEnd - 1;
+
+// Column width of leaf_alloc.biz_tag (Leaf's scripts/leaf_alloc.sql), in characters.
+inline constexpr std::size_t kTagCharactersMax = 128;
+inline constexpr std::size_t kTagBytesMax = kTagCharactersMax * 4;
+inline constexpr std::size_t kDescriptionCharactersMax = 256;
+
+// Java Leaf doubles the step as a 32-bit int: from 2^30 on its max_id goes back (leaf-compat S10).
+inline constexpr std::int64_t kStepMax = (std::int64_t{1} << 30) - 1;
+inline constexpr std::int64_t kStepDefault = 2000;
+
+// Leaf's dynamic step (SegmentIDGenImpl): doubled under 15 minutes, halved from 30 on.
+inline constexpr std::chrono::minutes kStepDoubleUnder{15};
+inline constexpr std::chrono::minutes kStepHalveFrom{30};
+
+// IDs of one `leafctl next`.
+inline constexpr std::uint64_t kNextCountMax = 100'000'000;
+
+// Installed ranges a tag can hold at once. Leaf holds two; small steps want a few more under load.
+inline constexpr std::size_t kSegmentSlots = 16;
+// Ranges that one answer can consist of: all slots, and the grant that completes it.
+inline constexpr std::size_t kSpansMax = kSegmentSlots + 2;
+
+// Parked requests of one tag; beyond it newcomers are turned away rather than remembered.
+inline constexpr std::size_t kWaitersMax = 100'000;
+
+// Unknown names: how long a "no" is remembered, for how many names, and how many questions a second all
+// unknown names together may put to the database.
+inline constexpr std::chrono::milliseconds kNegativeTtl{1000};
+inline constexpr std::size_t kNegativeNamesMax = 10'000;
+inline constexpr std::uint32_t kMissesPerSecondMax = 200;
+
+// Back-off after a failed grant or refresh: doubled from min to max, with up to half of it taken off at
+// random.
+inline constexpr std::chrono::milliseconds kBackoffMin{50};
+inline constexpr std::chrono::milliseconds kBackoffMax{2000};
+
+// Threads of a daemon that talk to a database server. Tags whose last grant failed share the slow ones, so
+// that rows somebody holds, however many, leave room for the others.
+inline constexpr std::size_t kRefillWorkers = 24;
+inline constexpr std::size_t kSlowRefillWorkers = 8;
+// The same for SQLite, which has one writer at a time.
+inline constexpr std::size_t kSqliteRefillWorkers = 2;
+inline constexpr std::size_t kSqliteSlowRefillWorkers = 1;
+// Connections that are kept when they are not used.
+inline constexpr std::size_t kIdleConnectionsMax = 8;
+
+static_assert(kStepMax < (std::int64_t{1} << 30));
+static_assert(kNextCountMax < kIdEnd);
+static_assert(kBackoffMin < kBackoffMax);
+
+}  // namespace leaf

@@ -1,0 +1,34 @@
+// Small text helpers shared by every layer: quoting of untrusted text, UTF-8, nearest names, tag names.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "leaf/base/result.h"
+
+namespace leaf {
+
+// 'text' in single quotes; control characters and bytes that are not UTF-8 as \xNN, so that a message can
+// neither forge a line nor disturb a terminal. Long texts are cut.
+std::string Quoted(std::string_view text);
+
+// Number of code points, or nullopt if `text` is not valid UTF-8 (RFC 3629: no surrogates, no overlong
+// forms).
+std::optional<std::size_t> CountCodePoints(std::string_view text);
+
+// True if `text` holds a C0, DEL or C1 control character. Requires: valid UTF-8.
+bool HasControlCharacter(std::string_view text);
+
+// The candidate nearest to `word` by edit distance, if it is near enough to be meant.
+std::optional<std::string> NearestName(std::string_view word, std::span<const std::string> candidates);
+
+// A name that can stand in leaf_alloc.biz_tag: valid UTF-8, 1..128 characters, no control character.
+// Errors: kInvalidArgument that names the tag and what is wrong with it.
+Result<void> ValidateTag(std::string_view tag);
+// The same, and no '/', which no route could carry: for tags that are being added.
+Result<void> ValidateNewTag(std::string_view tag);
+
+}  // namespace leaf
