@@ -1,0 +1,135 @@
+// The outside world of the core and the service, as seen from inside. Adapters (sql, sys) implement these;
+// every implementation passes the same contract suite (tests/contract).
+//
+// All calls block up to the adapter's own time-outs and are made from worker threads, never from one that
+// serves requests. All implementations are thread-safe. Common errors: kUnavailable (not reachable, timed
+// out, busy: nothing happened, retry later), kPermission, kConfig (database or table missing), kInternal.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/id_range.h"
+#include "leaf/base/result.h"
+#include "leaf/base/time.h"
+
+namespace leaf::core {
+
+// One row of leaf_alloc.
+struct TagRow {
+  std::string tag;
+  std::int64_t max_id = 0;  // the column as it is; the next range begins here
+  std::int64_t step = 0;
+  std::optional<std::string> description;
+  WallTime update_time;
+};
+
+// What a grant asks for, decided while the row is locked.
+struct GrantSize {
+  std::uint64_t wanted = 0;  // asked for; cut to what is left below 2^63
+  std::uint64_t least = 0;   // kOverflow if not even this is left. 1 <= least <= wanted
+};
+// Called with the locked row (description empty) inside the transaction: pure, must not block. An error rolls
+// back, and the row has not moved.
+using GrantSizer = std::function<Result<GrantSize>(const TagRow&)>;
+
+struct Grant {
+  IdRange range;
+  std::int64_t table_step = 0;
+};
+
+// Port: the table that hands out ranges. Tags are matched byte for byte, whatever the column's collation.
+class SegmentStore {
+ public:
+  virtual ~SegmentStore() = default;
+
+  // Moves the tag's row up and returns what it passed over: [max_id before, max_id before + n). On success
+  // the move is committed. Concurrent calls, from any process, get disjoint ranges. Errors: kNotFound;
+  // kRefused for a row whose step is not in 1..kStepMax or whose max_id is negative; kOverflow; what `sizer`
+  // returned; kOutcomeUnknown if the commit's reply was lost: the row may have moved, the range must not be
+  // used, asking again is safe.
+  virtual Result<Grant> Reserve(std::string_view tag, const GrantSizer& sizer) = 0;
+
+  // Every row. An empty table is an empty list, not an error.
+  virtual Result<std::vector<TagRow>> List() = 0;
+
+  // Errors: kNotFound.
+  virtual Result<TagRow> Describe(std::string_view tag) = 0;
+};
+
+// kDryRun does everything and then rolls back: same checks, same result, no change.
+enum class WriteMode { kCommit, kDryRun };
+
+struct NewTag {
+  std::string tag;
+  std::int64_t step = 0;
+  std::optional<std::uint64_t> start;  // the first ID to issue; default: above every known mark, at least 1
+  std::uint64_t mark = 0;              // what the caller knows was granted under this name before
+  std::optional<std::string> description;
+};
+
+struct TagChange {
+  std::optional<std::int64_t> step;
+  std::optional<std::string> description;
+};
+
+// Port: provisioning of tags. Each call is one transaction and returns the row as it stands (or would stand)
+// after it. kOutcomeUnknown: look before repeating.
+class TagAdmin {
+ public:
+  virtual ~TagAdmin() = default;
+
+  // Errors: kAlreadyExists; kRefused if `start` is below a mark of a removed tag of this name, which is
+  // named.
+  virtual Result<TagRow> Add(const NewTag& tag, WriteMode mode) = 0;
+  // Errors: kNotFound.
+  virtual Result<TagRow> Update(std::string_view tag, const TagChange& change, WriteMode mode) = 0;
+  // Moves max_id up to `to`; already there is success. Errors: kNotFound; kRefused if max_id is above `to`.
+  virtual Result<TagRow> Advance(std::string_view tag, std::uint64_t to, WriteMode mode) = 0;
+
+  struct Removal {
+    TagRow row;  // as it was
+    // False where the schema has no place for it (`db init` makes one): then only marks of state directories
+    // know.
+    bool mark_remembered = false;
+  };
+  // Deletes the row and remembers its max_id as the mark of a removed tag. Errors: kNotFound.
+  virtual Result<Removal> Remove(std::string_view tag, WriteMode mode) = 0;
+
+  // Where a removed tag of this name had got to; 0 if none is remembered.
+  virtual Result<std::uint64_t> RemovedMark(std::string_view tag) = 0;
+};
+
+struct Mark {
+  std::string tag;
+  std::uint64_t end = 0;  // exclusive end of everything this node was ever granted for the tag
+};
+
+// Port: the durable marks of one state directory.
+class MarkStore {
+ public:
+  virtual ~MarkStore() = default;
+
+  // Held from before a reserve until its mark is durable, so that parallel processes with one state directory
+  // do not mistake each other's grants for a database that went back.
+  class Hold {
+   public:
+    virtual ~Hold() = default;
+  };
+  // Waits for other holders of the same tag, in any process. Errors: kUnavailable after the adapter's
+  // time-out.
+  virtual Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) = 0;
+
+  virtual Result<std::vector<Mark>> LoadAll() = 0;
+  // 0 if the tag has none.
+  virtual Result<std::uint64_t> Load(std::string_view tag) = 0;
+  // Durable when it returns. Never lowers a mark.
+  virtual Result<void> Raise(std::string_view tag, std::uint64_t end) = 0;
+};
+
+}  // namespace leaf::core

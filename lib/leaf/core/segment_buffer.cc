@@ -1,0 +1,160 @@
+#include "leaf/core/segment_buffer.h"
+
+#include <algorithm>
+
+#include "leaf/base/check.h"
+
+namespace leaf::core {
+
+SegmentBuffer::TakeResult SegmentBuffer::Take(std::uint64_t count, IdSpans& out) {
+  LEAF_CHECK(count > 0);
+  return count == 1 ? TakeOne(out) : TakeMany(count, out);
+}
+
+SegmentBuffer::TakeResult SegmentBuffer::TakeOne(IdSpans& out) {
+  bool refill_wanted = false;
+  while (true) {
+    // The limit is loaded with acquire before any slot is read: it is published after its slot.
+    if (cursor_.load(std::memory_order_relaxed) >= limit_.load(std::memory_order_acquire)) {
+      return {Outcome::kDrained, refill_wanted, 0};
+    }
+    const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
+    refill_wanted |= CrossesRefillPoint(position, 1);
+    if (position >= limit_.load(std::memory_order_acquire))
+      return {Outcome::kOvershoot, refill_wanted, position};
+    if (LookUp(position, 1, out) == 1) return {Outcome::kTaken, refill_wanted, 0};
+    lost_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, IdSpans& out) {
+  bool refill_wanted = false;
+  while (true) {
+    // Compare-and-swap, not an add: a batch that does not fit must consume nothing.
+    std::uint64_t position = cursor_.load(std::memory_order_relaxed);
+    do {
+      const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+      if (position >= limit || limit - position < count) return {Outcome::kDrained, refill_wanted, 0};
+    } while (!cursor_.compare_exchange_weak(position, position + count, std::memory_order_acq_rel,
+                                            std::memory_order_relaxed));
+    refill_wanted |= CrossesRefillPoint(position, count);
+    const std::uint64_t end = position + count;
+    while (position < end) {
+      const std::uint64_t found = LookUp(position, end - position, out);
+      if (found == 0) break;
+      position += found;
+    }
+    if (position == end) return {Outcome::kTaken, refill_wanted, 0};
+    lost_.fetch_add(count, std::memory_order_relaxed);
+    out = IdSpans{};
+  }
+}
+
+bool SegmentBuffer::TakeUpTo(std::uint64_t count, IdSpans& out) {
+  std::uint64_t position = cursor_.load(std::memory_order_relaxed);
+  std::uint64_t taken = 0;
+  do {
+    const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+    taken = position >= limit ? 0 : std::min(count, limit - position);
+    if (taken == 0) return false;
+  } while (!cursor_.compare_exchange_weak(position, position + taken, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));
+  for (std::uint64_t at = position; at < position + taken;) {
+    const std::uint64_t found = LookUp(at, position + taken - at, out);
+    // Writers rewrite slots, and this is a writer: nothing can be lost here.
+    LEAF_CHECK(found > 0);
+    at += found;
+  }
+  return CrossesRefillPoint(position, taken);
+}
+
+bool SegmentBuffer::Resolve(std::uint64_t position, IdSpans& out) {
+  return position < limit_.load(std::memory_order_acquire) && LookUp(position, 1, out) == 1;
+}
+
+bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
+  LEAF_CHECK(!range.empty() && range.end <= kMaxIdLimit);
+  LEAF_CHECK(range.begin >= ids_end_);
+  if (!CanInstall()) return false;
+
+  // Behind a reserve the new span continues it. Otherwise it begins at the cursor, so that positions drawn
+  // past the limit become void, or, drawn from now on, part of this span.
+  std::uint64_t cursor = cursor_.load(std::memory_order_acquire);
+  const std::uint64_t limit = limit_.load(std::memory_order_relaxed);
+  std::uint64_t begin = positions_end_;
+  if (limit == 0 || cursor >= limit) {
+    begin = std::max(begin, cursor);
+    // After Clear() the cursor may lag behind the dropped spans; takers wait at the limit meanwhile.
+    while (cursor < begin && !cursor_.compare_exchange_weak(cursor, begin, std::memory_order_acq_rel,
+                                                            std::memory_order_acquire)) {
+    }
+  }
+  const std::uint64_t end = begin + range.size();
+  LEAF_CHECK(end > begin);  // 2^64 positions outlast any use
+
+  WriteSlot(slots_[installs_ % kSegmentSlots], begin, end, range.begin - begin);
+  ++installs_;
+  positions_end_ = end;
+  ids_end_ = range.end;
+  refill_at_.store(begin + std::min(refill_after, range.size() - 1), std::memory_order_relaxed);
+  limit_.store(end, std::memory_order_release);
+  return true;
+}
+
+bool SegmentBuffer::CanInstall() const {
+  const std::uint64_t oldest_end = slots_[installs_ % kSegmentSlots].end.load(std::memory_order_relaxed);
+  return oldest_end <= cursor_.load(std::memory_order_acquire);
+}
+
+std::uint64_t SegmentBuffer::Clear() {
+  // The limit first: takers that look from now on are turned away.
+  const std::uint64_t limit = limit_.exchange(0, std::memory_order_acq_rel);
+  refill_at_.store(kNever, std::memory_order_relaxed);
+  for (Slot& slot : slots_) WriteSlot(slot, 0, 0, 0);
+  const std::uint64_t cursor = cursor_.load(std::memory_order_acquire);
+  return cursor < limit ? limit - cursor : 0;
+}
+
+std::uint64_t SegmentBuffer::remaining() const {
+  const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+  const std::uint64_t cursor = cursor_.load(std::memory_order_relaxed);
+  return cursor < limit ? limit - cursor : 0;
+}
+
+bool SegmentBuffer::CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const {
+  // refill_at_ was stored before the limit that let this taker pass, and is read after it.
+  const std::uint64_t refill_at = refill_at_.load(std::memory_order_relaxed);
+  return position <= refill_at && refill_at - position < count;
+}
+
+std::uint64_t SegmentBuffer::LookUp(std::uint64_t position, std::uint64_t count, IdSpans& out) {
+  const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
+  // One round over all slots: the walk is bounded whatever the hint says.
+  for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
+    const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
+    const Slot& slot = slots_[index];
+    const std::uint32_t version = slot.version.load(std::memory_order_acquire);
+    const std::uint64_t begin = slot.begin.load(std::memory_order_acquire);
+    const std::uint64_t end = slot.end.load(std::memory_order_acquire);
+    const std::uint64_t delta = slot.delta.load(std::memory_order_acquire);
+    if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) continue;
+    if (position < begin || position >= end) continue;
+    if (i != 0) hint_.store(index, std::memory_order_relaxed);
+    const std::uint64_t found = std::min(count, end - position);
+    out.Append({position + delta, position + delta + found});
+    return found;
+  }
+  return 0;
+}
+
+void SegmentBuffer::WriteSlot(Slot& slot, std::uint64_t begin, std::uint64_t end, std::uint64_t delta) {
+  const std::uint32_t version = slot.version.load(std::memory_order_relaxed);
+  slot.version.store(version + 1, std::memory_order_relaxed);
+  // Release on each payload store keeps it behind the odd version for readers that acquire it.
+  slot.begin.store(begin, std::memory_order_release);
+  slot.end.store(end, std::memory_order_release);
+  slot.delta.store(delta, std::memory_order_release);
+  slot.version.store(version + 2, std::memory_order_release);
+}
+
+}  // namespace leaf::core

@@ -1,0 +1,113 @@
+// The reserve of one tag: a short queue of granted ranges, from which any number of threads take without a
+// lock.
+//
+// How it works. Takers draw virtual positions from one cursor that only ever grows. Each installed range
+// occupies a span of positions; a slot maps the span to the range (id = position + delta). A position is
+// drawn once, so an ID is taken once, and because positions are never reused there is no ABA: a taker that
+// slept through any number of refills still holds a position that means one ID or none.
+//
+// Why no ID can repeat (the refill trap). A slot is rewritten for a later range only under its version (a
+// seqlock), and a taker accepts a slot only if it contains its own position. A rewritten slot cannot contain
+// it, because spans of positions never overlap. What remains is loss: a taker that sleeps between draw and
+// look-up until its slot was rewritten (kSegmentSlots installs) drops its position and draws again; the ID is
+// skipped and counted (lost()).
+//
+// Positions past the limit. A taker looks at the limit first, so a drained tag does not move the cursor; but
+// several may pass that look together and draw past the limit. Such a position belongs to nobody yet.
+// Install() places new spans at or above the cursor, so it becomes either part of the new range or void for
+// ever; which of the two is settled by Resolve(), serialised with Install().
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "leaf/base/id_range.h"
+#include "leaf/base/limits.h"
+
+namespace leaf::core {
+
+// Take calls: thread-safe, lock-free, never allocate. Calls marked "writer" must be serialised by the owner
+// with each other (a mutex per tag); takers may run beside them.
+class SegmentBuffer {
+ public:
+  enum class Outcome {
+    kTaken,
+    kDrained,    // fewer IDs than asked for are in reserve; nothing was consumed
+    kOvershoot,  // one ID was asked for and drawn past the limit: settle `position` with Resolve()
+  };
+  struct TakeResult {
+    Outcome outcome = Outcome::kDrained;
+    bool refill_wanted =
+        false;  // true for exactly one taker of a range: the one that crossed its refill point
+    std::uint64_t position = 0;  // kOvershoot only
+  };
+
+  SegmentBuffer() = default;
+  SegmentBuffer(const SegmentBuffer&) = delete;
+  SegmentBuffer& operator=(const SegmentBuffer&) = delete;
+
+  // Takes exactly `count` IDs into `out`, oldest range first, or none. Requires: count > 0, `out` empty.
+  TakeResult Take(std::uint64_t count, IdSpans& out);
+
+  // Writer. Takes up to `count` IDs, whatever is in reserve; 0 is fine. Returns whether a refill point was
+  // crossed.
+  bool TakeUpTo(std::uint64_t count, IdSpans& out);
+
+  // Writer. Settles a kOvershoot: true, and the ID in `out`, if a range was installed over `position`
+  // meanwhile; false if the position is void and the caller must take again.
+  bool Resolve(std::uint64_t position, IdSpans& out);
+
+  // Writer. Appends `range` to the reserve. `refill_after`: the number of this range's IDs whose taking
+  // brings the refill point (the taker of ID number `refill_after`, counted from 0, is told). False if no
+  // slot is free. Requires: a valid range that begins at or above the end of every range installed before.
+  bool Install(IdRange range, std::uint64_t refill_after);
+
+  // Writer. Whether Install() would find a slot.
+  bool CanInstall() const;
+
+  // Writer. Drops the reserve; returns how many IDs it held. A take that began before may still succeed.
+  std::uint64_t Clear();
+
+  // IDs in reserve, as of about now.
+  std::uint64_t remaining() const;
+  // IDs skipped because their taker slept too long (see above).
+  std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Slot {
+    std::atomic<std::uint32_t> version{0};  // odd while being rewritten
+    std::atomic<std::uint64_t> begin{0};    // positions [begin, end)
+    std::atomic<std::uint64_t> end{0};
+    std::atomic<std::uint64_t> delta{0};  // id = position + delta, modulo 2^64
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+  static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+  TakeResult TakeOne(IdSpans& out);
+  TakeResult TakeMany(std::uint64_t count, IdSpans& out);
+  bool CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const;
+  // Appends the IDs of `count` positions from `position` on, up to the end of the slot that holds the first;
+  // returns how many, 0 if no slot holds it.
+  std::uint64_t LookUp(std::uint64_t position, std::uint64_t count, IdSpans& out);
+  void WriteSlot(Slot& slot, std::uint64_t begin, std::uint64_t end, std::uint64_t delta);
+
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  static constexpr std::size_t kCacheLine = 64;
+
+  // Written by every taker.
+  alignas(kCacheLine) std::atomic<std::uint64_t> cursor_{0};
+  // Read by every taker, written once a range.
+  alignas(kCacheLine) std::atomic<std::uint64_t> limit_{0};  // positions below may be drawn; 0 after Clear()
+  std::atomic<std::uint64_t> refill_at_{kNever};
+  std::atomic<std::uint32_t> hint_{0};  // the slot that served last
+  alignas(kCacheLine) std::array<Slot, kSegmentSlots> slots_;
+  // Writer's own.
+  alignas(kCacheLine) std::uint64_t installs_ = 0;
+  std::uint64_t positions_end_ = 0;  // end of the last span ever placed
+  std::uint64_t ids_end_ = 0;        // end of the last range ever installed
+  std::atomic<std::uint64_t> lost_{0};
+};
+
+}  // namespace leaf::core
