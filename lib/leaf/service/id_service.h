@@ -1,0 +1,51 @@
+// The service as the server sees it: which modes there are, whether this node is ready, and draining.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "leaf/service/segment_service.h"
+
+namespace leaf::service {
+
+struct Reason {
+  std::string code;  // stable, for machines
+  std::string message;
+};
+
+struct Readiness {
+  bool ready = false;
+  std::vector<Reason> reasons;  // why not; empty if ready
+};
+
+// Something an operator should look at although the node may be ready.
+struct Problem {
+  std::string code;
+  std::string message;
+  std::string hint;
+  std::string tag;  // empty if it concerns no single tag
+};
+
+// Thread-safe.
+class IdService {
+ public:
+  // `segment` is null if that mode is disabled; else it outlives this.
+  explicit IdService(SegmentService* segment) : segment_(segment) {}
+
+  SegmentService* segment() const { return segment_; }
+
+  // From now on not ready; requests are still served.
+  void BeginDrain() { draining_.store(true); }
+  bool draining() const { return draining_.load(); }
+
+  Readiness GetReadiness() const;
+  // Of the whole node; `tags` as from SegmentService::TagStatuses.
+  std::vector<Problem> Problems(const std::vector<TagStatus>& tags) const;
+
+ private:
+  SegmentService* const segment_;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace leaf::service

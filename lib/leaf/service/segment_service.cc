@@ -1,0 +1,262 @@
+#include "leaf/service/segment_service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::service {
+
+SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore& store,
+                               core::MarkStore& marks, const Clock& clock, Random& random, Executor& timers,
+                               Executor& workers, Executor& slow_workers, Logger& log)
+    : options_(options),
+      store_(store),
+      marks_(marks),
+      clock_(clock),
+      random_(random),
+      timers_(timers),
+      workers_(workers),
+      log_(log),
+      granter_(store, marks, clock, log, options.reply_timeout),
+      world_{.store = store,
+             .marks = marks,
+             .granter = granter_,
+             .clock = clock,
+             .random = random,
+             .timers = timers,
+             .workers = workers,
+             .slow_workers = slow_workers,
+             .log = log,
+             .step_policy = options.step_policy,
+             .step_max = options.step_max,
+             .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
+      directory_(options.tags_max),
+      miss_tokens_(kMissesPerSecondMax),
+      miss_tokens_at_(clock.Monotonic()) {}
+
+void SegmentService::Start() {
+  workers_.Post([this] { RunRefresh(); });
+}
+
+void SegmentService::Stop() {
+  stopped_.store(true);
+  for (const auto& generator : directory_.All()) generator->Stop();
+}
+
+void SegmentService::Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits,
+                          NextCallback done) {
+  while (true) {
+    auto generator = FindOrLookUp(tag);
+    if (!generator.ok()) return done(std::move(generator).error());
+    if ((*generator)->Park(count, limits, done)) return;
+  }
+}
+
+Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
+  if (stopped_.load()) {
+    return Error{ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
+  }
+  if (IsKnownAbsent(tag)) {
+    return Error{ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
+                 fmt::format("leafctl tag add {}", tag)};
+  }
+  if (!AdmitMiss()) {
+    return Error{ErrorCode::kLimited,
+                 fmt::format("cannot look up tag {}: more than {} unknown tags a second", Quoted(tag),
+                             kMissesPerSecondMax),
+                 "retry later"};
+  }
+  return {};
+}
+
+Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_view tag) {
+  if (auto known = directory_.Find(tag)) return known;
+  LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
+  auto added = directory_.FindOrAdd(
+      tag, [&] { return std::make_shared<TagGenerator>(std::string(tag), world_, std::nullopt, 0); });
+  if (!added) {
+    return Error{ErrorCode::kLimited,
+                 fmt::format("cannot serve tag {}: {} tags are held already", Quoted(tag), options_.tags_max),
+                 "raise segment.max_tags"};
+  }
+  // Stop() may have looked at the directory just before: what it has not seen is stopped here.
+  if (stopped_.load()) added->Stop();
+  return added;
+}
+
+Result<void> SegmentService::CanIssue() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!store_problem_ && loaded_) return {};
+    if (!loaded_) {
+      if (store_problem_) return *store_problem_;
+      return Error{ErrorCode::kUnavailable, "the table of tags is being read", ""};
+    }
+  }
+  for (const auto& generator : directory_.All()) {
+    if (generator->reserve() > 0) return {};
+  }
+  const std::lock_guard lock(mutex_);
+  if (!store_problem_) return {};
+  return Error{store_problem_->code, fmt::format("no tag has a reserve, and {}", store_problem_->message),
+               store_problem_->hint};
+}
+
+void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
+  if (const auto generator = directory_.Find(tag); generator && generator->confirmed()) {
+    const TagStatus status = generator->Status();
+    if (status.problem && status.problem->code == ErrorCode::kFrozen) return done(*status.problem);
+    return done({});
+  }
+  if (auto admitted = AdmitLookUp(tag); !admitted.ok()) return done(admitted);
+  world_.slow_workers.Post([this, tag = std::string(tag), done] {
+    const auto row = store_.Describe(tag);
+    done(row.ok() ? Result<void>() : row.error());
+  });
+}
+
+void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
+  if (stopped_.load() || !AdmitMiss()) {
+    return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
+  }
+  world_.slow_workers.Post(
+      [this, tag = std::string(tag), done = std::move(done)] { done(marks_.Load(tag)); });
+}
+
+SegmentStatus SegmentService::Status() const {
+  const std::lock_guard lock(mutex_);
+  return {.loaded = loaded_,
+          .store_problem = store_problem_,
+          .refreshed_at = refreshed_at_,
+          .tags = directory_.size()};
+}
+
+std::vector<TagStatus> SegmentService::TagStatuses() const {
+  std::vector<TagStatus> statuses;
+  for (const auto& generator : directory_.All()) {
+    if (generator->confirmed()) statuses.push_back(generator->Status());
+  }
+  std::sort(statuses.begin(), statuses.end(),
+            [](const TagStatus& a, const TagStatus& b) { return a.tag < b.tag; });
+  return statuses;
+}
+
+void SegmentService::RunRefresh() {
+  if (stopped_.load()) return;
+  const Result<void> refreshed = Refresh();
+  bool recovered = false;
+  MonotonicTime next = clock_.Monotonic();
+  {
+    const std::lock_guard lock(mutex_);
+    if (refreshed.ok()) {
+      recovered = store_problem_.has_value();
+      if (recovered) log_.Info("the store answers again");
+      loaded_ = true;
+      refresh_failures_ = 0;
+      store_problem_.reset();
+      refreshed_at_ = clock_.Wall();
+      next += options_.refresh_interval;
+    } else {
+      if (!store_problem_ || store_problem_->message != refreshed.error().message) {
+        log_.Warning("cannot read the table of tags: {}", refreshed.error().message);
+      }
+      store_problem_ = refreshed.error();
+      const std::uint32_t doublings = std::min<std::uint32_t>(refresh_failures_++, 10);
+      const auto backoff = std::min(kBackoffMin * (1 << doublings), kBackoffMax);
+      next += std::min<MonotonicTime::duration>(
+          backoff -
+              std::chrono::milliseconds(random_.Below(static_cast<std::uint64_t>(backoff.count()) / 2 + 1)),
+          options_.refresh_interval);
+    }
+  }
+  if (recovered) {
+    for (const auto& generator : directory_.All()) generator->Kick();
+  }
+  ScheduleRefresh(next);
+}
+
+void SegmentService::ScheduleRefresh(MonotonicTime at) {
+  timers_.PostAt(at, [this] { workers_.Post([this] { RunRefresh(); }); });
+}
+
+Result<void> SegmentService::Refresh() {
+  const std::uint64_t pass = world_.refresh_pass.fetch_add(1) + 1;
+
+  // Marks as they stand before the query: a row below one of them went back.
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> mark_list, marks_.LoadAll());
+  std::unordered_map<std::string_view, std::uint64_t> marks;
+  for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, mark.end);
+  const auto mark_of = [&](const std::string& tag) {
+    const auto found = marks.find(tag);
+    return found == marks.end() ? std::uint64_t{0} : found->second;
+  };
+  const auto before = directory_.All();
+  for (const auto& generator : before) generator->BeforeRefresh(mark_of(generator->tag()));
+
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store_.List());
+
+  std::size_t left_out = 0;
+  for (const core::TagRow& row : rows) {
+    if (!ValidateTag(row.tag).ok()) continue;  // no request could name it
+    if (const auto known = directory_.Find(row.tag)) {
+      known->OnRow(row);
+    } else if (!AddTag(row, mark_of(row.tag))) {
+      ++left_out;
+    }
+  }
+  if (left_out > 0) log_.Warning("{} tags are beyond segment.max_tags and are not served", left_out);
+
+  for (const auto& generator : before) {
+    // A generator that got a grant during this pass has proved that its row is there.
+    if (generator->seen_pass() >= pass || !generator->confirmed()) continue;
+    log_.Info("tag {} was removed from the table", Quoted(generator->tag()));
+    generator->Remove();
+    Retire(generator->tag(), false);
+  }
+  return {};
+}
+
+std::shared_ptr<TagGenerator> SegmentService::AddTag(const core::TagRow& row, std::uint64_t mark) {
+  return directory_.FindOrAdd(row.tag,
+                              [&] { return std::make_shared<TagGenerator>(row.tag, world_, row, mark); });
+}
+
+void SegmentService::Retire(const std::string& tag, bool known_absent) {
+  if (known_absent) {
+    const std::lock_guard lock(mutex_);
+    const MonotonicTime now = clock_.Monotonic();
+    if (absent_until_.size() >= kNegativeNamesMax) {
+      std::erase_if(absent_until_, [&](const auto& entry) { return entry.second <= now; });
+    }
+    // Full of live entries: forgetting them all costs a few more questions, which AdmitMiss bounds.
+    if (absent_until_.size() >= kNegativeNamesMax) absent_until_.clear();
+    absent_until_[tag] = now + kNegativeTtl;
+  }
+  directory_.EraseIf(tag, [](TagGenerator& generator) { return generator.TryRetire(); });
+}
+
+bool SegmentService::IsKnownAbsent(std::string_view tag) {
+  const std::lock_guard lock(mutex_);
+  const auto found = absent_until_.find(std::string(tag));
+  if (found == absent_until_.end()) return false;
+  if (found->second > clock_.Monotonic()) return true;
+  absent_until_.erase(found);
+  return false;
+}
+
+bool SegmentService::AdmitMiss() {
+  const std::lock_guard lock(mutex_);
+  const MonotonicTime now = clock_.Monotonic();
+  const double elapsed_s = std::chrono::duration<double>(now - miss_tokens_at_).count();
+  miss_tokens_ = std::min<double>(kMissesPerSecondMax, miss_tokens_ + elapsed_s * kMissesPerSecondMax);
+  miss_tokens_at_ = now;
+  if (miss_tokens_ < 1) return false;
+  miss_tokens_ -= 1;
+  return true;
+}
+
+}  // namespace leaf::service

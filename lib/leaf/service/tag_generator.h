@@ -1,0 +1,175 @@
+// One tag, live: its reserve, its parked requests, and the one refill in flight that feeds both.
+//
+// Requests take from the reserve without a lock; everything else (waiters, refill, freeze) happens under the
+// tag's mutex, which no one holds across a call to the outside. A refill runs on a worker: it asks the
+// Granter, then serves parked requests in arrival order straight from the new grant, and only the rest
+// becomes visible to newcomers.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/executor.h"
+#include "leaf/base/id_range.h"
+#include "leaf/base/logger.h"
+#include "leaf/base/random.h"
+#include "leaf/base/result.h"
+#include "leaf/core/ports.h"
+#include "leaf/core/segment_buffer.h"
+#include "leaf/core/step_policy.h"
+#include "leaf/service/granter.h"
+
+namespace leaf::service {
+
+// What all generators of a service share. Everything referenced outlives them.
+struct GeneratorWorld {
+  core::SegmentStore& store;
+  core::MarkStore& marks;
+  Granter& granter;
+  const Clock& clock;
+  Random& random;
+  Executor& timers;        // quick tasks only
+  Executor& workers;       // may block
+  Executor& slow_workers;  // may block; for tags whose last grant failed, and names not confirmed yet
+  Logger& log;
+  core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
+  std::int64_t step_max = 0;
+  // The refresh pass under way or last done; see TagGenerator::seen_pass().
+  std::atomic<std::uint64_t> refresh_pass{0};
+  // A generator that has become useless (tag gone, or never existed) reports itself, from a worker or a
+  // timer, with no lock held. `known_absent`: the store has just said that there is no such tag.
+  std::function<void(const std::string& tag, bool known_absent)> retire;
+};
+
+// How long a request that cannot be served at once may wait.
+struct ParkLimits {
+  std::chrono::milliseconds wait{};
+  // At most so long once the tag's last grant has failed (Java Leaf fails fast then; callers rely on it).
+  std::chrono::milliseconds wait_while_failing{};
+};
+
+using NextCallback = std::function<void(Result<IdSpans>)>;
+
+struct TagStatus {
+  std::string tag;
+  std::string_view state;  // "idle", "active", "frozen"
+  std::uint64_t reserve = 0;
+  std::uint64_t waiting = 0;     // parked requests
+  std::int64_t step = 0;         // of the last grant; 0 before the first
+  std::int64_t table_step = 0;   // 0 if not known yet
+  std::uint64_t mark = 0;        // exclusive end of what was granted, 0 if none
+  std::uint64_t granted = 0;     // IDs, since start
+  std::uint64_t issued = 0;      // IDs, since start
+  std::uint64_t wasted = 0;      // IDs granted since start that will never be issued
+  std::uint64_t grants = 0;      // since start
+  std::uint32_t failures = 0;    // grants that failed in a row
+  std::optional<Error> problem;  // why it is frozen, or its last grant failed
+};
+
+// Thread-safe. Callbacks are called exactly once, with no lock held, on whatever thread completes them.
+class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
+ public:
+  // A tag that the table is known to hold (`row`), with this node's mark, or a name that somebody asked for
+  // and the table has yet to confirm (no row).
+  TagGenerator(std::string tag, GeneratorWorld& world, const std::optional<core::TagRow>& row,
+               std::uint64_t mark);
+  ~TagGenerator();
+  TagGenerator(const TagGenerator&) = delete;
+  TagGenerator& operator=(const TagGenerator&) = delete;
+
+  const std::string& tag() const { return tag_; }
+
+  // Takes `count` IDs from the reserve, or none. Never blocks, never allocates.
+  bool TryTake(std::uint64_t count, IdSpans& out);
+
+  // Serves a request that TryTake turned away: at once if it can be by now, else when a grant arrives, else
+  // with an error at its deadline. Never blocks. Errors: kExhausted (drained until the deadline), kNotFound,
+  // kFrozen, kLimited (too many parked), kRefused / kOverflow / kConfig / kPermission as the grant failed,
+  // kUnavailable on Stop. False, with `done` untouched, if this generator was retired meanwhile: look the tag
+  // up again.
+  bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done);
+
+  // Refresh, in this order: before the table is read, with the mark as it stands on disk (another process
+  // with this state directory may have raised it); then with the row, or without one (`Remove`).
+  void BeforeRefresh(std::uint64_t durable_mark);
+  void OnRow(const core::TagRow& row);
+  void Remove();
+  // The last pass in which the table was seen to hold the tag.
+  std::uint64_t seen_pass() const { return seen_pass_.load(std::memory_order_relaxed); }
+  // False for a name that the table has yet to confirm.
+  bool confirmed() const;
+  // True, and final, if nobody needs it any more: the tag is gone, or was never confirmed and nobody waits
+  // for it.
+  bool TryRetire();
+
+  // The store answers again: a failed refill that somebody waits for is tried now.
+  void Kick();
+  // Fails everything parked; no further refill begins.
+  void Stop();
+
+  std::uint64_t reserve() const;
+  TagStatus Status() const;
+
+ private:
+  enum class State { kUnconfirmed, kServing, kFrozen, kGone, kRetired, kStopped };
+  struct Waiter {
+    std::uint64_t id = 0;
+    std::uint64_t count = 0;
+    std::chrono::milliseconds wait_while_failing{};
+    NextCallback done;
+  };
+  // Callbacks to run once the mutex is released.
+  using Completions = std::vector<std::function<void()>>;
+
+  bool TakeLocked(std::uint64_t count, IdSpans& out);
+  void WantRefill();
+  void StartRefillLocked();
+  void RunRefill();
+  Result<core::Grant> ObtainGrant();
+  void OnGrantLocked(const core::Grant& grant, Completions& completions);
+  void OnFailureLocked(const Error& error, std::uint64_t durable_mark, Completions& completions,
+                       bool& retire);
+  void ScheduleRetryLocked();
+  void FreezeLocked(const Error& error, Completions& completions);
+  void FailAllLocked(const Error& error, Completions& completions);
+  void ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::milliseconds wait);
+  void Expire(std::uint64_t waiter_id);
+  core::SegmentBuffer& BufferLocked();
+  bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
+
+  const std::string tag_;
+  GeneratorWorld& world_;
+  std::atomic<std::uint64_t> seen_pass_;
+  // Made at the first grant (100 000 idle tags must stay small), never replaced.
+  std::atomic<core::SegmentBuffer*> buffer_{nullptr};
+
+  mutable std::mutex mutex_;
+  // All below: guarded by mutex_.
+  State state_;
+  core::StepPolicy policy_;
+  std::list<Waiter> waiters_;
+  std::uint64_t next_waiter_id_ = 0;
+  std::uint64_t parked_ids_ = 0;
+  bool refill_wanted_ = false;
+  bool refill_in_flight_ = false;
+  bool retry_scheduled_ = false;
+  std::uint32_t failures_ = 0;
+  std::optional<Error> problem_;
+  std::int64_t table_step_ = 0;
+  std::uint64_t mark_ = 0;
+  std::uint64_t mark_before_refresh_ = 0;
+  std::uint64_t granted_ = 0;
+  std::uint64_t dropped_ = 0;  // of granted_: never issued
+  std::uint64_t grants_ = 0;
+};
+
+}  // namespace leaf::service
