@@ -1,0 +1,29 @@
+// Where the two databases differ. Everything else is one code (segment_store.cc, schema.cc).
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace leaf::sql {
+
+struct Dialect {
+  std::string_view name;
+  std::string_view begin;  // starts a transaction that is going to write
+  // Appended to a SELECT whose row is about to be changed.
+  std::string_view for_update;
+  // Matches the tag :tag byte for byte. Collations fold case and trailing blanks, so the comparison that can
+  // use the index is followed by one of bytes, in the connection's character set.
+  std::string_view tag_matches;
+  std::string_view update_time_ms;  // expression: update_time as Unix milliseconds
+  // Appended to SET lists; MySQL's column does it by itself.
+  std::string_view touch;
+  std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
+  // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but
+  // with a collation that tells all tags apart.
+  std::span<const std::string_view> schema;
+};
+
+extern const Dialect kMysql;
+extern const Dialect kSqlite;
+
+}  // namespace leaf::sql

@@ -1,0 +1,147 @@
+#include "leaf/sql/error_map.h"
+
+#include <fmt/format.h>
+#include <soci/mysql/soci-mysql.h>
+#include <soci/soci.h>
+#include <soci/sqlite3/soci-sqlite3.h>
+
+#include <string>
+
+namespace leaf::sql {
+namespace {
+
+constexpr unsigned kMysqlNoSuchTable = 1146;
+constexpr unsigned kMysqlIncomparable = 1267;  // illegal mix of collations
+
+std::string_view HintFor(ErrorCode code, const std::exception& exception) {
+  if (IsMissingTable(exception)) return "leafctl db init creates the tables";
+  if (code == ErrorCode::kPermission) return "check the user, its password and its grants";
+  return "";
+}
+
+// What happened, without the function of SOCI's that it happened in; its statement and parameters, which SOCI
+// adds in further lines, are ours to know.
+std::string Reason(const std::string& text) {
+  const std::string line = text.substr(0, text.find('\n'));
+  const std::size_t colon = line.find(": ");
+  const bool named = line.starts_with("sqlite3_") && colon != std::string::npos;
+  return named ? line.substr(colon + 2) : line;
+}
+
+}  // namespace
+
+ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
+  switch (number) {
+    case 1044:  // access denied for user to database
+    case 1045:  // access denied (password)
+    case 1142:  // command denied on table
+    case 1143:  // command denied on column
+    case 1227:  // missing privilege
+    case 1698:  // access denied without password
+    case 1251:  // authentication method not supported
+    case 2059:  // authentication plugin
+      return ErrorCode::kPermission;
+    case 1049:  // unknown database
+    case 1054:  // unknown column
+    case kMysqlNoSuchTable:
+    case 1364:  // a column of the table has no default
+      return ErrorCode::kConfig;
+    case kMysqlIncomparable:
+      // The column's character set cannot even express the tag that is looked for.
+      return ErrorCode::kNotFound;
+    case 1062:  // duplicate entry
+      return ErrorCode::kAlreadyExists;
+    case 1264:  // out of range value
+    case 1366:  // incorrect string value
+    case 1406:  // data too long
+      return ErrorCode::kInvalidArgument;
+    case 1053:  // server shutdown in progress
+    case 1317:  // query interrupted
+    case 1927:  // connection was killed
+    case 2006:  // server has gone away
+    case 2013:  // lost connection during query
+    case 2055:  // lost connection, with system error
+      // The reply is lost. Of a COMMIT nobody knows; anything earlier is rolled back.
+      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
+    case 1040:  // too many connections
+    case 1105:  // unknown error (wsrep)
+    case 1129:  // host is blocked
+    case 1203:  // user has too many connections
+    case 1205:  // lock wait timeout
+    case 1213:  // deadlock, and a Galera conflict at COMMIT
+    case 1226:  // user exceeded a resource
+    case 1290:  // read-only
+    case 1792:  // read-only transaction
+    case 1836:  // read-only mode
+    case 1047:  // wsrep has not yet prepared node
+    case 1969:  // max_statement_time
+    case 2002:  // cannot connect through socket
+    case 2003:  // cannot connect
+    case 2005:  // unknown host
+    case 2012:  // handshake
+    case 2026:  // TLS
+      return ErrorCode::kUnavailable;
+    default:
+      // Client library errors are about the connection; anything else from the server is not foreseen.
+      if (number >= 2000 && number < 2100) {
+        return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
+      }
+      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
+  }
+}
+
+ErrorCode SqliteErrorCode(int result, Phase phase) {
+  constexpr int kPrimary = 0xFF;
+  switch (result & kPrimary) {
+    case 3:   // SQLITE_PERM
+    case 8:   // SQLITE_READONLY
+    case 23:  // SQLITE_AUTH
+      return ErrorCode::kPermission;
+    case 1:   // SQLITE_ERROR: no such table or column
+    case 11:  // SQLITE_CORRUPT
+    case 14:  // SQLITE_CANTOPEN
+    case 26:  // SQLITE_NOTADB
+      return ErrorCode::kConfig;
+    case 19:  // SQLITE_CONSTRAINT
+      return ErrorCode::kAlreadyExists;
+    case 5:   // SQLITE_BUSY: a COMMIT that meets it has not happened
+    case 6:   // SQLITE_LOCKED
+    case 9:   // SQLITE_INTERRUPT
+    case 13:  // SQLITE_FULL
+      return ErrorCode::kUnavailable;
+    case 10:  // SQLITE_IOERR
+      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
+    default:
+      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
+  }
+}
+
+Error TranslateException(std::string_view what, const std::exception& exception, Phase phase) {
+  ErrorCode code = phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
+  std::string reason = Reason(exception.what());
+  if (const auto* mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception)) {
+    code = MysqlErrorCode(mysql->err_num_, phase);
+    reason = fmt::format("{} (MySQL error {})", Reason(mysql->get_error_message()), mysql->err_num_);
+  } else if (const auto* sqlite = dynamic_cast<const soci::sqlite3_soci_error*>(&exception)) {
+    code = SqliteErrorCode(sqlite->result(), phase);
+    reason = Reason(sqlite->get_error_message());
+  }
+  return {code, fmt::format("cannot {}: {}", what, reason), std::string(HintFor(code, exception))};
+}
+
+bool IsMissingTable(const std::exception& exception) {
+  if (const auto* mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception)) {
+    return mysql->err_num_ == kMysqlNoSuchTable;
+  }
+  if (const auto* sqlite = dynamic_cast<const soci::sqlite3_soci_error*>(&exception)) {
+    return sqlite->get_error_message().find("no such table") != std::string::npos;
+  }
+  return false;
+}
+
+bool IsInexpressible(const std::exception& exception) {
+  const auto* const mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception);
+  return mysql != nullptr && mysql->err_num_ == kMysqlIncomparable;
+}
+
+}  // namespace leaf::sql

@@ -1,0 +1,306 @@
+#include "leaf/sql/segment_store.h"
+
+#include <fmt/format.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+namespace {
+
+Database::Finish FinishOf(core::WriteMode mode) {
+  return mode == core::WriteMode::kCommit ? Database::Finish::kCommit : Database::Finish::kRollback;
+}
+
+Error UnknownTag(std::string_view tag) {
+  return {ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
+          fmt::format("leafctl tag add {}", tag)};
+}
+
+// Variables that a row is read into.
+struct RowBuffer {
+  std::string tag;
+  long long max_id = 0;
+  long long step = 0;
+  std::string description;
+  soci::indicator description_state = soci::i_null;
+  long long update_time_ms = 0;
+  soci::indicator update_time_state = soci::i_null;
+
+  core::TagRow Row() const {
+    core::TagRow row{
+        .tag = tag, .max_id = max_id, .step = step, .description = std::nullopt, .update_time = {}};
+    if (description_state == soci::i_ok) row.description = description;
+    if (update_time_state == soci::i_ok) row.update_time = WallTimeOf(update_time_ms);
+    return row;
+  }
+};
+
+std::string SelectAll(const Dialect& dialect) {
+  return fmt::format("SELECT biz_tag, max_id, step, description, {} FROM leaf_alloc", dialect.update_time_ms);
+}
+
+// The row of `tag`, locked until the transaction ends if `locking`.
+Result<core::TagRow> ReadRow(soci::session& session, const Dialect& dialect, std::string_view tag,
+                             bool locking) {
+  RowBuffer row;
+  // SOCI reads what use() names when the statement ends, after any temporary in it is gone: values need
+  // names.
+  const std::string name(tag);
+  session << fmt::format("{} WHERE {}{}", SelectAll(dialect), dialect.tag_matches,
+                         locking ? dialect.for_update : ""),
+      soci::use(name, "tag"), soci::into(row.tag), soci::into(row.max_id), soci::into(row.step),
+      soci::into(row.description, row.description_state),
+      soci::into(row.update_time_ms, row.update_time_state);
+  // The statement compares bytes; whatever else the server thinks, the answer counts only if it does too.
+  if (!session.got_data() || row.tag != tag) return UnknownTag(tag);
+  return row.Row();
+}
+
+// Requires that a statement changed exactly the one row it was meant for.
+Result<void> ExpectOneRow(long long changed, std::string_view tag) {
+  if (changed == 1) return {};
+  return Error{
+      ErrorCode::kConfig,
+      fmt::format("cannot change tag {}: {} rows of leaf_alloc match instead of one", Quoted(tag), changed),
+      "leafctl db check"};
+}
+
+// 0 where the table of removed tags does not exist.
+// `suffix`: the dialect's for_update where the mark must not change until the transaction ends.
+std::uint64_t ReadRemovedMark(soci::session& session, std::string_view tag, std::string_view suffix) {
+  long long mark = 0;
+  const std::string name(tag);
+  try {
+    session << fmt::format("SELECT max_id FROM leafctl_removed_tags WHERE biz_tag = :tag{}", suffix),
+        soci::use(name, "tag"), soci::into(mark);
+  } catch (const std::exception& exception) {
+    if (!IsMissingTable(exception)) throw;
+    return 0;
+  }
+  return session.got_data() && mark > 0 ? static_cast<std::uint64_t>(mark) : 0;
+}
+
+// Whether it was remembered.
+bool RememberRemoved(soci::session& session, const Dialect& dialect, const core::TagRow& row) {
+  try {
+    const long long max_id = row.max_id;
+    session << std::string(dialect.remember_removed), soci::use(row.tag, "tag"), soci::use(max_id, "max_id");
+    return true;
+  } catch (const std::exception& exception) {
+    if (!IsMissingTable(exception)) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
+  const Dialect& dialect = database_.dialect();
+  core::Grant grant;
+  const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(
+      database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+        core::TagRow row{
+            .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
+        {
+          long long max_id = 0;
+          long long step = 0;
+          std::string stored_tag;
+          session << fmt::format("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE {}{}",
+                                 dialect.tag_matches, dialect.for_update),
+              soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step);
+          if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
+          row.max_id = max_id;
+          row.step = step;
+        }
+        if (row.step < 1 || row.step > kStepMax) {
+          return Error{
+              ErrorCode::kRefused,
+              fmt::format("cannot {}: its step is {}, which is not in 1..{}", what, row.step, kStepMax),
+              fmt::format("leafctl tag set {} --step {}", tag, kStepDefault)};
+        }
+        if (row.max_id < 0) {
+          return Error{ErrorCode::kRefused,
+                       fmt::format("cannot {}: its max_id is {}, which is below 0", what, row.max_id),
+                       fmt::format("leafctl tag advance {} --to N", tag)};
+        }
+        LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
+        LEAF_CHECK(size.least >= 1 && size.least <= size.wanted);
+        const auto begin = static_cast<std::uint64_t>(row.max_id);
+        const std::uint64_t left = kMaxIdLimit - begin;
+        if (left < size.least) {
+          return Error{
+              ErrorCode::kOverflow,
+              fmt::format("cannot {}: {} are asked for and {} are left below 2^63", what, size.least, left),
+              "use a new tag"};
+        }
+        const std::uint64_t count = std::min(size.wanted, left);
+
+        // By our own number, never by the table's column; and only from where we read it.
+        const auto delta = static_cast<long long>(count);
+        const long long expected = row.max_id;
+        soci::statement update =
+            (session.prepare << fmt::format(
+                 "UPDATE leaf_alloc SET max_id = max_id + :delta{} WHERE {} AND max_id = :expected",
+                 dialect.touch, dialect.tag_matches),
+             soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(expected, "expected"));
+        update.execute(true);
+        LEAF_RETURN_IF_ERROR(ExpectOneRow(update.get_affected_rows(), tag));
+        grant = {.range = {begin, begin + count}, .table_step = row.step};
+        return {};
+      }));
+  return grant;
+}
+
+Result<std::vector<core::TagRow>> SqlSegmentStore::List() {
+  std::vector<core::TagRow> rows;
+  LEAF_RETURN_IF_ERROR(database_.Run("list tags", [&](soci::session& session) -> Result<void> {
+    RowBuffer row;
+    soci::statement read =
+        (session.prepare << SelectAll(database_.dialect()) << " ORDER BY biz_tag", soci::into(row.tag),
+         soci::into(row.max_id), soci::into(row.step), soci::into(row.description, row.description_state),
+         soci::into(row.update_time_ms, row.update_time_state));
+    read.execute();
+    while (read.fetch()) rows.push_back(row.Row());
+    return {};
+  }));
+  return rows;
+}
+
+Result<core::TagRow> SqlSegmentStore::Describe(std::string_view tag) {
+  core::TagRow row;
+  const std::string what = fmt::format("look up tag {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(database_.Run(what, [&](soci::session& session) -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, database_.dialect(), tag, false));
+    return {};
+  }));
+  return row;
+}
+
+Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMode mode) {
+  const Dialect& dialect = database_.dialect();
+  core::TagRow row;
+  const std::string what = fmt::format("add tag {}", Quoted(tag.tag));
+  LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
+    const Error exists{ErrorCode::kAlreadyExists, fmt::format("cannot {}: it already exists", what),
+                       fmt::format("leafctl tag show {}", tag.tag)};
+    try {
+      if (ReadRow(session, dialect, tag.tag, false).ok()) return exists;
+    } catch (const std::exception& exception) {
+      if (!IsInexpressible(exception)) throw;
+      return Error{ErrorCode::kConfig,
+                   fmt::format("cannot {}: the character set of column biz_tag cannot express it", what),
+                   "ALTER TABLE leaf_alloc CONVERT TO CHARACTER SET utf8mb4"};
+    }
+    const std::uint64_t mark = std::max(tag.mark, ReadRemovedMark(session, tag.tag, dialect.for_update));
+    const std::uint64_t start = tag.start.value_or(std::max<std::uint64_t>(1, mark));
+    if (start < mark) {
+      return Error{
+          ErrorCode::kRefused,
+          fmt::format("cannot {} with --start {}: a tag of this name was removed at {}, and IDs below were "
+                      "issued",
+                      what, start, mark),
+          fmt::format("use --start {} or more, or leave it out", mark)};
+    }
+    const auto max_id = static_cast<long long>(start);
+    const long long step = tag.step;
+    const std::string description = tag.description.value_or("");
+    soci::indicator description_state = tag.description ? soci::i_ok : soci::i_null;
+    try {
+      session << "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES (:tag, :max_id, :step, "
+                 ":description)",
+          soci::use(tag.tag, "tag"), soci::use(max_id, "max_id"), soci::use(step, "step"),
+          soci::use(description, description_state, "description");
+    } catch (const std::exception& exception) {
+      Error error = TranslateException(what, exception, Phase::kStatement);
+      if (error.code != ErrorCode::kAlreadyExists) throw;
+      error.message =
+          fmt::format("cannot {}: the column's collation does not tell it from a tag that exists", what);
+      return error;
+    }
+    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag.tag, false));
+    return {};
+  }));
+  return row;
+}
+
+Result<core::TagRow> SqlSegmentStore::Update(std::string_view tag, const core::TagChange& change,
+                                             core::WriteMode mode) {
+  const Dialect& dialect = database_.dialect();
+  core::TagRow row;
+  const std::string what = fmt::format("change tag {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow before, ReadRow(session, dialect, tag, true));
+    const long long step = change.step.value_or(before.step);
+    const std::optional<std::string>& new_description =
+        change.description ? change.description : before.description;
+    const std::string description = new_description.value_or("");
+    soci::indicator description_state = new_description ? soci::i_ok : soci::i_null;
+    session << fmt::format("UPDATE leaf_alloc SET step = :step, description = :description{} WHERE {}",
+                           dialect.touch, dialect.tag_matches),
+        soci::use(step, "step"), soci::use(description, description_state, "description"),
+        soci::use(before.tag, "tag");
+    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, false));
+    return {};
+  }));
+  return row;
+}
+
+Result<core::TagRow> SqlSegmentStore::Advance(std::string_view tag, std::uint64_t to, core::WriteMode mode) {
+  const Dialect& dialect = database_.dialect();
+  core::TagRow row;
+  const std::string what = fmt::format("advance tag {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, true));
+    if (row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) > to) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("cannot {} to {}: its max_id is {} already, and going back would repeat IDs",
+                               what, to, row.max_id),
+                   ""};
+    }
+    if (row.max_id == static_cast<std::int64_t>(to)) return {};
+    const auto max_id = static_cast<long long>(to);
+    soci::statement update =
+        (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = :max_id{} WHERE {}", dialect.touch,
+                                        dialect.tag_matches),
+         soci::use(max_id, "max_id"), soci::use(row.tag, "tag"));
+    update.execute(true);
+    LEAF_RETURN_IF_ERROR(ExpectOneRow(update.get_affected_rows(), tag));
+    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, false));
+    return {};
+  }));
+  return row;
+}
+
+Result<core::TagAdmin::Removal> SqlSegmentStore::Remove(std::string_view tag, core::WriteMode mode) {
+  const Dialect& dialect = database_.dialect();
+  Removal removal;
+  const std::string what = fmt::format("remove tag {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(removal.row, ReadRow(session, dialect, tag, true));
+    removal.mark_remembered = RememberRemoved(session, dialect, removal.row);
+    soci::statement erase =
+        (session.prepare << fmt::format("DELETE FROM leaf_alloc WHERE {}", dialect.tag_matches),
+         soci::use(removal.row.tag, "tag"));
+    erase.execute(true);
+    return ExpectOneRow(erase.get_affected_rows(), tag);
+  }));
+  return removal;
+}
+
+Result<std::uint64_t> SqlSegmentStore::RemovedMark(std::string_view tag) {
+  std::uint64_t mark = 0;
+  LEAF_RETURN_IF_ERROR(database_.Run("look up a removed tag", [&](soci::session& session) -> Result<void> {
+    mark = ReadRemovedMark(session, tag, "");
+    return {};
+  }));
+  return mark;
+}
+
+}  // namespace leaf::sql

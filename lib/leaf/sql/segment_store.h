@@ -1,0 +1,29 @@
+// The table leaf_alloc behind core's ports, one code for both databases.
+#pragma once
+
+#include "leaf/core/ports.h"
+#include "leaf/sql/database.h"
+
+namespace leaf::sql {
+
+// Thread-safe. `database` outlives it.
+class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
+ public:
+  explicit SqlSegmentStore(Database& database) : database_(database) {}
+
+  Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
+  Result<std::vector<core::TagRow>> List() override;
+  Result<core::TagRow> Describe(std::string_view tag) override;
+
+  Result<core::TagRow> Add(const core::NewTag& tag, core::WriteMode mode) override;
+  Result<core::TagRow> Update(std::string_view tag, const core::TagChange& change,
+                              core::WriteMode mode) override;
+  Result<core::TagRow> Advance(std::string_view tag, std::uint64_t to, core::WriteMode mode) override;
+  Result<Removal> Remove(std::string_view tag, core::WriteMode mode) override;
+  Result<std::uint64_t> RemovedMark(std::string_view tag) override;
+
+ private:
+  Database& database_;
+};
+
+}  // namespace leaf::sql
