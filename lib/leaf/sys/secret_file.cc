@@ -1,0 +1,47 @@
+#include "leaf/sys/secret_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "leaf/sys/file.h"
+
+namespace leaf::sys {
+
+Result<std::string> ReadSecretFile(const std::string& path) {
+  constexpr std::size_t kBytesMax = std::size_t{64} * 1024;
+  const auto unreadable = [&](int error_number) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("cannot read secret file {}: {}", path, std::strerror(error_number)), ""};
+  };
+  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return unreadable(errno);
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) return unreadable(errno);
+  if (!S_ISREG(status.st_mode)) return unreadable(EINVAL);
+  if ((status.st_mode & (S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH)) != 0) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("refusing secret file {}: its mode {:04o} lets others than its owner in", path,
+                             status.st_mode & 07777U),
+                 fmt::format("chmod 600 {}", path)};
+  }
+  std::string content(kBytesMax, '\0');
+  std::size_t size = 0;
+  while (size < content.size()) {
+    const ssize_t got = read(file.get(), content.data() + size, content.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable(errno);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size == kBytesMax) return unreadable(EFBIG);
+  content.resize(size);
+  while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
+  return content;
+}
+
+}  // namespace leaf::sys

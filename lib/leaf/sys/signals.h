@@ -1,0 +1,25 @@
+// Signals as events: blocked everywhere, received by the one thread that waits for them.
+#pragma once
+
+#include <csignal>
+#include <initializer_list>
+
+namespace leaf::sys {
+
+// Construct before the first thread is started: threads inherit what is blocked.
+class SignalWaiter {
+ public:
+  SignalWaiter(std::initializer_list<int> signals);
+  // Blocks until one of them arrives and returns it.
+  int Wait() const;
+  // From now on they do what they do by default: the next SIGTERM ends the process at once.
+  void RestoreDefaults() const;
+
+ private:
+  sigset_t set_;
+};
+
+// A write to a closed pipe or socket is an error to handle, not the end of the process.
+void IgnoreSigpipe();
+
+}  // namespace leaf::sys
