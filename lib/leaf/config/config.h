@@ -1,0 +1,96 @@
+// The configuration as one documented struct. Every key, its type, its default and its place in this struct
+// is one line of keys.cc; loader.h fills it from the layers flag > environment > file > default.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace leaf::config {
+
+using Millis = std::chrono::milliseconds;
+
+struct Config {
+  std::string state_dir;
+
+  struct Server {
+    std::vector<std::string> listen;
+    std::string socket;  // "" for none
+    std::int64_t threads = 0;
+    Millis drain_timeout{};
+    Millis request_timeout{};
+    Millis leaf_wait{};
+    std::int64_t max_count = 0;
+    std::int64_t max_connections = 0;
+    Millis header_timeout{};
+    Millis idle_timeout{};
+    std::int64_t max_requests_per_second = 0;
+    std::int64_t max_tag_requests_per_second = 0;
+  } server;
+
+  struct Client {
+    std::vector<std::string> servers;
+  } client;
+
+  struct Segment {
+    bool enabled = false;
+    std::string store;
+    Millis refresh_interval{};
+    std::int64_t max_tags = 0;
+    std::string fence;
+    bool witness_fallback = false;
+    std::string step_policy;
+    std::int64_t step_max = 0;
+    Millis reserve_time{};
+  } segment;
+
+  struct Sqlite {
+    std::string path;
+  } sqlite;
+
+  struct Mysql {
+    std::vector<std::string> endpoints;
+    std::string database;
+    std::string user;
+    std::string password_file;
+    Millis connect_timeout{};
+    Millis query_timeout{};
+    std::string tls;
+    std::string tls_ca;
+  } mysql;
+
+  struct Snowflake {
+    bool enabled = false;
+    std::string cluster;
+    std::string registry;
+    bool recycle = false;
+    std::string address;
+    std::string advertise;
+    std::int64_t worker_id = 0;
+    std::map<std::string, std::int64_t> workers;
+    std::string worker_range;
+    std::int64_t epoch_ms = 0;
+    std::string layout;
+    Millis window{};
+    Millis start_wait{};
+    Millis clock_jump_max{};
+    Millis offline_start_max{};
+    Millis lease_time{};
+    Millis peer_clock_threshold{};
+  } snowflake;
+
+  struct Zookeeper {
+    std::string connect;
+    Millis session_timeout{};
+    std::string auth_file;
+  } zookeeper;
+
+  struct Log {
+    std::string level;
+    std::string format;
+  } log;
+};
+
+}  // namespace leaf::config

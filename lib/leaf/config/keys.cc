@@ -1,0 +1,468 @@
+#include "leaf/config/keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "leaf/base/duration.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::config {
+namespace {
+
+using Strings = std::vector<std::string>;
+using IntegerMap = std::map<std::string, std::int64_t>;
+
+Error Bad(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message), ""}; }
+
+// A key whose value goes into `Config` unchanged, after `check`. `place` maps a Config to the member.
+template <typename Member, typename Place, typename Check>
+Key MakeKey(std::string name, Kind kind, std::string fallback, std::string meaning, Place place,
+            Check check) {
+  return {.name = std::move(name),
+          .kind = kind,
+          .fallback = std::move(fallback),
+          .meaning = std::move(meaning),
+          .effective = true,
+          .store = [place, check](Config& config, const Value& value) -> Result<void> {
+            const auto& typed = std::get<Member>(value);
+            LEAF_RETURN_IF_ERROR(check(typed));
+            place(config) = typed;
+            return {};
+          },
+          .load = [place](const Config& config) -> Value { return place(const_cast<Config&>(config)); }};
+}
+
+template <typename Place>
+Key Bool(std::string name, std::string fallback, std::string meaning, Place place) {
+  return MakeKey<bool>(std::move(name), Kind::kBool, std::move(fallback), std::move(meaning), place,
+                       [](bool) -> Result<void> { return {}; });
+}
+
+template <typename Place>
+Key Integer(std::string name, std::string fallback, std::int64_t min, std::int64_t max, std::string meaning,
+            Place place) {
+  return MakeKey<std::int64_t>(std::move(name), Kind::kInteger, std::move(fallback), std::move(meaning),
+                               place, [min, max](std::int64_t value) -> Result<void> {
+                                 if (value >= min && value <= max) return {};
+                                 return Bad(fmt::format("{} is not in {}..{}", value, min, max));
+                               });
+}
+
+template <typename Place>
+Key String(std::string name, std::string fallback, std::string meaning, Place place) {
+  return MakeKey<std::string>(std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
+                              [](const std::string&) -> Result<void> { return {}; });
+}
+
+template <typename Place>
+Key Choice(std::string name, std::string fallback, Strings choices, std::string meaning, Place place) {
+  meaning = fmt::format("{}: {}", fmt::join(choices, " | "), meaning);
+  return MakeKey<std::string>(
+      std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
+      [choices](const std::string& value) -> Result<void> {
+        if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
+        return Bad(fmt::format("{} is none of {}", Quoted(value), fmt::join(choices, ", ")));
+      });
+}
+
+template <typename Check, typename Place>
+Key CheckedString(std::string name, std::string fallback, std::string meaning, Check check, Place place) {
+  return MakeKey<std::string>(std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
+                              check);
+}
+
+template <typename Check, typename Place>
+Key List(std::string name, std::string fallback, std::string meaning, Check check, Place place) {
+  return MakeKey<Strings>(std::move(name), Kind::kStringList, std::move(fallback), std::move(meaning), place,
+                          [check](const Strings& values) -> Result<void> {
+                            for (const std::string& value : values) LEAF_RETURN_IF_ERROR(check(value));
+                            return {};
+                          });
+}
+
+template <typename Place>
+Key Duration(std::string name, std::string fallback, Millis min, std::string meaning, Place place) {
+  Key key{.name = std::move(name),
+          .kind = Kind::kDuration,
+          .fallback = std::move(fallback),
+          .meaning = std::move(meaning),
+          .effective = true,
+          .store = [place, min](Config& config, const Value& value) -> Result<void> {
+            LEAF_ASSIGN_OR_RETURN(const Millis parsed, ParseDuration(std::get<std::string>(value)));
+            if (parsed < min)
+              return Bad(fmt::format("{} is less than {}", FormatDuration(parsed), FormatDuration(min)));
+            // A century is no time-out, and nanosecond arithmetic must not overflow.
+            constexpr Millis kMax = std::chrono::hours{24 * 36525};
+            if (parsed > kMax)
+              return Bad(fmt::format("{} is more than {}", FormatDuration(parsed), FormatDuration(kMax)));
+            place(config) = parsed;
+            return {};
+          },
+          .load = [place](const Config& config) -> Value {
+            return FormatDuration(place(const_cast<Config&>(config)));
+          }};
+  return key;
+}
+
+Key Later(Key key) {
+  key.effective = false;
+  return key;
+}
+
+// HOST:PORT, [v6]:PORT. Port 0 asks the system for a free one.
+Result<void> CheckHostPort(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const bool host_ok = colon != std::string::npos && colon > 0 &&
+                       (text.find(':') == colon || (text.front() == '[' && text[colon - 1] == ']'));
+  if (host_ok) {
+    const std::string_view port = std::string_view(text).substr(colon + 1);
+    std::uint32_t number = 0;
+    const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (status == std::errc{} && end == port.data() + port.size() && number <= 65535) return {};
+  }
+  return Bad(fmt::format("{} is not HOST:PORT", Quoted(text)));
+}
+
+Result<void> CheckServer(const std::string& text) {
+  if (text.starts_with("unix:/")) return {};
+  if (text.starts_with("http://")) {
+    std::string rest = text.substr(7);
+    if (rest.ends_with('/')) rest.pop_back();
+    if (CheckHostPort(rest).ok()) return {};
+  }
+  return Bad(fmt::format("{} is neither http://HOST:PORT nor unix:/PATH", Quoted(text)));
+}
+
+// "41-10-12": time, worker and sequence bits, 63 together.
+Result<void> CheckLayout(const std::string& text) {
+  int bits[3] = {};
+  const char* position = text.data();
+  const char* const end = text.data() + text.size();
+  for (int i = 0; i < 3; ++i) {
+    const auto [next, status] = std::from_chars(position, end, bits[i]);
+    if (status != std::errc{} || bits[i] < 1 || (i < 2 && (next == end || *next != '-')))
+      return Bad(fmt::format("{} is not TIME-WORKER-SEQUENCE bits such as 41-10-12", Quoted(text)));
+    position = i < 2 ? next + 1 : next;
+  }
+  if (position != end || bits[0] + bits[1] + bits[2] != 63) {
+    return Bad(fmt::format("{}: the three widths must add up to 63", Quoted(text)));
+  }
+  return {};
+}
+
+Result<void> CheckWorkerRange(const std::string& text) {
+  std::int64_t low = -1;
+  std::int64_t high = -1;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, low);
+  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '-') {
+    const auto second = std::from_chars(first.ptr + 1, end, high);
+    if (second.ec == std::errc{} && second.ptr == end && low >= 0 && low <= high) return {};
+  }
+  return Bad(fmt::format("{} is not LOW-HIGH such as 0-1023", Quoted(text)));
+}
+
+std::vector<Key> MakeKeys() {
+  using C = Config;
+  constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
+  using std::chrono::milliseconds;
+  std::vector<Key> keys;
+  const auto add = [&](Key key) { keys.push_back(std::move(key)); };
+
+  add(String(
+      "state_dir", "", "where this node remembers marks and its lock; one directory is one daemon",
+      [](C & c) -> auto& { return c.state_dir; }));
+
+  add(List(
+      "server.listen", "127.0.0.1:8080", "addresses to serve HTTP on", CheckHostPort,
+      [](C & c) -> auto& { return c.server.listen; }));
+  add(String(
+      "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",
+      [](C & c) -> auto& { return c.server.socket; }));
+  add(Integer(
+      "server.threads", "0", 0, 1024, "threads that serve requests; 0 = one per core",
+      [](C & c) -> auto& { return c.server.threads; }));
+  add(Duration(
+      "server.drain_timeout", "10s", milliseconds{0}, "longest wait for requests in flight on SIGTERM",
+      [](C & c) -> auto& { return c.server.drain_timeout; }));
+  add(Duration(
+      "server.request_timeout", "1s", milliseconds{1}, "longest wait of a request whose tag is drained",
+      [](C & c) -> auto& { return c.server.request_timeout; }));
+  add(Duration(
+      "server.leaf_wait", "10ms", milliseconds{0},
+      "the same on Leaf's own routes while the tag's last grant failed",
+      [](C & c) -> auto& { return c.server.leaf_wait; }));
+  add(Integer(
+      "server.max_count", "100000", 1, 100'000'000, "most IDs of one request",
+      [](C & c) -> auto& { return c.server.max_count; }));
+  add(Integer(
+      "server.max_connections", "20000", 1, 10'000'000, "most connections at once",
+      [](C & c) -> auto& { return c.server.max_connections; }));
+  add(Duration(
+      "server.header_timeout", "10s", milliseconds{1}, "longest time a client may take to send a request",
+      [](C & c) -> auto& { return c.server.header_timeout; }));
+  add(Duration(
+      "server.idle_timeout", "10m", milliseconds{1}, "longest time a connection may be idle",
+      [](C & c) -> auto& { return c.server.idle_timeout; }));
+  add(Later(Integer(
+      "server.max_requests_per_second", "0", 0, kMany, "requests a second over all tags; 0 = no limit",
+      [](C & c) -> auto& { return c.server.max_requests_per_second; })));
+  add(Later(Integer(
+      "server.max_tag_requests_per_second", "0", 0, kMany, "requests a second of one tag; 0 = no limit",
+      [](C & c) -> auto& { return c.server.max_tag_requests_per_second; })));
+
+  add(List(
+      "client.servers", "", "servers that next and status ask, in order", CheckServer,
+      [](C & c) -> auto& { return c.client.servers; }));
+
+  add(Bool(
+      "segment.enabled", "true", "serve segment mode", [](C & c) -> auto& { return c.segment.enabled; }));
+  add(Choice(
+      "segment.store", "sqlite", {"sqlite", "mysql"}, "where the table leaf_alloc is",
+      [](C & c) -> auto& { return c.segment.store; }));
+  add(Duration(
+      "segment.refresh_interval", "60s", milliseconds{100}, "how often the table of tags is read",
+      [](C & c) -> auto& { return c.segment.refresh_interval; }));
+  add(Integer(
+      "segment.max_tags", "100000", 1, 100'000'000, "most tags held at once",
+      [](C & c) -> auto& { return c.segment.max_tags; }));
+  add(Choice(
+      "segment.fence", "auto", {"auto", "cluster", "node"},
+      "who watches that the database never goes back: every node together, or each its own grants",
+      [](C & c) -> auto& { return c.segment.fence; }));
+  add(Later(Bool(
+      "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",
+      [](C & c) -> auto& { return c.segment.witness_fallback; })));
+  add(Choice(
+      "segment.step_policy", "leaf", {"leaf", "fixed"}, "Leaf's dynamic step, or the table's step as it is",
+      [](C & c) -> auto& { return c.segment.step_policy; }));
+  add(Integer(
+      "segment.step_max", "1000000", 1, kStepMax,
+      "caps doubling and enlarged grants, not a larger step in the table",
+      [](C & c) -> auto& { return c.segment.step_max; }));
+  add(Later(Duration(
+      "segment.reserve_time", "0s", milliseconds{0}, "extra reserve to hold, in time at the observed rate",
+      [](C & c) -> auto& { return c.segment.reserve_time; })));
+
+  add(String(
+      "sqlite.path", "", "the database file", [](C & c) -> auto& { return c.sqlite.path; }));
+
+  add(List(
+      "mysql.endpoints", "127.0.0.1:3306", "HOST:PORT of each member; the first that can be reached is used",
+      CheckHostPort, [](C & c) -> auto& { return c.mysql.endpoints; }));
+  add(String(
+      "mysql.database", "leaf", "the database (schema)", [](C & c) -> auto& { return c.mysql.database; }));
+  add(String(
+      "mysql.user", "leaf", "the user", [](C & c) -> auto& { return c.mysql.user; }));
+  add(String(
+      "mysql.password_file", "",
+      "file with the password, readable by its owner only; default $CREDENTIALS_DIRECTORY/mysql-password",
+      [](C & c) -> auto& { return c.mysql.password_file; }));
+  add(Duration(
+      "mysql.connect_timeout", "2s", milliseconds{1}, "longest time to connect (whole seconds, rounded up)",
+      [](C & c) -> auto& { return c.mysql.connect_timeout; }));
+  add(Duration(
+      "mysql.query_timeout", "2s", milliseconds{1}, "longest time of a statement (whole seconds, rounded up)",
+      [](C & c) -> auto& { return c.mysql.query_timeout; }));
+  add(Later(Choice(
+      "mysql.tls", "preferred", {"disabled", "preferred", "required", "verify"},
+      "encryption of the connection", [](C & c) -> auto& { return c.mysql.tls; })));
+  add(Later(String(
+      "mysql.tls_ca", "", "certificate authority for tls = \"verify\"",
+      [](C & c) -> auto& { return c.mysql.tls_ca; })));
+
+  // Snowflake mode and its registries: parsed and checked, not served yet.
+  add(Bool(
+      "snowflake.enabled", "false", "serve snowflake mode",
+      [](C & c) -> auto& { return c.snowflake.enabled; }));
+  add(Later(String(
+      "snowflake.cluster", "", "leaf.name of Java Leaf",
+      [](C & c) -> auto& { return c.snowflake.cluster; })));
+  add(Later(Choice(
+      "snowflake.registry", "static", {"static", "zookeeper", "sql"}, "where worker numbers come from",
+      [](C & c) -> auto& { return c.snowflake.registry; })));
+  add(Later(Bool(
+      "snowflake.recycle", "false", "a lease instead of a number fixed to the address",
+      [](C & c) -> auto& { return c.snowflake.recycle; })));
+  add(Later(String(
+      "snowflake.address", "", "ip:port that identifies this node",
+      [](C & c) -> auto& { return c.snowflake.address; })));
+  add(Later(String(
+      "snowflake.advertise", "", "URL where peers reach this node",
+      [](C & c) -> auto& { return c.snowflake.advertise; })));
+  add(Later(Integer(
+      "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1, "static worker number; -1 for none",
+      [](C & c) -> auto& { return c.snowflake.worker_id; })));
+  add(Later(MakeKey<IntegerMap>(
+      "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",
+      [](C & c) -> auto& { return c.snowflake.workers; },
+      [](const IntegerMap&) -> Result<void> { return {}; })));
+  add(Later(CheckedString(
+      "snowflake.worker_range", "0-1023", "worker numbers that may be claimed", CheckWorkerRange,
+      [](C & c) -> auto& { return c.snowflake.worker_range; })));
+  add(Later(Integer(
+      "snowflake.epoch_ms", "1288834974657", 0, kMany, "time zero of the IDs, Unix milliseconds",
+      [](C & c) -> auto& { return c.snowflake.epoch_ms; })));
+  add(Later(CheckedString(
+      "snowflake.layout", "41-10-12", "bits of time, worker and sequence", CheckLayout,
+      [](C & c) -> auto& { return c.snowflake.layout; })));
+  add(Later(Duration(
+      "snowflake.window", "3s", milliseconds{1}, "how far an ID's time may be ahead of the wall clock",
+      [](C & c) -> auto& { return c.snowflake.window; })));
+  add(Later(Duration(
+      "snowflake.start_wait", "10s", milliseconds{0}, "longest wait at start for a clock that is behind",
+      [](C & c) -> auto& { return c.snowflake.start_wait; })));
+  add(Later(Duration(
+      "snowflake.clock_jump_max", "10s", milliseconds{1}, "a forward jump beyond this stops issuing",
+      [](C & c) -> auto& { return c.snowflake.clock_jump_max; })));
+  add(Later(Duration(
+      "snowflake.offline_start_max", "24h", milliseconds{0},
+      "how long after its last contact a node may start without its registry",
+      [](C & c) -> auto& { return c.snowflake.offline_start_max; })));
+  add(Later(Duration(
+      "snowflake.lease_time", "30s", milliseconds{1000}, "length of a recycled number's lease",
+      [](C & c) -> auto& { return c.snowflake.lease_time; })));
+  add(Later(Duration(
+      "snowflake.peer_clock_threshold", "5s", milliseconds{1}, "how far peers' clocks may differ",
+      [](C & c) -> auto& { return c.snowflake.peer_clock_threshold; })));
+
+  add(Later(String(
+      "zookeeper.connect", "127.0.0.1:2181", "h1:p,h2:p[/chroot]",
+      [](C & c) -> auto& { return c.zookeeper.connect; })));
+  add(Later(Duration(
+      "zookeeper.session_timeout", "6s", milliseconds{100}, "session time-out",
+      [](C & c) -> auto& { return c.zookeeper.session_timeout; })));
+  add(Later(String(
+      "zookeeper.auth_file", "", "file with user:password for digest authentication",
+      [](C & c) -> auto& { return c.zookeeper.auth_file; })));
+
+  add(Choice(
+      "log.level", "info", {"debug", "info", "warning", "error"}, "least level that is logged",
+      [](C & c) -> auto& { return c.log.level; }));
+  add(Choice(
+      "log.format", "text", {"text", "json"}, "form of a log line",
+      [](C & c) -> auto& { return c.log.format; }));
+  return keys;
+}
+
+std::string TomlString(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::string Key::variable() const {
+  std::string text = "LEAFCTL_" + name;
+  for (char& c : text) c = c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+  return text;
+}
+
+std::span<const Key> Keys() {
+  static const std::vector<Key> keys = MakeKeys();
+  return keys;
+}
+
+const Key* FindKey(std::string_view name) {
+  for (const Key& key : Keys()) {
+    if (key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+std::string NearestKeyHint(std::string_view name) {
+  Strings names;
+  for (const Key& key : Keys()) {
+    names.push_back(key.name);
+    if (const std::size_t dot = key.name.find('.'); dot != std::string::npos) {
+      if (std::string section = key.name.substr(0, dot);
+          std::find(names.begin(), names.end(), section) == names.end()) {
+        names.push_back(std::move(section));
+      }
+    }
+  }
+  const auto nearest = NearestName(name, names);
+  return nearest ? fmt::format("did you mean {}?", *nearest) : "";
+}
+
+Result<Value> ParseText(Kind kind, std::string_view text) {
+  switch (kind) {
+    case Kind::kBool:
+      if (text == "true") return Value{true};
+      if (text == "false") return Value{false};
+      return Bad(fmt::format("{} is neither true nor false", Quoted(text)));
+    case Kind::kInteger: {
+      std::int64_t number = 0;
+      const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+      if (status == std::errc{} && end == text.data() + text.size()) return Value{number};
+      return Bad(fmt::format("{} is not a whole number", Quoted(text)));
+    }
+    case Kind::kString:
+    case Kind::kDuration:
+      return Value{std::string(text)};
+    case Kind::kStringList:
+    case Kind::kIntegerMap:
+      break;
+  }
+  Strings items;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view item = text.substr(0, comma);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    while (item.ends_with(' ')) item.remove_suffix(1);
+    items.emplace_back(item);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  if (kind == Kind::kStringList) return Value{std::move(items)};
+  IntegerMap map;
+  for (const std::string& item : items) {
+    const std::size_t equals = item.rfind('=');
+    if (equals == std::string::npos) return Bad(fmt::format("{} is not name=number", Quoted(item)));
+    LEAF_ASSIGN_OR_RETURN(const Value number,
+                          ParseText(Kind::kInteger, std::string_view(item).substr(equals + 1)));
+    map[item.substr(0, equals)] = std::get<std::int64_t>(number);
+  }
+  return Value{std::move(map)};
+}
+
+std::string FormatToml(const Value& value) {
+  return std::visit(
+      [](const auto& typed) -> std::string {
+        using T = std::decay_t<decltype(typed)>;
+        if constexpr (std::is_same_v<T, bool>) {
+          return typed ? "true" : "false";
+        } else if constexpr (std::is_same_v<T, std::int64_t>) {
+          return std::to_string(typed);
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return TomlString(typed);
+        } else if constexpr (std::is_same_v<T, Strings>) {
+          Strings items;
+          for (const std::string& item : typed) items.push_back(TomlString(item));
+          return fmt::format("[{}]", fmt::join(items, ", "));
+        } else {
+          Strings items;
+          for (const auto& [name, number] : typed)
+            items.push_back(fmt::format("{} = {}", TomlString(name), number));
+          return items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "));
+        }
+      },
+      value);
+}
+
+}  // namespace leaf::config

@@ -1,0 +1,294 @@
+#include "leaf/config/loader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "leaf/base/text.h"
+#include "leaf/config/keys.h"
+
+namespace leaf::config {
+namespace {
+
+constexpr std::string_view kDefaultOrigin = "default";
+constexpr std::string_view kPrefix = "LEAFCTL_";
+
+class Loader {
+ public:
+  explicit Loader(const LoadInput& input) : input_(input) {}
+
+  Result<Resolved> Run() {
+    ApplyDefaults();
+    ApplyFile();
+    ApplyEnvironment();
+    ApplyFlags();
+    DerivePaths();
+    CheckWhole();
+    if (!problems_.empty()) return Failure();
+    return std::move(resolved_);
+  }
+
+ private:
+  void Problem(std::string text, bool in_flag = false) {
+    problems_.push_back(std::move(text));
+    only_flags_ = only_flags_ && in_flag;
+  }
+
+  std::string Variable(const std::string& name) const {
+    const auto found = input_.environment.find(name);
+    return found == input_.environment.end() ? "" : found->second;
+  }
+
+  // Stores `value`; returns what is wrong with it, or "".
+  std::string Store(const Key& key, const Result<Value>& value, std::string origin) {
+    if (!value.ok()) return fmt::format("{}: {}", key.name, value.error().message);
+    if (const auto stored = key.store(resolved_.config, *value); !stored.ok()) {
+      return fmt::format("{}: {}", key.name, stored.error().message);
+    }
+    resolved_.origins[key.name] = std::move(origin);
+    return "";
+  }
+
+  void ApplyDefaults() {
+    for (const Key& key : Keys()) {
+      const std::string problem = Store(key, ParseText(key.kind, key.fallback), std::string(kDefaultOrigin));
+      LEAF_CHECK(problem.empty());
+    }
+    defaults_ = resolved_.config;
+  }
+
+  // The file to read, "" for none.
+  std::string ChooseFile() const {
+    if (input_.file) return *input_.file;
+    if (std::string named = Variable("LEAFCTL_CONFIG"); !named.empty()) return named;
+    std::string user_dir = Variable("XDG_CONFIG_HOME");
+    if (user_dir.empty() && !Variable("HOME").empty()) user_dir = Variable("HOME") + "/.config";
+    for (const std::string& candidate : {user_dir.empty() ? "" : user_dir + "/leafctl/leafctl.toml",
+                                         std::string("/etc/leafctl/leafctl.toml")}) {
+      if (candidate.empty()) continue;
+      // One that exists but cannot be read is chosen too, and reported when it is opened.
+      std::ifstream probe(candidate);
+      if (probe || errno != ENOENT) {
+        if (!probe && errno == ENOTDIR) continue;
+        return candidate;
+      }
+    }
+    return "";
+  }
+
+  void ApplyFile() {
+    const std::string path = ChooseFile();
+    if (path.empty()) return;
+    errno = 0;
+    std::ifstream stream(path);
+    if (!stream.is_open() || std::filesystem::is_directory(path)) {
+      if (stream.is_open()) errno = EISDIR;
+      Problem(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+      return;
+    }
+    const std::string content{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    resolved_.file = path;
+    try {
+      ApplyTable(toml::parse(content, path), "", path);
+    } catch (const toml::parse_error& error) {
+      Problem(fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
+    }
+  }
+
+  void ApplyTable(const toml::table& table, const std::string& section, const std::string& path) {
+    for (const auto& [name, node] : table) {
+      const std::string full =
+          section.empty() ? std::string(name.str()) : fmt::format("{}.{}", section, name.str());
+      const std::string place = fmt::format("{}:{}", path, name.source().begin.line);
+      if (const Key* const key = FindKey(full)) {
+        if (const std::string wrong = Store(*key, FromToml(*key, node), place); !wrong.empty()) {
+          Problem(fmt::format("{}: {}", place, wrong));
+        }
+      } else if (node.is_table() && IsSection(full)) {
+        ApplyTable(*node.as_table(), full, path);
+      } else {
+        const std::string hint = NearestKeyHint(full);
+        Problem(fmt::format("{}: unknown {} {}{}{}", place, node.is_table() ? "table" : "key", Quoted(full),
+                            hint.empty() ? "" : ", ", hint));
+      }
+    }
+  }
+
+  static bool IsSection(const std::string& name) {
+    return std::any_of(Keys().begin(), Keys().end(),
+                       [&](const Key& key) { return key.name.starts_with(name + "."); });
+  }
+
+  static Result<Value> FromToml(const Key& key, const toml::node& node) {
+    const auto wrong = [](std::string_view expected) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("expected {}", expected), ""};
+    };
+    switch (key.kind) {
+      case Kind::kBool:
+        if (const auto value = node.value_exact<bool>()) return Value{*value};
+        return wrong("true or false");
+      case Kind::kInteger:
+        if (const auto value = node.value_exact<std::int64_t>()) return Value{*value};
+        return wrong("a whole number");
+      case Kind::kString:
+        if (const auto value = node.value_exact<std::string>()) return Value{*value};
+        return wrong("a string");
+      case Kind::kDuration:
+        if (const auto value = node.value_exact<std::string>()) return Value{*value};
+        return wrong("a duration as a string, such as \"3s\"");
+      case Kind::kStringList: {
+        if (!node.is_array()) return wrong("a list of strings");
+        std::vector<std::string> items;
+        for (const toml::node& item : *node.as_array()) {
+          const auto text = item.value_exact<std::string>();
+          if (!text) return wrong("a list of strings");
+          items.push_back(*text);
+        }
+        return Value{std::move(items)};
+      }
+      case Kind::kIntegerMap: {
+        if (!node.is_table()) return wrong("a table of whole numbers");
+        std::map<std::string, std::int64_t> map;
+        for (const auto& [name, item] : *node.as_table()) {
+          const auto number = item.value_exact<std::int64_t>();
+          if (!number) return wrong("a table of whole numbers");
+          map[std::string(name.str())] = *number;
+        }
+        return Value{std::move(map)};
+      }
+    }
+    return wrong("another type");
+  }
+
+  void ApplyEnvironment() {
+    // Without the prefix, which would make all names look alike.
+    std::vector<std::string> known{"CONFIG"};
+    for (const Key& key : Keys()) known.push_back(key.variable().substr(kPrefix.size()));
+    for (const auto& variable : input_.environment) {
+      const std::string& name = variable.first;
+      const std::string& text = variable.second;
+      if (!name.starts_with(kPrefix) || name == "LEAFCTL_CONFIG") continue;
+      const auto key =
+          std::find_if(Keys().begin(), Keys().end(), [&](const Key& k) { return k.variable() == name; });
+      if (key == Keys().end()) {
+        const auto nearest = NearestName(name.substr(kPrefix.size()), known);
+        resolved_.warnings.push_back(
+            fmt::format("unknown environment variable {}{}", name,
+                        nearest ? fmt::format(", did you mean {}{}?", kPrefix, *nearest) : ""));
+        continue;
+      }
+      if (const std::string wrong = Store(*key, ParseText(key->kind, text), "$" + name); !wrong.empty()) {
+        Problem(fmt::format("${}: {}", name, wrong));
+      }
+    }
+  }
+
+  void ApplyFlags() {
+    for (const FlagValue& flag : input_.flags) {
+      const Key* const key = FindKey(flag.key);
+      if (key == nullptr) {
+        const std::string hint = NearestKeyHint(flag.key);
+        Problem(fmt::format("{}: unknown key {}{}{}", flag.origin, Quoted(flag.key), hint.empty() ? "" : ", ",
+                            hint),
+                true);
+        continue;
+      }
+      if (const std::string wrong = Store(*key, ParseText(key->kind, flag.text), flag.origin);
+          !wrong.empty()) {
+        Problem(fmt::format("{}: {}", flag.origin, wrong), true);
+      }
+    }
+  }
+
+  bool IsDefault(const std::string& key) const { return resolved_.origins.at(key) == kDefaultOrigin; }
+
+  // Defaults that depend on who and where we are.
+  void DerivePaths() {
+    Config& config = resolved_.config;
+    if (IsDefault("state_dir")) config.state_dir = DefaultStateDir();
+    if (config.state_dir.empty()) {
+      Problem("state_dir: there is no default without $HOME, name one");
+      return;
+    }
+    if (IsDefault("server.socket")) {
+      const std::string runtime_dir = FirstOf(Variable("RUNTIME_DIRECTORY"));
+      config.server.socket = (runtime_dir.empty() ? config.state_dir : runtime_dir) + "/leafctl.sock";
+    }
+    if (IsDefault("sqlite.path")) config.sqlite.path = config.state_dir + "/leaf.db";
+    if (config.mysql.password_file.empty()) {
+      const std::string credentials = Variable("CREDENTIALS_DIRECTORY");
+      const std::string credential = credentials + "/mysql-password";
+      if (!credentials.empty() && std::ifstream(credential)) config.mysql.password_file = credential;
+    }
+  }
+
+  // systemd may name several directories, separated by colons.
+  static std::string FirstOf(const std::string& directories) {
+    return directories.substr(0, directories.find(':'));
+  }
+
+  std::string DefaultStateDir() const {
+    if (std::string dir = FirstOf(Variable("STATE_DIRECTORY")); !dir.empty()) return dir;
+    if (input_.is_root) return "/var/lib/leafctl";
+    if (std::string dir = Variable("XDG_STATE_HOME"); !dir.empty()) return dir + "/leafctl";
+    if (const std::string home = Variable("HOME"); !home.empty()) return home + "/.local/state/leafctl";
+    return "";
+  }
+
+  void CheckWhole() {
+    const Config& config = resolved_.config;
+    const auto refuse = [&](const std::string& key, std::string_view why) {
+      Problem(fmt::format("{}: {}: {}", resolved_.origins.at(key), key, why));
+    };
+    // A switch that would be silently ignored is worse than an error.
+    if (config.snowflake.enabled) refuse("snowflake.enabled", "this version serves segment mode only");
+    if (config.segment.fence == "cluster") refuse("segment.fence", "this version has the node fence only");
+    if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
+    for (const Key& key : Keys()) {
+      if (!key.effective && key.load(config) != key.load(defaults_)) {
+        resolved_.warnings.push_back(
+            fmt::format("{}: {} has no effect in this version", resolved_.origins.at(key.name), key.name));
+      }
+    }
+  }
+
+  Error Failure() const {
+    const ErrorCode code = only_flags_ ? ErrorCode::kInvalidArgument : ErrorCode::kConfig;
+    if (problems_.size() == 1) return {code, fmt::format("bad configuration: {}", problems_.front()), ""};
+    return {
+        code,
+        fmt::format("bad configuration: {} problems:\n  {}", problems_.size(), fmt::join(problems_, "\n  ")),
+        ""};
+  }
+
+  const LoadInput& input_;
+  Resolved resolved_;
+  Config defaults_;
+  std::vector<std::string> problems_;
+  bool only_flags_ = true;
+};
+
+}  // namespace
+
+bool Resolved::IsSet(const std::string& prefix) const {
+  return std::any_of(origins.begin(), origins.end(), [&](const auto& entry) {
+    return entry.first.starts_with(prefix) && entry.second != kDefaultOrigin;
+  });
+}
+
+bool Resolved::AnythingSet() const {
+  return std::any_of(origins.begin(), origins.end(), [](const auto& entry) {
+    return entry.second != kDefaultOrigin && entry.first != "state_dir" && !entry.first.starts_with("log.");
+  });
+}
+
+Result<Resolved> Load(const LoadInput& input) { return Loader(input).Run(); }
+
+}  // namespace leaf::config
