@@ -1,0 +1,164 @@
+#include "leaf/server/http.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "leaf/base/text.h"
+
+namespace leaf::server {
+namespace {
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string_view Trim(std::string_view text) {
+  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
+  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+std::string_view StatusText(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Payload Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Unknown";
+  }
+}
+
+std::string Render(const Response& response, Persistence persistence, bool head, std::string_view date) {
+  std::string out;
+  out.reserve(256 + response.body.size());
+  const auto append = std::back_inserter(out);
+  fmt::format_to(append, "HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status, StatusText(response.status),
+                 date);
+  if (!response.content_type.empty()) fmt::format_to(append, "Content-Type: {}\r\n", response.content_type);
+  if (!response.allow.empty()) fmt::format_to(append, "Allow: {}\r\n", response.allow);
+  if (response.retry_after_s) fmt::format_to(append, "Retry-After: {}\r\n", *response.retry_after_s);
+  fmt::format_to(append, "Cache-Control: no-store\r\nContent-Length: {}\r\n{}\r\n", response.body.size(),
+                 persistence == Persistence::kClose       ? "Connection: close\r\n"
+                 : persistence == Persistence::kKeepAlive ? "Connection: keep-alive\r\n"
+                                                          : "");
+  if (!head) out += response.body;
+  return out;
+}
+
+bool PrefersText(std::string_view accept) {
+  double text = 0;
+  double json = 0;
+  while (!accept.empty()) {
+    const std::size_t comma = std::min(accept.find(','), accept.size());
+    std::string_view item = accept.substr(0, comma);
+    accept.remove_prefix(std::min(comma + 1, accept.size()));
+    const std::size_t semicolon = std::min(item.find(';'), item.size());
+    const std::string_view type = Trim(item.substr(0, semicolon));
+    double quality = 1;
+    for (std::string_view rest = item.substr(semicolon); !rest.empty();) {
+      rest.remove_prefix(1);
+      const std::size_t next = std::min(rest.find(';'), rest.size());
+      if (const std::string_view parameter = Trim(rest.substr(0, next)); parameter.starts_with("q=")) {
+        // What is no number in 0..1 counts as not wanted.
+        quality = 0;
+        std::from_chars(parameter.data() + 2, parameter.data() + parameter.size(), quality);
+      }
+      rest.remove_prefix(next);
+    }
+    if (type == "text/plain") text = std::max(text, quality);
+    if (type == "application/json") json = std::max(json, quality);
+  }
+  return text > 0 && text > json;
+}
+
+Result<std::string> PercentDecode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = high >= 0 ? HexDigit(text[i + 2]) : -1;
+    if (low < 0) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("malformed %-escape in {}", Quoted(text)), ""};
+    }
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return out;
+}
+
+Result<std::optional<std::string>> Target::Parameter(std::string_view name) const {
+  std::optional<std::string> value;
+  for (const auto& [key, text] : query) {
+    if (key != name) continue;
+    if (value)
+      return Error{ErrorCode::kInvalidArgument, fmt::format("parameter {} is given twice", name), ""};
+    value = text;
+  }
+  return value;
+}
+
+Result<Target> ParseTarget(std::string_view target) {
+  Target parsed;
+  // The form that proxies use: "http://host/path".
+  if (const std::size_t scheme = target.find("://");
+      scheme != std::string_view::npos && !target.starts_with('/')) {
+    target = target.substr(std::min(target.find('/', scheme + 3), target.size()));
+  }
+  const std::size_t question = std::min(target.find('?'), target.size());
+  std::string_view path = target.substr(0, question);
+  parsed.raw_path = path;
+  while (!path.empty()) {
+    const std::size_t slash = std::min(path.find('/'), path.size());
+    std::string_view segment = path.substr(0, slash);
+    path.remove_prefix(std::min(slash + 1, path.size()));
+    segment = segment.substr(0, segment.find(';'));
+    if (segment.empty()) continue;
+    LEAF_ASSIGN_OR_RETURN(std::string decoded, PercentDecode(segment));
+    parsed.segments.push_back(std::move(decoded));
+  }
+  std::string_view query = target.substr(std::min(question + 1, target.size()));
+  while (!query.empty()) {
+    const std::size_t ampersand = std::min(query.find('&'), query.size());
+    const std::string_view item = query.substr(0, ampersand);
+    query.remove_prefix(std::min(ampersand + 1, query.size()));
+    if (item.empty()) continue;
+    const std::size_t equals = std::min(item.find('='), item.size());
+    LEAF_ASSIGN_OR_RETURN(std::string key, PercentDecode(item.substr(0, equals)));
+    LEAF_ASSIGN_OR_RETURN(std::string value, PercentDecode(item.substr(std::min(equals + 1, item.size()))));
+    parsed.query.emplace_back(std::move(key), std::move(value));
+  }
+  return parsed;
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,116 @@
+#include "leaf/server/listener.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace leaf::server {
+namespace {
+
+constexpr int kBacklog = 4096;
+
+Error SocketError(const std::string& address, int error_number) {
+  if (error_number == EADDRINUSE) {
+    return {ErrorCode::kRefused, fmt::format("cannot listen on {}: the address is in use", address),
+            "another server runs there; stop it or choose another address"};
+  }
+  const bool permission = error_number == EACCES || error_number == EPERM;
+  return {permission ? ErrorCode::kPermission : ErrorCode::kConfig,
+          fmt::format("cannot listen on {}: {}", address, std::strerror(error_number)), ""};
+}
+
+std::string BoundPort(int fd) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  char port[NI_MAXSERV] = "";
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
+  return port;
+}
+
+}  // namespace
+
+Listener::~Listener() {
+  if (fd_ >= 0) close(fd_);
+  if (unix_path_.empty()) return;
+  // Another server may have taken the path over; then it is not ours to remove.
+  struct stat status {};
+  if (stat(unix_path_.c_str(), &status) == 0 && status.st_ino == unix_inode_) unlink(unix_path_.c_str());
+}
+
+Result<Listener> Listener::OnTcp(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  const std::string host_text = address.substr(0, colon);
+  const std::string port = address.substr(colon + 1);
+  const bool bracketed = host_text.starts_with('[') && host_text.ends_with(']');
+  const std::string host = bracketed ? host_text.substr(1, host_text.size() - 2) : host_text;
+
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); failed != 0) {
+    return Error{ErrorCode::kConfig, fmt::format("cannot listen on {}: {}", address, gai_strerror(failed)),
+                 ""};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, &freeaddrinfo);
+
+  Listener listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "");
+  if (listener.fd_ < 0) return SocketError(address, errno);
+  // Old connections in TIME_WAIT do not keep a restart away; a live listener still does.
+  const int on = 1;
+  setsockopt(listener.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(listener.fd_, found->ai_addr, found->ai_addrlen) != 0) return SocketError(address, errno);
+  if (listen(listener.fd_, kBacklog) != 0) return SocketError(address, errno);
+  listener.name_ = fmt::format("http://{}:{}", host_text, BoundPort(listener.fd_));
+  return listener;
+}
+
+Result<Listener> Listener::OnUnix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("cannot listen on {}: a socket path has at most {} bytes", path,
+                             sizeof address.sun_path - 1),
+                 "set server.socket to a shorter path, or to \"\" for none"};
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+
+  Listener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "");
+  if (listener.fd_ < 0) return SocketError(path, errno);
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0) {
+    if (!S_ISSOCK(status.st_mode)) {
+      return Error{ErrorCode::kConfig,
+                   fmt::format("cannot listen on {}: a file that is no socket is in the way", path), ""};
+    }
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (probe < 0) return SocketError(path, errno);
+    const bool answered = connect(probe, generic, sizeof address) == 0;
+    const int why_not = errno;
+    close(probe);
+    if (answered) return SocketError(path, EADDRINUSE);
+    if (why_not != ECONNREFUSED) return SocketError(path, why_not);
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) return SocketError(path, errno);
+  }
+  if (bind(listener.fd_, generic, sizeof address) != 0) return SocketError(path, errno);
+  if (listen(listener.fd_, kBacklog) != 0) return SocketError(path, errno);
+  if (stat(path.c_str(), &status) != 0) return SocketError(path, errno);
+  listener.unix_path_ = path;
+  listener.unix_inode_ = status.st_ino;
+  listener.name_ = "unix:" + path;
+  return listener;
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,66 @@
+// Routes: what each request means. Knows HTTP's words but no socket; never blocks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/server/http.h"
+#include "leaf/service/id_service.h"
+
+namespace leaf::server {
+
+struct RouterOptions {
+  std::chrono::milliseconds request_timeout{1000};
+  std::chrono::milliseconds leaf_wait{10};
+  std::uint64_t max_count = 100'000;
+  std::string version;              // for /v1/status
+  std::string store;                // "sqlite" | "mysql", for /v1/status
+  std::vector<std::string> listen;  // as bound, for /v1/status
+};
+
+// Thread-safe. The service and the clock outlive it.
+class Router {
+ public:
+  // Called exactly once for each request, at once or later, on any thread.
+  using Respond = std::function<void(Response)>;
+
+  Router(RouterOptions options, service::IdService& ids, const Clock& clock);
+
+  // `request` need not outlive the call.
+  void Handle(const Request& request, Respond respond) const;
+
+ private:
+  enum class Dialect { kLeaf, kV1 };
+  struct Take {
+    Dialect dialect = Dialect::kV1;
+    std::string tag;
+    std::uint64_t count = 1;
+    bool as_ranges = false;
+    bool as_text = false;
+    std::string raw_path;
+  };
+
+  void HandleLeaf(const Request& request, const Target& target, Respond respond) const;
+  void HandleV1(const Request& request, const Target& target, Respond respond) const;
+  void HandleV1Segment(const Request& request, const Target& target, Respond respond) const;
+  void HandleHealth(const Request& request, const Target& target, Respond respond) const;
+  void HandleMark(const std::string& tag, Respond respond) const;
+  void TakeIds(Take take, Respond respond) const;
+  Response Answer(const Take& take, const Result<IdSpans>& result) const;
+  Response LeafError(int status, int leaf_code, std::string_view raw_path) const;
+  Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;
+  Response V1Error(const Error& error) const;
+  Response StatusPage() const;
+
+  const RouterOptions options_;
+  service::IdService& ids_;
+  const Clock& clock_;
+  const MonotonicTime started_at_;
+};
+
+}  // namespace leaf::server

@@ -1,0 +1,78 @@
+#include "leaf/server/status_json.h"
+
+namespace leaf::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json TagJson(const service::TagStatus& tag) {
+  Json json{{"tag", tag.tag},
+            {"state", tag.state},
+            {"reserve", tag.reserve},
+            {"waiting", tag.waiting},
+            {"step", tag.step},
+            {"table_step", tag.table_step},
+            {"mark", std::to_string(tag.mark)},
+            {"issued", tag.issued},
+            {"granted", tag.granted},
+            {"wasted", tag.wasted},
+            {"grants", tag.grants},
+            {"failures", tag.failures}};
+  if (tag.problem) {
+    json["problem"] = {{"code", ErrorCodeName(tag.problem->code)},
+                       {"message", tag.problem->message},
+                       {"hint", tag.problem->hint}};
+  }
+  return json;
+}
+
+}  // namespace
+
+Json ReadinessJson(const service::Readiness& readiness) {
+  Json reasons = Json::array();
+  for (const service::Reason& reason : readiness.reasons) {
+    reasons.push_back({{"code", reason.code}, {"message", reason.message}});
+  }
+  return {{"ready", readiness.ready}, {"reasons", std::move(reasons)}};
+}
+
+Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {
+  Json json = ReadinessJson(ids.GetReadiness());
+  json["version"] = facts.version;
+  json["time"] = FormatRfc3339(facts.now);
+  json["time_ms"] = UnixMillis(facts.now);
+  json["uptime_ms"] = facts.uptime.count();
+  json["listen"] = facts.listen;
+  json["limits"] = {{"max_count", facts.max_count}};
+  // Grants are fenced by this node's own marks; a witness shared by all nodes is not part of this version.
+  json["fence"] = "node";
+
+  std::vector<service::TagStatus> tags;
+  Json segment{{"enabled", ids.segment() != nullptr}};
+  if (ids.segment() != nullptr) {
+    const service::SegmentStatus status = ids.segment()->Status();
+    tags = ids.segment()->TagStatuses();
+    segment["store"] = facts.store;
+    segment["loaded"] = status.loaded;
+    segment["store_reachable"] = status.loaded && !status.store_problem;
+    if (status.refreshed_at) {
+      segment["refreshed_at"] = FormatRfc3339(*status.refreshed_at);
+      segment["refreshed_at_ms"] = UnixMillis(*status.refreshed_at);
+    }
+    Json tag_list = Json::array();
+    for (const service::TagStatus& tag : tags) tag_list.push_back(TagJson(tag));
+    segment["tags"] = std::move(tag_list);
+  }
+  Json problems = Json::array();
+  for (const service::Problem& problem : ids.Problems(tags)) {
+    Json item{{"code", problem.code}, {"message", problem.message}, {"hint", problem.hint}};
+    if (!problem.tag.empty()) item["tag"] = problem.tag;
+    problems.push_back(std::move(item));
+  }
+  json["problems"] = std::move(problems);
+  json["segment"] = std::move(segment);
+  json["snowflake"] = {{"enabled", false}};
+  return json;
+}
+
+}  // namespace leaf::server
