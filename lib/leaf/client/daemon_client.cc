@@ -1,0 +1,249 @@
+#include "leaf/client/daemon_client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/stream_traits.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/http/write.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "leaf/base/duration.h"
+#include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::client {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using beast::error_code;
+using Json = nlohmann::json;
+using UnixStream = beast::basic_stream<asio::local::stream_protocol>;
+
+constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} * 1024 * 1024;
+// What is asked for at once until a server names its own limit; the default of server.max_count.
+constexpr std::uint64_t kCountDefault = 100'000;
+
+std::string PercentEncode(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_' || c == '.' || c == '~';
+    if (plain) {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+Error ConnectError(const std::string& server, const error_code& why) {
+  if (why == boost::system::errc::permission_denied || why == boost::system::errc::operation_not_permitted) {
+    return {ErrorCode::kPermission, fmt::format("cannot open {}: {}", server, why.message()), ""};
+  }
+  return {ErrorCode::kUnreachable, fmt::format("no daemon answers at {}: {}", server, why.message()),
+          "start one with leafctl serve"};
+}
+
+// One request and its answer on a connected stream, asynchronously; `done` is set when the loop has run.
+template <typename Stream>
+class Exchange {
+ public:
+  Exchange(Stream& stream, const std::string& host, const std::string& target) : stream_(stream) {
+    request_.method(http::verb::get);
+    request_.target(target);
+    request_.version(11);
+    request_.set(http::field::host, host);
+    request_.set(http::field::connection, "close");
+    parser_.body_limit(kAnswerBytesMax);
+  }
+
+  void Start() {
+    http::async_write(stream_, request_, [this](error_code failed, std::size_t) {
+      if (failed) return Finish(failed);
+      http::async_read(stream_, buffer_, parser_,
+                       [this](error_code read_failed, std::size_t) { Finish(read_failed); });
+    });
+  }
+
+  std::optional<error_code> outcome;
+  http::response<http::string_body>& response() { return parser_.get(); }
+
+ private:
+  void Finish(error_code result) { outcome = result; }
+
+  Stream& stream_;
+  http::request<http::empty_body> request_;
+  beast::flat_buffer buffer_;
+  http::response_parser<http::string_body> parser_;
+};
+
+// What the server said went wrong. An answer without our code comes from something else: a proxy before a
+// daemon that is away, or no daemon at all.
+Error ErrorOf(const std::string& server, int status, const std::string& body) {
+  const Json json = Json::parse(body, nullptr, false);
+  const auto text = [&](const char* key) {
+    return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>()
+                                                                           : "";
+  };
+  const auto code = ErrorCodeFromName(text("code"));
+  if (!code) {
+    return {status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kUnreachable,
+            fmt::format("no daemon answers at {}: something there answered {}", server, status), ""};
+  }
+  return {*code, text("message"), text("hint")};
+}
+
+Result<std::vector<IdRange>> ParseRanges(const std::string& server, const std::string& body) {
+  const Error bad{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", server), ""};
+  const Json json = Json::parse(body, nullptr, false);
+  if (!json.is_object() || !json.contains("ranges") || !json["ranges"].is_array()) return bad;
+  std::vector<IdRange> ranges;
+  for (const Json& item : json["ranges"]) {
+    if (!item.is_object() || !item.value("begin", Json()).is_string() ||
+        !item.value("end", Json()).is_string())
+      return bad;
+    const auto begin = ParseUnsigned("begin", item["begin"].get<std::string>(), 0, kMaxIdLimit);
+    const auto end = ParseUnsigned("end", item["end"].get<std::string>(), 0, kMaxIdLimit);
+    if (!begin.ok() || !end.ok() || *begin >= *end) return bad;
+    ranges.push_back({*begin, *end});
+  }
+  return ranges;
+}
+
+}  // namespace
+
+Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target) const {
+  asio::io_context loop(1);
+  const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
+    Exchange exchange(stream, host, target);
+    stream.expires_after(timeout_);
+    loop.restart();
+    exchange.Start();
+    loop.run();
+    const error_code failed = exchange.outcome.value_or(beast::error::timeout);
+    if (failed == beast::error::timeout) {
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("{} did not answer within {}", server, FormatDuration(timeout_)), ""};
+    }
+    if (failed)
+      return Error{ErrorCode::kUnavailable, fmt::format("{} broke off: {}", server, failed.message()), ""};
+    return Reply{static_cast<int>(exchange.response().result_int()), std::move(exchange.response().body())};
+  };
+  const auto connect = [&](auto& stream, const auto& endpoints) {
+    error_code failed = beast::error::timeout;
+    stream.expires_after(timeout_);
+    stream.async_connect(endpoints, [&](error_code result, auto&&...) { failed = result; });
+    loop.run();
+    return failed;
+  };
+
+  if (server.starts_with("unix:")) {
+    UnixStream stream(loop);
+    const std::string path = server.substr(5);
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad server {}: the path is too long for a socket", Quoted(server)), ""};
+    }
+    if (const error_code failed = connect(stream, asio::local::stream_protocol::endpoint(path))) {
+      return ConnectError(server, failed);
+    }
+    return run(stream, "localhost");
+  }
+  std::string_view authority = server;
+  authority.remove_prefix(std::min<std::size_t>(authority.size(), std::string_view("http://").size()));
+  if (authority.ends_with('/')) authority.remove_suffix(1);
+  const std::size_t colon = std::min(authority.rfind(':'), authority.size());
+  std::string host(authority.substr(0, colon));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string port(authority.substr(std::min(colon + 1, authority.size())));
+  error_code failed;
+  const auto endpoints = asio::ip::tcp::resolver(loop).resolve(host, port, failed);
+  if (failed) return ConnectError(server, failed);
+  beast::tcp_stream stream(loop);
+  if (const error_code refused = connect(stream, endpoints)) return ConnectError(server, refused);
+  return run(stream, std::string(authority));
+}
+
+Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
+  Error first{ErrorCode::kUnreachable, "no daemon to ask", "start one with leafctl serve"};
+  bool asked = false;
+  for (const std::string& server : servers_) {
+    auto reply = Ask(server, target);
+    if (reply.ok() && reply->status != 503) {
+      answered_by_ = server;
+      return reply;
+    }
+    Error error = reply.ok() ? ErrorOf(server, reply->status, reply->body) : std::move(reply).error();
+    if (error.code == ErrorCode::kPermission || error.code == ErrorCode::kInvalidArgument) return error;
+    // A server that is there tells more than those that are not; of those, all are named.
+    if (!asked || (first.code == ErrorCode::kUnreachable && error.code != ErrorCode::kUnreachable)) {
+      first = std::move(error);
+    } else if (error.code == ErrorCode::kUnreachable && first.code == ErrorCode::kUnreachable) {
+      first.message += "; " + error.message;
+    }
+    asked = true;
+  }
+  return first;
+}
+
+Result<void> DaemonClient::NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink) {
+  std::uint64_t batch = kCountDefault;
+  while (count > 0) {
+    const std::uint64_t wanted = std::min(batch, count);
+    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}?count={}&form=range",
+                                                                PercentEncode(tag), wanted)));
+    if (reply.status == 413) {
+      const Json json = Json::parse(reply.body, nullptr, false);
+      const Json max_count = json.is_object() ? json.value("max_count", Json()) : Json();
+      const std::uint64_t limit = max_count.is_number_unsigned() ? max_count.get<std::uint64_t>() : 0;
+      if (limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
+      batch = limit;
+      continue;
+    }
+    if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+    LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, ParseRanges(answered_by_, reply.body));
+    std::uint64_t got = 0;
+    for (const IdRange& range : ranges) got += range.size();
+    if (got != wanted) {
+      return Error{ErrorCode::kInternal,
+                   fmt::format("{} gave {} IDs instead of {}", answered_by_, got, wanted), ""};
+    }
+    LEAF_RETURN_IF_ERROR(sink(ranges));
+    count -= wanted;
+  }
+  return {};
+}
+
+Result<std::string> DaemonClient::Status() {
+  LEAF_ASSIGN_OR_RETURN(Reply reply, AskAny("/v1/status"));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  return std::move(reply.body);
+}
+
+Result<std::uint64_t> DaemonClient::Mark(std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}/mark", PercentEncode(tag))));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  const Json json = Json::parse(reply.body, nullptr, false);
+  const Json mark = json.is_object() ? json.value("mark", Json()) : Json();
+  if (!mark.is_string()) {
+    return Error{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", answered_by_),
+                 ""};
+  }
+  return ParseUnsigned("mark", mark.get<std::string>(), 0, kMaxIdLimit);
+}
+
+}  // namespace leaf::client

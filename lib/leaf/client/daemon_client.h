@@ -1,0 +1,54 @@
+// Asks a running daemon, over TCP or its Unix socket.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/id_range.h"
+#include "leaf/base/result.h"
+
+namespace leaf::client {
+
+// Not thread-safe. Calls block up to the time-out, for each server.
+class DaemonClient {
+ public:
+  // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be
+  // reached, does not answer in time, or says 503.
+  DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout)
+      : servers_(std::move(servers)), timeout_(timeout) {}
+
+  // `count` IDs of `tag`, as ascending ranges, in as many requests as the server's max_count asks for. Calls
+  // `sink` with the ranges of each complete answer, in order. On an error, what `sink` was given is valid and
+  // spent. Errors: kUnreachable (nobody there), kPermission (the socket may not be opened), and what the
+  // server says: kNotFound, kFrozen, kExhausted, kUnavailable, kLimited, kInvalidArgument, …
+  using RangeSink = std::function<Result<void>(const std::vector<IdRange>&)>;
+  Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
+
+  // The body of /v1/status, a JSON object. Errors: kUnreachable, kPermission, kUnavailable.
+  Result<std::string> Status();
+
+  // The end of everything the server's node was ever granted for `tag`; 0 for nothing. Errors: as of Status,
+  // and what the server says.
+  Result<std::uint64_t> Mark(std::string_view tag);
+
+  // Which server answered last, "" if none did.
+  const std::string& answered_by() const { return answered_by_; }
+
+ private:
+  struct Reply {
+    int status = 0;
+    std::string body;
+  };
+  Result<Reply> Ask(const std::string& server, const std::string& target) const;
+  Result<Reply> AskAny(const std::string& target);
+
+  const std::vector<std::string> servers_;
+  const std::chrono::milliseconds timeout_;
+  std::string answered_by_;
+};
+
+}  // namespace leaf::client
