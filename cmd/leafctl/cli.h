@@ -1,0 +1,36 @@
+// Parses the command line by the table of commands. The only part that knows CLI11, beside the Add functions.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "context.h"
+#include "leaf/base/result.h"
+
+namespace leaf::cmd {
+
+using Run = std::function<Result<void>(CommandContext&)>;
+
+// One command. To add one: its file (help text, options, Add…, Run…), its line in commands.h and in main.cc's
+// table, its source in CMakeLists.txt, a golden test in tests/cli, a line in README.md.
+struct Command {
+  std::string_view path;   // "next", "tag add"
+  std::string_view group;  // heading in the help
+  std::string_view summary;
+  // Declares the flags on `app` and returns what to run once they are parsed.
+  Run (*add)(CLI::App& app, CommandContext& context);
+};
+
+struct Parsed {
+  Run run;           // null if there is nothing left to do but print `text`
+  std::string text;  // help or version, for stdout
+};
+
+// Errors: kInvalidArgument for every usage mistake, with the nearest name where one is near.
+Result<Parsed> ParseCommandLine(std::span<const Command> commands, int argc, const char* const* argv,
+                                CommandContext& context);
+
+}  // namespace leaf::cmd

@@ -1,0 +1,24 @@
+// What each command's file gives to the table in main.cc.
+#pragma once
+
+#include "cli.h"
+
+namespace leaf::cmd {
+
+Run AddConfigCheck(CLI::App& app, CommandContext& context);
+Run AddConfigShow(CLI::App& app, CommandContext& context);
+Run AddDbCheck(CLI::App& app, CommandContext& context);
+Run AddDbInit(CLI::App& app, CommandContext& context);
+Run AddNext(CLI::App& app, CommandContext& context);
+Run AddServe(CLI::App& app, CommandContext& context);
+Run AddStatus(CLI::App& app, CommandContext& context);
+Run AddTagAdd(CLI::App& app, CommandContext& context);
+Run AddTagAdvance(CLI::App& app, CommandContext& context);
+Run AddTagList(CLI::App& app, CommandContext& context);
+Run AddTagRemove(CLI::App& app, CommandContext& context);
+Run AddTagRepair(CLI::App& app, CommandContext& context);
+Run AddTagSet(CLI::App& app, CommandContext& context);
+Run AddTagShow(CLI::App& app, CommandContext& context);
+Run AddVersion(CLI::App& app, CommandContext& context);
+
+}  // namespace leaf::cmd

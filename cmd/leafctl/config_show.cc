@@ -1,0 +1,57 @@
+// leafctl config show
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "leaf/config/keys.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct Options {
+  bool origin = false;
+};
+
+Json ValueJson(const config::Value& value) {
+  return std::visit([](const auto& typed) { return Json(typed); }, value);
+}
+
+Result<void> RunConfigShow(CommandContext& context, const Options& options) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (context.flags.json) {
+    Json values = Json::object();
+    for (const config::Key& key : config::Keys()) {
+      Json item{{"value", ValueJson(key.load(resolved->config))}};
+      if (options.origin) item["origin"] = resolved->origins.at(key.name);
+      values[key.name] = std::move(item);
+    }
+    WriteJson(context, {{"file", resolved->file}, {"values", std::move(values)}});
+    return {};
+  }
+  std::string section;
+  for (const config::Key& key : config::Keys()) {
+    const std::size_t dot = key.name.find('.');
+    const std::string own_section = dot == std::string::npos ? "" : key.name.substr(0, dot);
+    if (own_section != section) context.out.Write(fmt::format("\n[{}]\n", own_section));
+    section = own_section;
+    const std::string line =
+        fmt::format("{} = {}", dot == std::string::npos ? key.name : key.name.substr(dot + 1),
+                    config::FormatToml(key.load(resolved->config)));
+    context.out.Write(options.origin ? fmt::format("{:<48} # {}\n", line, resolved->origins.at(key.name))
+                                     : line + "\n");
+  }
+  return {};
+}
+
+}  // namespace
+
+Run AddConfigShow(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<Options>();
+  app.add_flag("--origin", options->origin, "Also say where each value comes from");
+  app.footer("Precedence: flag > environment > file > default. Example: leafctl config show --origin");
+  return [options](CommandContext& context) { return RunConfigShow(context, *options); };
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,37 @@
+#include "confirm.h"
+
+#include <fmt/format.h>
+
+namespace leaf::cmd {
+
+void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags) {
+  app.add_flag("--dry-run", flags.dry_run, "Show what would be done, change nothing");
+  app.add_flag("--yes", flags.yes, "Do not ask");
+  app.add_option("--confirm", flags.confirm, "The name, instead of typing it when asked")->type_name("NAME");
+}
+
+Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,
+                     std::string_view action, std::string_view name) {
+  if (flags.dry_run || (!flags.confirm.empty() && flags.confirm == name)) return {};
+  if (!flags.confirm.empty()) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot {}: --confirm '{}' is not '{}'", action, flags.confirm, name), ""};
+  }
+  if (severity == Severity::kDestructive && flags.yes) return {};
+  const std::string flag = severity == Severity::kDestructive ? "--yes" : fmt::format("--confirm {}", name);
+  if (!context.stdin_is_terminal() || context.flags.no_input) {
+    return Error{ErrorCode::kRefused, fmt::format("cannot {}: it needs your confirmation", action),
+                 fmt::format("add {}", flag)};
+  }
+  context.err.Write(severity == Severity::kDestructive
+                        ? fmt::format("About to {}. Go on? [y/N] ", action)
+                        : fmt::format("About to {}. Type '{}' to go on: ", action, name));
+  LEAF_RETURN_IF_ERROR(context.err.Flush());
+  const std::string answer = context.ReadLine().value_or("");
+  const bool agreed =
+      severity == Severity::kDestructive ? answer == "y" || answer == "Y" || answer == "yes" : answer == name;
+  if (agreed) return {};
+  return Error{ErrorCode::kRefused, fmt::format("did not {}: not confirmed", action), ""};
+}
+
+}  // namespace leaf::cmd

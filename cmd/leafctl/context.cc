@@ -1,0 +1,104 @@
+#include "context.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+extern char** environ;
+
+namespace leaf::cmd {
+
+void Stream::Write(std::string_view text) {
+  buffer_ += text;
+  if (buffer_.size() <= kBufferBytes) return;
+  // What failed is told by the last Flush; until then the command goes on as if it were heard.
+  if (const auto written = Flush(); !written.ok()) buffer_.clear();
+}
+
+Result<void> Stream::Flush() {
+  std::string_view rest = buffer_;
+  while (failed_errno_ == 0 && !rest.empty()) {
+    const ssize_t written = write(fd_, rest.data(), rest.size());
+    if (written >= 0) {
+      rest.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno != EINTR) {
+      failed_errno_ = errno;
+    }
+  }
+  buffer_.clear();
+  if (failed_errno_ == 0) return {};
+  return Error{ErrorCode::kInternal, fmt::format("cannot write the output: {}", std::strerror(failed_errno_)),
+               ""};
+}
+
+CommandContext::CommandContext()
+    : out(STDOUT_FILENO, isatty(STDOUT_FILENO) == 1),
+      err(STDERR_FILENO, isatty(STDERR_FILENO) == 1),
+      stdin_is_terminal_(isatty(STDIN_FILENO) == 1) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos)
+      environment_[std::string(text.substr(0, equals))] = text.substr(equals + 1);
+  }
+}
+
+std::optional<std::string> CommandContext::ReadLine() const {
+  std::string line;
+  char c = 0;
+  while (true) {
+    const ssize_t got = read(STDIN_FILENO, &c, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return line.empty() ? std::nullopt : std::optional(line);
+    if (c == '\n') return line;
+    line += c;
+  }
+}
+
+std::string CommandContext::Variable(const std::string& name) const {
+  const auto found = environment_.find(name);
+  return found == environment_.end() ? "" : found->second;
+}
+
+bool CommandContext::UseColor(const Stream& stream) const {
+  if (flags.color != Color::kAuto) return flags.color == Color::kAlways;
+  return stream.is_terminal() && Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
+}
+
+void CommandContext::Note(std::string_view message) {
+  if (flags.quiet) return;
+  err.Write(fmt::format("{}\n", message));
+  if (const auto written = err.Flush(); !written.ok()) return;  // nobody is left to tell
+}
+
+void CommandContext::Detail(std::string_view message) {
+  if (flags.verbose) Note(message);
+}
+
+Result<const config::Resolved*> CommandContext::Config() {
+  if (resolved_) return &*resolved_;
+  config::LoadInput input;
+  input.file = flags.config_file;
+  input.environment = environment_;
+  input.is_root = geteuid() == 0;
+  for (const std::string& set : flags.sets) {
+    const std::size_t equals = set.find('=');
+    if (equals == std::string::npos) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("bad --set '{}': not section.key=value", set),
+                   ""};
+    }
+    input.flags.push_back({set.substr(0, equals), set.substr(equals + 1), "--set"});
+  }
+  if (flags.state_dir) input.flags.push_back({"state_dir", *flags.state_dir, "--state-dir"});
+  input.flags.insert(input.flags.end(), command_values.begin(), command_values.end());
+  LEAF_ASSIGN_OR_RETURN(resolved_, config::Load(input));
+  for (const std::string& warning : resolved_->warnings) Note(fmt::format("leafctl: warning: {}", warning));
+  if (!resolved_->file.empty()) Detail(fmt::format("configuration from {}", resolved_->file));
+  return &*resolved_;
+}
+
+}  // namespace leaf::cmd

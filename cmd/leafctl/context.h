@@ -1,0 +1,88 @@
+// The world as a command sees it: streams with their terminal facts, the environment, the clock, the
+// configuration. Commands touch none of these in another way.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/result.h"
+#include "leaf/config/loader.h"
+#include "leaf/sys/system_clock.h"
+
+namespace leaf::cmd {
+
+// An output stream on a file descriptor, buffered; errors are kept until Flush.
+class Stream {
+ public:
+  Stream(int fd, bool is_terminal) : fd_(fd), is_terminal_(is_terminal) {}
+
+  bool is_terminal() const { return is_terminal_; }
+  // Written through once more than kBufferBytes have come together; up to that it is one write.
+  void Write(std::string_view text);
+  // Errors: kInternal if this or an earlier write failed.
+  Result<void> Flush();
+  // True once a write has failed: going on would produce for nobody.
+  bool failed() const { return failed_errno_ != 0; }
+  // For output made in large pieces: what is built here is taken over by the next Write or Flush.
+  std::string& buffer() { return buffer_; }
+  static constexpr std::size_t kBufferBytes = std::size_t{64} * 1024;
+
+ private:
+  int fd_;
+  bool is_terminal_;
+  int failed_errno_ = 0;
+  std::string buffer_;
+};
+
+enum class Color { kAuto, kAlways, kNever };
+
+struct GlobalFlags {
+  std::optional<std::string> config_file;
+  std::optional<std::string> state_dir;
+  std::vector<std::string> sets;  // "section.key=value"
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+  bool no_input = false;
+  Color color = Color::kAuto;
+  std::optional<std::chrono::milliseconds> timeout;
+};
+
+class CommandContext {
+ public:
+  CommandContext();
+
+  GlobalFlags flags;
+  // Further configuration from a command's own flags (`serve --listen`).
+  std::vector<config::FlagValue> command_values;
+
+  Stream out;
+  Stream err;
+  const sys::SystemClock clock;
+
+  bool stdin_is_terminal() const { return stdin_is_terminal_; }
+  // A line from stdin without its newline; nullopt at its end.
+  std::optional<std::string> ReadLine() const;
+
+  // "" if it is not set.
+  std::string Variable(const std::string& name) const;
+  bool UseColor(const Stream& stream) const;
+
+  // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose.
+  void Note(std::string_view message);
+  void Detail(std::string_view message);
+
+  // Resolved at first use; its warnings are printed then. Errors: kConfig, kInvalidArgument.
+  Result<const config::Resolved*> Config();
+
+ private:
+  std::map<std::string, std::string> environment_;
+  bool stdin_is_terminal_;
+  std::optional<config::Resolved> resolved_;
+};
+
+}  // namespace leaf::cmd

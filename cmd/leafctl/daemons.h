@@ -1,0 +1,38 @@
+// Which daemons a command would ask.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "context.h"
+
+namespace leaf::cmd {
+
+struct Daemons {
+  std::vector<std::string> servers;  // in the order to ask
+  bool configured = false;           // by --server or client.servers; else the default sockets
+};
+
+// --server, which is client.servers for this one call.
+inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::string& meaning) {
+  app.add_option_function<std::vector<std::string>>(
+         "--server",
+         [&context](const std::vector<std::string>& servers) {
+           std::string list;
+           for (const std::string& server : servers) list += (list.empty() ? "" : ",") + server;
+           context.command_values.push_back({"client.servers", list, "--server"});
+         },
+         meaning)
+      ->type_name("URL")
+      ->allow_extra_args(false);
+}
+
+// client.servers, else /run/leafctl/leafctl.sock and the socket in the state directory.
+inline Daemons FindDaemons(const config::Resolved& resolved) {
+  if (!resolved.config.client.servers.empty()) return {resolved.config.client.servers, true};
+  return {{"unix:/run/leafctl/leafctl.sock", "unix:" + resolved.config.state_dir + "/leafctl.sock"}, false};
+}
+
+}  // namespace leaf::cmd

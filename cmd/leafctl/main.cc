@@ -1,0 +1,66 @@
+// leafctl: the table of commands, and the only place where the process exits.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "cli.h"
+#include "commands.h"
+#include "context.h"
+#include "leaf/sys/signals.h"
+#include "report.h"
+
+namespace leaf::cmd {
+namespace {
+
+constexpr std::string_view kIds = "IDs";
+constexpr std::string_view kProvisioning = "Provisioning";
+constexpr std::string_view kOperating = "Operating";
+constexpr std::string_view kAbout = "About";
+
+// In the order of the help.
+constexpr Command kCommands[] = {
+    {"next", kIds, "Print new IDs of a tag", AddNext},
+    {"tag add", kProvisioning, "Add a tag", AddTagAdd},
+    {"tag list", kProvisioning, "List all tags", AddTagList},
+    {"tag show", kProvisioning, "Show one tag", AddTagShow},
+    {"tag set", kProvisioning, "Change a tag's step or description", AddTagSet},
+    {"tag advance", kProvisioning, "Move a tag's next ID up", AddTagAdvance},
+    {"tag repair", kProvisioning, "Explain a frozen tag and move it above every known mark", AddTagRepair},
+    {"tag remove", kProvisioning, "Remove a tag", AddTagRemove},
+    {"db init", kProvisioning, "Create the tables", AddDbInit},
+    {"db check", kProvisioning, "Examine an existing schema", AddDbCheck},
+    {"serve", kOperating, "Run the daemon, in the foreground", AddServe},
+    {"status", kOperating, "Show a running daemon's tags, reserves and problems", AddStatus},
+    {"config show", kOperating, "Show the resolved configuration", AddConfigShow},
+    {"config check", kOperating, "Check the configuration", AddConfigCheck},
+    {"version", kAbout, "Print the version", AddVersion},
+};
+
+ExitCode Main(int argc, char** argv) {
+  sys::IgnoreSigpipe();
+  CommandContext context;
+  const auto run = [&]() -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(const Parsed parsed, ParseCommandLine(kCommands, argc, argv, context));
+    if (!parsed.run) {
+      context.out.Write(parsed.text);
+      return {};
+    }
+    return parsed.run(context);
+  };
+  Result<void> result = run();
+  // Even after an error: what was printed before it is valid.
+  if (const auto written = context.out.Flush(); !written.ok() && result.ok()) result = written;
+  return result.ok() ? ExitCode::kOk : ReportError(context, result.error());
+}
+
+}  // namespace
+}  // namespace leaf::cmd
+
+int main(int argc, char** argv) {
+  try {
+    std::exit(static_cast<int>(leaf::cmd::Main(argc, argv)));
+  } catch (const std::exception& bug) {
+    std::fprintf(stderr, "leafctl: bug: %s\n", bug.what());
+    std::exit(static_cast<int>(leaf::cmd::ExitCode::kFailed));
+  }
+}

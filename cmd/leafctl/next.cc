@@ -1,0 +1,192 @@
+// leafctl next
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "commands.h"
+#include "daemons.h"
+#include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "leaf/client/daemon_client.h"
+#include "stores.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+constexpr std::chrono::milliseconds kTimeoutDefault{10'000};
+
+struct Options {
+  std::optional<std::string> tag;
+  std::string count = "1";
+  std::string mode = "segment";
+  bool direct = false;
+  bool range = false;
+  std::string format = "dec";
+};
+
+// Writes IDs as they come, in text, or as one JSON document at the end.
+class Printer {
+ public:
+  Printer(CommandContext& context, const Options& options)
+      : context_(context),
+        tag_(*options.tag),
+        as_ranges_(options.range),
+        format_(*ParseIdFormat(options.format)) {}
+
+  // Errors: kInternal once the output cannot be written, so that nothing more is taken for it.
+  Result<void> Add(const IdRange& range) {
+    if (context_.flags.json) {
+      AddJson(range);
+    } else if (as_ranges_) {
+      std::string line;
+      AppendId(line, range.begin, format_);
+      line += ' ';
+      AppendId(line, range.end, format_);
+      context_.out.Write(line + "\n");
+    } else {
+      for (std::uint64_t id = range.begin; id < range.end && !context_.out.failed(); ++id) {
+        std::string& buffer = context_.out.buffer();
+        AppendId(buffer, id, format_);
+        context_.out.Write("\n");
+      }
+    }
+    printed_ += range.size();
+    if (context_.out.failed()) return context_.out.Flush();
+    return {};
+  }
+
+  void Finish() {
+    if (!context_.flags.json) return;
+    // Put together by hand: up to a hundred million IDs need no document in memory beside their text.
+    context_.out.Write(
+        fmt::format("{{\"tag\":{},\"{}\":[", Json(tag_).dump(), as_ranges_ ? "ranges" : "ids"));
+    context_.out.Write(items_);
+    context_.out.Write("]}\n");
+  }
+
+  std::uint64_t printed() const { return printed_; }
+
+ private:
+  void AddJson(const IdRange& range) {
+    if (as_ranges_) {
+      items_ += items_.empty() ? "{\"begin\":\"" : ",{\"begin\":\"";
+      AppendId(items_, range.begin, format_);
+      items_ += "\",\"end\":\"";
+      AppendId(items_, range.end, format_);
+      items_ += "\"}";
+      return;
+    }
+    for (std::uint64_t id = range.begin; id < range.end; ++id) {
+      items_ += items_.empty() ? "\"" : ",\"";
+      AppendId(items_, id, format_);
+      items_ += '"';
+    }
+  }
+
+  CommandContext& context_;
+  const std::string tag_;
+  const bool as_ranges_;
+  const IdFormat format_;
+  std::string items_;
+  std::uint64_t printed_ = 0;
+};
+
+// Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
+Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::uint64_t count,
+                        Printer& printer) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (!resolved->config.segment.enabled) {
+    return Error{ErrorCode::kDisabled, "segment mode is disabled", "set segment.enabled = true"};
+  }
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kWrite));
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context));
+  ContextLogger log(context);
+  service::Granter granter(store->segments(), *marks, context.clock, log,
+                           ReplyTimeout(context, resolved->config));
+  // An unknown tag is told before anything is locked or made for it.
+  LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
+  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)));
+  LEAF_RETURN_IF_ERROR(printer.Add(grant.range));
+  printer.Finish();
+  return {};
+}
+
+Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const std::string& tag,
+                            std::uint64_t count, Printer& printer) {
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTimeoutDefault));
+  auto taken = daemon.NextSegment(tag, count, [&](const std::vector<IdRange>& ranges) -> Result<void> {
+    for (const IdRange& range : ranges) LEAF_RETURN_IF_ERROR(printer.Add(range));
+    return {};
+  });
+  if (!taken.ok()) {
+    Error error = std::move(taken).error();
+    if (printer.printed() > 0)
+      error.message =
+          fmt::format("{} of {} IDs were taken, then: {}", printer.printed(), count, error.message);
+    return error;
+  }
+  context.Detail(fmt::format("answered by {}", daemon.answered_by()));
+  printer.Finish();
+  return {};
+}
+
+Result<void> RunNext(CommandContext& context, const Options& options) {
+  if (!options.tag) {
+    return Error{ErrorCode::kInvalidArgument, "no TAG is given", "leafctl next TAG"};
+  }
+  LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, ParseUnsigned("-n", options.count, 1, kNextCountMax));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (options.direct && resolved->origins.at("client.servers") == "--server") {
+    return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
+  }
+  Printer printer(context, options);
+  if (options.direct) return TakeDirect(context, *options.tag, count, printer);
+
+  const Daemons daemons = FindDaemons(*resolved);
+  auto taken = TakeFromDaemon(context, daemons, *options.tag, count, printer);
+  if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
+      printer.printed() > 0)
+    return taken;
+  // Nobody is there. Only who configured this store, or nothing at all, means the store when saying `next`.
+  const bool store_configured =
+      resolved->IsSet("segment.store") || resolved->IsSet("sqlite.") || resolved->IsSet("mysql.");
+  if (!store_configured && resolved->AnythingSet()) {
+    return Error{ErrorCode::kUnreachable, "no daemon answers, and no store is configured",
+                 "start leafctl serve, name one with --server, or take from the store with --direct"};
+  }
+  context.Detail("no daemon answers, taking from the store");
+  return TakeDirect(context, *options.tag, count, printer);
+}
+
+}  // namespace
+
+Run AddNext(CLI::App& app, CommandContext& context) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("TAG", options->tag, "The tag");
+  app.add_option("-n,--count", options->count, "How many IDs, 1..100000000")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  app.add_option("--mode", options->mode, "How IDs are made")
+      ->check(CLI::IsMember({"segment"}))
+      ->type_name("segment")
+      ->capture_default_str();
+  AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
+  app.add_flag("--direct", options->direct, "Reserve exactly COUNT from the store, without a daemon");
+  app.add_flag("--range", options->range, "Print 'begin end' (half-open) instead of single IDs");
+  app.add_option("--format", options->format, "Form of an ID")
+      ->check(CLI::IsMember({"dec", "hex", "base62"}))
+      ->type_name("dec|hex|base62")
+      ->capture_default_str();
+  app.footer(
+      "Examples:\n  leafctl next pay\n  leafctl next pay -n 100 --range\n  leafctl next pay --server "
+      "http://10.0.0.1:8080");
+  return [options](CommandContext& run_context) { return RunNext(run_context, *options); };
+}
+
+}  // namespace leaf::cmd

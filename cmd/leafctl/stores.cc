@@ -1,0 +1,94 @@
+#include "stores.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "leaf/sys/grant_lock.h"
+#include "leaf/sys/secret_file.h"
+#include "leaf/sys/state_dir.h"
+
+namespace leaf::cmd {
+namespace {
+
+// sql::SqliteMarkStore's way to sys::GrantLock, which does not know core's ports.
+class HeldGrantLock final : public core::MarkStore::Hold {
+ public:
+  explicit HeldGrantLock(sys::GrantLock lock) : lock_(std::move(lock)) {}
+
+ private:
+  sys::GrantLock lock_;
+};
+
+bool IsMissing(const std::string& path) { return access(path.c_str(), F_OK) != 0 && errno == ENOENT; }
+
+std::string MarksPath(const config::Config& config) { return config.state_dir + "/marks.db"; }
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  const config::Config& config = resolved->config;
+  if (config.segment.store == "mysql") {
+    sql::MysqlOptions options{.endpoints = config.mysql.endpoints,
+                              .database = config.mysql.database,
+                              .user = config.mysql.user,
+                              .password = "",
+                              .connect_timeout = context.flags.timeout.value_or(config.mysql.connect_timeout),
+                              .query_timeout = context.flags.timeout.value_or(config.mysql.query_timeout)};
+    if (!config.mysql.password_file.empty()) {
+      LEAF_ASSIGN_OR_RETURN(options.password, sys::ReadSecretFile(config.mysql.password_file));
+    }
+    return std::unique_ptr<Store>(new Store(std::move(options)));
+  }
+  std::string path = config.sqlite.path;
+  const bool is_default = path == config.state_dir + "/leaf.db";
+  if (access == Access::kLook && IsMissing(path) &&
+      (is_default || !IsMissing(std::filesystem::absolute(path).parent_path()))) {
+    path = ":memory:";
+  } else if (is_default) {
+    LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
+  }
+  sql::SqliteOptions options{.path = path, .create_tables = true};
+  if (context.flags.timeout) options.busy_timeout = *context.flags.timeout;
+  return std::unique_ptr<Store>(new Store(std::move(options)));
+}
+
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  const config::Config& config = resolved->config;
+  LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
+  auto locker = [state_dir = config.state_dir, &clock = context.clock,
+                 timeout = ReplyTimeout(context, config)](
+                    std::string_view tag) -> Result<std::unique_ptr<core::MarkStore::Hold>> {
+    LEAF_ASSIGN_OR_RETURN(sys::GrantLock lock, sys::GrantLock::Take(state_dir, tag, clock, timeout));
+    return std::unique_ptr<core::MarkStore::Hold>(std::make_unique<HeldGrantLock>(std::move(lock)));
+  };
+  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker));
+}
+
+Result<std::uint64_t> LocalMark(CommandContext& context, std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (IsMissing(MarksPath(resolved->config))) return std::uint64_t{0};
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context));
+  return marks->Load(tag);
+}
+
+std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config) {
+  // What the adapters' own time-outs add up to: START, SELECT, UPDATE and COMMIT after connecting; or the
+  // wait for SQLite's write lock, and as much again for the rest.
+  constexpr int kStatements = 4;
+  if (config.segment.store == "mysql") {
+    return context.flags.timeout.value_or(config.mysql.connect_timeout) +
+           kStatements * context.flags.timeout.value_or(config.mysql.query_timeout);
+  }
+  return 2 * context.flags.timeout.value_or(sql::SqliteOptions{}.busy_timeout);
+}
+
+void ContextLogger::Write(LogLevel level, std::string_view message) {
+  if (level >= LogLevel::kWarning) context_.Note(fmt::format("leafctl: {}", message));
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,58 @@
+// Builds the adapters that the configuration names, for commands that work on the store themselves.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "context.h"
+#include "leaf/base/logger.h"
+#include "leaf/service/granter.h"
+#include "leaf/sql/database.h"
+#include "leaf/sql/mark_store.h"
+#include "leaf/sql/segment_store.h"
+
+namespace leaf::cmd {
+
+// The store of segment.store. The embedded SQLite gets its directory now and its tables at the first use;
+// nothing is connected before that. Errors: kConfig, kPermission (password file, state directory).
+class Store {
+ public:
+  // Who only looks, or runs dry, leaves no file behind: an embedded database that does not exist is an empty
+  // one.
+  enum class Access { kLook, kWrite };
+  static Result<std::unique_ptr<Store>> Open(CommandContext& context, Access access);
+  static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
+
+  sql::Database& database() { return database_; }
+  sql::SqlSegmentStore& segments() { return segments_; }
+
+ private:
+  template <typename Options>
+  explicit Store(Options options) : database_(std::move(options)), segments_(database_) {}
+
+  sql::Database database_;
+  sql::SqlSegmentStore segments_;
+};
+
+// The marks of the state directory; makes the directory if it is missing.
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context);
+
+// This state directory's mark of `tag`; 0 if it has none. Makes nothing.
+Result<std::uint64_t> LocalMark(CommandContext& context, std::string_view tag);
+
+// How long a grant may take at most before it is dropped.
+std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config);
+
+// A log of warnings and worse on the command's stderr.
+class ContextLogger final : public Logger {
+ public:
+  explicit ContextLogger(CommandContext& context) : context_(context) {}
+  void Write(LogLevel level, std::string_view message) override;
+
+ private:
+  CommandContext& context_;
+};
+
+}  // namespace leaf::cmd

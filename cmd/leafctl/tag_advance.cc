@@ -1,0 +1,48 @@
+// leafctl tag advance
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "confirm.h"
+#include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "stores.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct Options {
+  std::string tag;
+  std::string to;
+  ConfirmFlags confirm;
+};
+
+Result<void> RunTagAdvance(CommandContext& context, const Options& options) {
+  LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t to, ParseUnsigned("--to", options.to, 0, kMaxIdLimit));
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
+                        store->segments().Advance(options.tag, to, options.confirm.mode()));
+  const std::string what = fmt::format("tag {}: the next grant begins at {}", Quoted(row.tag), row.max_id);
+  ReportChange(context, row, options.confirm.dry_run, fmt::format("advanced {}", what),
+               fmt::format("advance {}", what));
+  return {};
+}
+
+}  // namespace
+
+Run AddTagAdvance(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("TAG", options->tag, "The tag")->required();
+  app.add_option("--to", options->to, "Where the next grant begins; never below where it is")
+      ->required()
+      ->type_name("N");
+  AddConfirmFlags(app, options->confirm);
+  app.footer("Example: leafctl tag advance pay --to 1000000");
+  return [options](CommandContext& context) { return RunTagAdvance(context, *options); };
+}
+
+}  // namespace leaf::cmd

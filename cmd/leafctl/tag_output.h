@@ -1,0 +1,32 @@
+// How tags are shown, shared by the tag commands.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "context.h"
+#include "leaf/base/result.h"
+#include "leaf/core/ports.h"
+
+namespace leaf::cmd {
+
+using Json = nlohmann::ordered_json;
+
+Json TagJson(const core::TagRow& row);
+
+// One JSON document on stdout, if --json; nothing else.
+void WriteJson(CommandContext& context, const Json& json);
+
+// What a mutation did: under --json the row (with dry_run), else `done` as a note on stderr ("would " before
+// a dry run).
+void ReportChange(CommandContext& context, const core::TagRow& row, bool dry_run, std::string_view done,
+                  std::string_view would);
+
+// 1..kStepMax. Errors: kInvalidArgument.
+Result<std::int64_t> ParseStep(std::string_view text);
+// A description that fits its column. Errors: kInvalidArgument.
+Result<void> ValidateDescription(std::string_view text);
+
+}  // namespace leaf::cmd
