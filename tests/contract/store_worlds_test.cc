@@ -1,0 +1,144 @@
+// The worlds that the SegmentStore contract runs in: memory, SQLite, MariaDB with both published tables.
+#include <gtest/gtest.h>
+#include <soci/mysql/soci-mysql.h>
+#include <soci/soci.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "contract/segment_store_contract.h"
+#include "leaf/sql/database.h"
+#include "leaf/sql/schema.h"
+#include "leaf/sql/segment_store.h"
+#include "leaf/sys/secret_file.h"
+#include "support/fakes.h"
+#include "support/temp_dir.h"
+
+namespace leaf::testing {
+namespace {
+
+class MemoryWorld final : public StoreWorld {
+ public:
+  core::SegmentStore& store() override { return table_; }
+  core::TagAdmin& admin() override { return table_; }
+  void Put(const std::string& tag, std::int64_t max_id, std::int64_t step) override {
+    table_.Put(tag, max_id, step);
+  }
+
+ private:
+  MemorySegmentStore table_;
+};
+
+class SqlWorld : public StoreWorld {
+ public:
+  core::SegmentStore& store() override { return store_; }
+  core::TagAdmin& admin() override { return store_; }
+  void Put(const std::string& tag, std::int64_t max_id, std::int64_t step) override {
+    Must(database_.Run("put a row", [&](soci::session& session) -> Result<void> {
+      const long long max_id_value = max_id;
+      const long long step_value = step;
+      session << "DELETE FROM leaf_alloc WHERE biz_tag = :tag", soci::use(tag, "tag");
+      session << "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (:tag, :max_id, :step)",
+          soci::use(tag, "tag"), soci::use(max_id_value, "max_id"), soci::use(step_value, "step");
+      return {};
+    }));
+  }
+
+ protected:
+  template <typename Options>
+  explicit SqlWorld(Options options) : database_(std::move(options)), store_(database_) {}
+  void Execute(const std::string& sql) {
+    Must(database_.Run("prepare the test", [&](soci::session& session) -> Result<void> {
+      session << sql;
+      return {};
+    }));
+  }
+  static void Must(const Result<void>& result) {
+    if (!result.ok()) throw std::runtime_error(result.error().message);
+  }
+  sql::Database database_;
+  sql::SqlSegmentStore store_;
+};
+
+class SqliteWorld final : public SqlWorld {
+ public:
+  SqliteWorld() : SqliteWorld(std::make_unique<TempDir>()) {}
+
+ private:
+  explicit SqliteWorld(std::unique_ptr<TempDir> dir)
+      : SqlWorld(sql::SqliteOptions{.path = dir->path() + "/a b'c.db"}), dir_(std::move(dir)) {
+    Must(sql::InitSchema(database_));
+  }
+  const std::unique_ptr<TempDir> dir_;
+};
+
+// The server that scripts/dev_up.sh started; a test without one fails.
+sql::MysqlOptions MysqlFromEnvironment() {
+  const char* const port = std::getenv("LEAF_MYSQL_PORT");
+  const char* const password_file = std::getenv("LEAF_MYSQL_PASSWORD_FILE");
+  if (port == nullptr || password_file == nullptr) {
+    throw std::runtime_error("no MariaDB: run this through tests/support/with_mariadb.sh");
+  }
+  return {.endpoints = {std::string("127.0.0.1:") + port},
+          .database = "leaf",
+          .user = "leaf",
+          .password = sys::ReadSecretFile(password_file).value()};
+}
+
+constexpr const char* kVariantA =
+    "CREATE TABLE `leaf_alloc` (`biz_tag` varchar(128) NOT NULL DEFAULT '', `max_id` bigint(20) NOT NULL "
+    "DEFAULT '1', "
+    "`step` int(11) NOT NULL, `description` varchar(256) DEFAULT NULL, `update_time` timestamp NOT NULL "
+    "DEFAULT "
+    "CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, PRIMARY KEY (`biz_tag`)) ENGINE=InnoDB";
+constexpr const char* kVariantB =
+    "CREATE TABLE `leaf_alloc` (`id` int(11) NOT NULL AUTO_INCREMENT, `biz_tag` varchar(128) NOT NULL "
+    "DEFAULT '', "
+    "`max_id` bigint(20) NOT NULL DEFAULT '1', `step` int(11) NOT NULL, `description` varchar(256) DEFAULT "
+    "NULL, "
+    "`update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, PRIMARY KEY "
+    "(`id`), UNIQUE "
+    "KEY (`biz_tag`)) ENGINE=InnoDB";
+
+class MariaDbWorld final : public SqlWorld {
+ public:
+  // `ddl`: a table of Leaf's users; empty for the one that `db init` makes.
+  MariaDbWorld(const std::string& ddl, const std::string& charset)
+      : SqlWorld(MysqlFromEnvironment()), own_(ddl.empty()) {
+    Execute("DROP TABLE IF EXISTS leaf_alloc");
+    Execute("DROP TABLE IF EXISTS leafctl_removed_tags");
+    if (!ddl.empty()) Execute(ddl + " DEFAULT CHARSET=" + charset);
+    Must(sql::InitSchema(database_));
+    Must(sql::InitSchema(database_));
+    const auto findings = sql::CheckSchema(database_);
+    if (!findings.ok()) throw std::runtime_error(findings.error().message);
+    for (const auto& finding : *findings) {
+      if (finding.is_problem) throw std::runtime_error(finding.message);
+    }
+  }
+  bool tells_all_tags_apart() const override { return own_; }
+
+ private:
+  const bool own_;
+};
+
+template <typename World, typename... Args>
+StoreWorldFactory Factory(const std::string& name, Args... args) {
+  return {name, [args...] { return std::make_unique<World>(args...); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Local, SegmentStoreContract,
+                         ::testing::Values(Factory<MemoryWorld>("Memory"), Factory<SqliteWorld>("Sqlite")),
+                         StoreWorldName);
+
+INSTANTIATE_TEST_SUITE_P(
+    MariaDb, SegmentStoreContract,
+    ::testing::Values(Factory<MariaDbWorld>("OwnTable", std::string(), std::string()),
+                      Factory<MariaDbWorld>("VariantA", std::string(kVariantA), std::string("utf8mb4")),
+                      Factory<MariaDbWorld>("VariantALatin1", std::string(kVariantA), std::string("latin1")),
+                      Factory<MariaDbWorld>("VariantB", std::string(kVariantB), std::string("utf8mb4"))),
+    StoreWorldName);
+
+}  // namespace
+}  // namespace leaf::testing

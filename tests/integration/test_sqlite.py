@@ -1,0 +1,376 @@
+#!/usr/bin/env python3
+"""The embedded default: no configuration, SQLite, with and without a daemon, and killed at any moment."""
+
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import ID_END, LeafTest, check_sane, main, poll, scaled  # noqa: E402
+
+NOBODY = 65534
+
+
+def become_nobody():
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+class NoConfiguration(LeafTest):
+    def test_add_and_next(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
+        self.assertEqual(self.box.ok("next", "pay", "-n", "3"), "1\n2\n3\n")
+        # Exactly three were reserved, never a whole step.
+        self.assertEqual(self.box.rows()["pay"]["max_id"], "4")
+        self.assertEqual(self.box.ok("next", "pay"), "4\n")
+        self.assertEqual(self.box.rows()["pay"]["max_id"], "5")
+        self.assertEqual(self.box.rows()["pay"]["step"], 1000)
+
+    def test_as_a_plain_user_with_nothing_but_a_home(self):
+        if os.getuid() != 0:
+            user = None
+        else:
+            user = become_nobody
+            self.box.open_to_others()
+            os.chown(self.box.home, NOBODY, NOBODY)
+        env = {"LEAFCTL_STATE_DIR": None}
+        self.box.ok("tag", "add", "pay", env=env, preexec_fn=user)
+        self.assertEqual(self.box.ok("next", "pay", "-n", "2", env=env, preexec_fn=user), "1\n2\n")
+        state = os.path.join(self.box.home, ".local", "state", "leafctl")
+        self.assertEqual(os.stat(state).st_mode & 0o777, 0o700)
+        for name in ("leaf.db", "marks.db"):
+            self.assertEqual(os.stat(os.path.join(state, name)).st_mode & 0o077 & os.stat(state).st_mode, 0)
+        # XDG_STATE_HOME goes first.
+        other = os.path.join(self.box.home, "xdg")
+        env["XDG_STATE_HOME"] = other
+        self.check(self.box.run(["next", "pay"], env=env, preexec_fn=user), 9)
+        self.assertEqual(os.listdir(other), ["leafctl"])
+
+    def test_unreadable_files(self):
+        if os.getuid() != 0:
+            self.skipTest("needs another user")
+        self.box.open_to_others()
+        config = self.box.write("leafctl.toml", "[segment]\n", 0o600)
+        self.check(self.box.run(["--config", config, "config", "check"], preexec_fn=become_nobody), 6, config)
+        self.box.ok("tag", "add", "pay")
+        os.chmod(self.box.state, 0o755)
+        result = self.box.run(["next", "pay", "--direct"], preexec_fn=become_nobody)
+        self.check(result, 4, self.box.state)
+
+    def test_parallel_processes(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
+        calls = scaled(400, 40)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            outputs = list(pool.map(lambda _: self.box.ok("next", "pay"), range(calls)))
+        self.assertEqual(sorted(int(text) for text in outputs), list(range(1, calls + 1)))
+
+    def test_parallel_batches(self):
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        calls = scaled(100, 16)
+        counts = [1 + 37 * number % 2000 for number in range(calls)]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            batches = list(pool.map(lambda count: self.box.next("pay", "-n", str(count)), counts))
+        self.check_distinct([value for batch in batches for value in batch])
+        self.assertEqual([len(batch) for batch in batches], counts)
+        for batch in batches:
+            self.assertEqual(batch, sorted(batch))
+        self.assertEqual(int(self.box.rows()["pay"]["max_id"]), 1 + sum(counts))
+
+    def test_parallel_first_commands(self):
+        """Eight processes make the state directory and the database at the same time."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(lambda n: self.box.run(["tag", "add", "tag%d" % n]), range(8)))
+            self.assertEqual([result.rc for result in results], [0] * 8, results)
+            results = list(pool.map(lambda _: self.box.run(["tag", "add", "same"]), range(8)))
+            self.assertEqual(sorted(result.rc for result in results), [0] + [9] * 7, results)
+
+    def test_closed_standard_descriptors(self):
+        """Files that are opened must not land where stdout and stderr are expected."""
+
+        def shut(*numbers):
+            return lambda: [os.close(number) for number in numbers]
+
+        self.box.ok("tag", "add", "pay")
+        lock_files = lambda: {  # noqa: E731
+            name: os.path.getsize(os.path.join(root, name))
+            for root, _, names in os.walk(self.box.state)
+            for name in names
+            if "lock" in os.path.join(root, name)
+        }
+        for numbers in ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)):
+            for command in (["next", "pay", "-n", "3"], ["tag", "show", "nokey"], ["tag", "repair", "pay"]):
+                self.box.run(command, preexec_fn=shut(*numbers))
+        self.assertFalse([name for name, size in lock_files().items() if size > 0])
+        process = self.box.popen(["serve", "--listen", "127.0.0.1:0", "-v"], preexec_fn=shut(0, 1, 2))
+        try:
+            sock = os.path.join(self.box.state, "leafctl.sock")
+            poll(lambda: self.box.run(["status", "--server", "unix:" + sock]).rc == 0, "a daemon without descriptors")
+            with open(os.path.join(self.box.state, "lock"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "%d\n" % process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(60), 0)
+
+
+class WithDaemon(LeafTest):
+    def test_serve_and_next(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
+        daemon = self.box.serve()
+        # Nothing is configured: it finds the socket in its own state directory.
+        self.assertEqual(self.box.next("pay", "-n", "3"), [1, 2, 3])
+        self.assertEqual(daemon.leaf("pay").body, "4")
+        self.assertEqual(self.box.next("pay", "-n", "2000"), list(range(5, 2005)))
+        status = json.loads(self.box.ok("status", "--json"))
+        self.assertIs(status["ready"], True)
+        self.assertEqual(daemon.terminate(), 0)
+        # And the store again once it is gone, above everything that was reserved.
+        self.assertGreater(self.box.next("pay")[0], 2004)
+
+    def test_big_batches_through_the_daemon(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000")
+        self.box.serve()
+        count = scaled(1000000, 250000)
+        ids = self.box.next("pay", "-n", str(count))
+        self.assertEqual(len(ids), count)
+        self.assertEqual(ids, sorted(ids))
+        self.check_distinct(ids)
+        ranges = self.box.ok("next", "pay", "-n", str(count), "--range").splitlines()
+        pairs = [tuple(map(int, line.split())) for line in ranges]
+        self.assertEqual(sum(end - begin for begin, end in pairs), count)
+        self.assertGreater(pairs[0][0], ids[-1])
+
+    def test_tag_added_and_removed_under_the_daemon(self):
+        daemon = self.box.serve("--set", "segment.refresh_interval=1s")
+        self.check_leaf_error(daemon.leaf("pay"), -2)
+        self.box.ok("tag", "add", "ship")
+        self.assertEqual(daemon.leaf("ship").body, "1")  # at its first request
+        self.box.ok("tag", "add", "pay")
+        poll(lambda: daemon.leaf("pay").status == 200, "the tag that was asked for too early")
+        self.box.ok("tag", "remove", "pay", "--yes")
+        poll(lambda: daemon.leaf("pay").status == 500, "the removed tag stops")
+        self.check_leaf_error(daemon.leaf("pay"), -2)
+        self.check_v1_error(daemon.v1("pay"), 404, "not_found")
+
+    def test_direct_and_daemon_mixed(self):
+        """One state directory: never a repeat, and nobody takes the other's grants for a database gone back."""
+        self.box.ok("tag", "add", "pay", "--step", "5")
+        daemon = self.box.serve("--set", "segment.refresh_interval=100ms", "--set", "segment.step_policy=fixed")
+        stop = threading.Event()
+        results = []
+
+        def loop(take):
+            mine = []
+            results.append(mine)
+            while not stop.is_set():
+                mine.extend(take())
+            daemon.disconnect()
+
+        takers = (
+            lambda: self.box.next("pay", "--direct", "-n", "3"),
+            lambda: self.box.next("pay", "--direct"),
+            lambda: self.box.next("pay", "-n", "4"),
+            lambda: daemon.ids("pay", 2),
+            lambda: daemon.ids("pay", 7),
+        )
+        with concurrent.futures.ThreadPoolExecutor(len(takers)) as pool:
+            futures = [pool.submit(loop, take) for take in takers]
+            target = scaled(150, 40)
+            poll(
+                lambda: any(future.done() for future in futures) or all(len(mine) >= target for mine in results),
+                "enough of each",
+            )
+            stop.set()
+            for future in futures:
+                future.result()
+        self.check_distinct([value for mine in results for value in mine])
+        self.assertNotIn("frozen", daemon.log())
+        self.assertEqual(daemon.tag_status("pay")["state"], "active")
+        self.assertEqual(self.box.run(["status"]).rc, 0)
+
+    def test_set_back_by_hand(self):
+        """The same as on MariaDB, on the embedded store."""
+        self.box.ok("tag", "add", "pay", "--step", "100")
+        self.box.ok("tag", "add", "ship", "--step", "100")
+        daemon = self.box.serve("--set", "segment.refresh_interval=200ms")
+        self.assertEqual(daemon.leaf("pay").body, "1")
+        self.assertEqual(daemon.leaf("ship").body, "1")
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db"), timeout=30) as connection:
+            connection.execute("UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = 'pay'")
+        connection.close()
+        poll(lambda: daemon.v1("pay").status == 409, "the tag freezes")
+        self.check_v1_error(daemon.v1("pay"), 409, "frozen")
+        self.check_leaf_error(daemon.leaf("pay"), -3)
+        self.check(self.box.run(["next", "pay"]), 11, "frozen", "pay")
+        self.check(self.box.run(["next", "pay", "--direct"]), 11, "frozen", "pay")
+        self.assertEqual(daemon.leaf("ship").status, 200)
+        self.assertEqual(daemon.get("/health/ready").status, 200)
+        self.assertEqual(daemon.get("/health/ready?tag=pay").status, 503)
+        self.assertEqual(daemon.get("/health/ready?tag=ship").status, 200)
+        self.assertEqual(self.box.run(["status"]).rc, 10)
+        self.box.ok("tag", "repair", "pay", "--confirm", "pay")
+        poll(lambda: daemon.leaf("pay").status == 200, "the tag thaws")
+        self.assertGreaterEqual(int(daemon.leaf("pay").body), 101)
+        self.assertEqual(self.box.run(["status"]).rc, 0)
+
+    def test_store_removed_under_the_daemon(self):
+        """A whole database that is gone is a database that went back: no ID below what was granted."""
+        self.box.ok("tag", "add", "pay", "--step", "50")
+        daemon = self.box.serve("--set", "segment.refresh_interval=200ms")
+        ids = daemon.ids("pay", 60)
+        daemon.terminate()
+        for name in os.listdir(self.box.state):
+            if name.startswith("leaf.db"):
+                os.unlink(os.path.join(self.box.state, name))
+        # Added again it goes on above this node's mark, whatever the new table thinks.
+        self.box.ok("tag", "add", "pay", "--step", "50")
+        self.assertGreater(self.box.next("pay", "--direct")[0], ids[-1])
+
+
+class Killed(LeafTest):
+    def setUp(self):
+        super().setUp()
+        self.random = random.Random(20260501)
+        self.rounds = scaled(30, 5)
+
+    def test_daemon_killed_at_random_moments(self):
+        self.box.ok("tag", "add", "pay", "--step", "20")
+        seen = []
+        for _ in range(self.rounds):
+            daemon = self.box.serve("--set", "segment.step_policy=fixed")
+            stop = threading.Event()
+
+            def take(mine, daemon=daemon, stop=stop):
+                while not stop.is_set():
+                    try:
+                        mine.extend(daemon.ids("pay", 1 + len(mine) % 9))
+                    except (OSError, AssertionError, ValueError):
+                        return
+                    except Exception:  # http.client has exceptions of its own for a cut connection
+                        return
+                    finally:
+                        if stop.is_set():
+                            daemon.disconnect()
+
+            lists = [[], [], []]
+            threads = [threading.Thread(target=take, args=(mine,)) for mine in lists]
+            for thread in threads:
+                thread.start()
+            # A random moment is what this is about.
+            time.sleep(self.random.uniform(0, 0.08))
+            daemon.kill()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            for mine in lists:
+                self.assertEqual(mine, sorted(mine))
+                seen += mine
+        self.assertGreater(len(seen), 0)
+        self.check_distinct(seen)
+        daemon = self.box.serve()
+        self.assertGreater(daemon.ids("pay")[0], max(seen))
+        self.assertNotIn("frozen", daemon.log())
+
+    def test_direct_runs_killed_at_random_moments(self):
+        self.box.ok("tag", "add", "pay", "--step", "20")
+        seen = []
+        killed = 0
+        for number in range(self.rounds):
+            out_path = self.box.path("out")
+            with open(out_path, "wb") as out:
+                processes = [
+                    self.box.popen(
+                        ["next", "pay", "--direct", "-n", "100"],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=subprocess.DEVNULL,
+                    )
+                    for _ in range(3)
+                ]
+                time.sleep(self.random.uniform(0, 0.02 if number % 2 else 0.006))
+                for process in processes:
+                    process.kill()
+                for process in processes:
+                    killed += process.wait() == -signal.SIGKILL
+            with open(out_path, encoding="utf-8") as file:
+                # What was written counts as issued, whole lines of whole answers.
+                seen += [int(line) for line in file.read().split("\n")[:-1]]
+            result = self.box.run(["next", "pay", "--direct", "-n", "2"])
+            self.assertEqual(result.rc, 0, result)
+            seen += [int(line) for line in result.out.split()]
+        self.assertGreater(killed, 0)
+        self.check_distinct(seen)
+
+    def test_interrupted(self):
+        """130 and 143: by a signal, as the shell tells it."""
+        self.box.ok("tag", "add", "pay")
+        connection = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                process = self.box.popen(
+                    ["next", "pay", "--direct", "--timeout", "50s"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                )
+                # Once it has the database open it waits for the lock.
+                poll(lambda: self.has_open(process.pid, "leaf.db"), "it waits for the database")
+                process.send_signal(number)
+                out, err = process.communicate(timeout=30)
+                check_sane(err.decode())
+                self.assertIn(process.returncode, (-number, 128 + number))
+                self.assertEqual(out, b"")
+        finally:
+            connection.close()
+
+    @staticmethod
+    def has_open(pid, name):
+        try:
+            for fd in os.listdir("/proc/%d/fd" % pid):
+                if os.readlink("/proc/%d/fd/%s" % (pid, fd)).endswith(name):
+                    return True
+        except OSError:
+            pass
+        return False
+
+
+class Limits(LeafTest):
+    def test_the_end_of_the_numbers(self):
+        self.box.ok("tag", "add", "end", "--step", "1000", "--start", str(ID_END - 11))
+        daemon = self.box.serve()
+        ids = []
+        for _ in range(12):
+            response = daemon.v1("end")
+            if response.status != 200:
+                break
+            ids += [int(text) for text in json.loads(response.body)["ids"]]
+        self.check_distinct(ids)
+        # A grant never passes 2^63-1; what is left may be smaller than a step, and is still good.
+        self.assertEqual(ids, list(range(ID_END - 11, ID_END - 11 + len(ids))))
+        self.assertGreaterEqual(response.status, 400)
+        self.check_leaf_error(daemon.leaf("end"), -3)
+        result = self.box.run(["next", "end", "-n", "20"])
+        self.assertIn(result.rc, (8, 11))
+        self.assertIn("end", result.err)
+
+    def test_busy_database_is_a_backend_error(self):
+        self.box.ok("tag", "add", "pay")
+        connection = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        result = self.box.run(["next", "pay", "--direct", "--timeout", "300ms"])
+        self.check(result, 8, "pay")
+        connection.execute("ROLLBACK")
+        connection.close()
+        self.assertEqual(self.box.next("pay"), [1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Starts a private MariaDB for tests, and stops, kills and freezes it."""
+
+import atexit
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+START_TIMEOUT_S = 120.0
+PASSWORD = "leaf-secret"
+
+
+def free_port():
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class MariaDb:
+    """The server of scripts/dev_up.sh. User `leaf` has PASSWORD and may do anything; `root` comes in by the socket."""
+
+    def __init__(self):
+        # Not below the private folder that some systems make of /tmp for each user: the user mysql has to get there.
+        self.dir = tempfile.mkdtemp(prefix="leafctl-mariadb-")
+        atexit.register(self.close)
+        made = subprocess.run(
+            [os.path.join(ROOT, "scripts", "dev_up.sh"), "--dir", self.dir, "--only", "mariadb"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        )  # fmt: skip
+        if made.returncode != 0:
+            raise AssertionError("dev_up.sh failed:\n" + made.stdout.decode("utf-8", "replace"))
+        with open(os.path.join(self.dir, "env"), encoding="utf-8") as file:
+            # The last one counts: a port that was taken is tried again with another.
+            values = dict(line.strip().split("=", 1) for line in file)
+        with open(os.path.join(self.dir, "mysql-command"), encoding="utf-8") as file:
+            self.command = file.read().split("\0")[:-1]
+        self.client = shutil.which("mariadb")
+        self.socket = values["LEAF_MYSQL_SOCKET"]
+        self.port = int(values["LEAF_MYSQL_PORT"])
+        self.log = os.path.join(self.dir, "mysql", "log")
+        self.user = pwd.getpwuid(os.getuid()).pw_name
+        self.pid = int(values["LEAF_MYSQL_PID"])
+        self.process = None  # once it is our own child
+        self.sql("ALTER USER leaf@'%%' IDENTIFIED BY '%s'; GRANT ALL ON *.* TO leaf@'%%'" % PASSWORD)
+
+    def read_log(self):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return file.read()[-4000:]
+
+    def start(self, wait=True):
+        """Starts it again, on the same port as before."""
+        assert not self.running()
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self.pid = self.process.pid
+        if wait:
+            self.wait_up()
+
+    def running(self):
+        if self.process is not None:
+            return self.process.poll() is None
+        try:
+            with open("/proc/%d/stat" % self.pid, encoding="utf-8") as file:
+                return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    def _wait_up(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if not self.running():
+                return False
+            if self._client("SELECT 1", "").returncode == 0:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def wait_up(self):
+        if not self._wait_up():
+            raise AssertionError("mariadbd does not come up:\n" + self.read_log())
+
+    def _client(self, statements, database):
+        return subprocess.run(
+            [self.client, "--no-defaults", "-u" + self.user, "--socket=" + self.socket, "--default-character-set=utf8mb4",
+             "-N", "-B", "--raw", database],
+            input=statements.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+
+    def sql(self, statements, database=""):
+        """The rows that come out, each a list of strings."""
+        done = self._client(statements, database)
+        if done.returncode != 0:
+            raise AssertionError("%s: %s" % (statements, done.stderr.decode("utf-8", "replace")))
+        return [line.split("\t") for line in done.stdout.decode("utf-8").splitlines()]
+
+    def stop(self):
+        """An orderly end."""
+        self._end(signal.SIGTERM)
+
+    def kill(self):
+        self._end(signal.SIGKILL)
+
+    def _end(self, number):
+        if not self.running():
+            return
+        os.kill(self.pid, number)
+        if number != signal.SIGKILL:
+            os.kill(self.pid, signal.SIGCONT)
+        deadline = time.monotonic() + 60
+        while self.running():
+            if time.monotonic() > deadline:
+                raise AssertionError("mariadbd does not end:\n" + self.read_log())
+            time.sleep(0.01)
+
+    def freeze(self):
+        """Hangs: connections stay open, nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        os.kill(self.pid, signal.SIGCONT)
+
+    def ensure_up(self):
+        if self.running():
+            self.thaw()
+        else:
+            self.start()
+
+    def close(self):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs a command with a private MariaDB: LEAF_MYSQL_PORT, LEAF_MYSQL_PASSWORD_FILE and so on are set for it.
+# Usage: with_mariadb.sh COMMAND [ARG...]
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+dir=$(mktemp -d)
+trap '"$here/scripts/dev_down.sh" "$dir" >/dev/null' EXIT
+"$here/scripts/dev_up.sh" --dir "$dir" --only mariadb >/dev/null
+set -a
+# shellcheck source=/dev/null
+. "$dir/env"
+set +a
+"$@"

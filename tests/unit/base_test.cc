@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include "leaf/base/duration.h"
+#include "leaf/base/error.h"
+#include "leaf/base/id_range.h"
+#include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "leaf/base/time.h"
+
+namespace leaf {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Duration, ReadsWhatItWrites) {
+  for (const std::int64_t millis :
+       {0L, 1L, 250L, 1000L, 1500L, 60'000L, 90'000L, 3'600'000L, 86'400'000L, 86'400'001L}) {
+    const auto parsed = ParseDuration(FormatDuration(milliseconds{millis}));
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(parsed->count(), millis);
+  }
+  EXPECT_EQ(FormatDuration(milliseconds{600'000}), "10m");
+  EXPECT_EQ(FormatDuration(milliseconds{1500}), "1500ms");
+}
+
+TEST(Duration, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "3", "s", "-3s", "3 s", "3.5s", "3S", "1w", "99999999999999999999s", "9223372036854775807d"}) {
+    EXPECT_FALSE(ParseDuration(text).ok()) << text;
+  }
+}
+
+TEST(ErrorCode, NamesGoBothWays) {
+  for (int i = 0; i <= static_cast<int>(ErrorCode::kDisabled); ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    EXPECT_EQ(ErrorCodeFromName(ErrorCodeName(code)), code);
+  }
+  EXPECT_FALSE(ErrorCodeFromName("no_such_code").has_value());
+}
+
+TEST(Text, CountsCodePointsAndRefusesBrokenUtf8) {
+  EXPECT_EQ(CountCodePoints("pay"), 3U);
+  EXPECT_EQ(CountCodePoints("订单"), 2U);
+  EXPECT_EQ(CountCodePoints("\xF0\x9F\x8D\x83"), 1U);
+  for (const char* broken : {"\x80", "\xC3", "\xC0\x80", "\xE0\x80\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
+                             "\xFF", "a\xE4\xB8"}) {
+    EXPECT_FALSE(CountCodePoints(broken).has_value());
+  }
+}
+
+TEST(Text, QuotesWhatCouldForgeALine) {
+  EXPECT_EQ(Quoted("pay"), "'pay'");
+  EXPECT_EQ(Quoted("a\nb\x1b[31m"), "'a\\x0ab\\x1b[31m'");
+  EXPECT_EQ(Quoted("\xC2\x85"), "'\\xc2\\x85'");
+  EXPECT_EQ(Quoted("\xFF"), "'\\xff'");
+  EXPECT_LT(Quoted(std::string(10'000, 'x')).size(), 200U);
+}
+
+TEST(Text, FindsNearNamesOnly) {
+  const std::vector<std::string> names{"segment.store", "segment.fence", "server.listen"};
+  EXPECT_EQ(NearestName("segment.stroe", names), "segment.store");
+  EXPECT_FALSE(NearestName("zzz", names).has_value());
+}
+
+TEST(Tag, LimitsAreThoseOfTheColumn) {
+  EXPECT_TRUE(ValidateTag(std::string(128, 'a')).ok());
+  EXPECT_FALSE(ValidateTag(std::string(129, 'a')).ok());
+  std::string unicode;
+  for (int i = 0; i < 128; ++i) unicode += "订";
+  EXPECT_TRUE(ValidateTag(unicode).ok());
+  EXPECT_FALSE(ValidateTag(unicode + "a").ok());
+  EXPECT_FALSE(ValidateTag("").ok());
+  EXPECT_FALSE(ValidateTag(std::string_view("a\0b", 3)).ok());
+  EXPECT_FALSE(ValidateTag("a\x7f").ok());
+  EXPECT_FALSE(ValidateTag("\xFF").ok());
+  EXPECT_TRUE(ValidateTag("a/b").ok());
+  EXPECT_FALSE(ValidateNewTag("a/b").ok());
+  EXPECT_NE(ValidateTag("a\x01").error().message.find("'a\\x01'"), std::string::npos);
+}
+
+TEST(IdText, WritesEveryForm) {
+  const auto text = [](std::uint64_t id, IdFormat format) {
+    std::string out;
+    AppendId(out, id, format);
+    return out;
+  };
+  EXPECT_EQ(text(0, IdFormat::kDecimal), "0");
+  EXPECT_EQ(text(kIdEnd - 1, IdFormat::kDecimal), "9223372036854775807");
+  EXPECT_EQ(text(255, IdFormat::kHex), "0xff");
+  EXPECT_EQ(text(0, IdFormat::kBase62), "0");
+  EXPECT_EQ(text(61, IdFormat::kBase62), "z");
+  EXPECT_EQ(text(62, IdFormat::kBase62), "10");
+  EXPECT_EQ(text(kIdEnd - 1, IdFormat::kBase62), "AzL8n0Y58m7");
+}
+
+TEST(IdText, ParsesDigitsOnly) {
+  EXPECT_EQ(*ParseUnsigned("n", "42", 1, 100), 42U);
+  for (const char* text : {"", "0", "-1", "+1", " 1", "1 ", "0x1", "101", "18446744073709551616", "abc"}) {
+    EXPECT_FALSE(ParseUnsigned("n", text, 1, 100).ok()) << text;
+  }
+}
+
+TEST(IdSpans, JoinsNeighboursAndCounts) {
+  IdSpans spans;
+  spans.Append({1, 3});
+  spans.Append({3, 5});
+  spans.Append({9, 10});
+  ASSERT_EQ(spans.ranges().size(), 2U);
+  EXPECT_EQ(spans.ranges()[0], (IdRange{1, 5}));
+  EXPECT_EQ(spans.total(), 5U);
+}
+
+TEST(IdSpansDeathTest, RefusesDisorder) {
+  IdSpans spans;
+  spans.Append({5, 6});
+  EXPECT_DEATH(spans.Append({1, 2}), "broken invariant");
+}
+
+TEST(Time, FormatsAsStandardsWant) {
+  EXPECT_EQ(FormatRfc3339(WallTimeOf(1'795'173'796'497)), "2026-11-20T11:23:16.497Z");
+  EXPECT_EQ(FormatRfc3339(WallTimeOf(-1)), "1969-12-31T23:59:59.999Z");
+  EXPECT_EQ(FormatHttpDate(WallTimeOf(1'795'173'796'497)), "Fri, 20 Nov 2026 11:23:16 GMT");
+}
+
+}  // namespace
+}  // namespace leaf

@@ -1,0 +1,225 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "leaf/config/keys.h"
+#include "leaf/config/loader.h"
+#include "leaf/sql/schema.h"
+#include "support/temp_dir.h"
+
+namespace leaf::config {
+namespace {
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  ConfigTest() { input_.environment["HOME"] = dir_.path(); }
+  void WriteFile(const std::string& text) {
+    input_.file = dir_.path() + "/leafctl.toml";
+    std::ofstream(*input_.file) << text;
+  }
+  std::string Problem() const {
+    const auto loaded = Load(input_);
+    return loaded.ok() ? "" : loaded.error().message;
+  }
+  testing::TempDir dir_;
+  LoadInput input_;
+};
+
+TEST_F(ConfigTest, EveryDefaultParsesAndShowsAsItWasGiven) {
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->config.server.listen, std::vector<std::string>{"127.0.0.1:8080"});
+  EXPECT_EQ(loaded->config.server.leaf_wait, std::chrono::milliseconds{10});
+  EXPECT_EQ(loaded->config.snowflake.epoch_ms, 1288834974657);
+  EXPECT_EQ(loaded->config.state_dir, dir_.path() + "/.local/state/leafctl");
+  EXPECT_EQ(loaded->config.sqlite.path, loaded->config.state_dir + "/leaf.db");
+  EXPECT_EQ(loaded->config.server.socket, loaded->config.state_dir + "/leafctl.sock");
+  EXPECT_TRUE(loaded->warnings.empty());
+  EXPECT_FALSE(loaded->AnythingSet());
+}
+
+TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  WriteFile("[segment]\nstore = \"mysql\"\nmax_tags = 5\nstep_max = 7\n");
+  input_.environment["LEAFCTL_SEGMENT_MAX_TAGS"] = "6";
+  input_.environment["LEAFCTL_SEGMENT_STEP_MAX"] = "8";
+  input_.flags = {{"segment.step_max", "9", "--set"}};
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->config.segment.store, "mysql");
+  EXPECT_EQ(loaded->config.segment.max_tags, 6);
+  EXPECT_EQ(loaded->config.segment.step_max, 9);
+  EXPECT_EQ(loaded->origins.at("segment.store"), *input_.file + ":2");
+  EXPECT_EQ(loaded->origins.at("segment.max_tags"), "$LEAFCTL_SEGMENT_MAX_TAGS");
+  EXPECT_EQ(loaded->origins.at("segment.step_max"), "--set");
+  EXPECT_EQ(loaded->origins.at("segment.enabled"), "default");
+  EXPECT_TRUE(loaded->IsSet("segment.store"));
+}
+
+TEST_F(ConfigTest, ReportsEveryProblemAtOnceWithLineAndNearestName) {
+  WriteFile("[segment]\nstroe = \"mysql\"\nmax_tags = \"many\"\n[serverr]\n[log]\nlevel = \"loud\"\n");
+  const auto loaded = Load(input_);
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_EQ(loaded.error().code, ErrorCode::kConfig);
+  const std::string& text = loaded.error().message;
+  for (const char* part :
+       {":2: unknown key 'segment.stroe', did you mean segment.store?",
+        ":3: segment.max_tags: expected a whole number", ":4: unknown table 'serverr', did you mean server?",
+        ":6: log.level: 'loud' is none of", "4 problems"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+}
+
+TEST_F(ConfigTest, BadFlagsAreUsageErrors) {
+  input_.flags = {{"server.listen", "nowhere", "--listen"}};
+  EXPECT_EQ(Load(input_).error().code, ErrorCode::kInvalidArgument);
+  input_.environment["LEAFCTL_LOG_LEVEL"] = "loud";
+  EXPECT_EQ(Load(input_).error().code, ErrorCode::kConfig);
+}
+
+TEST_F(ConfigTest, ReadsListsAndMapsFromVariables) {
+  input_.environment["LEAFCTL_MYSQL_ENDPOINTS"] = "a:1, b:2";
+  input_.environment["LEAFCTL_SNOWFLAKE_WORKERS"] = "10.0.0.1:8080=1,10.0.0.2:8080=2";
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(loaded->config.snowflake.workers.at("10.0.0.2:8080"), 2);
+}
+
+TEST_F(ConfigTest, AnUnknownVariableIsAWarning) {
+  input_.environment["LEAFCTL_SEGMENT_STROE"] = "x";
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  ASSERT_EQ(loaded->warnings.size(), 1U);
+  EXPECT_NE(loaded->warnings[0].find("LEAFCTL_SEGMENT_STORE"), std::string::npos);
+}
+
+TEST_F(ConfigTest, WhatThisVersionCannotDoIsNotIgnored) {
+  input_.flags = {{"snowflake.enabled", "true", "--set"}};
+  EXPECT_NE(Problem().find("snowflake.enabled"), std::string::npos);
+  input_.flags = {{"segment.fence", "cluster", "--set"}};
+  EXPECT_NE(Problem().find("segment.fence"), std::string::npos);
+  input_.flags = {{"segment.reserve_time", "5s", "--set"}};
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  ASSERT_EQ(loaded->warnings.size(), 1U);
+  EXPECT_NE(loaded->warnings[0].find("no effect"), std::string::npos);
+}
+
+TEST_F(ConfigTest, AFileThatIsNamedMustExist) {
+  input_.file = dir_.path() + "/none.toml";
+  EXPECT_NE(Problem().find("none.toml"), std::string::npos);
+  input_.file.reset();
+  input_.environment["LEAFCTL_CONFIG"] = dir_.path() + "/none.toml";
+  EXPECT_NE(Problem().find("none.toml"), std::string::npos);
+}
+
+TEST_F(ConfigTest, SystemdsDirectoriesAreDefaults) {
+  input_.environment["STATE_DIRECTORY"] = "/var/lib/one:/var/lib/two";
+  input_.environment["RUNTIME_DIRECTORY"] = "/run/leafctl";
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->config.state_dir, "/var/lib/one");
+  EXPECT_EQ(loaded->config.server.socket, "/run/leafctl/leafctl.sock");
+}
+
+TEST_F(ConfigTest, SocketCanBeSwitchedOff) {
+  input_.flags = {{"server.socket", "", "--socket"}};
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->config.server.socket, "");
+}
+
+TEST_F(ConfigTest, BadValuesAreNamed) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"server.listen", "8080"},       {"server.listen", "a:b"},           {"server.listen", "h:70000"},
+      {"server.request_timeout", "1"}, {"server.request_timeout", "0s"},   {"server.max_count", "0"},
+      {"segment.enabled", "yes"},      {"segment.store", "oracle"},        {"segment.step_max", "1073741824"},
+      {"client.servers", "127.0.0.1"}, {"snowflake.layout", "41-10-13"},   {"snowflake.layout", "41-10"},
+      {"snowflake.worker_range", "5"}, {"snowflake.workers", "a"},         {"log.format", "xml"},
+      {"server.threads", "-1"},        {"server.idle_timeout", "9999999d"}};
+  for (const auto& [key, value] : bad) {
+    input_.flags = {{key, value, "--set"}};
+    EXPECT_NE(Problem().find(key), std::string::npos) << key << "=" << value;
+  }
+  for (const char* good : {"[::1]:8080", "0.0.0.0:0", "localhost:80"}) {
+    input_.flags = {{"server.listen", good, "--set"}};
+    EXPECT_EQ(Problem(), "") << good;
+  }
+}
+
+TEST(Keys, ShownDefaultsReadBackToThemselves) {
+  LoadInput input;
+  input.environment["HOME"] = "/home/nobody";
+  const auto defaults = Load(input);
+  ASSERT_TRUE(defaults.ok());
+  std::string text = "";
+  std::string section;
+  for (const Key& key : Keys()) {
+    const std::size_t dot = key.name.find('.');
+    if (dot != std::string::npos && key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += "[" + section + "]\n";
+    }
+    text += key.name.substr(dot == std::string::npos ? 0 : dot + 1) + " = " +
+            FormatToml(key.load(defaults->config)) + "\n";
+  }
+  testing::TempDir dir;
+  input.file = dir.path() + "/all.toml";
+  std::ofstream(*input.file) << text;
+  const auto again = Load(input);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  for (const Key& key : Keys()) {
+    EXPECT_EQ(FormatToml(key.load(again->config)), FormatToml(key.load(defaults->config))) << key.name;
+    EXPECT_FALSE(key.meaning.empty()) << key.name;
+  }
+}
+
+std::string ReadSource(const std::string& path) {
+  std::ifstream stream(std::string(LEAF_SOURCE_DIR) + "/" + path);
+  EXPECT_TRUE(stream) << path;
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+// config/leafctl.toml has every key, commented out, with the default that the code has.
+TEST(SampleFile, HasEveryKeyWithItsDefault) {
+  std::string text;
+  std::set<std::string> named;
+  std::string section;
+  std::istringstream lines(ReadSource("config/leafctl.toml"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("[")) section = line.substr(1, line.find(']') - 1) + ".";
+    // Prose has a blank after its '#', a key has none.
+    if (line.size() > 1 && line[0] == '#' && line[1] != ' ') {
+      line.erase(0, 1);
+      EXPECT_TRUE(named.insert(section + line.substr(0, line.find(' '))).second) << line;
+    }
+    text += line + "\n";
+  }
+  testing::TempDir dir;
+  LoadInput input;
+  input.environment["HOME"] = dir.path();
+  const auto defaults = Load(input);
+  input.file = dir.path() + "/leafctl.toml";
+  std::ofstream(*input.file) << text;
+  const auto loaded = Load(input);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_TRUE(loaded->warnings.empty());
+  for (const Key& key : Keys()) {
+    EXPECT_EQ(named.count(key.name), 1U) << key.name;
+    if (key.name == "state_dir" || key.name == "server.socket" || key.name == "sqlite.path") continue;
+    EXPECT_EQ(FormatToml(key.load(loaded->config)), FormatToml(key.load(defaults->config))) << key.name;
+  }
+  EXPECT_EQ(named.size(), Keys().size());
+}
+
+TEST(SampleFile, TheSqlIsWhatDbInitRuns) {
+  EXPECT_NE(ReadSource("config/sql/leaf_alloc.sql").find(sql::SchemaText(sql::kMysql)), std::string::npos);
+}
+
+}  // namespace
+}  // namespace leaf::config

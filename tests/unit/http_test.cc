@@ -1,0 +1,200 @@
+#include "leaf/server/http.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <string>
+
+#include "leaf/server/router.h"
+#include "support/fakes.h"
+
+namespace leaf::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Target, IsTakenApartLikeJavaLeafsServerDoes) {
+  const auto segments = [](std::string_view target) { return ParseTarget(target)->segments; };
+  using Strings = std::vector<std::string>;
+  EXPECT_EQ(segments("/api/segment/get/pay"), (Strings{"api", "segment", "get", "pay"}));
+  EXPECT_EQ(segments("//api/segment//get/pay/"), (Strings{"api", "segment", "get", "pay"}));
+  EXPECT_EQ(segments("/a;x=1/b;y"), (Strings{"a", "b"}));
+  EXPECT_EQ(segments("/%E8%AE%A2%E5%8D%95/a%20b/a+b/v1.0"), (Strings{"订单", "a b", "a+b", "v1.0"}));
+  EXPECT_EQ(segments("/a%2Fb"), Strings{"a/b"});
+  EXPECT_TRUE(segments("/").empty());
+}
+
+TEST(Target, RefusesMalformedEscapes) {
+  for (const char* target : {"/%", "/%4", "/%zz", "/a%", "/a?x=%g1"})
+    EXPECT_FALSE(ParseTarget(target).ok()) << target;
+}
+
+TEST(Target, ReadsParameters) {
+  const auto target = ParseTarget("/x?count=3&form=range&empty=&bare&count2=1");
+  ASSERT_TRUE(target.ok());
+  EXPECT_EQ(**target->Parameter("count"), "3");
+  EXPECT_EQ(**target->Parameter("empty"), "");
+  EXPECT_EQ(**target->Parameter("bare"), "");
+  EXPECT_FALSE(target->Parameter("none")->has_value());
+  EXPECT_FALSE(ParseTarget("/x?count=1&count=2")->Parameter("count").ok());
+}
+
+TEST(Target, SurvivesRandomBytes) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = "/";
+    for (std::size_t length = random() % 40; length > 0; --length)
+      text += static_cast<char>("/%;?&=a0f\xFF\x01"[random() % 11]);
+    const auto target = ParseTarget(text);
+    if (!target.ok()) continue;
+    for (const std::string& segment : target->segments)
+      EXPECT_FALSE(segment.empty() && text.find('%') == std::string::npos);
+  }
+}
+
+class RouterTest : public ::testing::Test {
+ protected:
+  RouterTest() {
+    table_.Put("pay", 1, 100);
+    table_.Put("v1.0", 5, 100);
+    service_.Start();
+    Run();
+  }
+  void Run() {
+    while (timers_.RunOne() || workers_.RunOne() || slow_workers_.RunOne()) {
+    }
+  }
+  Response Get(std::string_view target, std::string_view method = "GET", std::string_view accept = "") {
+    std::optional<Response> response;
+    router_.Handle({method, target, accept}, [&](Response answer) { response = std::move(answer); });
+    Run();
+    for (int i = 0; i < 400 && !response; ++i) {
+      clock_.Advance(milliseconds{5});
+      Run();
+    }
+    EXPECT_TRUE(response.has_value());
+    return response.value_or(Response{});
+  }
+  static nlohmann::json Body(const Response& response) { return nlohmann::json::parse(response.body); }
+
+  testing::FakeClock clock_;
+  testing::FakeRandom random_;
+  testing::ManualExecutor timers_{clock_};
+  testing::ManualExecutor workers_{clock_};
+  testing::ManualExecutor slow_workers_{clock_};
+  testing::RecordingLogger log_;
+  testing::MemorySegmentStore table_;
+  testing::FaultySegmentStore store_{table_};
+  testing::MemoryMarkStore marks_;
+  service::SegmentService service_{{},      store_,   marks_,        clock_, random_,
+                                   timers_, workers_, slow_workers_, log_};
+  service::IdService ids_{&service_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_};
+};
+
+TEST_F(RouterTest, AnswersLeafsRouteWithABareNumber) {
+  const Response response = Get("/api/segment/get/pay");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "1");
+  EXPECT_EQ(response.content_type, "text/plain;charset=UTF-8");
+  EXPECT_EQ(Get("/api/segment/get/pay", "DELETE").body, "2");
+  EXPECT_EQ(Get("/api/segment/get/v1.0").body, "5") << "a dot belongs to the tag";
+}
+
+TEST_F(RouterTest, LeafsErrorHasItsFieldsInItsOrder) {
+  const Response response = Get("/api/segment/get/nokey");
+  EXPECT_EQ(response.status, 500);
+  const std::string expected =
+      R"({"timestamp":)" + std::to_string(UnixMillis(clock_.Wall())) +
+      R"(,"status":500,"error":"Internal Server Error","exception":"com.sankuai.inf.leaf.server.exception.LeafServerException",)"
+      R"("message":"Result{id=-2, status=EXCEPTION}","path":"/api/segment/get/nokey"})";
+  EXPECT_EQ(response.body, expected);
+}
+
+TEST_F(RouterTest, HeadOptionsAndTraceTakeNoId) {
+  EXPECT_EQ(Get("/api/segment/get/pay", "HEAD").status, 200);
+  EXPECT_EQ(Get("/api/segment/get/pay", "OPTIONS").allow, "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS");
+  EXPECT_EQ(Get("/api/segment/get/pay", "TRACE").status, 405);
+  EXPECT_EQ(Get("/v1/segment/pay", "HEAD").status, 200);
+  EXPECT_EQ(Get("/v1/segment/pay", "PUT").status, 405);
+  EXPECT_EQ(Get("/api/segment/get/pay").body, "1");
+}
+
+TEST_F(RouterTest, GivesBatchesInTheFormThatIsAskedFor) {
+  EXPECT_EQ(Get("/v1/segment/pay?count=3").body, R"({"ids":["1","2","3"]})");
+  EXPECT_EQ(Get("/v1/segment/pay?count=2&form=range").body, R"({"ranges":[{"begin":"4","end":"6"}]})");
+  EXPECT_EQ(Get("/v1/segment/pay?count=2", "POST", "text/plain").body, "6\n7\n");
+  EXPECT_EQ(Get("/v1/segment/pay?count=2&form=range", "GET", "text/plain").body, "8 10\n");
+}
+
+TEST_F(RouterTest, RefusesBadCountsAndTakesNothing) {
+  for (const char* count : {"0", "-1", "abc", "", "1.5", "99999999999999999999", "1&count=2"}) {
+    const Response response = Get(std::string("/v1/segment/pay?count=") + count);
+    EXPECT_EQ(response.status, 400) << count;
+    EXPECT_EQ(Body(response)["code"], "invalid_argument");
+  }
+  const Response large = Get("/v1/segment/pay?count=100001");
+  EXPECT_EQ(large.status, 413);
+  EXPECT_EQ(Body(large)["max_count"], 100'000);
+  EXPECT_EQ(Get("/v1/segment/pay?form=xml").status, 400);
+  EXPECT_EQ(Get("/v1/segment/pay").body, R"({"ids":["1"]})");
+}
+
+TEST_F(RouterTest, SaysWhatIsWrongWithATag) {
+  EXPECT_EQ(Get("/v1/segment/nope").status, 404);
+  EXPECT_EQ(Get("/v1/segment/a%00b").status, 400);
+  EXPECT_EQ(Get("/v1/segment/%FF").status, 400);
+  EXPECT_EQ(Get("/v1/segment/" + std::string(129, 'a')).status, 400);
+  EXPECT_EQ(Get("/v1/segment/%zz").status, 400);
+  EXPECT_EQ(Get("/v1/segment").status, 404);
+  EXPECT_EQ(Get("/api/segment/get/").status, 404);
+  EXPECT_EQ(Get("/api/segment/get/%zz").status, 400);
+}
+
+TEST_F(RouterTest, ADrainedTagSaysWhenToComeBack) {
+  store_.SetDown(true);
+  const Response response = Get("/v1/segment/pay");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.retry_after_s, 1U);
+  EXPECT_EQ(Body(response)["code"], "exhausted");
+  EXPECT_NE(Get("/api/segment/get/pay").body.find("Result{id=-3, status=EXCEPTION}"), std::string::npos);
+}
+
+TEST_F(RouterTest, AFrozenTagIsAConflictAndTheNodeStaysReady) {
+  ASSERT_TRUE(marks_.Raise("pay", 5000).ok());
+  EXPECT_EQ(Get("/v1/segment/pay").status, 409);
+  EXPECT_NE(Get("/api/segment/get/pay").body.find("Result{id=-3"), std::string::npos);
+  EXPECT_EQ(Get("/health/ready").status, 200);
+  EXPECT_EQ(Get("/health/ready?tag=pay").status, 503);
+  EXPECT_EQ(Get("/health/ready?tag=v1.0").status, 200);
+  const auto status = Body(Get("/v1/status"));
+  EXPECT_EQ(status["problems"][0]["code"], "frozen");
+  EXPECT_EQ(status["problems"][0]["tag"], "pay");
+}
+
+TEST_F(RouterTest, DrainingIsNotReadyButAlive) {
+  ids_.BeginDrain();
+  EXPECT_EQ(Get("/health/ready").status, 503);
+  EXPECT_EQ(Get("/health/live").status, 200);
+  EXPECT_EQ(Get("/v1/segment/pay").status, 200);
+}
+
+TEST(Router, ADisabledModeIsAnError) {
+  testing::FakeClock clock;
+  service::IdService ids(nullptr);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock);
+  const auto get = [&](std::string_view target) {
+    std::optional<Response> response;
+    router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });
+    return *response;
+  };
+  EXPECT_NE(get("/api/segment/get/pay").body.find("Result{id=-1, status=EXCEPTION}"), std::string::npos);
+  EXPECT_EQ(get("/v1/segment/pay").status, 503);
+  EXPECT_FALSE(get("/v1/segment/pay").retry_after_s.has_value());
+  EXPECT_EQ(get("/health/ready").status, 503);
+}
+
+}  // namespace
+}  // namespace leaf::server

@@ -1,0 +1,640 @@
+#include "leaf/service/segment_service.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "leaf/service/id_service.h"
+#include "leaf/sys/system_clock.h"
+#include "leaf/sys/thread_pool.h"
+#include "support/fakes.h"
+
+namespace leaf::service {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Fault = testing::FaultySegmentStore::Fault;
+
+// The whole service on one thread: every task runs when the test says so.
+class SegmentServiceTest : public ::testing::Test {
+ protected:
+  void StartService() {
+    service_.emplace(options_, store_, marks_, clock_, random_, timers_, workers_, slow_workers_, log_);
+    service_->Start();
+  }
+  void Run() {
+    while (timers_.RunOne() || workers_.RunOne() || slow_workers_.RunOne()) {
+    }
+  }
+  // Lets time pass in small steps, running what falls due.
+  void Pass(milliseconds time) {
+    for (milliseconds passed{0}; passed < time; passed += milliseconds{5}) {
+      clock_.Advance(milliseconds{5});
+      Run();
+    }
+  }
+
+  struct Answer {
+    std::optional<Result<IdSpans>> result;
+    bool done() const { return result.has_value(); }
+    ErrorCode code() const { return result->error().code; }
+    std::vector<std::uint64_t> ids() const {
+      std::vector<std::uint64_t> ids;
+      for (const IdRange& range : result->value().ranges()) {
+        for (std::uint64_t id = range.begin; id < range.end; ++id) ids.push_back(id);
+      }
+      return ids;
+    }
+  };
+  std::shared_ptr<Answer> Ask(const std::string& tag, std::uint64_t count = 1) {
+    auto answer = std::make_shared<Answer>();
+    IdSpans spans;
+    if (service_->TryNext(tag, count, spans)) {
+      answer->result = spans;
+    } else {
+      service_->Next(tag, count, {seconds{1}, milliseconds{10}}, [answer](Result<IdSpans> result) {
+        ASSERT_FALSE(answer->done()) << "answered twice";
+        answer->result = std::move(result);
+      });
+    }
+    return answer;
+  }
+  // Asks and runs until it is answered, within the longest wait.
+  std::shared_ptr<Answer> Get(const std::string& tag, std::uint64_t count = 1) {
+    auto answer = Ask(tag, count);
+    Run();
+    for (int i = 0; i < 300 && !answer->done(); ++i) Pass(milliseconds{5});
+    EXPECT_TRUE(answer->done());
+    return answer;
+  }
+  TagStatus StatusOf(const std::string& tag) const {
+    for (const TagStatus& status : service_->TagStatuses()) {
+      if (status.tag == tag) return status;
+    }
+    ADD_FAILURE() << "no status of " << tag;
+    return {};
+  }
+
+  SegmentOptions options_;
+  testing::FakeClock clock_;
+  testing::FakeRandom random_;
+  testing::ManualExecutor timers_{clock_};
+  testing::ManualExecutor workers_{clock_};
+  testing::ManualExecutor slow_workers_{clock_};
+  testing::RecordingLogger log_;
+  testing::MemorySegmentStore table_;
+  testing::FaultySegmentStore store_{table_};
+  testing::MemoryMarkStore marks_;
+  std::optional<SegmentService> service_;
+};
+
+TEST_F(SegmentServiceTest, ServesWhatJavaLeafWouldFromAFreshTable) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  for (std::uint64_t expected = 1; expected <= 2500; ++expected) {
+    EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{expected});
+  }
+  EXPECT_EQ(table_.MaxId("pay"), 8001);  // grants of 2000, 2000 and, prefetched, 4000
+}
+
+TEST_F(SegmentServiceTest, PrefetchesOnThe202ndRequestAsLeafDoes) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  for (int i = 0; i < 201; ++i) Get("pay");
+  EXPECT_EQ(store_.reserves(), 1);
+  Get("pay");
+  EXPECT_EQ(store_.reserves(), 2);
+  EXPECT_EQ(StatusOf("pay").reserve, 2000U - 202U + 2000U);
+}
+
+TEST_F(SegmentServiceTest, ATagInsertedByHandAnswersAtItsFirstRequest) {
+  StartService();
+  Run();
+  EXPECT_EQ(Get("new")->code(), ErrorCode::kNotFound);
+  clock_.Advance(kNegativeTtl);
+  table_.Put("new", 7, 10);
+  EXPECT_EQ(Get("new")->ids(), std::vector<std::uint64_t>{7});
+}
+
+TEST_F(SegmentServiceTest, AnUnknownNameAsksTheTableOnceASecond) {
+  StartService();
+  Run();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Get("nope")->code(), ErrorCode::kNotFound);
+  EXPECT_EQ(store_.describes(), 1);
+  EXPECT_EQ(store_.reserves(), 0);
+  clock_.Advance(kNegativeTtl);
+  Get("nope");
+  EXPECT_EQ(store_.describes(), 2);
+}
+
+TEST_F(SegmentServiceTest, ManyUnknownNamesAreLimitedTogether) {
+  StartService();
+  Run();
+  std::uint32_t limited = 0;
+  for (std::uint32_t i = 0; i < 3 * kMissesPerSecondMax; ++i) {
+    const auto answer = Ask("nope" + std::to_string(i));
+    Run();
+    ASSERT_TRUE(answer->done());
+    if (answer->code() == ErrorCode::kLimited) ++limited;
+  }
+  EXPECT_EQ(limited, 2 * kMissesPerSecondMax);
+  EXPECT_EQ(service_->Status().tags, 0U);
+}
+
+TEST_F(SegmentServiceTest, ConcurrentFirstRequestsShareOneGrant) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int i = 0; i < 100; ++i) answers.push_back(Ask("pay"));
+  Run();
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    EXPECT_EQ(answers[i]->ids(), std::vector<std::uint64_t>{i + 1});
+  EXPECT_EQ(store_.reserves(), 1);
+}
+
+// Leaf issue 143: far more callers than a step holds, and none fails while the table answers.
+TEST_F(SegmentServiceTest, AGrantCoversEverybodyWhoIsParked) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int i = 0; i < 1000; ++i) answers.push_back(Ask("pay"));
+  Run();
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    EXPECT_EQ(answers[i]->ids(), std::vector<std::uint64_t>{i + 1});
+}
+
+TEST_F(SegmentServiceTest, ABatchLargerThanTheStepIsWholeAndTakesTheRestFirst) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  ASSERT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  table_.Put("pay", 1000, 10);  // another node moved on
+  const auto batch = Get("pay", 30);
+  const auto ids = batch->ids();
+  ASSERT_EQ(ids.size(), 30U);
+  EXPECT_EQ(ids[0], 2U);
+  EXPECT_EQ(ids[8], 10U);
+  EXPECT_EQ(ids[9], 1000U);
+  EXPECT_EQ(ids[29], 1020U);
+}
+
+TEST_F(SegmentServiceTest, ABatchThatTimesOutConsumesNothing) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  ASSERT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  store_.SetDown(true);
+  EXPECT_EQ(Get("pay", 30)->code(), ErrorCode::kExhausted);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(SegmentServiceTest, GoesOnFromTheReserveWhileTheStoreIsAwayAndRecoversByItself) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  store_.SetDown(true);
+  for (std::uint64_t expected = 2; expected <= 100; ++expected) {
+    ASSERT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{expected});
+  }
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  store_.SetDown(false);
+  Pass(seconds{3});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{101});
+}
+
+TEST_F(SegmentServiceTest, LeafsRoutesFailFastOnceAGrantHasFailed) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  const auto first = Ask("pay");
+  clock_.Advance(milliseconds{500});
+  EXPECT_FALSE(first->done()) << "a first load is waited for";
+  store_.SetDown(true);
+  Run();
+  EXPECT_FALSE(first->done());
+  const auto second = Ask("pay");
+  Pass(milliseconds{15});
+  ASSERT_TRUE(first->done()) << "parked before the failure";
+  ASSERT_TRUE(second->done()) << "parked after it";
+  EXPECT_EQ(first->code(), ErrorCode::kExhausted);
+  EXPECT_NE(first->result->error().message.find("away"), std::string::npos) << "says why";
+}
+
+TEST_F(SegmentServiceTest, TagsWhoseGrantsFailLeaveTheWorkersToOthers) {
+  table_.Put("locked", 1, 10);
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  store_.FailReserves(Fault::kUnavailable, 1);
+  Ask("locked");
+  Run();
+  clock_.Advance(kBackoffMax);
+  while (timers_.RunOne()) {
+  }
+  Ask("locked");
+  EXPECT_EQ(workers_.ready(), 0U);
+  EXPECT_EQ(slow_workers_.ready(), 1U);
+  const auto answer = Ask("pay");
+  while (workers_.RunOne()) {
+  }
+  EXPECT_TRUE(answer->done());
+}
+
+TEST_F(SegmentServiceTest, BacksOffWhileTheStoreIsAway) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  store_.SetDown(true);
+  for (int i = 0; i < 60; ++i) {
+    Ask("pay");
+    Pass(milliseconds{500});
+  }
+  EXPECT_LT(store_.reserves(), 40);
+  EXPECT_GT(store_.reserves(), 10);
+}
+
+TEST_F(SegmentServiceTest, ALostCommitReplyDropsTheRangeAndReservesAgain) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  store_.FailReserves(Fault::kLostReply, 1);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{11});
+}
+
+TEST_F(SegmentServiceTest, AReplyAfterItsDeadlineIsDropped) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  store_.on_slow = [&] { clock_.Advance(options_.reply_timeout + milliseconds{1}); };
+  store_.FailReserves(Fault::kSlowReply, 1);
+  auto answer = Ask("pay");
+  Run();
+  ASSERT_TRUE(answer->done());
+  EXPECT_FALSE(answer->result->ok());
+  Pass(seconds{1});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{11});
+}
+
+TEST_F(SegmentServiceTest, ATagRemovedFromTheTableStopsWithinOneRefresh) {
+  table_.Put("pay", 1, 100);
+  table_.Put("other", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  Get("other");
+  table_.Erase("pay");
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kNotFound);
+  EXPECT_TRUE(Get("other")->result->ok());
+}
+
+TEST_F(SegmentServiceTest, AnEmptiedTableRemovesTheLastTagToo) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  table_.Erase("pay");
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kNotFound);
+  EXPECT_EQ(service_->Status().tags, 0U);
+}
+
+TEST_F(SegmentServiceTest, ATagInsertedWhileARefreshReadsTheTableIsNotTakenForRemoved) {
+  table_.Put("other", 1, 100);
+  StartService();
+  Run();
+  store_.before_list_reply = [&] {
+    // The list was read without it; then it appears, is asked for, and gets its first grant.
+    table_.Put("pay", 1, 100);
+    store_.before_list_reply = nullptr;
+    Ask("pay");
+    workers_.RunOne();
+  };
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+}
+
+// Leaf S9: removed and added again within one refresh, further down.
+TEST_F(SegmentServiceTest, ATagAddedAgainBelowItsMarkIsFrozenNotRepeated) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  for (int i = 0; i < 50; ++i) Get("pay");
+  table_.Erase("pay");
+  table_.Put("pay", 1, 100);
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+}
+
+TEST_F(SegmentServiceTest, AMaxIdSetBackFreezesTheTagAtTheNextRefreshAndOnlyIt) {
+  table_.Put("pay", 1, 100);
+  table_.Put("other", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  Get("other");
+  table_.Put("pay", 1, 100);
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+  EXPECT_TRUE(Get("other")->result->ok());
+  const IdService ids(&*service_);
+  EXPECT_TRUE(ids.GetReadiness().ready);
+  EXPECT_EQ(ids.Problems(service_->TagStatuses()).size(), 1U);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(table_.MaxId("pay"), 1) << "a frozen tag must not move the row";
+
+  table_.Put("pay", 101, 100);  // repaired
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{101});
+}
+
+TEST_F(SegmentServiceTest, AMaxIdSetBackFreezesTheTagAtTheNextGrant) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  table_.Put("pay", 1, 100);
+  std::shared_ptr<Answer> answer;
+  std::vector<std::uint64_t> seen{1};
+  for (int i = 0; i < 200; ++i) {
+    answer = Get("pay");
+    if (!answer->result->ok()) break;
+    seen.push_back(answer->ids().front());
+  }
+  EXPECT_EQ(answer->code(), ErrorCode::kFrozen);
+  for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i + 1);
+}
+
+TEST_F(SegmentServiceTest, AGrantInFlightWhenARefreshFreezesTheTagIsDropped) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  store_.before_list_reply = [&] {
+    store_.before_list_reply = nullptr;
+    // Between the read and its judgement the row is mended and a grant goes through.
+    for (int i = 0; i < 11; ++i) Ask("pay");
+    table_.Put("pay", 5000, 100);
+    workers_.RunOne();
+  };
+  table_.Put("pay", 1, 100);
+  Pass(options_.refresh_interval + milliseconds{10});
+  const auto answer = Get("pay");
+  EXPECT_EQ(answer->code(), ErrorCode::kFrozen);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+}
+
+TEST_F(SegmentServiceTest, AMarkThatCannotBeMadeDurableIsNotIssued) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  marks_.SetFull(true);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  marks_.SetFull(false);
+  Pass(seconds{3});
+  EXPECT_TRUE(Get("pay")->result->ok());
+}
+
+TEST_F(SegmentServiceTest, ARestartedNodeRemembersItsMarks) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  service_->Stop();
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+}
+
+TEST_F(SegmentServiceTest, MarksRaisedByAnotherProcessOfThisDirectoryAreHonoured) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  // `leafctl next --direct` with the same state directory.
+  testing::RecordingLogger log;
+  Granter other(table_, marks_, clock_, log, seconds{4});
+  ASSERT_TRUE(other.Obtain("pay", ExactSizer(50)).ok());
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_TRUE(Get("pay")->result->ok()) << "its own kin's grants are no database that went back";
+  table_.Put("pay", 120, 100);  // below what that process got, above what this one did
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+}
+
+TEST_F(SegmentServiceTest, BadRowsAreRefusedByNameAndDoNotMove) {
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{-5}, kStepMax + 1}) {
+    table_.Put("pay", 1, step);
+    StartService();
+    Run();
+    const auto answer = Get("pay");
+    EXPECT_EQ(answer->code(), ErrorCode::kRefused);
+    EXPECT_NE(answer->result->error().message.find("'pay'"), std::string::npos);
+    EXPECT_EQ(table_.MaxId("pay"), 1);
+    service_->Stop();
+  }
+}
+
+TEST_F(SegmentServiceTest, NearTheEndNothingWrapsAndTheLastIdsAreServed) {
+  table_.Put("pay", static_cast<std::int64_t>(kMaxIdLimit - 3), 100);
+  StartService();
+  Run();
+  for (std::uint64_t id = kMaxIdLimit - 3; id < kMaxIdLimit; ++id) {
+    EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{id});
+  }
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kOverflow);
+}
+
+TEST_F(SegmentServiceTest, StartsWithoutItsStoreAndIsReadyWhenItIsBack) {
+  table_.Put("pay", 1, 100);
+  store_.SetDown(true);
+  StartService();
+  Run();
+  const IdService ids(&*service_);
+  EXPECT_FALSE(ids.GetReadiness().ready);
+  EXPECT_NE(ids.GetReadiness().reasons.at(0).message.find("away"), std::string::npos);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  EXPECT_EQ(service_->Status().tags, 0U) << "names nobody confirmed are not kept";
+  store_.SetDown(false);
+  Pass(seconds{3});
+  EXPECT_TRUE(ids.GetReadiness().ready);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(SegmentServiceTest, IsNotReadyOnceTheStoreIsAwayAndNothingIsInReserve) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  Get("pay");
+  store_.SetDown(true);
+  Pass(options_.refresh_interval + seconds{1});
+  const IdService ids(&*service_);
+  EXPECT_TRUE(ids.GetReadiness().ready) << "there is a reserve";
+  for (int i = 0; i < 9; ++i) Get("pay");
+  EXPECT_FALSE(ids.GetReadiness().ready);
+}
+
+TEST_F(SegmentServiceTest, StopFailsWhoeverIsParkedAndAnswersNewcomers) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  store_.SetDown(true);
+  const auto parked = Ask("pay");
+  service_->Stop();
+  ASSERT_TRUE(parked->done());
+  EXPECT_EQ(parked->code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(Ask("pay")->code(), ErrorCode::kUnavailable);
+}
+
+TEST_F(SegmentServiceTest, MoreTagsThanAllowedAreLeftOut) {
+  options_.tags_max = 3;
+  for (int i = 0; i < 5; ++i) table_.Put("tag" + std::to_string(i), 1, 10);
+  StartService();
+  Run();
+  EXPECT_EQ(service_->Status().tags, 3U);
+  int served = 0;
+  for (int i = 0; i < 5; ++i) served += Get("tag" + std::to_string(i))->result->ok() ? 1 : 0;
+  EXPECT_EQ(served, 3);
+}
+
+TEST_F(SegmentServiceTest, NamesThatDifferInCaseOrBlanksAreDifferentTags) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("PAY")->code(), ErrorCode::kNotFound);
+  EXPECT_EQ(Get("pay ")->code(), ErrorCode::kNotFound);
+  EXPECT_EQ(table_.MaxId("pay"), 1);
+}
+
+// The n-th call to the store fails, for n = 1, 2, 3 …: no repeat, and service comes back each time.
+TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
+  for (const Fault fault : {Fault::kUnavailable, Fault::kLostReply}) {
+    for (int nth = 0; nth < 8; ++nth) {
+      table_.Put("pay", 1, 20);
+      testing::MemoryMarkStore marks;
+      service_.emplace(options_, store_, marks, clock_, random_, timers_, workers_, slow_workers_, log_);
+      service_->Start();
+      Run();
+      std::uint64_t last = 0;
+      int served = 0;
+      const int start = store_.reserves();
+      bool failed = false;
+      for (int i = 0; i < 2000 && served < 300; ++i) {
+        if (!failed && store_.reserves() == start + nth) {
+          store_.FailReserves(fault, 1);
+          failed = true;
+        }
+        const auto answer = Get("pay", 1 + static_cast<std::uint64_t>(i) % 7);
+        if (!answer->result->ok()) continue;
+        for (const std::uint64_t id : answer->ids()) {
+          ASSERT_GT(id, last) << "nth " << nth;
+          last = id;
+          ++served;
+        }
+      }
+      EXPECT_GE(served, 300);
+      service_->Stop();
+    }
+  }
+}
+
+// Real threads: many callers on tiny steps while tags are frozen, thawed, removed and added. No ID twice,
+// ever.
+TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
+  const sys::SystemClock clock;
+  testing::FakeRandom random;
+  testing::RecordingLogger log;
+  testing::MemorySegmentStore table;
+  testing::MemoryMarkStore marks;
+  sys::ThreadPool timers("timers", 1, clock);
+  sys::ThreadPool workers("workers", 4, clock);
+  sys::ThreadPool slow_workers("slow", 2, clock);
+  SegmentOptions options;
+  options.refresh_interval = milliseconds{2};
+  SegmentService service(options, table, marks, clock, random, timers, workers, slow_workers, log);
+  const std::vector<std::string> tags{"a", "b", "c"};
+  for (std::size_t i = 0; i < tags.size(); ++i) table.Put(tags[i], 1, static_cast<std::int64_t>(1 + i * 3));
+  service.Start();
+
+  constexpr std::size_t kIdsMax = 4'000'000;
+  std::vector<std::vector<std::atomic<std::uint8_t>>> seen(tags.size());
+  for (auto& bitmap : seen) bitmap = std::vector<std::atomic<std::uint8_t>>(kIdsMax);
+  std::atomic<std::uint64_t> served{0};
+  std::atomic<bool> stop{false};
+  std::atomic<int> outstanding{0};
+  const auto record = [&](std::size_t tag, const IdSpans& spans) {
+    for (const IdRange& range : spans.ranges()) {
+      for (std::uint64_t id = range.begin; id < range.end && id < kIdsMax; ++id) {
+        EXPECT_EQ(seen[tag][id].fetch_add(1), 0) << tags[tag] << " " << id;
+      }
+    }
+    served.fetch_add(spans.total());
+  };
+  std::vector<std::thread> callers;
+  for (std::uint32_t caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      testing::FakeRandom mine(caller);
+      while (!stop.load()) {
+        const std::size_t tag = mine.Below(tags.size());
+        const std::uint64_t count = 1 + mine.Below(4);
+        IdSpans spans;
+        if (service.TryNext(tags[tag], count, spans)) {
+          record(tag, spans);
+          continue;
+        }
+        if (outstanding.load() > 200) {
+          std::this_thread::yield();
+          continue;
+        }
+        outstanding.fetch_add(1);
+        service.Next(tags[tag], count, {milliseconds{20}, milliseconds{5}}, [&, tag](Result<IdSpans> result) {
+          if (result.ok()) record(tag, *result);
+          outstanding.fetch_sub(1);
+        });
+      }
+    });
+  }
+  // Somebody with a database client, who makes every mistake there is.
+  testing::FakeRandom operator_random(7);
+  for (int i = 0; i < 150; ++i) {
+    clock.WaitUntil(clock.Monotonic() + milliseconds{5});
+    const std::string& tag = tags[operator_random.Below(tags.size())];
+    const auto row = table.Describe(tag);
+    switch (operator_random.Below(4)) {
+      case 0:
+        table.Erase(tag);
+        break;
+      case 1:
+        if (row.ok()) table.Put(tag, std::max<std::int64_t>(1, row->max_id - 50), row->step);
+        break;
+      case 2:
+        if (!row.ok()) table.Put(tag, 1, 3);
+        break;
+      default: {
+        const auto mark = marks.Load(tag);
+        table.Put(tag, static_cast<std::int64_t>(mark.ok() ? *mark : 1) + 1,
+                  1 + static_cast<std::int64_t>(operator_random.Below(5)));
+      }
+    }
+  }
+  stop.store(true);
+  for (std::thread& thread : callers) thread.join();
+  service.Stop();
+  timers.Stop();
+  workers.Stop();
+  slow_workers.Stop();
+  EXPECT_GT(served.load(), 1000U);
+}
+
+}  // namespace
+}  // namespace leaf::service

@@ -1,0 +1,154 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "leaf/sys/grant_lock.h"
+#include "leaf/sys/secret_file.h"
+#include "leaf/sys/state_dir.h"
+#include "leaf/sys/system_clock.h"
+#include "leaf/sys/thread_pool.h"
+#include "support/temp_dir.h"
+
+namespace leaf::sys {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(StateDir, IsMadeForItsOwnerOnly) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/a/b/state";
+  ASSERT_TRUE(EnsureStateDir(path).ok());
+  ASSERT_TRUE(EnsureStateDir(path).ok());
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0700U);
+}
+
+TEST(StateDir, AFileInTheWayIsNamed) {
+  testing::TempDir dir;
+  std::ofstream(dir.path() + "/file") << "x";
+  const auto made = EnsureStateDir(dir.path() + "/file");
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find(dir.path() + "/file"), std::string::npos);
+}
+
+TEST(StateDir, OneDirectoryIsOneDaemon) {
+  testing::TempDir dir;
+  {
+    const auto first = StateDirLock::Take(dir.path());
+    ASSERT_TRUE(first.ok());
+    const auto second = StateDirLock::Take(dir.path());
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, ErrorCode::kRefused);
+    EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
+  }
+  EXPECT_TRUE(StateDirLock::Take(dir.path()).ok());
+}
+
+TEST(GrantLock, ExcludesThreadsAndEndsWithItsHolder) {
+  testing::TempDir dir;
+  const SystemClock clock;
+  {
+    const auto held = GrantLock::Take(dir.path(), "pay", clock, milliseconds{1000});
+    ASSERT_TRUE(held.ok());
+    const auto refused = GrantLock::Take(dir.path(), "pay", clock, milliseconds{20});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+    EXPECT_TRUE(GrantLock::Take(dir.path(), "other", clock, milliseconds{20}).ok());
+  }
+  EXPECT_TRUE(GrantLock::Take(dir.path(), "pay", clock, milliseconds{20}).ok());
+}
+
+TEST(GrantLock, ExcludesOtherProcessesAndEndsWhenTheyDie) {
+  testing::TempDir dir;
+  const SystemClock clock;
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto held = GrantLock::Take(dir.path(), "pay", clock, milliseconds{1000});
+    const char ok = held.ok() ? 'y' : 'n';
+    if (write(ready[1], &ok, 1) == 1) pause();
+    _exit(0);
+  }
+  char ok = 0;
+  ASSERT_EQ(read(ready[0], &ok, 1), 1);
+  ASSERT_EQ(ok, 'y');
+  EXPECT_FALSE(GrantLock::Take(dir.path(), "pay", clock, milliseconds{20}).ok());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(GrantLock::Take(dir.path(), "pay", clock, milliseconds{1000}).ok());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST(SecretFile, RefusesWhatOthersMayRead) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/secret";
+  std::ofstream(path) << "pass word'\\\n";
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  const auto read = ReadSecretFile(path);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(*read, "pass word'\\");
+  for (const mode_t mode : {0640U, 0604U, 0620U, 0602U}) {
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    const auto refused = ReadSecretFile(path);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kConfig);
+    EXPECT_EQ(refused.error().message.find("pass"), std::string::npos);
+  }
+  EXPECT_EQ(ReadSecretFile(dir.path() + "/none").error().code, ErrorCode::kConfig);
+}
+
+TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
+  const SystemClock clock;
+  ThreadPool pool("pool", 1, clock);
+  std::mutex mutex;
+  std::vector<int> order;
+  std::atomic<int> left{4};
+  const auto add = [&](int number) {
+    return [&, number] {
+      const std::lock_guard lock(mutex);
+      order.push_back(number);
+      left.fetch_sub(1);
+    };
+  };
+  const MonotonicTime now = clock.Monotonic();
+  pool.PostAt(now + milliseconds{40}, add(3));
+  pool.PostAt(now + milliseconds{20}, add(2));
+  pool.PostAt(now + milliseconds{60}, add(4));
+  pool.Post(add(1));
+  while (left.load() > 0) std::this_thread::yield();
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
+}
+
+TEST(ThreadPool, StopWaitsForWhatRunsAndDropsTheRest) {
+  const SystemClock clock;
+  ThreadPool pool("pool", 2, clock);
+  std::atomic<bool> begun{false};
+  std::atomic<bool> finished{false};
+  std::atomic<bool> dropped_ran{false};
+  pool.Post([&] {
+    begun.store(true);
+    clock.WaitUntil(clock.Monotonic() + milliseconds{30});
+    finished.store(true);
+  });
+  pool.PostAt(clock.Monotonic() + std::chrono::hours{1}, [&] { dropped_ran.store(true); });
+  while (!begun.load()) std::this_thread::yield();
+  pool.Stop();
+  EXPECT_TRUE(finished.load());
+  pool.Post([&] { dropped_ran.store(true); });
+  pool.Stop();
+  EXPECT_FALSE(dropped_ran.load());
+}
+
+}  // namespace
+}  // namespace leaf::sys
