@@ -1,0 +1,206 @@
+#!/usr/bin/env bash
+# Checks the sources without running them.
+# Usage: check.sh [format|tidy|layers|headers|shell|all]...   (default: all)
+# scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
+# looks at what has changed.
+# shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source-path=SCRIPTDIR
+. scripts/lib.sh
+
+cache=$PWD/build/check
+jobs=$(nproc)
+export cache
+
+sources() { find "$@" \( -name '*.cc' -o -name '*.h' \) | LC_ALL=C sort; }
+
+# ---- format ----------------------------------------------------------------------------------------------------
+
+check_format() {
+  # Another version formats differently.
+  clang-format --version | grep -q 'version 14\.' || die "format needs clang-format 14"
+  sources lib cmd tests | xargs -d '\n' clang-format --dry-run -Werror
+}
+
+# ---- tidy ------------------------------------------------------------------------------------------------------
+
+# Left out for what they cost, as they look at every function or name of every foreign header, too (share of the whole
+# run): performance-unnecessary-value-param 45 %, bugprone-reserved-identifier 7 %, bugprone-stringview-nullptr 4 %.
+tidy_checks=-performance-unnecessary-value-param,-bugprone-reserved-identifier,-bugprone-stringview-nullptr
+export tidy_checks
+
+# clang-tidy on one file; its findings go to the cache.
+tidy_one() {
+  local file=$1 key result
+  key=$(cat "$cache/tidy/common" "$file" - <<<"$file" | sha256sum)
+  result=$cache/tidy/${key%% *}
+  if [[ ! -e $result ]]; then
+    if clang-tidy -p "$cache/tidy" --quiet --checks="$tidy_checks" "$file" >"$result.$$" 2>"$result.$$.err"; then
+      : >"$result.$$"
+    elif [[ ! -s $result.$$ ]]; then
+      # No finding, and yet a failure: the tool itself says why.
+      cat "$result.$$.err" >"$result.$$"
+      echo "$file: clang-tidy failed" >>"$result.$$"
+    fi
+    rm -f "$result.$$.err"
+    mv "$result.$$" "$result"
+  fi
+  cat "$result"
+}
+export -f tidy_one
+
+check_tidy() {
+  local findings
+  if [[ ! -e build/release/compile_commands.json ]]; then
+    set_cmake_flags
+    cmake --preset release "${cmake_flags[@]}" >/dev/null
+  fi
+  mkdir -p "$cache/tidy"
+  # clang understands neither g++'s precompiled headers nor all of its warnings.
+  sed -E 's/ -Winvalid-pch| -include [^ "]*cmake_pch\.hxx| -Werror| -Wno-(maybe-uninitialized|stringop-overread|tsan)//g' \
+    build/release/compile_commands.json >"$cache/tidy/compile_commands.json"
+  # A file's result holds for itself, everything it could include, and the settings.
+  {
+    clang-tidy --version
+    echo "$tidy_checks"
+    cat .clang-tidy
+    find lib cmd -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+    sed -nE 's/.*"command": .*(-O[0-9].*) -o .*/\1/p' "$cache/tidy/compile_commands.json" | LC_ALL=C sort -u
+  } | sha256sum >"$cache/tidy/common"
+  # Results older than two weeks belong to files that are long gone.
+  find "$cache/tidy" -maxdepth 1 -type f -mtime +14 -delete
+  sources lib cmd | { grep '\.cc$' || true; } |
+    xargs -d '\n' -P "$jobs" -n 1 bash -c 'tidy_one "$1"' _ >"$cache/tidy/findings"
+  # A header's finding comes once for each file that includes it.
+  findings=$(sed "s|$PWD/||g" "$cache/tidy/findings" | grep -E ': (error|warning): |clang-tidy failed' |
+    LC_ALL=C sort -u || true)
+  if [[ -n $findings ]]; then
+    echo "$findings"
+    echo "(with their context: build/check/tidy/findings)"
+    return 1
+  fi
+}
+
+# ---- layers ----------------------------------------------------------------------------------------------------
+
+# The parts of lib/leaf that each part may include, beside itself.
+allowed_parts() {
+  case $1 in
+    base) echo "" ;;
+    core | config | client) echo "base" ;;
+    service | sys | sql | zookeeper) echo "core base" ;;
+    server) echo "service core base" ;;
+    *) return 1 ;;
+  esac
+}
+
+# Fails if a line of lib or cmd matches the extended regular expression $2, unless its path:line begins like $3. $1 is
+# the rule, in words.
+forbid() {
+  local what=$1 pattern=$2 allowed=$3 found
+  found=$(grep -E "$pattern" "$code" | grep -vE "^($allowed)" || true)
+  if [[ -z $found ]]; then return 0; fi
+  echo "$what:"
+  echo "$found"
+  return 1
+}
+
+check_layers() (
+  failed=0
+  code=$(mktemp)
+  trap 'rm -f "$code"' EXIT
+  # path:line:text, without comments
+  sources lib cmd | xargs -d '\n' awk '{ sub(/\/\/.*/, ""); print FILENAME ":" FNR ":" $0 }' >"$code"
+
+  for folder in lib/leaf/*/; do
+    part=$(basename "$folder")
+    if ! allowed=$(allowed_parts "$part"); then
+      echo "$folder: which parts may it include? (allowed_parts in scripts/check.sh)"
+      failed=1
+      continue
+    fi
+    pattern=$(tr ' ' '|' <<<"$part${allowed:+ $allowed}")
+    found=$(grep -E "^${folder}[^:]*:[0-9]+: *# *include +\"" "$code" | grep -vE "\"leaf/($pattern)/" || true)
+    if [[ -n $found ]]; then
+      echo "$part may include $part${allowed:+ $allowed} only:"
+      echo "$found"
+      failed=1
+    fi
+  done
+
+  include=':[0-9]+: *# *include *<'
+  forbid "database headers belong in lib/leaf/sql" "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/sql/' || failed=1
+  forbid "ZooKeeper headers belong in lib/leaf/zookeeper" "$include(zookeeper|zookeeper\\.h)" 'lib/leaf/zookeeper/' ||
+    failed=1
+  forbid "CLI11 belongs in cmd" "$include(CLI/)" 'cmd/' || failed=1
+  forbid "Boost belongs in lib/leaf/server and lib/leaf/client" "$include(boost/)" 'lib/leaf/(server|client)/' || failed=1
+  word=':[0-9]+:(.*[^A-Za-z0-9_])?'
+  forbid "take the time from a Clock" \
+    "${word}(system_clock::now|steady_clock::now|clock_gettime|sleep_for|sleep_until|nanosleep)" \
+    'lib/leaf/sys/system_clock\.cc:' || failed=1
+  forbid "the environment and the terminal belong to the command's context" \
+    "${word}(getenv *\\(|isatty *\\(|std::cout|std::cerr)" 'cmd/leafctl/context\.cc:|lib/leaf/sys/' || failed=1
+  forbid "only main ends the process" "${word}(exit|_exit|_Exit|quick_exit) *\\(" 'cmd/leafctl/main\.cc:' || failed=1
+  exit "$failed"
+)
+
+# ---- headers ---------------------------------------------------------------------------------------------------
+
+# Compiles one header on its own; a success is remembered.
+header_one() {
+  local file=$1 key
+  key=$(cat "$cache/headers/common" - <<<"$file" | sha256sum)
+  if [[ -e $cache/headers/${key%% *} ]]; then return 0; fi
+  if ! g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I . -I lib -I tests -isystem /usr/include/mariadb \
+    -x c++ - <<<"#include \"$file\""; then
+    echo "$file: does not compile on its own"
+    return 1
+  fi
+  : >"$cache/headers/${key%% *}"
+}
+export -f header_one
+
+check_headers() {
+  mkdir -p "$cache/headers"
+  {
+    g++ --version
+    find lib cmd tests -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+  } | sha256sum >"$cache/headers/common"
+  find "$cache/headers" -type f -mtime +14 -delete
+  find lib cmd tests -name '*.h' | LC_ALL=C sort |
+    xargs -d '\n' -P "$jobs" -n 1 bash -c 'header_one "$1"' _ 2>&1
+}
+
+# ---- shell -----------------------------------------------------------------------------------------------------
+
+check_shell() {
+  { find scripts tests -name '*.sh' && find .ci -type f; } | LC_ALL=C sort | xargs -d '\n' shellcheck -x
+}
+
+# ----------------------------------------------------------------------------------------------------------------
+
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers format shell headers tidy; fi
+for name in "$@"; do
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, all"
+done
+bad=()
+for name in "$@"; do
+  started=$SECONDS
+  # A shell of its own, in which `set -e` holds.
+  set +e
+  output=$(set -e; "check_$name" 2>&1)
+  code=$?
+  set -e
+  if ((code == 0)); then
+    echo "$name: OK ($((SECONDS - started)) s)"
+  else
+    if [[ -n $output ]]; then echo "$output"; fi
+    echo "$name: FAILED ($((SECONDS - started)) s)"
+    bad+=("$name")
+  fi
+done
+if ((${#bad[@]} > 0)); then
+  echo "check.sh: failed: ${bad[*]}" >&2
+  exit 1
+fi

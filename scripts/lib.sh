@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# Shared by the scripts beside it; to be sourced. Expects nothing but a minimal Debian 12.
+
+# What the build needs.
+# shellcheck disable=SC2034 # the lists are used by those who source this file
+build_packages=(
+  g++ cmake ninja-build pkg-config
+  libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
+  libtomlplusplus-dev nlohmann-json3-dev
+)
+# What quickstart.sh needs.
+# shellcheck disable=SC2034
+quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
+# What test.sh needs: real servers, and the tools of check.sh.
+# shellcheck disable=SC2034
+test_packages=(
+  "${quickstart_packages[@]}"
+  libgtest-dev libgmock-dev
+  mariadb-server galera-4 rsync zookeeper default-jre-headless
+  python3 psmisc util-linux git
+  clang-format clang-tidy shellcheck
+)
+
+# Prints a message and ends the script.
+die() {
+  echo "${0##*/}: $*" >&2
+  exit 1
+}
+
+# Runs a command as root, through sudo if need be.
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  else
+    sudo "$@"
+  fi
+}
+
+# Installs those of the packages that are missing. Asks the network only if there are any.
+apt_need() {
+  local missing=() package
+  for package in "$@"; do
+    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
+      missing+=("$package")
+    fi
+  done
+  if ((${#missing[@]} == 0)); then return 0; fi
+  echo "installing ${missing[*]}" >&2
+  apt_install_without_services "${missing[@]}"
+}
+
+# The servers among the packages are started by the tests, each with its own data: none is wanted system-wide, and
+# in a container the attempt to start one would fail the installation.
+apt_install_without_services() (
+  policy=/usr/sbin/policy-rc.d
+  if [[ ! -e $policy ]]; then
+    trap 'as_root rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null && as_root chmod 755 "$policy" || exit
+  fi
+  as_root apt-get -q update || exit
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "$@"
+)
+
+# Sets cmake_flags: what every configuration of this project gets.
+# shellcheck disable=SC2034
+set_cmake_flags() {
+  cmake_flags=()
+  if command -v ccache >/dev/null; then cmake_flags+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+}

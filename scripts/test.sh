@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds with and without sanitizers, checks the sources and runs every test. Ends with
+# ctest's summary.
+# Environment: LEAF_TEST_PRESETS  the presets to build and test (default "release asan-ubsan tsan")
+#              LEAF_TEST_JOBS     tests at once (default 2)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source-path=SCRIPTDIR
+. scripts/lib.sh
+
+apt_need "${test_packages[@]}"
+set_cmake_flags
+
+read -ra presets <<<"${LEAF_TEST_PRESETS:-release asan-ubsan tsan}"
+for preset in "${presets[@]}"; do
+  echo "== $preset"
+  # Stated, because quickstart.sh leaves it off in the same build folder.
+  cmake --preset "$preset" -DLEAF_BUILD_TESTS=ON "${cmake_flags[@]}"
+  cmake --build --preset "$preset"
+done
+
+# One ctest over all of them. The check of the sources comes first and has the machine to itself.
+mkdir -p build/all
+{
+  for preset in "${presets[@]}"; do echo "subdirs(\"../$preset\")"; done
+  echo "add_test(check \"/bin/bash\" \"$PWD/scripts/check.sh\")"
+  echo "set_tests_properties(check PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000000)"
+} >build/all/CTestTestfile.cmake
+echo "== tests"
+exec ctest --test-dir build/all --output-on-failure --timeout 300 -j "${LEAF_TEST_JOBS:-2}"
