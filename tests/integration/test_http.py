@@ -480,6 +480,114 @@ class Wire(SharedDaemonTest):
         self.assertEqual(self.daemon.leaf(self.tag).status, 200)
 
 
+class Parked(LeafTest):
+    """Requests that wait for a grant, and the ends of their connections."""
+
+    def test_answered_by_a_worker_while_its_connection_ends(self):
+        # Step 1 parks nearly every request, and each client hangs up as soon as it has its answer: the connection
+        # ends on its own thread while the thread that obtained the grant still holds the callback.
+        daemon = self.box.serve("--set", "segment.step_policy=fixed")
+        self.box.ok("tag", "add", "tiny", "--step", "1", "--start", "1")
+        count = scaled(1000)
+        seen = []
+
+        def ask():
+            for _ in range(count // 4):
+                response = daemon.get(V1 + "tiny", {"Connection": "close"})
+                self.assertEqual(response.status, 200, response)
+                seen.append(response.body)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(set(seen)), count // 4 * 4)
+        self.assertEqual(daemon.terminate(), 0)
+
+
+    def blocked(self, timeout="20s"):
+        """A daemon whose database somebody else keeps locked until the returned connection is closed."""
+        self.box.ok("tag", "add", "pay", "--step", "10", "--start", "1")
+        daemon = self.box.serve("--set", "segment.step_policy=fixed", "--set", "server.request_timeout=" + timeout)
+        daemon.wait_ready()
+        lock = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        self.addCleanup(lock.close)
+        lock.execute("BEGIN IMMEDIATE")
+        return daemon, lock
+
+    def park(self, daemon, *paths):
+        raw = daemon.raw()
+        self.addCleanup(raw.close)
+        for path in paths:
+            raw.send("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % path)
+        return raw
+
+    def waiting(self, daemon):
+        status = daemon.tag_status("pay")
+        return status["waiting"] if status else 0
+
+    def test_who_hangs_up_waits_no_longer(self):
+        daemon, lock = self.blocked()
+        reset = b"\1\0\0\0\0\0\0\0"
+        parked = [self.park(daemon, V1 + "pay?count=5000") for _ in range(6)]
+        # Hangs up behind further requests, which nobody has read yet.
+        parked.append(self.park(daemon, V1 + "pay?count=5000", V1 + "pay?count=5000", LEAF + "pay"))
+        stays = self.park(daemon, V1 + "pay")
+        poll(lambda: self.waiting(daemon) == 8, "8 parked")
+        for i, raw in enumerate(parked):
+            if i % 2:
+                raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            raw.close()
+        poll(lambda: self.waiting(daemon) == 1, "the ones who left are gone")
+        lock.execute("ROLLBACK")
+        response = stays.response()
+        self.assertEqual((response.status, response.body), (200, '{"ids":["1"]}'))
+        # Nothing was reserved for those who left.
+        self.assertLess(int(json.loads(self.box.ok("tag", "show", "pay", "--json"))["max_id"]), 1000)
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_who_stops_sending_is_told(self):
+        daemon, lock = self.blocked()
+        raw = self.park(daemon, V1 + "pay")
+        poll(lambda: self.waiting(daemon) == 1, "parked")
+        raw.socket.shutdown(socket.SHUT_WR)
+        response = raw.response()
+        self.assertEqual(response.status, 503)
+        self.assertIn("hung up", response.body)
+        self.assertTrue(raw.at_end())
+        self.assertEqual(self.waiting(daemon), 0)
+
+    def test_pipelined_behind_a_parked_one(self):
+        daemon, lock = self.blocked()
+        raw = self.park(daemon, V1 + "pay", V1 + "pay", LEAF + "pay")
+        poll(lambda: self.waiting(daemon) == 1, "parked")
+        time.sleep(0.1)
+        raw.send("GET /health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+        time.sleep(0.1)
+        lock.execute("ROLLBACK")
+        bodies = [raw.response().body for _ in range(4)]
+        self.assertEqual(bodies[:3], ['{"ids":["1"]}', '{"ids":["2"]}', "3"])
+        self.assertIn("ready", bodies[3])
+
+    def test_pipelined_by_a_client_that_stops_sending(self):
+        self.box.ok("tag", "add", "pay", "--step", "10", "--start", "1")
+        daemon = self.box.serve()
+        raw = self.park(daemon, V1 + "pay", LEAF + "pay")  # its first request parks for the first grant
+        raw.socket.shutdown(socket.SHUT_WR)
+        self.assertEqual([raw.response().body for _ in range(2)], ['{"ids":["1"]}', "2"])
+        self.assertTrue(raw.at_end())
+
+    def test_more_pipelined_than_is_read_ahead(self):
+        daemon, lock = self.blocked()
+        count = 1000  # of some 60 bytes
+        raw = self.park(daemon, *[V1 + "pay"] * count)
+        poll(lambda: self.waiting(daemon) == 1, "parked")
+        lock.execute("ROLLBACK")
+        ids = [json.loads(raw.response().body)["ids"][0] for _ in range(count)]
+        self.assertEqual(ids, [str(i + 1) for i in range(count)])
+
+
 class Limits(LeafTest):
     def test_header_timeout(self):
         daemon = self.box.serve("--set", "server.header_timeout=300ms")

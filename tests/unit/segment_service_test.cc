@@ -42,6 +42,7 @@ class SegmentServiceTest : public ::testing::Test {
 
   struct Answer {
     std::optional<Result<IdSpans>> result;
+    ParkedRequest parked;
     bool done() const { return result.has_value(); }
     ErrorCode code() const { return result->error().code; }
     std::vector<std::uint64_t> ids() const {
@@ -58,10 +59,11 @@ class SegmentServiceTest : public ::testing::Test {
     if (service_->TryNext(tag, count, spans)) {
       answer->result = spans;
     } else {
-      service_->Next(tag, count, {seconds{1}, milliseconds{10}}, [answer](Result<IdSpans> result) {
-        ASSERT_FALSE(answer->done()) << "answered twice";
-        answer->result = std::move(result);
-      });
+      answer->parked =
+          service_->Next(tag, count, {seconds{1}, milliseconds{10}}, [answer](Result<IdSpans> result) {
+            ASSERT_FALSE(answer->done()) << "answered twice";
+            answer->result = std::move(result);
+          });
     }
     return answer;
   }
@@ -113,6 +115,38 @@ TEST_F(SegmentServiceTest, PrefetchesOnThe202ndRequestAsLeafDoes) {
   Get("pay");
   EXPECT_EQ(store_.reserves(), 2);
   EXPECT_EQ(StatusOf("pay").reserve, 2000U - 202U + 2000U);
+}
+
+TEST_F(SegmentServiceTest, NobodyGrantsForAClientThatLeft) {
+  options_.step_policy = core::StepPolicy::Kind::kFixed;
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  const auto leaves = Ask("pay", 5000);
+  const auto stays = Ask("pay", 3);
+  EXPECT_TRUE(leaves->parked);
+  EXPECT_EQ(StatusOf("pay").waiting, 2U);
+  leaves->parked.Withdraw();
+  EXPECT_EQ(leaves->code(), ErrorCode::kExhausted);
+  leaves->parked.Withdraw();  // once more is nothing
+  EXPECT_EQ(StatusOf("pay").waiting, 1U);
+  Run();
+  EXPECT_EQ(stays->ids(), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_LT(table_.MaxId("pay"), 100);  // nothing was reserved for the one who left
+  stays->parked.Withdraw();             // answered already: nothing
+  Pass(seconds{2});
+}
+
+TEST_F(SegmentServiceTest, AnUnknownNameWhoseOnlyAskerLeftIsForgotten) {
+  StartService();
+  Run();
+  store_.SetDown(true);
+  const auto leaves = Ask("who");
+  Run();
+  leaves->parked.Withdraw();
+  Pass(seconds{5});
+  EXPECT_TRUE(leaves->done());
+  EXPECT_EQ(service_->Status().tags, 0U);
 }
 
 TEST_F(SegmentServiceTest, ATagInsertedByHandAnswersAtItsFirstRequest) {

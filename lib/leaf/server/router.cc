@@ -108,61 +108,68 @@ Response JsonResponse(int status, const Json& json) {
   return response;
 }
 
+// Answers now: nothing is left to give up.
+Router::Withdraw AtOnce(const Router::Respond& respond, Response response) {
+  respond(std::move(response));
+  return nullptr;
+}
+
 }  // namespace
 
 Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock)
     : options_(std::move(options)), ids_(ids), clock_(clock), started_at_(clock.Monotonic()) {}
 
-void Router::Handle(const Request& request, Respond respond) const {
+Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
   auto target = ParseTarget(request.target);
   const bool v1 = request.target.find("/v1/") != std::string_view::npos;
   if (!target.ok()) {
-    return respond(v1 ? V1Error(target.error())
-                      : LeafPlainError(400, target.error().message, request.target));
+    return AtOnce(respond,
+                  v1 ? V1Error(target.error()) : LeafPlainError(400, target.error().message, request.target));
   }
   const auto& segments = target->segments;
-  if (segments.empty()) return respond(LeafPlainError(404, "No message available", target->raw_path));
+  if (segments.empty()) return AtOnce(respond, LeafPlainError(404, "No message available", target->raw_path));
   if (segments[0] == "v1") return HandleV1(request, *target, std::move(respond));
   if (segments[0] == "health") return HandleHealth(request, *target, std::move(respond));
-  HandleLeaf(request, *target, std::move(respond));
+  return HandleLeaf(request, *target, std::move(respond));
 }
 
-void Router::HandleLeaf(const Request& request, const Target& target, Respond respond) const {
+Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target, Respond respond) const {
   const auto& segments = target.segments;
   const bool is_get = segments.size() == 4 && segments[0] == "api" && segments[2] == "get";
   const bool is_segment = is_get && segments[1] == "segment";
   const bool is_snowflake = is_get && segments[1] == "snowflake";
   if (!is_segment && !is_snowflake)
-    return respond(LeafPlainError(404, "No message available", target.raw_path));
+    return AtOnce(respond, LeafPlainError(404, "No message available", target.raw_path));
   // Java Leaf takes any method for a request; only these three mean something else.
   if (request.method == "OPTIONS") {
     Response response;
     response.allow = kLeafAllow;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
   if (request.method == "TRACE" || request.method == "CONNECT") {
     Response response = LeafPlainError(405, "Request method 'TRACE' not supported", target.raw_path);
     response.allow = kLeafAllow;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
   if (request.method == "HEAD") {
     Response response;
     response.content_type = kPlainText;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
-  if (is_snowflake) return respond(LeafError(500, kLeafDisabled, target.raw_path));
+  if (is_snowflake) return AtOnce(respond, LeafError(500, kLeafDisabled, target.raw_path));
   // A name that cannot be a tag is an unknown tag to Leaf's clients.
-  if (!ValidateTag(segments[3]).ok()) return respond(LeafError(500, kLeafUnknownTag, target.raw_path));
-  TakeIds({.dialect = Dialect::kLeaf,
-           .tag = segments[3],
-           .count = 1,
-           .as_ranges = false,
-           .as_text = true,
-           .raw_path = target.raw_path},
-          std::move(respond));
+  if (!ValidateTag(segments[3]).ok())
+    return AtOnce(respond, LeafError(500, kLeafUnknownTag, target.raw_path));
+  return TakeIds({.dialect = Dialect::kLeaf,
+                  .tag = segments[3],
+                  .count = 1,
+                  .as_ranges = false,
+                  .as_text = true,
+                  .raw_path = target.raw_path},
+                 std::move(respond));
 }
 
-void Router::HandleV1(const Request& request, const Target& target, Respond respond) const {
+Router::Withdraw Router::HandleV1(const Request& request, const Target& target, Respond respond) const {
   const auto& segments = target.segments;
   if (segments.size() == 3 && segments[1] == "segment")
     return HandleV1Segment(request, target, std::move(respond));
@@ -170,32 +177,33 @@ void Router::HandleV1(const Request& request, const Target& target, Respond resp
     return HandleMark(segments[2], std::move(respond));
   }
   if (segments.size() == 2 && segments[1] == "snowflake") {
-    return respond(V1Error({ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}));
+    return AtOnce(respond, V1Error({ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}));
   }
   if (segments.size() == 2 && segments[1] == "status") {
-    if (request.method == "GET" || request.method == "HEAD") return respond(StatusPage());
+    if (request.method == "GET" || request.method == "HEAD") return AtOnce(respond, StatusPage());
     Response response =
         V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
     response.status = 405;
     response.allow = kReadAllow;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
-  respond(
-      V1Error({ErrorCode::kNotFound, fmt::format("there is nothing at {}", Quoted(target.raw_path)), ""}));
+  return AtOnce(respond, V1Error({ErrorCode::kNotFound,
+                                  fmt::format("there is nothing at {}", Quoted(target.raw_path)), ""}));
 }
 
-void Router::HandleV1Segment(const Request& request, const Target& target, Respond respond) const {
+Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& target,
+                                         Respond respond) const {
   if (request.method == "HEAD") {
     Response response;
     response.content_type = kJson;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
   if (request.method != "GET" && request.method != "POST") {
     Response response =
         V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
     response.status = 405;
     response.allow = kTakeAllow;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
   Take take{.dialect = Dialect::kV1,
             .tag = target.segments[2],
@@ -223,37 +231,42 @@ void Router::HandleV1Segment(const Request& request, const Target& target, Respo
     take.as_ranges = form == "range";
     return {};
   };
-  if (const auto parsed = parse(); !parsed.ok()) return respond(V1Error(parsed.error()));
-  TakeIds(std::move(take), std::move(respond));
+  if (const auto parsed = parse(); !parsed.ok()) return AtOnce(respond, V1Error(parsed.error()));
+  return TakeIds(std::move(take), std::move(respond));
 }
 
-void Router::HandleMark(const std::string& tag, Respond respond) const {
-  if (const auto valid = ValidateTag(tag); !valid.ok()) return respond(V1Error(valid.error()));
+Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) const {
+  if (const auto valid = ValidateTag(tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (ids_.segment() == nullptr) {
-    return respond(V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
+    return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
   ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](const Result<std::uint64_t>& mark) {
     if (!mark.ok()) return respond(V1Error(mark.error()));
     respond(JsonResponse(200, Json{{"tag", tag}, {"mark", std::to_string(*mark)}}));
   });
+  return nullptr;
 }
 
-void Router::TakeIds(Take take, Respond respond) const {
+Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
   service::SegmentService* const segment = ids_.segment();
   if (segment == nullptr) {
-    return respond(Answer(take, Error{ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
+    return AtOnce(respond,
+                  Answer(take, Error{ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
   IdSpans spans;
   if (segment->TryNext(take.tag, take.count, spans)) [[likely]]
-    return respond(Answer(take, spans));
+    return AtOnce(respond, Answer(take, spans));
   const service::ParkLimits limits{
       .wait = options_.request_timeout,
       .wait_while_failing = take.dialect == Dialect::kLeaf ? options_.leaf_wait : options_.request_timeout};
   const auto shared = std::make_shared<const Take>(std::move(take));
-  segment->Next(shared->tag, shared->count, limits,
-                [this, shared, respond = std::move(respond)](Result<IdSpans> result) {
-                  respond(Answer(*shared, result));
-                });
+  const service::ParkedRequest parked =
+      segment->Next(shared->tag, shared->count, limits,
+                    [this, shared, respond = std::move(respond)](const Result<IdSpans>& result) {
+                      respond(Answer(*shared, result));
+                    });
+  if (!parked) return nullptr;
+  return [parked] { parked.Withdraw(); };
 }
 
 Response Router::Answer(const Take& take, const Result<IdSpans>& result) const {
@@ -308,25 +321,25 @@ Response Router::V1Error(const Error& error) const {
   return response;
 }
 
-void Router::HandleHealth(const Request& request, const Target& target, Respond respond) const {
+Router::Withdraw Router::HandleHealth(const Request& request, const Target& target, Respond respond) const {
   const auto& segments = target.segments;
   if (segments.size() != 2 || (segments[1] != "live" && segments[1] != "ready")) {
-    return respond(LeafPlainError(404, "No message available", target.raw_path));
+    return AtOnce(respond, LeafPlainError(404, "No message available", target.raw_path));
   }
   if (request.method != "GET" && request.method != "HEAD") {
     Response response = LeafPlainError(405, "only GET and HEAD", target.raw_path);
     response.allow = kReadAllow;
-    return respond(std::move(response));
+    return AtOnce(respond, std::move(response));
   }
   const auto answer = [](const service::Readiness& readiness) {
     return JsonResponse(readiness.ready ? 200 : 503, ReadinessJson(readiness));
   };
   // Whoever answers is alive.
-  if (segments[1] == "live") return respond(answer({.ready = true, .reasons = {}}));
+  if (segments[1] == "live") return AtOnce(respond, answer({.ready = true, .reasons = {}}));
   const auto tag = target.Parameter("tag");
-  if (!tag.ok()) return respond(V1Error(tag.error()));
-  if (!*tag || ids_.segment() == nullptr) return respond(answer(ids_.GetReadiness()));
-  if (const auto valid = ValidateTag(**tag); !valid.ok()) return respond(V1Error(valid.error()));
+  if (!tag.ok()) return AtOnce(respond, V1Error(tag.error()));
+  if (!*tag || ids_.segment() == nullptr) return AtOnce(respond, answer(ids_.GetReadiness()));
+  if (const auto valid = ValidateTag(**tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   ids_.segment()->CheckTag(
       **tag, [this, answer, respond = std::move(respond)](const Result<void>& can_issue) {
         service::Readiness readiness = ids_.GetReadiness();
@@ -337,6 +350,7 @@ void Router::HandleHealth(const Request& request, const Target& target, Respond 
         }
         respond(answer(readiness));
       });
+  return nullptr;
 }
 
 Response Router::StatusPage() const {

@@ -29,10 +29,14 @@ class Router {
   // Called exactly once for each request, at once or later, on any thread.
   using Respond = std::function<void(Response)>;
 
+  // Gives up a request that has not been answered yet: it is answered with an error, unless its answer is on
+  // its way. Any thread, any time. Empty if there is nothing to give up.
+  using Withdraw = std::function<void()>;
+
   Router(RouterOptions options, service::IdService& ids, const Clock& clock);
 
   // `request` need not outlive the call.
-  void Handle(const Request& request, Respond respond) const;
+  Withdraw Handle(const Request& request, Respond respond) const;
 
  private:
   enum class Dialect { kLeaf, kV1 };
@@ -45,12 +49,12 @@ class Router {
     std::string raw_path;
   };
 
-  void HandleLeaf(const Request& request, const Target& target, Respond respond) const;
-  void HandleV1(const Request& request, const Target& target, Respond respond) const;
-  void HandleV1Segment(const Request& request, const Target& target, Respond respond) const;
-  void HandleHealth(const Request& request, const Target& target, Respond respond) const;
-  void HandleMark(const std::string& tag, Respond respond) const;
-  void TakeIds(Take take, Respond respond) const;
+  Withdraw HandleLeaf(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleV1(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleV1Segment(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleMark(const std::string& tag, Respond respond) const;
+  Withdraw TakeIds(Take take, Respond respond) const;
   Response Answer(const Take& take, const Result<IdSpans>& result) const;
   Response LeafError(int status, int leaf_code, std::string_view raw_path) const;
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;

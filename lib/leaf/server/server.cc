@@ -22,7 +22,7 @@
 #include <string_view>
 #include <thread>
 #include <type_traits>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 
 #include "leaf/base/time.h"
@@ -42,18 +42,24 @@ constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr std::chrono::milliseconds kAcceptPause{50};
 // How long a peer may take to close a connection that we have closed.
 constexpr std::chrono::milliseconds kLingerTime{1000};
+// How long a client that stopped sending while its request is parked is believed to be still there. Most have
+// gone; some shut down one direction only, and a grant takes less than this where all is well.
+constexpr std::chrono::milliseconds kHalfClosedTime{250};
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 class Worker;
 
-// A connection as its worker sees it, whatever its transport.
+// A connection as its worker sees it, whatever its transport. Lives, works and dies on the worker's thread:
+// what other threads hold of it is its number.
 class AnyConnection {
  public:
   virtual ~AnyConnection() = default;
-  // On the worker's thread. Closes if its time is up.
+  // Closes if its time is up.
   virtual void Sweep(MonotonicTime now) = 0;
-  // On the worker's thread. Closes if no request is under way, else after its answer.
+  // Closes if no request is under way, else after its answer.
   virtual void BeginDrain() = 0;
+  // The answer to the request under way.
+  virtual void Answer(const Response& response) = 0;
 };
 
 // What the workers share.
@@ -69,7 +75,9 @@ struct Shared {
   std::size_t workers_draining = 0;  // guarded by mutex: how many have emptied their queues
 };
 
-// One thread with its own event loop. Connections stay with the worker that accepted them.
+using ConnectionId = std::uint64_t;
+
+// One thread with its own event loop. Connections stay with the worker that accepted them, and are its alone.
 class Worker {
  public:
   explicit Worker(Shared& shared) : shared_(shared), loop_(1), sweep_timer_(loop_) {}
@@ -102,9 +110,7 @@ class Worker {
       // Who is in the queue was told that he is connected: he is still served.
       for (auto& acceptor : tcp_acceptors_) AcceptQueueAndClose(acceptor);
       for (auto& acceptor : unix_acceptors_) AcceptQueueAndClose(acceptor);
-      // Closing changes the set.
-      const std::vector<AnyConnection*> all(connections_.begin(), connections_.end());
-      for (AnyConnection* const connection : all) connection->BeginDrain();
+      for (const auto& connection : AllConnections()) connection->BeginDrain();
       const std::lock_guard lock(shared_.mutex);
       ++shared_.workers_draining;
       shared_.connection_closed.notify_all();
@@ -114,14 +120,24 @@ class Worker {
   void Stop() {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
+    connections_.clear();  // the thread they belong to is gone, and nobody else ever had them
   }
 
-  asio::io_context& loop() { return loop_; }
+  // On any thread, as long as the worker exists. An answer to a connection that is gone is dropped.
+  void PostAnswer(ConnectionId id, Response response) {
+    // At once if this is the worker's thread already; a parked request is answered from another.
+    asio::dispatch(loop_, [this, id, answer = std::move(response)] {
+      const auto found = connections_.find(id);
+      if (found == connections_.end()) return;
+      const std::shared_ptr<AnyConnection> connection = found->second;  // answering can close it
+      connection->Answer(answer);
+    });
+  }
+
   Shared& shared() { return shared_; }
 
   // On this worker's thread.
-  void Add(AnyConnection* connection) { connections_.insert(connection); }
-  void Remove(AnyConnection* connection) { connections_.erase(connection); }
+  void Forget(ConnectionId id) { connections_.erase(id); }
 
   // The Date header, renewed once a second.
   std::string_view Date() {
@@ -156,16 +172,23 @@ class Worker {
     sweep_timer_.async_wait([this](error_code failed) {
       if (failed) return;
       const MonotonicTime now = shared_.clock.Monotonic();
-      const std::vector<AnyConnection*> all(connections_.begin(), connections_.end());
-      for (AnyConnection* const connection : all) connection->Sweep(now);
+      for (const auto& connection : AllConnections()) connection->Sweep(now);
       ScheduleSweep();
     });
   }
 
+  // A copy, since closing a connection changes the table.
+  std::vector<std::shared_ptr<AnyConnection>> AllConnections() const {
+    std::vector<std::shared_ptr<AnyConnection>> all;
+    all.reserve(connections_.size());
+    for (const auto& [id, connection] : connections_) all.push_back(connection);
+    return all;
+  }
+
   Shared& shared_;
-  // Outlives the loop, whose end destroys the connections that are left.
-  std::unordered_set<AnyConnection*> connections_;
   asio::io_context loop_;
+  std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
+  ConnectionId next_id_ = 0;
   asio::steady_timer sweep_timer_;
   std::vector<asio::ip::tcp::acceptor> tcp_acceptors_;
   std::vector<asio::local::stream_protocol::acceptor> unix_acceptors_;
@@ -178,12 +201,10 @@ class Worker {
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
-  Connection(Worker& worker, Socket socket) : worker_(worker), socket_(std::move(socket)) {
-    worker_.Add(this);
-  }
+  Connection(Worker& worker, ConnectionId id, Socket socket)
+      : worker_(worker), id_(id), socket_(std::move(socket)) {}
 
   ~Connection() override {
-    worker_.Remove(this);
     Shared& shared = worker_.shared();
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
@@ -197,11 +218,24 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   void Sweep(MonotonicTime now) override {
-    if (now >= deadline_) Close();
+    if (now < deadline_) return;
+    if (awaits_answer_) return GiveUp();
+    Close();
   }
 
   void BeginDrain() override {
     if (state_ == State::kIdle) LeaveIdle();
+  }
+
+  void Answer(const Response& response) override {
+    if (!awaits_answer_) return;
+    awaits_answer_ = false;
+    withdraw_ = nullptr;
+    if (watches_peer_) {
+      error_code ignored;
+      socket_.cancel(ignored);
+    }
+    Write(response);
   }
 
  private:
@@ -289,10 +323,39 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     const Request request{.method = {method.data(), method.size()},
                           .target = {target.data(), target.size()},
                           .accept = {accept.data(), accept.size()}};
-    worker_.shared().router.Handle(request, [self = this->shared_from_this()](Response response) {
-      // At once if this is the worker's thread already; a parked request is answered from another.
-      asio::dispatch(self->worker_.loop(), [self, answer = std::move(response)] { self->Write(answer); });
+    awaits_answer_ = true;
+    auto withdraw = worker_.shared().router.Handle(request, [worker = &worker_, id = id_](Response response) {
+      worker->PostAnswer(id, std::move(response));
     });
+    if (!awaits_answer_ || !withdraw) return;
+    withdraw_ = std::move(withdraw);
+    WatchPeer();
+  }
+
+  // While a request is parked: whoever hangs up wants no answer any more. What else arrives meanwhile are
+  // further requests; they are read, so that a hang-up behind them is seen, as long as there is room.
+  void WatchPeer() {
+    if (buffer_.size() == buffer_.max_size()) return;
+    watches_peer_ = true;
+    socket_.async_wait(Socket::wait_read, [self = this->shared_from_this()](error_code failed) {
+      self->watches_peer_ = false;
+      if (failed || !self->awaits_answer_) return;
+      self->socket_.non_blocking(true, failed);
+      if (!failed) {
+        const auto room = self->buffer_.prepare(self->buffer_.max_size() - self->buffer_.size());
+        self->buffer_.commit(self->socket_.read_some(room, failed));
+      }
+      if (!failed || failed == asio::error::would_block) return self->WatchPeer();
+      if (failed != asio::error::eof) return self->GiveUp();
+      self->deadline_ = self->Now() + kHalfClosedTime;
+    });
+  }
+
+  // The parked request is waited for no longer. Its answer is an error, should anybody be there to read it.
+  void GiveUp() {
+    keep_alive_ = false;
+    const auto withdraw = std::move(withdraw_);
+    if (withdraw) withdraw();
   }
 
   void RefuseBroken(error_code why) {
@@ -350,13 +413,18 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void Close() {
     error_code ignored;
     socket_.close(ignored);  // pending operations end with an error and let go of this object
+    worker_.Forget(id_);
   }
 
   MonotonicTime Now() const { return worker_.shared().clock.Monotonic(); }
 
   Worker& worker_;
+  const ConnectionId id_;
   Socket socket_;
   State state_ = State::kIdle;
+  bool awaits_answer_ = false;
+  bool watches_peer_ = false;
+  Router::Withdraw withdraw_;  // of a parked request
   MonotonicTime deadline_ = MonotonicTime::max();
   boost::beast::flat_static_buffer<kReadBytes> buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
@@ -395,7 +463,10 @@ void Worker::Serve(Socket socket) {
     error_code ignored;
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   }
-  std::make_shared<Connection<Socket>>(*this, std::move(socket))->Start();
+  const ConnectionId id = next_id_++;
+  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket));
+  connections_.emplace(id, connection);
+  connection->Start();
 }
 
 }  // namespace

@@ -47,12 +47,16 @@ void SegmentService::Stop() {
   for (const auto& generator : directory_.All()) generator->Stop();
 }
 
-void SegmentService::Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits,
-                          NextCallback done) {
+ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits,
+                                   NextCallback done) {
+  ParkedRequest parked;
   while (true) {
     auto generator = FindOrLookUp(tag);
-    if (!generator.ok()) return done(std::move(generator).error());
-    if ((*generator)->Park(count, limits, done)) return;
+    if (!generator.ok()) {
+      done(std::move(generator).error());
+      return parked;
+    }
+    if ((*generator)->Park(count, limits, done, parked)) return parked;
   }
 }
 

@@ -54,8 +54,8 @@ class SegmentService {
 
   // Serves what TryNext turned away; see TagGenerator::Park for waiting and errors. A name not seen before is
   // looked up in the table once; a "no" is remembered for kNegativeTtl. Further errors: kLimited (too many
-  // unknown names at once, or the directory is full).
-  void Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits, NextCallback done);
+  // unknown names at once, or the directory is full). Returns the request if it is still waiting.
+  ParkedRequest Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits, NextCallback done);
 
   // Whether at least one ID can be issued, as far as is known: the table was read, and either the store
   // answers or some tag has a reserve. The error says why not.

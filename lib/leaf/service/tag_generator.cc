@@ -41,6 +41,10 @@ Error StoppedError() {
 
 }  // namespace
 
+void ParkedRequest::Withdraw() const {
+  if (const auto generator = generator_.lock()) generator->Withdraw(waiter_id_);
+}
+
 TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, const std::optional<core::TagRow>& row,
                            std::uint64_t mark)
     : tag_(std::move(tag)),
@@ -72,7 +76,8 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   return taken;
 }
 
-bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done) {
+bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done,
+                        ParkedRequest& parked) {
   LEAF_CHECK(count > 0);
   std::optional<Result<IdSpans>> answer;
   {
@@ -98,6 +103,7 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
       ScheduleExpiryLocked(id,
                            failures_ > 0 ? std::min(limits.wait, limits.wait_while_failing) : limits.wait);
       StartRefillLocked();
+      parked = ParkedRequest(weak_from_this(), id);
       return true;
     }
   }
@@ -124,8 +130,26 @@ void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::mi
 }
 
 void TagGenerator::Expire(std::uint64_t waiter_id) {
+  EndWait(waiter_id, [this] {
+    return Error{ErrorCode::kExhausted,
+                 problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
+                                        problem_->message)
+                          : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_)),
+                 "retry soon"};
+  });
+}
+
+void TagGenerator::Withdraw(std::uint64_t waiter_id) {
+  EndWait(waiter_id, [this] {
+    return Error{ErrorCode::kExhausted,
+                 fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
+                 "retry soon"};
+  });
+}
+
+void TagGenerator::EndWait(std::uint64_t waiter_id, const std::function<Error()>& why_locked) {
   NextCallback done;
-  Error error{ErrorCode::kExhausted, "", "retry soon"};
+  Error error;
   bool retire = false;
   {
     const std::lock_guard lock(mutex_);
@@ -138,9 +162,7 @@ void TagGenerator::Expire(std::uint64_t waiter_id) {
     done = std::move(waiter->done);
     parked_ids_ -= waiter->count;
     waiters_.erase(waiter);
-    error.message = problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
-                                           problem_->message)
-                             : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_));
+    error = why_locked();
     retire = state_ == State::kUnconfirmed && waiters_.empty() && !refill_in_flight_;
   }
   done(std::move(error));
@@ -189,26 +211,23 @@ void TagGenerator::RunRefill() {
 
 Result<core::Grant> TagGenerator::ObtainGrant() {
   bool confirmed = false;
-  std::uint64_t parked = 0;
-  std::uint64_t first = 0;
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kStopped) return StoppedError();
     confirmed = state_ != State::kUnconfirmed;
-    parked = parked_ids_;
-    first = waiters_.empty() ? 0 : waiters_.front().count;
   }
   if (!confirmed) {
     // A plain read first: an unknown name must not take locks in the table.
     if (auto row = world_.store.Describe(tag_); !row.ok()) return std::move(row).error();
   }
+  // Decided as late as can be, with the row locked: who parked or left while the database was slow counts.
   return world_.granter.Obtain(tag_, [&](const core::TagRow& row) -> Result<core::GrantSize> {
-    // policy_ changes only after a grant, and only one grant is in flight: this read needs no lock.
+    const std::lock_guard lock(mutex_);
     const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, world_.clock.Monotonic()));
-    const std::uint64_t least = std::max<std::uint64_t>(first, 1);
+    const std::uint64_t least = waiters_.empty() ? 1 : waiters_.front().count;
     // At least what is parked, up to step_max; the first in line is always served whole.
     const std::uint64_t enlarged =
-        std::min(parked, std::max(static_cast<std::uint64_t>(world_.step_max), first));
+        std::min(parked_ids_, std::max(static_cast<std::uint64_t>(world_.step_max), least));
     return core::GrantSize{std::max({step, enlarged, least}), least};
   });
 }

@@ -59,6 +59,26 @@ struct ParkLimits {
 
 using NextCallback = std::function<void(Result<IdSpans>)>;
 
+class TagGenerator;
+
+// A request that is waiting, for whoever may have to give it up. Default: none.
+class ParkedRequest {
+ public:
+  ParkedRequest() = default;
+  ParkedRequest(std::weak_ptr<TagGenerator> generator, std::uint64_t waiter_id)
+      : generator_(std::move(generator)), waiter_id_(waiter_id) {}
+
+  explicit operator bool() const { return !generator_.expired(); }
+
+  // The asker has left: takes the request out of the line, so that no grant is made or enlarged for it, and
+  // completes it with kExhausted on this thread. Nothing if it was completed already. Thread-safe.
+  void Withdraw() const;
+
+ private:
+  std::weak_ptr<TagGenerator> generator_;
+  std::uint64_t waiter_id_ = 0;
+};
+
 struct TagStatus {
   std::string tag;
   std::string_view state;  // "idle", "active", "frozen"
@@ -95,8 +115,10 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // with an error at its deadline. Never blocks. Errors: kExhausted (drained until the deadline), kNotFound,
   // kFrozen, kLimited (too many parked), kRefused / kOverflow / kConfig / kPermission as the grant failed,
   // kUnavailable on Stop. False, with `done` untouched, if this generator was retired meanwhile: look the tag
-  // up again.
-  bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done);
+  // up again. `parked` is set if the request is still waiting when this returns.
+  bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done, ParkedRequest& parked);
+  // See ParkedRequest.
+  void Withdraw(std::uint64_t waiter_id);
 
   // Refresh, in this order: before the table is read, with the mark as it stands on disk (another process
   // with this state directory may have raised it); then with the row, or without one (`Remove`).
@@ -143,6 +165,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void FailAllLocked(const Error& error, Completions& completions);
   void ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::milliseconds wait);
   void Expire(std::uint64_t waiter_id);
+  // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
+  void EndWait(std::uint64_t waiter_id, const std::function<Error()>& why_locked);
   core::SegmentBuffer& BufferLocked();
   bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
 
