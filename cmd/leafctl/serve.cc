@@ -44,7 +44,8 @@ service::SegmentOptions SegmentOptionsOf(const CommandContext& context, const co
           .tags_max = static_cast<std::size_t>(config.segment.max_tags),
           .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
                                                                : core::StepPolicy::Kind::kLeaf,
-          .step_max = config.segment.step_max};
+          .step_max = config.segment.step_max,
+          .reserve_time = config.segment.reserve_time};
 }
 
 Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, Logger& log) {
@@ -109,7 +110,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
                                context.clock);
   if (config.segment.enabled) {
     LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite));
-    LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context));
+    LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
     segment.emplace(SegmentOptionsOf(context, config), store->segments(), *marks, context.clock, random,
                     timers, workers, slow_workers, log);
   }
@@ -153,6 +154,11 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   timers.Stop();
   workers.Stop();
   slow_workers.Stop();
+  if (segment) {
+    if (const auto recorded = segment->RecordUnissued(); !recorded.ok()) {
+      log.Warning("cannot record what was left in reserve: {}", recorded.error().message);
+    }
+  }
   log.Info("stopped");
   return {};
 }

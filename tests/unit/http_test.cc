@@ -87,7 +87,7 @@ class RouterTest : public ::testing::Test {
   testing::RecordingLogger log_;
   testing::MemorySegmentStore table_;
   testing::FaultySegmentStore store_{table_};
-  testing::MemoryMarkStore marks_;
+  testing::MemoryMarkStore marks_{clock_};
   service::SegmentService service_{{},      store_,   marks_,        clock_, random_,
                                    timers_, workers_, slow_workers_, log_};
   service::IdService ids_{&service_};
@@ -163,7 +163,7 @@ TEST_F(RouterTest, ADrainedTagSaysWhenToComeBack) {
 }
 
 TEST_F(RouterTest, AFrozenTagIsAConflictAndTheNodeStaysReady) {
-  ASSERT_TRUE(marks_.Raise("pay", 5000).ok());
+  ASSERT_TRUE(marks_.Raise({"pay", 5000, std::nullopt}).ok());
   EXPECT_EQ(Get("/v1/segment/pay").status, 409);
   EXPECT_NE(Get("/api/segment/get/pay").body.find("Result{id=-3"), std::string::npos);
   EXPECT_EQ(Get("/health/ready").status, 200);

@@ -72,10 +72,10 @@ bool SegmentBuffer::Resolve(std::uint64_t position, IdSpans& out) {
   return position < limit_.load(std::memory_order_acquire) && LookUp(position, 1, out) == 1;
 }
 
-bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
+SegmentBuffer::Installed SegmentBuffer::Install(IdRange range, std::uint64_t low_water) {
   LEAF_CHECK(!range.empty() && range.end <= kMaxIdLimit);
   LEAF_CHECK(range.begin >= ids_end_);
-  if (!CanInstall()) return false;
+  if (!CanInstall()) return Installed::kNo;
 
   // Behind a reserve the new span continues it. Otherwise it begins at the cursor, so that positions drawn
   // past the limit become void, or, drawn from now on, part of this span.
@@ -88,6 +88,7 @@ bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
     while (cursor < begin && !cursor_.compare_exchange_weak(cursor, begin, std::memory_order_acq_rel,
                                                             std::memory_order_acquire)) {
     }
+    cursor = std::max(cursor, begin);
   }
   const std::uint64_t end = begin + range.size();
   LEAF_CHECK(end > begin);  // 2^64 positions outlast any use
@@ -96,9 +97,24 @@ bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
   ++installs_;
   positions_end_ = end;
   ids_end_ = range.end;
-  refill_at_.store(begin + std::min(refill_after, range.size() - 1), std::memory_order_relaxed);
+
+  // Positions in reserve are contiguous up to `end`: the one whose taking leaves `low_water` is a subtraction
+  // away.
+  const std::uint64_t in_reserve = end - cursor;
+  std::uint64_t refill_at = low_water < in_reserve ? end - low_water - 1 : cursor;
+  const std::uint64_t next_slot_free_at =
+      slots_[installs_ % kSegmentSlots].end.load(std::memory_order_relaxed);
+  bool low = low_water >= in_reserve;
+  if (next_slot_free_at > std::max(refill_at, cursor)) {
+    refill_at = next_slot_free_at - 1;
+    low = false;
+  }
+  refill_at_.store(low ? kNever : refill_at, std::memory_order_relaxed);
   limit_.store(end, std::memory_order_release);
-  return true;
+  if (low) return Installed::kLow;
+  // Takers of an older range move on meanwhile. This read-modify-write and theirs have one order: who draws
+  // after it sees the new refill point; who drew before it is seen here.
+  return cursor_.fetch_add(0, std::memory_order_acq_rel) > refill_at ? Installed::kLow : Installed::kYes;
 }
 
 bool SegmentBuffer::CanInstall() const {
@@ -122,7 +138,7 @@ std::uint64_t SegmentBuffer::remaining() const {
 }
 
 bool SegmentBuffer::CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const {
-  // refill_at_ was stored before the limit that let this taker pass, and is read after it.
+  // Stored before the limit that let this taker pass, or settled by Install() (see there).
   const std::uint64_t refill_at = refill_at_.load(std::memory_order_relaxed);
   return position <= refill_at && refill_at - position < count;
 }

@@ -39,8 +39,7 @@ class SegmentBuffer {
   };
   struct TakeResult {
     Outcome outcome = Outcome::kDrained;
-    bool refill_wanted =
-        false;  // true for exactly one taker of a range: the one that crossed its refill point
+    bool refill_wanted = false;  // true for the one taker that crosses the refill point of the last Install()
     std::uint64_t position = 0;  // kOvershoot only
   };
 
@@ -59,10 +58,15 @@ class SegmentBuffer {
   // meanwhile; false if the position is void and the caller must take again.
   bool Resolve(std::uint64_t position, IdSpans& out);
 
-  // Writer. Appends `range` to the reserve. `refill_after`: the number of this range's IDs whose taking
-  // brings the refill point (the taker of ID number `refill_after`, counted from 0, is told). False if no
-  // slot is free. Requires: a valid range that begins at or above the end of every range installed before.
-  bool Install(IdRange range, std::uint64_t refill_after);
+  enum class Installed {
+    kNo,   // no slot is free
+    kYes,  // one taker will be told to refill: the one that leaves `low_water` IDs in reserve or fewer
+    kLow,  // so few are in reserve already, and a slot is free: refill now
+  };
+  // Writer. Appends `range` to the reserve. If there is no slot for a further range by then, the taker that
+  // frees one is told to refill. Requires: a valid range that begins at or above the end of every range
+  // installed before.
+  Installed Install(IdRange range, std::uint64_t low_water);
 
   // Writer. Whether Install() would find a slot.
   bool CanInstall() const;

@@ -240,9 +240,10 @@ Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) con
   if (ids_.segment() == nullptr) {
     return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
-  ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](const Result<std::uint64_t>& mark) {
-    if (!mark.ok()) return respond(V1Error(mark.error()));
-    respond(JsonResponse(200, Json{{"tag", tag}, {"mark", std::to_string(*mark)}}));
+  ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](
+                                    const Result<service::SegmentService::MarkReport>& report) {
+    if (!report.ok()) return respond(V1Error(report.error()));
+    respond(JsonResponse(200, MarkJson(tag, report->mark, report->status)));
   });
   return nullptr;
 }

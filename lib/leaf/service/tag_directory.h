@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "leaf/service/read_mostly_mutex.h"
 #include "leaf/service/tag_generator.h"
 
 namespace leaf::service {
@@ -53,7 +54,7 @@ class TagDirectory {
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
   };
   struct alignas(64) Shard {
-    mutable std::shared_mutex mutex;
+    mutable ReadMostlyMutex mutex;
     std::unordered_map<std::string, std::shared_ptr<TagGenerator>, Hash, std::equal_to<>> tags;
   };
   static constexpr std::size_t kShards = 64;
