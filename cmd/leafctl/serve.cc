@@ -114,6 +114,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
     segment.emplace(SegmentOptionsOf(context, config), store->segments(), *marks, context.clock, random,
                     timers, workers, slow_workers, log);
   }
+  sys::ThreadPool reports("leaf-reports", 1, context.clock);
   service::IdService ids(segment ? &*segment : nullptr);
   const server::Router router({.request_timeout = config.server.request_timeout,
                                .leaf_wait = config.server.leaf_wait,
@@ -121,7 +122,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
                                .version = LEAFCTL_VERSION,
                                .store = config.segment.store,
                                .listen = names},
-                              ids, context.clock);
+                              ids, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -151,6 +152,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   }
   // Parked requests hold connections: they are let go of before the server is.
   if (segment) segment->Stop();
+  reports.Stop();
   timers.Stop();
   workers.Stop();
   slow_workers.Stop();

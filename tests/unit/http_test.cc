@@ -91,7 +91,7 @@ class RouterTest : public ::testing::Test {
   service::SegmentService service_{{},      store_,   marks_,        clock_, random_,
                                    timers_, workers_, slow_workers_, log_};
   service::IdService ids_{&service_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
 };
 
 TEST_F(RouterTest, AnswersLeafsRouteWithABareNumber) {
@@ -184,7 +184,8 @@ TEST_F(RouterTest, DrainingIsNotReadyButAlive) {
 TEST(Router, ADisabledModeIsAnError) {
   testing::FakeClock clock;
   service::IdService ids(nullptr);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock);
+  testing::ManualExecutor reports(clock);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock, reports);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });

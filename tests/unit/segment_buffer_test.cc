@@ -33,7 +33,11 @@ TEST(SegmentBuffer, HandsOutARangeInOrderAndIsThenDrained) {
   }
   IdSpans spans;
   EXPECT_EQ(buffer.Take(1, spans).outcome, Outcome::kDrained);
+  EXPECT_EQ(buffer.Take(2, spans).outcome, Outcome::kDrained);
   EXPECT_TRUE(spans.empty());
+  ASSERT_NE(buffer.Install({20, 21}, 0), Installed::kNo);
+  ASSERT_EQ(buffer.Take(1, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(Ids(spans), std::vector<std::uint64_t>{20});
 }
 
 TEST(SegmentBuffer, ABatchTakesTheRestFirstAndGoesOnInTheNextRange) {
@@ -190,9 +194,9 @@ TEST(SegmentBuffer, SomebodyIsAlwaysToldToRefill) {
 TEST(SegmentBuffer, AVoidPositionStaysVoid) {
   SegmentBuffer buffer;
   ASSERT_NE(buffer.Install({1, 2}, 0), Installed::kNo);
-  IdSpans spans;
+  std::uint64_t id = 0;
   // Nothing was drawn at or past the limit, so no position resolves to an ID.
-  for (std::uint64_t position = 1; position < 20; ++position) EXPECT_FALSE(buffer.Resolve(position, spans));
+  for (std::uint64_t position = 1; position < 20; ++position) EXPECT_FALSE(buffer.Resolve(position, id));
 }
 
 TEST(SegmentBufferDeathTest, RefusesARangeBelowWhatItHeld) {
@@ -236,7 +240,12 @@ TEST(SegmentBuffer, AgreesWithAQueueOverRandomHistories) {
         default: {
           const std::uint64_t count = 1 + random() % 12;
           IdSpans spans;
-          const bool taken = buffer.Take(count, spans).outcome == Outcome::kTaken;
+          const auto result = buffer.Take(count, spans);
+          std::uint64_t id = 0;
+          if (result.outcome == Outcome::kOvershoot) {
+            ASSERT_FALSE(buffer.Resolve(result.position, id)) << seed;
+          }
+          const bool taken = result.outcome == Outcome::kTaken;
           ASSERT_EQ(taken, model.size() >= count) << seed;
           if (!taken) break;
           const auto ids = Ids(spans);
@@ -262,7 +271,7 @@ class RefilledInPlace {
     out.Append({id, id + count});
     return {Outcome::kTaken, false, 0};
   }
-  static bool Resolve(std::uint64_t, IdSpans&) { return false; }
+  static bool Resolve(std::uint64_t, std::uint64_t&) { return false; }
   bool CanInstall() const { return next_.load() >= end_.load(); }
   Installed Install(IdRange range, std::uint64_t) {
     next_.store(range.begin);
@@ -328,7 +337,9 @@ RaceResult Race(std::uint64_t size, std::uint64_t ids) {
         const auto take = buffer.Take(count, spans);
         if (take.outcome == Outcome::kOvershoot) {
           const std::lock_guard lock(writer);
-          if (!buffer.Resolve(take.position, spans)) continue;
+          std::uint64_t id = 0;
+          if (!buffer.Resolve(take.position, id)) continue;
+          spans.Append({id, id + 1});
         } else if (take.outcome == Outcome::kDrained) {
           if (finish) return;
           std::this_thread::yield();
@@ -391,13 +402,15 @@ TEST(SegmentBufferRaceItself, CatchesARefillInPlace) {
 
 INSTANTIATE_TEST_SUITE_P(RangeSizes, SegmentBufferRace, ::testing::Values(1, 2, 3, 7, 100));
 
-// Without Clear nothing may be lost as long as no taker sleeps through a whole ring: all IDs come out, once.
+// Without Clear nothing may be lost but what takers slept over: between draw and look-up (counted as lost),
+// or between an overshoot and its settlement, for as long as it takes to rewrite a whole ring of slots.
 TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
   constexpr std::uint64_t kIds = 200'000;
   constexpr std::uint64_t kSize = 1000;
   SegmentBuffer buffer;
   std::mutex writer;
   std::atomic<std::uint64_t> taken{0};
+  std::atomic<std::uint64_t> unresolved{0};
   std::atomic<bool> done{false};
   std::vector<std::thread> takers;
   for (int i = 0; i < 4; ++i) {
@@ -408,7 +421,8 @@ TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
         const auto result = buffer.Take(1, spans);
         if (result.outcome == Outcome::kOvershoot) {
           const std::lock_guard lock(writer);
-          if (buffer.Resolve(result.position, spans)) taken.fetch_add(1);
+          std::uint64_t id = 0;
+          (buffer.Resolve(result.position, id) ? taken : unresolved).fetch_add(1);
         } else if (result.outcome == Outcome::kTaken) {
           taken.fetch_add(1);
         } else if (finish) {
@@ -430,7 +444,8 @@ TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
   }
   done.store(true);
   for (std::thread& thread : takers) thread.join();
-  EXPECT_EQ(taken.load() + buffer.lost(), kIds);
+  EXPECT_LE(taken.load() + buffer.lost(), kIds);
+  EXPECT_GE(taken.load() + buffer.lost() + unresolved.load(), kIds);
 }
 
 }  // namespace

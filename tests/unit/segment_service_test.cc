@@ -4,12 +4,15 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "leaf/service/id_service.h"
+#include "leaf/service/read_mostly_mutex.h"
 #include "leaf/sys/system_clock.h"
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
@@ -737,6 +740,31 @@ TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
       service_->Stop();
     }
   }
+}
+
+TEST(ReadMostlyMutex, AWriterIsLetInAmongReadersThatNeverPause) {
+  ReadMostlyMutex mutex;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> reads{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 8; ++i) {
+    readers.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+        const std::shared_lock lock(mutex);
+        reads.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t before = reads.load();
+    while (reads.load() == before) std::this_thread::yield();
+    const std::unique_lock lock(mutex);  // std::shared_mutex would be waited for until the test is ended
+    const std::uint64_t alone = reads.load();
+    std::this_thread::yield();
+    EXPECT_EQ(reads.load(), alone);
+  }
+  stop.store(true);
+  for (std::thread& reader : readers) reader.join();
 }
 
 // Real threads: many callers on tiny steps while tags are frozen, thawed, removed and added. No ID twice,

@@ -116,8 +116,12 @@ Router::Withdraw AtOnce(const Router::Respond& respond, Response response) {
 
 }  // namespace
 
-Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock)
-    : options_(std::move(options)), ids_(ids), clock_(clock), started_at_(clock.Monotonic()) {}
+Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports)
+    : options_(std::move(options)),
+      ids_(ids),
+      clock_(clock),
+      reports_(reports),
+      started_at_(clock.Monotonic()) {}
 
 Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
   auto target = ParseTarget(request.target);
@@ -180,7 +184,10 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
     return AtOnce(respond, V1Error({ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}));
   }
   if (segments.size() == 2 && segments[1] == "status") {
-    if (request.method == "GET" || request.method == "HEAD") return AtOnce(respond, StatusPage());
+    if (request.method == "GET" || request.method == "HEAD") {
+      reports_.Post([this, respond = std::move(respond)] { respond(StatusPage()); });
+      return nullptr;
+    }
     Response response =
         V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
     response.status = 405;

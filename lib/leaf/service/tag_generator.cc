@@ -77,7 +77,9 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
   if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]] {
     const std::lock_guard lock(mutex_);
-    taken = buffer->Resolve(result.position, out);
+    std::uint64_t id = 0;
+    taken = buffer->Resolve(result.position, id);
+    if (taken) out.Append({id, id + 1});
   }
   if (result.refill_wanted) WantRefill();
   return taken;
@@ -126,7 +128,11 @@ bool TagGenerator::TakeLocked(std::uint64_t count, IdSpans& out) {
     refill_wanted_ = true;
     StartRefillLocked();
   }
-  // Nothing is installed while we hold the mutex, so a position past the limit is void.
+  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) {
+    std::uint64_t id = 0;
+    // Nothing was installed while we hold the mutex: the position is void.
+    LEAF_CHECK(!buffer->Resolve(result.position, id));
+  }
   return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
