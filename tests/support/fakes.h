@@ -39,6 +39,11 @@ class FakeClock final : public Clock {
     const std::lock_guard lock(mutex_);
     monotonic_ = std::max(monotonic_, time);
   }
+  // Somebody sets the wall clock; the others do not notice.
+  void SetWall(WallTime wall) {
+    const std::lock_guard lock(mutex_);
+    wall_ = wall;
+  }
   void Advance(std::chrono::nanoseconds by) {
     const std::lock_guard lock(mutex_);
     monotonic_ += by;
