@@ -52,7 +52,7 @@ TEST_F(ReservePolicyTest, FollowsARiseAtOnceAndAFallSlowly) {
   ReservePolicy policy(seconds{1});
   policy.ObserveIssued(0, now_);
   Issue(policy, 1000, seconds{1});
-  Issue(policy, 50'000, milliseconds{100});
+  Issue(policy, 50'000, seconds{1});
   EXPECT_NEAR(policy.ids_per_second(), 50'000, 1);
   Issue(policy, 0, seconds{1});
   EXPECT_GT(policy.ids_per_second(), 40'000);
@@ -69,10 +69,25 @@ TEST_F(ReservePolicyTest, FollowsARiseAtOnceAndAFallSlowly) {
 TEST_F(ReservePolicyTest, LooksCloserTogetherThanASampleSayNothing) {
   ReservePolicy policy(seconds{1});
   policy.ObserveIssued(0, now_);
-  policy.ObserveIssued(1'000'000, now_ + kRateSampleMin / 2);
+  policy.ObserveGrant(milliseconds{10});
+  policy.ObserveIssued(1'000'000, now_ + kBurstSampleMin / 2);
+  EXPECT_EQ(policy.Target(), 0U);
+  policy.ObserveIssued(1'000'000, now_ + kBurstSampleMin);
+  EXPECT_GT(policy.Target(), 0U);
   EXPECT_EQ(policy.ids_per_second(), 0);
   policy.ObserveIssued(1'000'000, now_ + kRateSampleMin);
   EXPECT_GT(policy.ids_per_second(), 0);
+}
+
+TEST_F(ReservePolicyTest, OneLargeBatchIsNoHourOfTheSame) {
+  ReservePolicy policy(std::chrono::hours{1});
+  policy.ObserveIssued(0, now_);
+  Issue(policy, 1000, seconds{10});
+  issued_ += 100'000;  // within 100 ms
+  Issue(policy, 1000, seconds{1});
+  EXPECT_LE(policy.ids_per_second(), 101'000);
+  Issue(policy, 1000, seconds{40});
+  EXPECT_LT(policy.ids_per_second(), 3000);
 }
 
 TEST_F(ReservePolicyTest, NothingWrapsAtTheEnds) {

@@ -34,9 +34,10 @@ inline constexpr std::size_t kSegmentSlots = 16;
 inline constexpr std::size_t kSpansMax = kSegmentSlots + 2;
 
 // The reserve beyond Leaf's rule (core/reserve_policy): how many times the seen grant latency it covers, how
-// far apart the rate is looked at, and how slowly both forget.
+// far apart the rate is looked at (for bursts, and in general), and how slowly all forget.
 inline constexpr int kGrantLatencyMargin = 3;
-inline constexpr std::chrono::milliseconds kRateSampleMin{20};
+inline constexpr std::chrono::milliseconds kBurstSampleMin{20};
+inline constexpr std::chrono::milliseconds kRateSampleMin{1000};
 inline constexpr std::chrono::seconds kRateDecay{10};
 inline constexpr int kLatencyDecayGrants = 8;
 
