@@ -616,6 +616,37 @@ TEST_F(SegmentServiceTest, AFrozenTagSaysSinceWhenAndWhatItSaw) {
   EXPECT_FALSE(StatusOf("pay").frozen_since.has_value());
 }
 
+TEST_F(SegmentServiceTest, WhatAThreadRemembersOfATagEndsWithTheTag) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  IdSpans spans;
+  Get("pay");
+  ASSERT_TRUE(service_->TryNext("pay", 1, spans));
+  table_.Erase("pay");
+  Pass(options_.refresh_interval);
+  IdSpans none;
+  EXPECT_FALSE(service_->TryNext("pay", 1, none));
+  table_.Put("pay", 1000, 10);
+  Pass(seconds{2});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1000});
+  // Another service in the same process and thread, with a tag of that name: its IDs are its own.
+  testing::MemorySegmentStore other_table;
+  testing::MemoryMarkStore other_marks{clock_};
+  other_table.Put("pay", 5'000'000, 10);
+  SegmentService other({}, other_table, other_marks, clock_, random_, timers_, workers_, slow_workers_, log_);
+  other.Start();
+  Run();
+  IdSpans first;
+  EXPECT_FALSE(other.TryNext("pay", 1, first));  // nothing granted yet
+  other.Next("pay", 1, {seconds{1}, seconds{1}}, [&](Result<IdSpans> result) { first = *result; });
+  Run();
+  ASSERT_EQ(first.total(), 1U);
+  EXPECT_EQ(first.ranges().front().begin, 5'000'000U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1001});
+  other.Stop();
+}
+
 TEST_F(SegmentServiceTest, MoreTagsThanAllowedAreLeftOut) {
   options_.tags_max = 3;
   for (int i = 0; i < 5; ++i) table_.Put("tag" + std::to_string(i), 1, 10);

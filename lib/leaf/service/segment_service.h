@@ -51,7 +51,8 @@ class SegmentService {
   // Blocks. After Stop, once the executors have ended: writes down what was dropped, for `tag show`.
   Result<void> RecordUnissued();
 
-  // Takes `count` IDs of `tag` from its reserve, or none. Never blocks, never allocates.
+  // Takes `count` IDs of `tag` from its reserve, or none. Never blocks; never allocates for a tag that this
+  // thread asked for lately.
   bool TryNext(std::string_view tag, std::uint64_t count, IdSpans& out) const {
     return directory_.With(tag, [&](TagGenerator& generator) { return generator.TryTake(count, out); });
   }
