@@ -40,7 +40,7 @@ std::shared_ptr<TagGenerator> TagDirectory::FindOrAdd(
     return nullptr;
   }
   auto generator = make();
-  shard.tags.emplace(std::string(tag), generator);
+  shard.tags.emplace(generator->tag(), generator);
   return generator;
 }
 

@@ -53,13 +53,10 @@ class TagDirectory {
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
   struct alignas(64) Shard {
     mutable ReadMostlyMutex mutex;
-    std::unordered_map<std::string, std::shared_ptr<TagGenerator>, Hash, std::equal_to<>> tags;
+    // By the generator's own name: each entry's key lives as long as its value.
+    std::unordered_map<std::string_view, std::shared_ptr<TagGenerator>> tags;
   };
   static constexpr std::size_t kShards = 64;
   // What a thread looked up last, one for each of a few names. Owns, so that no generator ends under its
@@ -78,8 +75,8 @@ class TagDirectory {
   }
   bool Refresh(Cached& cached, std::string_view tag) const;
 
-  const Shard& ShardOf(std::string_view tag) const { return shards_[Hash{}(tag) % kShards]; }
-  Shard& ShardOf(std::string_view tag) { return shards_[Hash{}(tag) % kShards]; }
+  const Shard& ShardOf(std::string_view tag) const { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
+  Shard& ShardOf(std::string_view tag) { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
 
   // Versions of all directories of the process are different: a cached one can be of no other.
   static std::uint64_t NewVersion();

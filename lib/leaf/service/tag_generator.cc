@@ -53,8 +53,7 @@ TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirme
       world_(world),
       seen_pass_(world.refresh_pass.load()),
       state_(confirmed ? State::kServing : State::kUnconfirmed),
-      policy_(world.step_policy, world.step_max),
-      reserve_policy_(world.reserve_time) {
+      policy_(world.step_policy, world.step_max) {
   AdoptMarkLocked(mark);
   mark_before_refresh_ = mark_;
 }
@@ -280,12 +279,12 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
   core::SegmentBuffer& buffer = BufferLocked();
   IdRange rest = grant.range;
   ServeWaitersLocked(rest, completions);
-  reserve_policy_.ObserveGrant(latency);
+  reserve_policy_->ObserveGrant(latency);
   // What is in reserve and in `rest` was not issued; the rest of the sum was.
   const std::uint64_t issued = IssuedLocked();
-  reserve_policy_.ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
+  reserve_policy_->ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
 
-  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), reserve_policy_.Target());
+  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), reserve_policy_->Target());
   if (rest.empty()) {
     refill_wanted_ = true;
   } else {
@@ -404,6 +403,10 @@ std::uint64_t TagGenerator::IssuedLocked() const {
   return granted_ > not_issued ? granted_ - not_issued : 0;
 }
 
+void TagGenerator::ObserveRateLocked() {
+  if (reserve_policy_) reserve_policy_->ObserveIssued(IssuedLocked(), world_.clock.Monotonic());
+}
+
 void TagGenerator::ScheduleRetryLocked() {
   const std::uint32_t doublings = std::min<std::uint32_t>(failures_ - 1, 10);
   const auto backoff = std::min(kBackoffMin * (1 << doublings), kBackoffMax);
@@ -463,7 +466,7 @@ void TagGenerator::OnRow(const core::TagRow& row) {
     seen_pass_.store(world_.refresh_pass.load(), std::memory_order_relaxed);
     table_step_ = row.step;
     max_id_ = row.max_id;
-    reserve_policy_.ObserveIssued(IssuedLocked(), world_.clock.Monotonic());
+    ObserveRateLocked();
     WatchExhaustionLocked(completions);
     const auto verdict = core::JudgeRow(tag_, row.max_id, mark_before_refresh_);
     if (verdict.ok() && state_ == State::kFrozen) {
@@ -524,6 +527,7 @@ core::SegmentBuffer& TagGenerator::BufferLocked() {
   core::SegmentBuffer* buffer = buffer_.load(std::memory_order_relaxed);
   if (buffer == nullptr) {
     buffer = new core::SegmentBuffer;
+    reserve_policy_ = std::make_unique<core::ReservePolicy>(world_.reserve_time);
     buffer_.store(buffer, std::memory_order_release);
   }
   return *buffer;
@@ -542,14 +546,16 @@ std::uint64_t TagGenerator::unissued() const {
 TagStatus TagGenerator::Status() {
   const std::lock_guard lock(mutex_);
   const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
-  reserve_policy_.ObserveIssued(IssuedLocked(), world_.clock.Monotonic());
+  ObserveRateLocked();
   TagStatus status;
   status.tag = tag_;
   status.state = state_ == State::kFrozen ? "frozen" : grants_ == 0 ? "idle" : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
-  status.reserve_target = reserve_policy_.Target();
-  status.ids_per_second = reserve_policy_.ids_per_second();
-  status.grant_latency = reserve_policy_.grant_latency();
+  if (reserve_policy_) {
+    status.reserve_target = reserve_policy_->Target();
+    status.ids_per_second = reserve_policy_->ids_per_second();
+    status.grant_latency = reserve_policy_->grant_latency();
+  }
   status.waiting = waiters_.size();
   status.step = policy_.step();
   status.table_step = table_step_;

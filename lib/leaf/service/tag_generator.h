@@ -190,6 +190,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void WatchExhaustionLocked(Completions& completions);
   std::optional<double> DaysToExhaustionLocked() const;
   std::uint64_t IssuedLocked() const;
+  void ObserveRateLocked();
   core::SegmentBuffer& BufferLocked();
   bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
 
@@ -203,7 +204,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // All below: guarded by mutex_.
   State state_;
   core::StepPolicy policy_;
-  core::ReservePolicy reserve_policy_;
+  std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::list<Waiter> waiters_;
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
