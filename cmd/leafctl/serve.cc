@@ -108,11 +108,12 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   sys::ThreadPool workers("leaf-workers", sqlite ? kSqliteRefillWorkers : kRefillWorkers, context.clock);
   sys::ThreadPool slow_workers("leaf-slow", sqlite ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
                                context.clock);
+  sys::ThreadPool refresher("leaf-refresh", 1, context.clock);
   if (config.segment.enabled) {
     LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite));
     LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
     segment.emplace(SegmentOptionsOf(context, config), store->segments(), *marks, context.clock, random,
-                    timers, workers, slow_workers, log);
+                    service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
   service::IdService ids(segment ? &*segment : nullptr);
@@ -156,6 +157,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   timers.Stop();
   workers.Stop();
   slow_workers.Stop();
+  refresher.Stop();
   if (segment) {
     if (const auto recorded = segment->RecordUnissued(); !recorded.ok()) {
       log.Warning("cannot record what was left in reserve: {}", recorded.error().message);

@@ -143,8 +143,8 @@ class LiveService {
   sys::ThreadPool timers_{"timers", 1, clock_};
   sys::ThreadPool workers_{"workers", 1, clock_};
   sys::ThreadPool slow_workers_{"slow", 1, clock_};
-  service::SegmentService service_{{},      table_,   marks_,        clock_, random_,
-                                   timers_, workers_, slow_workers_, log_};
+  service::SegmentService service_{
+      {}, table_, marks_, clock_, random_, {timers_, workers_, slow_workers_, workers_}, log_};
 };
 
 void BM_ServiceTake1(benchmark::State& state) {

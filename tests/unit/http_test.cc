@@ -88,8 +88,8 @@ class RouterTest : public ::testing::Test {
   testing::MemorySegmentStore table_;
   testing::FaultySegmentStore store_{table_};
   testing::MemoryMarkStore marks_{clock_};
-  service::SegmentService service_{{},      store_,   marks_,        clock_, random_,
-                                   timers_, workers_, slow_workers_, log_};
+  service::SegmentService service_{
+      {}, store_, marks_, clock_, random_, {timers_, workers_, slow_workers_, workers_}, log_};
   service::IdService ids_{&service_};
   Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
 };

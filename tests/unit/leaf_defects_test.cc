@@ -101,7 +101,7 @@ TEST(LeafDefectsRaces, S4S5NoIdLiesOutsideAGrantWhileRangesComeAndGo) {
     sys::ThreadPool timers("timers", 1, clock);
     sys::ThreadPool workers("workers", 2, clock);
     sys::ThreadPool slow_workers("slow", 1, clock);
-    SegmentService service({}, table, marks, clock, random, timers, workers, slow_workers, log);
+    SegmentService service({}, table, marks, clock, random, {timers, workers, slow_workers, workers}, log);
     constexpr std::uint64_t kBegin = 1'000'001;
     table.Put("pay", kBegin, 3);
     service.Start();
@@ -375,7 +375,7 @@ TEST_P(Issue143, AThousandCallersOnStep100SeeNoError) {
   sys::ThreadPool workers("workers", 4, clock);
   sys::ThreadPool slow_workers("slow", 1, clock);
   table.Put("pay", 1, 100);
-  SegmentService service({}, store, marks, clock, random, timers, workers, slow_workers, log);
+  SegmentService service({}, store, marks, clock, random, {timers, workers, slow_workers, workers}, log);
   service.Start();
 
   std::vector<std::atomic<std::uint8_t>> seen(8 * kIssue143Calls);

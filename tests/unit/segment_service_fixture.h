@@ -18,7 +18,8 @@ namespace leaf::service {
 class SegmentServiceTest : public ::testing::Test {
  protected:
   void StartService() {
-    service_.emplace(options_, store_, marks_, clock_, random_, timers_, workers_, slow_workers_, log_);
+    service_.emplace(options_, store_, marks_, clock_, random_,
+                     SegmentExecutors{timers_, workers_, slow_workers_, workers_}, log_);
     service_->Start();
   }
   void Run() {

@@ -634,7 +634,8 @@ TEST_F(SegmentServiceTest, WhatAThreadRemembersOfATagEndsWithTheTag) {
   testing::MemorySegmentStore other_table;
   testing::MemoryMarkStore other_marks{clock_};
   other_table.Put("pay", 5'000'000, 10);
-  SegmentService other({}, other_table, other_marks, clock_, random_, timers_, workers_, slow_workers_, log_);
+  SegmentService other({}, other_table, other_marks, clock_, random_,
+                       {timers_, workers_, slow_workers_, workers_}, log_);
   other.Start();
   Run();
   IdSpans first;
@@ -673,7 +674,8 @@ TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
     for (int nth = 0; nth < 8; ++nth) {
       table_.Put("pay", 1, 20);
       testing::MemoryMarkStore marks{clock_};
-      service_.emplace(options_, store_, marks, clock_, random_, timers_, workers_, slow_workers_, log_);
+      service_.emplace(options_, store_, marks, clock_, random_,
+                       SegmentExecutors{timers_, workers_, slow_workers_, workers_}, log_);
       service_->Start();
       Run();
       std::uint64_t last = 0;
@@ -737,7 +739,7 @@ TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
   sys::ThreadPool slow_workers("slow", 2, clock);
   SegmentOptions options;
   options.refresh_interval = milliseconds{2};
-  SegmentService service(options, table, marks, clock, random, timers, workers, slow_workers, log);
+  SegmentService service(options, table, marks, clock, random, {timers, workers, slow_workers, workers}, log);
   const std::vector<std::string> tags{"a", "b", "c"};
   for (std::size_t i = 0; i < tags.size(); ++i) table.Put(tags[i], 1, static_cast<std::int64_t>(1 + i * 3));
   service.Start();

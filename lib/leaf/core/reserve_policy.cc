@@ -22,13 +22,14 @@ void RateMeter::Observe(std::uint64_t issued, MonotonicTime now) {
   if (elapsed < sample_min_) return;
   const double count = issued > last_->issued ? static_cast<double>(issued - last_->issued) : 0;
   const double seen = count / Seconds(elapsed).count();
-  if (seen >= ids_per_second_) {
-    ids_per_second_ = seen;
-  } else {
+  if (const double sustained = std::min(seen, last_seen_); sustained >= ids_per_second_) {
+    ids_per_second_ = sustained;
+  } else if (seen < ids_per_second_) {
     const double weight = 1 - std::exp(-(Seconds(elapsed) / Seconds(kRateDecay)));
     ids_per_second_ += (seen - ids_per_second_) * weight;
   }
   last_ = Sample{issued, now};
+  last_seen_ = seen;
 }
 
 ReservePolicy::ReservePolicy(std::chrono::milliseconds reserve_time) : reserve_time_(reserve_time) {

@@ -8,7 +8,7 @@
 //   target = burst rate * kGrantLatencyMargin * latency + rate * reserve_time
 //
 // The burst rate is looked at closely, since a grant takes milliseconds; the rate over a second or more, so
-// that one large batch is not taken for an hour of the same. Both, and the latency, follow a rise at once and
+// that one large batch is not taken for an hour of the same. Both, and the latency, follow a rise soon and
 // a fall slowly: a reserve that is too large for a while costs little, one that is too small costs requests.
 // The size of the grants that fill the reserve stays StepPolicy's.
 #pragma once
@@ -22,7 +22,8 @@
 
 namespace leaf::core {
 
-// IDs a second, seen through samples that are at least `sample_min` apart. Not thread-safe.
+// IDs a second, seen through samples that are at least `sample_min` apart. A rise counts once two samples in
+// a row show it: one large batch is no rate. Not thread-safe.
 class RateMeter {
  public:
   explicit RateMeter(std::chrono::milliseconds sample_min) : sample_min_(sample_min) {}
@@ -36,6 +37,7 @@ class RateMeter {
   };
   const std::chrono::milliseconds sample_min_;
   std::optional<Sample> last_;
+  double last_seen_ = 0;  // in the sample before
   double ids_per_second_ = 0;
 };
 

@@ -11,15 +11,15 @@
 namespace leaf::service {
 
 SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore& store,
-                               core::MarkStore& marks, const Clock& clock, Random& random, Executor& timers,
-                               Executor& workers, Executor& slow_workers, Logger& log)
+                               core::MarkStore& marks, const Clock& clock, Random& random,
+                               const SegmentExecutors& executors, Logger& log)
     : options_(options),
       store_(store),
       marks_(marks),
       clock_(clock),
       random_(random),
-      timers_(timers),
-      workers_(workers),
+      timers_(executors.timers),
+      refresher_(executors.refresher),
       log_(log),
       granter_(store, marks, clock, log, options.reply_timeout),
       world_{.store = store,
@@ -27,9 +27,9 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
              .granter = granter_,
              .clock = clock,
              .random = random,
-             .timers = timers,
-             .workers = workers,
-             .slow_workers = slow_workers,
+             .timers = executors.timers,
+             .workers = executors.workers,
+             .slow_workers = executors.slow_workers,
              .log = log,
              .step_policy = options.step_policy,
              .step_max = options.step_max,
@@ -40,7 +40,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       miss_tokens_at_(clock.Monotonic()) {}
 
 void SegmentService::Start() {
-  workers_.Post([this] { RunRefresh(); });
+  refresher_.Post([this] { RunRefresh(); });
 }
 
 void SegmentService::Stop() {
@@ -199,7 +199,7 @@ void SegmentService::RunRefresh() {
 }
 
 void SegmentService::ScheduleRefresh(MonotonicTime at) {
-  timers_.PostAt(at, [this] { workers_.Post([this] { RunRefresh(); }); });
+  timers_.PostAt(at, [this] { refresher_.Post([this] { RunRefresh(); }); });
 }
 
 Result<void> SegmentService::Refresh() {

@@ -30,6 +30,14 @@ struct SegmentOptions {
   std::chrono::milliseconds reserve_time{0};
 };
 
+// Where segment mode works. All of them outlive it; `timers` must not be held up, the others may block.
+struct SegmentExecutors {
+  Executor& timers;
+  Executor& workers;       // refills
+  Executor& slow_workers;  // refills of tags in trouble, and of names not confirmed yet
+  Executor& refresher;     // reads the whole table; one thread does, and keeps what it allocates to itself
+};
+
 struct SegmentStatus {
   bool loaded = false;                   // the table was read at least once
   std::optional<Error> store_problem;    // why the last refresh failed
@@ -41,8 +49,7 @@ struct SegmentStatus {
 class SegmentService {
  public:
   SegmentService(const SegmentOptions& options, core::SegmentStore& store, core::MarkStore& marks,
-                 const Clock& clock, Random& random, Executor& timers, Executor& workers,
-                 Executor& slow_workers, Logger& log);
+                 const Clock& clock, Random& random, const SegmentExecutors& executors, Logger& log);
 
   // Begins to refresh; returns at once.
   void Start();
@@ -103,7 +110,7 @@ class SegmentService {
   const Clock& clock_;
   Random& random_;
   Executor& timers_;
-  Executor& workers_;
+  Executor& refresher_;
   Logger& log_;
   Granter granter_;
   GeneratorWorld world_;

@@ -75,7 +75,9 @@ class TagDirectory {
   }
   bool Refresh(Cached& cached, std::string_view tag) const;
 
-  const Shard& ShardOf(std::string_view tag) const { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
+  const Shard& ShardOf(std::string_view tag) const {
+    return shards_[std::hash<std::string_view>{}(tag) % kShards];
+  }
   Shard& ShardOf(std::string_view tag) { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
 
   // Versions of all directories of the process are different: a cached one can be of no other.

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The long forms of tests/integration/test_pressure.py, with the times judged, too: about 20 minutes on 2 cores. Ends
+# with a table, and with an error if anything failed.
+# Usage: soak.sh [issue143|steady|outage|tags|refills|unique|all]...   (default: all)
+# Environment: LEAFCTL                    the binary (default: built here)
+#              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
+#              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
+#              LEAFCTL_PRESSURE_ROUNDS    pairs of such runs, whose medians are compared (default 5)
+#              LEAFCTL_PRESSURE_OUTAGE_S  seconds without a database (default 600)
+#              LEAFCTL_PRESSURE_IDS       IDs to take in batches and compare (default 100000000)
+#              LEAFCTL_PRESSURE_JUDGE     0: print the times, but do not judge them (default 1)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source-path=SCRIPTDIR
+. scripts/lib.sh
+
+export LEAFCTL_PRESSURE_CALLS=${LEAFCTL_PRESSURE_CALLS:-1000000}
+export LEAFCTL_PRESSURE_STEADY_S=${LEAFCTL_PRESSURE_STEADY_S:-10}
+export LEAFCTL_PRESSURE_ROUNDS=${LEAFCTL_PRESSURE_ROUNDS:-5}
+export LEAFCTL_PRESSURE_OUTAGE_S=${LEAFCTL_PRESSURE_OUTAGE_S:-600}
+export LEAFCTL_PRESSURE_IDS=${LEAFCTL_PRESSURE_IDS:-100000000}
+export LEAFCTL_PRESSURE_JUDGE=${LEAFCTL_PRESSURE_JUDGE:-1}
+
+# The class of test_pressure.py.
+class_of() {
+  case $1 in
+    issue143) echo Issue143 ;;
+    steady) echo SteadyRate ;;
+    outage) echo LongOutage ;;
+    tags) echo ManyTags ;;
+    refills) echo ManyRefills ;;
+    unique) echo Batches ;;
+    *) return 1 ;;
+  esac
+}
+
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- issue143 steady tags refills unique outage; fi
+for name in "$@"; do
+  class_of "$name" >/dev/null || die "no test called '$name': issue143, steady, outage, tags, refills, unique, all"
+done
+
+apt_need "${test_packages[@]}" nghttp2-client
+if [[ -z ${LEAFCTL:-} ]]; then
+  set_cmake_flags
+  cmake --preset release "${cmake_flags[@]}"
+  cmake --build --preset release --target leafctl
+  export LEAFCTL=$PWD/build/release/leafctl
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# A build beside it changes nothing in a run that takes so long.
+cp "$LEAFCTL" "$scratch/leafctl"
+LEAFCTL=$scratch/leafctl
+
+table=() failed=()
+for name in "$@"; do
+  echo
+  echo "== $name"
+  started=$SECONDS
+  result=OK
+  # Both streams: the figures come on one, the verdicts on the other.
+  if ! python3 tests/integration/test_pressure.py "$(class_of "$name")" 2>&1 | tee "$scratch/log"; then
+    result=FAILED
+    failed+=("$name")
+  fi
+  table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*pressure: //p' "$scratch/log")
+done
+
+echo
+echo "== summary"
+printf '%s\n' "${table[@]}"
+if ((${#failed[@]} > 0)); then
+  echo "soak.sh: failed: ${failed[*]}" >&2
+  exit 1
+fi
