@@ -32,6 +32,7 @@ ExitCode ExitCodeOf(ErrorCode code) {
     case ErrorCode::kRefused:
     case ErrorCode::kFrozen:
     case ErrorCode::kOverflow:
+    case ErrorCode::kClock:
     case ErrorCode::kDisabled:
       return ExitCode::kRefused;
   }

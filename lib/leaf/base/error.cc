@@ -36,6 +36,8 @@ std::string_view ErrorCodeName(ErrorCode code) {
       return "frozen";
     case ErrorCode::kOverflow:
       return "overflow";
+    case ErrorCode::kClock:
+      return "clock";
     case ErrorCode::kDisabled:
       return "disabled";
   }

@@ -25,6 +25,7 @@ enum class ErrorCode {
   kRefused,    // a precondition or a confirmation is missing
   kFrozen,     // the fence found that the database went back; needs an operator
   kOverflow,   // no number is left below 2^63
+  kClock,      // the clock cannot be trusted, or is behind what was issued; may pass by itself
   kDisabled,   // this mode is switched off
 };
 

@@ -49,6 +49,7 @@ HttpMeaning MeaningOf(ErrorCode code) {
     case ErrorCode::kExhausted:
     case ErrorCode::kUnavailable:
     case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kClock:
       return {503, true};
     case ErrorCode::kInternal:
       return {500, false};
