@@ -33,6 +33,7 @@ ExitCode ExitCodeOf(ErrorCode code) {
     case ErrorCode::kFrozen:
     case ErrorCode::kOverflow:
     case ErrorCode::kClock:
+    case ErrorCode::kNotOwner:
     case ErrorCode::kDisabled:
       return ExitCode::kRefused;
   }

@@ -38,6 +38,8 @@ std::string_view ErrorCodeName(ErrorCode code) {
       return "overflow";
     case ErrorCode::kClock:
       return "clock";
+    case ErrorCode::kNotOwner:
+      return "not_owner";
     case ErrorCode::kDisabled:
       return "disabled";
   }

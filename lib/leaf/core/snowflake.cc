@@ -29,41 +29,52 @@ Snowflake::TakeResult Snowflake::Take(std::uint64_t count, WallTime now, Snowfla
   const std::int64_t now_time = ToTime(now);
   std::uint64_t word = word_.load(std::memory_order_acquire);
   while (true) {
-    if ((word & kClosedBit) != 0) return {Outcome::kClosed, false, {}};
-    // Exclusive limits of an ID's time.
-    const std::int64_t ceiling = ceiling_.load(std::memory_order_acquire);
-    const std::int64_t ahead = now_time + window_;
-    const std::int64_t limit = std::min({ceiling, ahead, layout_.time_end()});
-
-    const std::int64_t begin_time = std::max(TimeOf(word), now_time);
-    // A new millisecond, or the one in which the word stands: by now, or because its clock stands still, or
-    // borrowed. Never below the word, or an ID would repeat.
-    const std::uint64_t begin = Settled(std::max(word, PositionOf(std::max<std::int64_t>(now_time, 0), 0)));
-    std::uint64_t end = begin;
-    std::int64_t last_time = begin_time;
-    for (std::uint64_t rest = count; last_time < limit; ++last_time) {
-      const std::uint64_t left = PositionOf(last_time + 1, 0) - end;
-      if (rest <= left) {
-        end += rest;
-        break;
-      }
-      rest -= left;
-      end = PositionOf(last_time + 1, StartOf(last_time + 1));
-    }
-    if (last_time >= limit) {
-      if (last_time >= layout_.time_end()) return {Outcome::kEnded, false, {}};
-      if (begin_time > ahead)
-        return {Outcome::kClockBack, false, std::chrono::milliseconds{begin_time - ahead + 1}};
-      if (last_time >= ahead)
-        return {Outcome::kAhead, last_time >= ceiling, std::chrono::milliseconds{last_time - ahead + 1}};
-      return {Outcome::kAtCeiling, true, {}};
-    }
-    LEAF_CHECK(end > begin && begin >= word);
-    if (word_.compare_exchange_weak(word, end, std::memory_order_acq_rel, std::memory_order_acquire)) {
-      out = {begin, count};
-      return {Outcome::kTaken, (ceiling - last_time) * 3 < window_ * 2, {}};
+    const Plan plan = PlanTake(word, count, now_time);
+    if (plan.result.outcome != Outcome::kTaken) return plan.result;
+    // The word only grows: this is what makes every position somebody's once.
+    LEAF_CHECK(plan.run.begin >= word && plan.end > plan.run.begin);
+    if (word_.compare_exchange_weak(word, plan.end, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      out = plan.run;
+      return plan.result;
     }
   }
+}
+
+Snowflake::TakeResult Snowflake::Probe(std::uint64_t count, WallTime now) const {
+  LEAF_CHECK(count > 0);
+  return PlanTake(word_.load(std::memory_order_acquire), count, ToTime(now)).result;
+}
+
+Snowflake::Plan Snowflake::PlanTake(std::uint64_t word, std::uint64_t count, std::int64_t now_time) const {
+  const auto refuse = [](Outcome outcome, bool extend_wanted, std::int64_t wait_ms) {
+    return Plan{{outcome, extend_wanted, std::chrono::milliseconds{wait_ms}}, {}, 0};
+  };
+  if ((word & kClosedBit) != 0) return refuse(Outcome::kClosed, false, 0);
+  // Exclusive limits of an ID's time.
+  const std::int64_t ceiling = ceiling_.load(std::memory_order_acquire);
+  const std::int64_t ahead = now_time + window_;
+  const std::int64_t limit = std::min({ceiling, ahead, layout_.time_end()});
+
+  // A new millisecond, or the one in which the word stands: this one, or one that was borrowed, or one that a
+  // clock which went back has left. Never below the word.
+  const std::int64_t begin_time = std::max(TimeOf(word), now_time);
+  if (begin_time >= layout_.time_end()) return refuse(Outcome::kEnded, false, 0);
+  const std::uint64_t begin = Settled(std::max(word, PositionOf(begin_time, 0)));
+  std::uint64_t end = begin;
+  std::int64_t last_time = begin_time;
+  for (std::uint64_t rest = count; last_time < limit; ++last_time) {
+    const std::uint64_t left = PositionOf(last_time + 1, 0) - end;
+    if (rest <= left) {
+      end += rest;
+      return {{Outcome::kTaken, (ceiling - last_time) * 3 < window_ * 2, {}}, {begin, count}, end};
+    }
+    rest -= left;
+    end = PositionOf(last_time + 1, StartOf(last_time + 1));
+  }
+  if (last_time >= layout_.time_end()) return refuse(Outcome::kEnded, false, 0);
+  if (begin_time > ahead) return refuse(Outcome::kClockBack, false, begin_time - ahead + 1);
+  if (last_time >= ahead) return refuse(Outcome::kAhead, last_time >= ceiling, last_time - ahead + 1);
+  return refuse(Outcome::kAtCeiling, true, 0);
 }
 
 std::uint64_t Snowflake::count_max() const {

@@ -60,6 +60,8 @@ class Snowflake {
   // Takes exactly `count` IDs, ascending, above all taken before, or none. `now`: the wall clock, just read.
   // Requires: count > 0.
   TakeResult Take(std::uint64_t count, WallTime now, SnowflakeRun& out);
+  // What Take would say at this moment, taking nothing.
+  TakeResult Probe(std::uint64_t count, WallTime now) const;
 
   // The largest count that can be served at all, whatever the moment.
   std::uint64_t count_max() const;
@@ -105,6 +107,14 @@ class Snowflake {
   std::uint64_t PositionOf(std::int64_t time, std::uint64_t sequence) const {
     return static_cast<std::uint64_t>(time) << layout_.sequence_bits() | sequence;
   }
+  // What a take at `now_time` does while the word is `word`: the result, and on kTaken the run and the word
+  // after it.
+  struct Plan {
+    TakeResult result;
+    SnowflakeRun run;
+    std::uint64_t end = 0;
+  };
+  Plan PlanTake(std::uint64_t word, std::uint64_t count, std::int64_t now_time) const;
   // Where the sequence of millisecond `time` starts: random, yet the same for every taker that looks.
   std::uint64_t StartOf(std::int64_t time) const;
   // `position`, or the start of its millisecond if nothing of that is taken yet.
