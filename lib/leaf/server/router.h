@@ -24,7 +24,7 @@ struct RouterOptions {
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
-  core::IdLayout layout;            // of the IDs that are decoded
+  core::IdLayout layout{};          // of the IDs that are decoded
 };
 
 // Thread-safe. The service and the clock outlive it.
