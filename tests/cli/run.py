@@ -206,6 +206,7 @@ def normalise(text, home):
     text = re.sub(r'("uptime_ms":)\d+', r"\1<ms>", text)
     text = re.sub(r"\bup \d+(ms|s|m)\b", "up <duration>", text)
     text = re.sub(r"\bpid \d+", "pid <pid>", text)
+    text = re.sub(r"local-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "local-<uuid>", text)
     text = text.replace("\x1b", "^[")
     text = re.sub(r"(127\.0\.0\.1:)[1-6]\d{4}\b", r"\1<port>", text)
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda match: "\\x%02x" % ord(match.group()), text)
