@@ -327,6 +327,10 @@ TEST(SnowflakeThreads, UniqueAndNeverAheadByMoreThanTheWindow) {
   std::atomic<std::uint64_t> ahead{0};
   std::atomic<std::uint64_t> disordered{0};
   std::atomic<std::uint64_t> outside{0};
+  std::atomic<std::uint64_t> taken{0};
+  // When the lead over the clock was used up, and how many had been taken by then.
+  std::atomic<std::int64_t> drained_at{0};
+  std::atomic<std::uint64_t> drained_taken{0};
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
@@ -335,10 +339,15 @@ TEST(SnowflakeThreads, UniqueAndNeverAheadByMoreThanTheWindow) {
       while (mine > 0) {
         SnowflakeRun run;
         const WallTime now = clock.Wall();
-        if (generator.Take(1, now, run).outcome != Outcome::kTaken) {
+        if (const Outcome outcome = generator.Take(1, now, run).outcome; outcome != Outcome::kTaken) {
+          std::int64_t never = 0;
+          if (outcome == Outcome::kAhead &&
+              drained_at.compare_exchange_strong(never, clock.Monotonic().time_since_epoch().count()))
+            drained_taken.store(taken.load());
           std::this_thread::yield();
           continue;
         }
+        taken.fetch_add(1, std::memory_order_relaxed);
         const std::uint64_t id = generator.FirstId(run);
         const IdFields fields = layout.Decompose(id);
         if (id <= last) ++disordered;
@@ -357,8 +366,20 @@ TEST(SnowflakeThreads, UniqueAndNeverAheadByMoreThanTheWindow) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+  const std::int64_t ended_at = clock.Monotonic().time_since_epoch().count();
   stop.store(true);
   extender.join();
+  if (drained_at.load() != 0) {
+    // The rate at the limit, on the real clock. Judged only over a span that is long enough to mean
+    // something.
+    const double span_s = static_cast<double>(ended_at - drained_at.load()) / 1e9;
+    const double share = static_cast<double>(taken.load() - drained_taken.load()) / span_s / 4'096'000;
+    RecordProperty("span_s", std::to_string(span_s));
+    RecordProperty("share_of_limit", std::to_string(share));
+    if (span_s >= 10) {
+      EXPECT_GE(share, 0.985);
+    }
+  }
   EXPECT_EQ(repeated.load(), 0U);
   EXPECT_EQ(ahead.load(), 0U);
   EXPECT_EQ(disordered.load(), 0U);
