@@ -9,6 +9,7 @@
 #include <iterator>
 #include <string>
 
+#include "leaf/core/snowflake.h"
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
 #include "leaf/sys/durable_file.h"
@@ -225,6 +226,24 @@ TEST(ForkGuard, RunsInTheChildAndNowhereElse) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 20);
   EXPECT_EQ(calls, 0);
+}
+
+// Parent and child would issue the same IDs: the child has nothing to issue from.
+TEST(ForkGuard, ClosesAGeneratorInTheChildOnly) {
+  const WallTime now = WallTimeOf(1'795'000'000'000);
+  core::Snowflake generator(core::IdLayout{}, 1, now, std::chrono::milliseconds{3000}, 1);
+  generator.RaiseCeiling(generator.CeilingAt(now));
+  const ForkGuard guard([](void* object) { static_cast<core::Snowflake*>(object)->Close(); }, &generator);
+  const pid_t child = fork();
+  if (child == 0) {
+    core::SnowflakeRun run;
+    _exit(generator.Take(1, now, run).outcome == core::Snowflake::Outcome::kClosed ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  core::SnowflakeRun run;
+  EXPECT_EQ(generator.Take(1, now, run).outcome, core::Snowflake::Outcome::kTaken);
 }
 
 TEST(ClockAcceptance, HoldsForItsBootOnly) {

@@ -34,6 +34,7 @@ struct SnowflakeOptions {
   std::uint64_t worker_end = 1024;
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds start_wait{10'000};
+  // Looked at whenever the ceiling is raised: a jump that the ceiling covers already is followed.
   std::chrono::milliseconds clock_jump_max{10'000};
   std::string boot_id;  // of this boot of the machine; "" if not known
   // What an operator has accepted as right in this boot (ClockGuard::OffsetOf), if anything; may block.
