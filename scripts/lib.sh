@@ -15,7 +15,7 @@ quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 # shellcheck disable=SC2034
 test_packages=(
   "${quickstart_packages[@]}"
-  libgtest-dev libgmock-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   python3 psmisc util-linux git faketime
   clang-format clang-tidy shellcheck

@@ -109,13 +109,13 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
     return Error{ErrorCode::kDisabled, "segment mode is disabled", "set segment.enabled = true"};
   }
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kWrite));
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context));
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "next"));
   ContextLogger log(context);
   service::Granter granter(store->segments(), *marks, context.clock, log,
                            ReplyTimeout(context, resolved->config));
   // An unknown tag is told before anything is locked or made for it.
   LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
-  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)));
+  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)).grant);
   LEAF_RETURN_IF_ERROR(printer.Add(grant.range));
   printer.Finish();
   return {};

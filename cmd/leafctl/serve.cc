@@ -45,7 +45,8 @@ service::SegmentOptions SegmentOptionsOf(const CommandContext& context, const co
           .tags_max = static_cast<std::size_t>(config.segment.max_tags),
           .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
                                                                : core::StepPolicy::Kind::kLeaf,
-          .step_max = config.segment.step_max};
+          .step_max = config.segment.step_max,
+          .reserve_time = config.segment.reserve_time};
 }
 
 Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, Logger& log) {
@@ -120,10 +121,11 @@ Result<void> RunServe(CommandContext& context, const Options&) {
                                context.clock);
   if (config.segment.enabled) {
     LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite));
-    LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context));
+    LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
     segment.emplace(SegmentOptionsOf(context, config), store->segments(), *marks, context.clock, random,
                     timers, workers, slow_workers, log);
   }
+  sys::ThreadPool reports("leaf-reports", 1, context.clock);
   std::unique_ptr<SnowflakeNode> snowflake;
   if (config.snowflake.enabled) {
     LEAF_ASSIGN_OR_RETURN(snowflake, SnowflakeNode::OpenLocked(context));
@@ -138,7 +140,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
                                .store = config.segment.store,
                                .listen = names,
                                .layout = layout},
-                              ids, context.clock);
+                              ids, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -168,9 +170,15 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   // Parked requests hold connections: they are let go of before the server is.
   if (segment) segment->Stop();
   if (snowflake) snowflake->service().Stop();
+  reports.Stop();
   timers.Stop();
   workers.Stop();
   slow_workers.Stop();
+  if (segment) {
+    if (const auto recorded = segment->RecordUnissued(); !recorded.ok()) {
+      log.Warning("cannot record what was left in reserve: {}", recorded.error().message);
+    }
+  }
   log.Info("stopped");
   return {};
 }

@@ -44,13 +44,15 @@ std::string Text(const Json& json, const std::string& server) {
   const Json tags = segment.value("tags", Json::array());
   std::size_t width = 3;
   for (const Json& tag : tags) width = std::max(width, tag.value("tag", "").size());
-  out += fmt::format("{:<{}}  {:<7}  {:>12}  {:>10}  {:>12}  {:>8}\n", "TAG", width, "STATE", "RESERVE",
-                     "STEP", "ISSUED", "WAITING");
+  out += fmt::format("{:<{}}  {:<7}  {:>12}  {:>10}  {:>10}  {:>12}  {:>10}  {:>8}\n", "TAG", width, "STATE",
+                     "RESERVE", "STEP", "PER SECOND", "ISSUED", "WASTED", "WAITING");
   for (const Json& tag : tags) {
-    out += fmt::format("{:<{}}  {:<7}  {:>12}  {:>10}  {:>12}  {:>8}\n", tag.value("tag", ""), width,
-                       tag.value("state", ""), tag.value("reserve", std::uint64_t{0}),
-                       tag.value("step", std::int64_t{0}), tag.value("issued", std::uint64_t{0}),
-                       tag.value("waiting", std::uint64_t{0}));
+    out += fmt::format(
+        "{:<{}}  {:<7}  {:>12}  {:>10}  {:>10.0f}  {:>12}  {:>10}  {:>8}\n", tag.value("tag", ""), width,
+        tag.value("state", ""), tag.value("reserve", std::uint64_t{0}), tag.value("step", std::int64_t{0}),
+        tag.value("rate", 0.0), tag.value("issued", std::uint64_t{0}),
+        tag.value("wasted", std::uint64_t{0}) + tag.value("wasted_by_restarts", std::uint64_t{0}),
+        tag.value("waiting", std::uint64_t{0}));
   }
   return out;
 }
@@ -98,7 +100,9 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<Options>();
   AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
   app.add_flag("--watch", options->watch, "Show again every two seconds, until interrupted");
-  app.footer("Exit code 10 if the daemon is not ready or has a problem, 7 if none answers.");
+  app.footer(
+      "WASTED: IDs granted that nobody will get, by this daemon and by restarts before it.\n"
+      "Exit code 10 if the daemon is not ready or has a problem, 7 if none answers.");
   return [options](CommandContext& run_context) { return RunStatus(run_context, *options); };
 }
 

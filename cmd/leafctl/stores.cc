@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "leaf/sys/grant_lock.h"
+#include "leaf/sys/process_name.h"
 #include "leaf/sys/secret_file.h"
 #include "leaf/sys/state_dir.h"
 
@@ -56,7 +57,7 @@ Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access acces
   return std::unique_ptr<Store>(new Store(std::move(options)));
 }
 
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context) {
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context, std::string_view command) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
@@ -66,14 +67,22 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context)
     LEAF_ASSIGN_OR_RETURN(sys::GrantLock lock, sys::GrantLock::Take(state_dir, tag, clock, timeout));
     return std::unique_ptr<core::MarkStore::Hold>(std::make_unique<HeldGrantLock>(std::move(lock)));
   };
-  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker));
+  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker), context.clock,
+                                                sys::ProcessName(command));
 }
 
-Result<std::uint64_t> LocalMark(CommandContext& context, std::string_view tag) {
+Result<core::Mark> LocalMark(CommandContext& context, std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  if (IsMissing(MarksPath(resolved->config))) return std::uint64_t{0};
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context));
+  if (IsMissing(MarksPath(resolved->config))) return core::Mark{};
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, ""));
   return marks->Load(tag);
+}
+
+Result<std::vector<core::Mark>> LocalMarks(CommandContext& context) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (IsMissing(MarksPath(resolved->config))) return std::vector<core::Mark>{};
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, ""));
+  return marks->LoadAll();
 }
 
 std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config) {

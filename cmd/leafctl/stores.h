@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "context.h"
 #include "leaf/base/logger.h"
@@ -36,11 +37,13 @@ class Store {
   sql::SqlSegmentStore segments_;
 };
 
-// The marks of the state directory; makes the directory if it is missing.
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context);
+// The marks of the state directory; makes the directory if it is missing. `command`: who raises them.
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context, std::string_view command);
 
-// This state directory's mark of `tag`; 0 if it has none. Makes nothing.
-Result<std::uint64_t> LocalMark(CommandContext& context, std::string_view tag);
+// This state directory's mark of `tag`; its end is 0 if it has none. Makes nothing.
+Result<core::Mark> LocalMark(CommandContext& context, std::string_view tag);
+// All of them. Makes nothing.
+Result<std::vector<core::Mark>> LocalMarks(CommandContext& context);
 
 // How long a grant may take at most before it is dropped.
 std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config);

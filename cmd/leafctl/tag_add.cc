@@ -36,7 +36,8 @@ Result<void> RunTagAdd(CommandContext& context, const Options& options) {
   tag.description = options.description;
 
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  LEAF_ASSIGN_OR_RETURN(tag.mark, LocalMark(context, options.tag));
+  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
+  tag.mark = mark.end;
   auto row = store->segments().Add(tag, options.confirm.mode());
   if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {
     // Only this very tag may stand in for it, not one that the collation takes for it.

@@ -17,6 +17,17 @@ Json TagJson(const core::TagRow& row) {
           {"update_time_ms", UnixMillis(row.update_time)}};
 }
 
+std::optional<double> DaysLeft(const core::TagRow& row, const core::Mark& mark, WallTime now) {
+  if (mark.end == 0) return std::nullopt;
+  return core::DaysToExhaustion(row.max_id, mark.base, now);
+}
+
+std::string DaysLeftText(const std::optional<double>& days) {
+  constexpr double kDaysOf1000Years = 365'242;
+  if (!days) return "-";
+  return *days >= kDaysOf1000Years ? "365000+" : fmt::format("{:.1f}", *days);
+}
+
 void WriteJson(CommandContext& context, const Json& json) {
   context.out.Write(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,12 @@ namespace leaf::cmd {
 using Json = nlohmann::ordered_json;
 
 Json TagJson(const core::TagRow& row);
+
+// Days until the tag runs out of numbers, as far as this state directory's mark can tell; see
+// core/exhaustion.
+std::optional<double> DaysLeft(const core::TagRow& row, const core::Mark& mark, WallTime now);
+// "12.3", "365000+" (a thousand years), or "-" where nothing is known.
+std::string DaysLeftText(const std::optional<double>& days);
 
 // One JSON document on stdout, if --json; nothing else.
 void WriteJson(CommandContext& context, const Json& json);

@@ -36,8 +36,8 @@ Result<void> RunTagRemove(CommandContext& context, const Options& options) {
   if (!options.confirm.dry_run) {
     // First, so that a crash between the two forgets nothing. Grants in between are the removal's own to
     // remember.
-    LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context));
-    LEAF_RETURN_IF_ERROR(marks->Raise(options.tag, end));
+    LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "tag remove"));
+    LEAF_RETURN_IF_ERROR(marks->Raise({options.tag, end, std::nullopt}));
   }
   LEAF_ASSIGN_OR_RETURN(const auto removal, store->segments().Remove(options.tag, options.confirm.mode()));
   if (!removal.mark_remembered && !options.confirm.dry_run) {

@@ -27,11 +27,23 @@ struct Options {
   ConfirmFlags confirm;
 };
 
-// Where a mark is known from, and how high it is (0: none there).
+// Where a mark is known from, how high it is (0: none there), and what else is known of it.
 struct Witnessed {
   std::string where;
   std::uint64_t end = 0;
+  std::string details;
 };
+
+Witnessed ByDaemon(const std::string& server, const client::NodeMark& mark) {
+  Witnessed witnessed{fmt::format("daemon at {}", server), mark.end, ""};
+  if (!mark.raised_by.empty())
+    witnessed.details = fmt::format(", at {} by {}", mark.raised_at, mark.raised_by);
+  if (!mark.frozen_since.empty()) {
+    witnessed.details +=
+        fmt::format("; frozen there since {}, when max_id was {}", mark.frozen_since, mark.max_id_seen);
+  }
+  return witnessed;
+}
 
 Result<void> RunTagRepair(CommandContext& context, const Options& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
@@ -44,16 +56,17 @@ Result<void> RunTagRepair(CommandContext& context, const Options& options) {
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(options.tag));
 
   std::vector<Witnessed> seen;
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t local, LocalMark(context, options.tag));
-  seen.push_back({fmt::format("state directory {}", resolved->config.state_dir), local});
+  LEAF_ASSIGN_OR_RETURN(const core::Mark local, LocalMark(context, options.tag));
+  seen.push_back({fmt::format("state directory {}", resolved->config.state_dir), local.end,
+                  fmt::format(", at {} by {}", FormatRfc3339(local.raised_at), local.raised_by)});
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t removed, store->segments().RemovedMark(options.tag));
-  seen.push_back({"table leafctl_removed_tags", removed});
+  seen.push_back({"table leafctl_removed_tags", removed, ", by a tag of this name that was removed"});
   const Daemons daemons = FindDaemons(*resolved);
   for (const std::string& server : daemons.servers) {
     client::DaemonClient daemon({server}, context.flags.timeout.value_or(kTimeoutDefault));
     const auto mark = daemon.Mark(options.tag);
     if (mark.ok()) {
-      seen.push_back({fmt::format("daemon at {}", server), *mark});
+      seen.push_back(ByDaemon(server, *mark));
       continue;
     }
     // Nobody at a default socket is nobody to ask. Anyone else may hold the highest mark of all: without it
@@ -73,9 +86,10 @@ Result<void> RunTagRepair(CommandContext& context, const Options& options) {
   context.Note(fmt::format("tag {}: the table says max_id {} (last changed {})", Quoted(options.tag),
                            row.max_id, FormatRfc3339(row.update_time)));
   for (const Witnessed& witnessed : seen) {
-    context.Note(
-        fmt::format("  {}: {}", witnessed.where,
-                    witnessed.end == 0 ? "no mark" : fmt::format("granted up to {}", witnessed.end)));
+    context.Note(fmt::format("  {}: {}", witnessed.where,
+                             witnessed.end == 0
+                                 ? "no mark"
+                                 : fmt::format("granted up to {}{}", witnessed.end, witnessed.details)));
     target = std::max(target, witnessed.end);
   }
   if (row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) >= target) {

@@ -41,6 +41,11 @@ class FakeClock final : public Clock {
     wall_ += std::chrono::floor<std::chrono::milliseconds>(time - monotonic_);
     monotonic_ = time;
   }
+  // Somebody sets the wall clock; the others do not notice.
+  void SetWall(WallTime wall) {
+    const std::lock_guard lock(mutex_);
+    wall_ = wall;
+  }
   void Advance(std::chrono::nanoseconds by) {
     const std::lock_guard lock(mutex_);
     monotonic_ += by;
@@ -342,6 +347,8 @@ class FaultySegmentStore final : public core::SegmentStore {
 
 class MemoryMarkStore final : public core::MarkStore {
  public:
+  explicit MemoryMarkStore(const Clock& clock) : clock_(clock) {}
+
   Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override {
     const std::lock_guard lock(mutex_);
     if (!held_.insert(std::string(tag)).second) return Error{ErrorCode::kUnavailable, "held", ""};
@@ -351,20 +358,66 @@ class MemoryMarkStore final : public core::MarkStore {
     const std::lock_guard lock(mutex_);
     if (failing_) return Failure();
     std::vector<core::Mark> marks;
-    for (const auto& [tag, end] : marks_) marks.push_back({tag, end});
+    for (const auto& [tag, entry] : marks_) marks.push_back(entry.mark);
     return marks;
   }
-  Result<std::uint64_t> Load(std::string_view tag) override {
+  Result<core::Mark> Load(std::string_view tag) override {
     const std::lock_guard lock(mutex_);
     if (failing_) return Failure();
     const auto found = marks_.find(std::string(tag));
-    return found == marks_.end() ? std::uint64_t{0} : found->second;
+    if (found != marks_.end()) return found->second.mark;
+    core::Mark none;
+    none.tag = tag;
+    return none;
   }
-  Result<void> Raise(std::string_view tag, std::uint64_t end) override {
+  Result<void> Raise(const core::MarkRaise& raise) override {
     const std::lock_guard lock(mutex_);
     if (failing_ || full_) return Failure();
-    std::uint64_t& mark = marks_[std::string(tag)];
-    mark = std::max(mark, end);
+    const WallTime now = clock_.Wall();
+    auto [found, added] = marks_.try_emplace(std::string(raise.tag));
+    Entry& entry = found->second;
+    core::Mark& mark = entry.mark;
+    if (added) {
+      mark.tag = raise.tag;
+      mark.base = entry.next = {raise.end, now};
+    } else if (now - entry.next.at >= kBaselineAge) {
+      mark.base = entry.next;
+      entry.next = {raise.end, now};
+    }
+    if (raise.end > mark.end) {
+      mark.end = raise.end;
+      mark.raised_at = now;
+      mark.raised_by = "test";
+    }
+    if (raise.held) {
+      mark.held = *raise.held;
+      entry.held_exactly = false;
+    }
+    return {};
+  }
+  Result<void> BeginRun() override {
+    const std::lock_guard lock(mutex_);
+    if (failing_ || full_) return Failure();
+    for (auto& [tag, entry] : marks_) {
+      core::Mark& mark = entry.mark;
+      mark.wasted += mark.held;
+      mark.wasted_last = mark.held;
+      mark.wasted_exactly = mark.wasted_exactly && (entry.held_exactly || mark.held == 0);
+      mark.held = 0;
+      entry.held_exactly = false;
+    }
+    return {};
+  }
+  Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override {
+    const std::lock_guard lock(mutex_);
+    if (failing_ || full_) return Failure();
+    for (auto& [tag, entry] : marks_) {
+      entry.mark.held = 0;
+      entry.held_exactly = true;
+    }
+    for (const core::UnissuedIds& ids : unissued) {
+      if (const auto found = marks_.find(ids.tag); found != marks_.end()) found->second.mark.held = ids.count;
+    }
     return {};
   }
 
@@ -393,8 +446,14 @@ class MemoryMarkStore final : public core::MarkStore {
   };
   static Error Failure() { return {ErrorCode::kUnavailable, "the marks are away", ""}; }
 
+  struct Entry {
+    core::Mark mark;
+    core::Baseline next;
+    bool held_exactly = false;
+  };
+  const Clock& clock_;
   std::mutex mutex_;
-  std::map<std::string, std::uint64_t> marks_;
+  std::map<std::string, Entry> marks_;
   std::set<std::string> held_;
   bool failing_ = false;
   bool full_ = false;

@@ -106,7 +106,7 @@ TEST_F(ConfigTest, WhatThisVersionCannotDoIsNotIgnored) {
   EXPECT_EQ(Problem(), "");
   input_.flags = {{"segment.fence", "cluster", "--set"}};
   EXPECT_NE(Problem().find("segment.fence"), std::string::npos);
-  input_.flags = {{"segment.reserve_time", "5s", "--set"}};
+  input_.flags = {{"mysql.tls", "required", "--set"}};
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok());
   ASSERT_EQ(loaded->warnings.size(), 1U);

@@ -87,11 +87,11 @@ class RouterTest : public ::testing::Test {
   testing::RecordingLogger log_;
   testing::MemorySegmentStore table_;
   testing::FaultySegmentStore store_{table_};
-  testing::MemoryMarkStore marks_;
+  testing::MemoryMarkStore marks_{clock_};
   service::SegmentService service_{{},      store_,   marks_,        clock_, random_,
                                    timers_, workers_, slow_workers_, log_};
   service::IdService ids_{&service_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
 };
 
 TEST_F(RouterTest, AnswersLeafsRouteWithABareNumber) {
@@ -163,7 +163,7 @@ TEST_F(RouterTest, ADrainedTagSaysWhenToComeBack) {
 }
 
 TEST_F(RouterTest, AFrozenTagIsAConflictAndTheNodeStaysReady) {
-  ASSERT_TRUE(marks_.Raise("pay", 5000).ok());
+  ASSERT_TRUE(marks_.Raise({"pay", 5000, std::nullopt}).ok());
   EXPECT_EQ(Get("/v1/segment/pay").status, 409);
   EXPECT_NE(Get("/api/segment/get/pay").body.find("Result{id=-3"), std::string::npos);
   EXPECT_EQ(Get("/health/ready").status, 200);
@@ -184,7 +184,8 @@ TEST_F(RouterTest, DrainingIsNotReadyButAlive) {
 TEST(Router, ADisabledModeIsAnError) {
   testing::FakeClock clock;
   service::IdService ids(nullptr);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock);
+  testing::ManualExecutor reports(clock);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock, reports);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });

@@ -13,6 +13,7 @@ namespace leaf::core {
 namespace {
 
 using Outcome = SegmentBuffer::Outcome;
+using Installed = SegmentBuffer::Installed;
 
 std::vector<std::uint64_t> Ids(const IdSpans& spans) {
   std::vector<std::uint64_t> ids;
@@ -24,7 +25,7 @@ std::vector<std::uint64_t> Ids(const IdSpans& spans) {
 
 TEST(SegmentBuffer, HandsOutARangeInOrderAndIsThenDrained) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({10, 13}, 0));
+  ASSERT_NE(buffer.Install({10, 13}, 0), Installed::kNo);
   for (const std::uint64_t expected : {10U, 11U, 12U}) {
     IdSpans spans;
     ASSERT_EQ(buffer.Take(1, spans).outcome, Outcome::kTaken);
@@ -32,13 +33,17 @@ TEST(SegmentBuffer, HandsOutARangeInOrderAndIsThenDrained) {
   }
   IdSpans spans;
   EXPECT_EQ(buffer.Take(1, spans).outcome, Outcome::kDrained);
+  EXPECT_EQ(buffer.Take(2, spans).outcome, Outcome::kDrained);
   EXPECT_TRUE(spans.empty());
+  ASSERT_NE(buffer.Install({20, 21}, 0), Installed::kNo);
+  ASSERT_EQ(buffer.Take(1, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(Ids(spans), std::vector<std::uint64_t>{20});
 }
 
 TEST(SegmentBuffer, ABatchTakesTheRestFirstAndGoesOnInTheNextRange) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 4}, 0));
-  ASSERT_TRUE(buffer.Install({100, 110}, 0));
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({100, 110}, 0), Installed::kNo);
   IdSpans spans;
   ASSERT_EQ(buffer.Take(5, spans).outcome, Outcome::kTaken);
   EXPECT_EQ(Ids(spans), (std::vector<std::uint64_t>{1, 2, 3, 100, 101}));
@@ -47,7 +52,7 @@ TEST(SegmentBuffer, ABatchTakesTheRestFirstAndGoesOnInTheNextRange) {
 
 TEST(SegmentBuffer, ABatchThatDoesNotFitConsumesNothing) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 4}, 0));
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
   IdSpans spans;
   EXPECT_EQ(buffer.Take(4, spans).outcome, Outcome::kDrained);
   EXPECT_TRUE(spans.empty());
@@ -57,7 +62,7 @@ TEST(SegmentBuffer, ABatchThatDoesNotFitConsumesNothing) {
 TEST(SegmentBuffer, TellsExactlyOneTakerToRefillAtLeafsPoint) {
   SegmentBuffer buffer;
   // Leaf with step 2000 asks on the 202nd get: the ID number 201, counted from 0.
-  ASSERT_TRUE(buffer.Install({1, 2001}, 201));
+  ASSERT_EQ(buffer.Install({1, 2001}, 2000 - 202), Installed::kYes);
   int told = 0;
   for (int i = 0; i < 2000; ++i) {
     IdSpans spans;
@@ -73,7 +78,7 @@ TEST(SegmentBuffer, TellsExactlyOneTakerToRefillAtLeafsPoint) {
 
 TEST(SegmentBuffer, ABatchAcrossTheRefillPointIsToldToo) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 101}, 11));
+  ASSERT_EQ(buffer.Install({1, 101}, 100 - 12), Installed::kYes);
   IdSpans first;
   EXPECT_FALSE(buffer.Take(11, first).refill_wanted);
   IdSpans second;
@@ -82,20 +87,20 @@ TEST(SegmentBuffer, ABatchAcrossTheRefillPointIsToldToo) {
 
 TEST(SegmentBuffer, TheRefillPointOfATinyRangeIsItsLastId) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 2}, 1));
+  ASSERT_EQ(buffer.Install({1, 2}, 0), Installed::kYes);
   IdSpans spans;
   EXPECT_TRUE(buffer.Take(1, spans).refill_wanted);
 }
 
 TEST(SegmentBuffer, ClearDropsTheReserveAndInstallGoesOnAboveIt) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 101}, 0));
+  ASSERT_NE(buffer.Install({1, 101}, 0), Installed::kNo);
   IdSpans spans;
   ASSERT_EQ(buffer.Take(10, spans).outcome, Outcome::kTaken);
   EXPECT_EQ(buffer.Clear(), 90U);
   IdSpans none;
   EXPECT_EQ(buffer.Take(1, none).outcome, Outcome::kDrained);
-  ASSERT_TRUE(buffer.Install({500, 510}, 0));
+  ASSERT_NE(buffer.Install({500, 510}, 0), Installed::kNo);
   IdSpans after;
   ASSERT_EQ(buffer.Take(1, after).outcome, Outcome::kTaken);
   EXPECT_EQ(Ids(after), std::vector<std::uint64_t>{500});
@@ -106,35 +111,97 @@ TEST(SegmentBuffer, RefusesMoreRangesThanItHasSlots) {
   SegmentBuffer buffer;
   std::uint64_t begin = 1;
   for (std::size_t i = 0; i < kSegmentSlots; ++i, begin += 2)
-    ASSERT_TRUE(buffer.Install({begin, begin + 1}, 0));
+    ASSERT_NE(buffer.Install({begin, begin + 1}, 0), Installed::kNo);
   EXPECT_FALSE(buffer.CanInstall());
-  EXPECT_FALSE(buffer.Install({begin, begin + 1}, 0));
+  EXPECT_EQ(buffer.Install({begin, begin + 1}, 0), Installed::kNo);
   IdSpans spans;
   ASSERT_EQ(buffer.Take(1, spans).outcome, Outcome::kTaken);
-  EXPECT_TRUE(buffer.Install({begin, begin + 1}, 0));
+  EXPECT_NE(buffer.Install({begin, begin + 1}, 0), Installed::kNo);
 }
 
 TEST(SegmentBuffer, ABatchOverAllSlotsIsWhole) {
   SegmentBuffer buffer;
   std::uint64_t begin = 1;
   for (std::size_t i = 0; i < kSegmentSlots; ++i, begin += 2)
-    ASSERT_TRUE(buffer.Install({begin, begin + 1}, 0));
+    ASSERT_NE(buffer.Install({begin, begin + 1}, 0), Installed::kNo);
   IdSpans spans;
   ASSERT_EQ(buffer.Take(kSegmentSlots, spans).outcome, Outcome::kTaken);
   EXPECT_EQ(spans.ranges().size(), kSegmentSlots);
 }
 
+TEST(SegmentBuffer, SaysSoIfTheReserveIsLowAlready) {
+  SegmentBuffer buffer;
+  EXPECT_EQ(buffer.Install({1, 101}, 100), Installed::kLow);
+  EXPECT_EQ(buffer.Install({101, 201}, 200), Installed::kLow);
+  EXPECT_EQ(buffer.Install({201, 301}, 299), Installed::kYes);  // the next taker is told
+  IdSpans spans;
+  EXPECT_TRUE(buffer.Take(1, spans).refill_wanted);
+}
+
+TEST(SegmentBuffer, TheLowWaterIsOfTheWholeReserve) {
+  SegmentBuffer buffer;
+  ASSERT_EQ(buffer.Install({1, 101}, 0), Installed::kYes);
+  ASSERT_EQ(buffer.Install({101, 201}, 150), Installed::kYes);
+  for (int i = 1; i <= 200; ++i) {
+    IdSpans spans;
+    EXPECT_EQ(buffer.Take(1, spans).refill_wanted, i == 50) << i;
+  }
+}
+
+TEST(SegmentBuffer, WithoutAFreeSlotTheTakerThatFreesOneIsTold) {
+  SegmentBuffer buffer;
+  std::uint64_t begin = 1;
+  for (std::size_t i = 0; i + 1 < kSegmentSlots; ++i, begin += 10)
+    EXPECT_EQ(buffer.Install({begin, begin + 10}, 1'000'000), Installed::kLow);
+  // However low the reserve is: nothing more fits.
+  EXPECT_EQ(buffer.Install({begin, begin + 10}, 1'000'000), Installed::kYes);
+  for (int i = 1; i <= 30; ++i) {
+    IdSpans spans;
+    const bool told = buffer.Take(1, spans).refill_wanted;
+    EXPECT_EQ(told, i == 10) << i;
+    EXPECT_EQ(buffer.CanInstall(), i >= 10) << i;
+  }
+}
+
+// Takers race with the writer that moves the refill point back: one of them is told, or the writer is.
+TEST(SegmentBuffer, SomebodyIsAlwaysToldToRefill) {
+  for (int round = 0; round < 300; ++round) {
+    SegmentBuffer buffer;
+    ASSERT_EQ(buffer.Install({1, 1001}, 0), Installed::kYes);
+    std::atomic<int> told{0};
+    std::atomic<bool> go{false};
+    std::vector<std::thread> takers;
+    for (int i = 0; i < 2; ++i) {
+      takers.emplace_back([&] {
+        while (!go.load()) {
+        }
+        while (true) {
+          IdSpans spans;
+          const auto result = buffer.Take(1, spans);
+          if (result.outcome != Outcome::kTaken) return;
+          if (result.refill_wanted) told.fetch_add(1);
+        }
+      });
+    }
+    go.store(true);
+    // As far as nobody knows when this meets the takers, the point may be behind or before them.
+    const auto installed = buffer.Install({1001, 1011}, 700);
+    for (std::thread& taker : takers) taker.join();
+    EXPECT_GE(told.load() + (installed == Installed::kLow ? 1 : 0), 1) << round;
+  }
+}
+
 TEST(SegmentBuffer, AVoidPositionStaysVoid) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({1, 2}, 0));
-  IdSpans spans;
+  ASSERT_NE(buffer.Install({1, 2}, 0), Installed::kNo);
+  std::uint64_t id = 0;
   // Nothing was drawn at or past the limit, so no position resolves to an ID.
-  for (std::uint64_t position = 1; position < 20; ++position) EXPECT_FALSE(buffer.Resolve(position, spans));
+  for (std::uint64_t position = 1; position < 20; ++position) EXPECT_FALSE(buffer.Resolve(position, id));
 }
 
 TEST(SegmentBufferDeathTest, RefusesARangeBelowWhatItHeld) {
   SegmentBuffer buffer;
-  ASSERT_TRUE(buffer.Install({100, 200}, 0));
+  ASSERT_NE(buffer.Install({100, 200}, 0), Installed::kNo);
   EXPECT_DEATH((void)buffer.Install({150, 250}, 0), "broken invariant");
 }
 
@@ -152,7 +219,7 @@ TEST(SegmentBuffer, AgreesWithAQueueOverRandomHistories) {
           if (!buffer.CanInstall()) break;
           next += random() % 3;
           const std::uint64_t end = next + 1 + random() % 9;
-          ASSERT_TRUE(buffer.Install({next, end}, random() % 9)) << seed;
+          ASSERT_NE(buffer.Install({next, end}, random() % 9), Installed::kNo) << seed;
           for (; next < end; ++next) model.push_back(next);
           break;
         }
@@ -173,7 +240,12 @@ TEST(SegmentBuffer, AgreesWithAQueueOverRandomHistories) {
         default: {
           const std::uint64_t count = 1 + random() % 12;
           IdSpans spans;
-          const bool taken = buffer.Take(count, spans).outcome == Outcome::kTaken;
+          const auto result = buffer.Take(count, spans);
+          std::uint64_t id = 0;
+          if (result.outcome == Outcome::kOvershoot) {
+            ASSERT_FALSE(buffer.Resolve(result.position, id)) << seed;
+          }
+          const bool taken = result.outcome == Outcome::kTaken;
           ASSERT_EQ(taken, model.size() >= count) << seed;
           if (!taken) break;
           const auto ids = Ids(spans);
@@ -188,30 +260,70 @@ TEST(SegmentBuffer, AgreesWithAQueueOverRandomHistories) {
   }
 }
 
-// Four takers, one writer, tiny ranges: every ID at most once, none outside a granted range, order per taker.
-class SegmentBufferRace : public ::testing::TestWithParam<std::uint64_t> {};
+// Refills its one range in place, as a naive double buffer does: a taker that read the old cursor compares it
+// with the new end. Here to show that the race below would catch it.
+class RefilledInPlace {
+ public:
+  SegmentBuffer::TakeResult Take(std::uint64_t count, IdSpans& out) {
+    const std::uint64_t id = next_.fetch_add(count);
+    std::this_thread::yield();  // the pause in which the range is refilled
+    if (id + count > end_.load()) return {Outcome::kDrained, false, 0};
+    out.Append({id, id + count});
+    return {Outcome::kTaken, false, 0};
+  }
+  static bool Resolve(std::uint64_t, std::uint64_t&) { return false; }
+  bool CanInstall() const { return next_.load() >= end_.load(); }
+  Installed Install(IdRange range, std::uint64_t) {
+    next_.store(range.begin);
+    end_.store(range.end);
+    return Installed::kYes;
+  }
+  static std::uint64_t Clear() { return 0; }
+  static std::uint64_t lost() { return 0; }
 
-TEST_P(SegmentBufferRace, NeverRepeatsAnId) {
-  constexpr std::uint64_t kIds = 60'000;
-  constexpr int kTakers = 4;
-  const std::uint64_t size = GetParam();
-  SegmentBuffer buffer;
-  std::mutex writer;
-  std::vector<std::atomic<std::uint8_t>> seen(2 * kIds + 2 * size + 64);
-  std::atomic<bool> done{false};
-  std::atomic<std::uint64_t> taken_total{0};
-  std::atomic<std::uint64_t> dropped{0};
+ private:
+  std::atomic<std::uint64_t> next_{0};
+  std::atomic<std::uint64_t> end_{0};
+};
+
+// What a race over a buffer showed.
+struct RaceResult {
   std::uint64_t granted = 0;
+  std::uint64_t taken = 0;
+  std::uint64_t dropped = 0;  // by Clear()
   std::uint64_t clears = 0;
+  std::uint64_t repeated = 0;      // IDs taken twice
+  std::uint64_t ungranted = 0;     // IDs that no range held when they were taken
+  std::uint64_t out_of_order = 0;  // IDs not above the last one of the same taker
+};
+
+// Four takers, one writer that installs ranges of `size` with gaps between them and now and then drops the
+// reserve (a tag removed and added again), until `ids` are granted.
+template <typename Buffer>
+RaceResult Race(std::uint64_t size, std::uint64_t ids) {
+  constexpr int kTakers = 4;
+  Buffer buffer;
+  RaceResult result;
+  std::mutex writer;
+  std::vector<std::atomic<std::uint8_t>> granted(2 * ids + 2 * size + 64);
+  std::vector<std::atomic<std::uint8_t>> seen(granted.size());
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> taken{0};
+  std::atomic<std::uint64_t> repeated{0};
+  std::atomic<std::uint64_t> ungranted{0};
+  std::atomic<std::uint64_t> out_of_order{0};
 
   const auto record = [&](const IdSpans& spans, std::uint64_t& last) {
     for (const std::uint64_t id : Ids(spans)) {
-      ASSERT_GT(id, last);
+      if (id <= last) out_of_order.fetch_add(1);
       last = id;
-      ASSERT_LT(id, seen.size());
-      ASSERT_EQ(seen[id].fetch_add(1), 0) << "ID " << id << " twice";
+      if (id >= granted.size() || granted[id].load() == 0) {
+        ungranted.fetch_add(1);
+      } else if (seen[id].fetch_add(1) != 0) {
+        repeated.fetch_add(1);
+      }
     }
-    taken_total.fetch_add(spans.total());
+    taken.fetch_add(spans.total());
   };
   std::vector<std::thread> takers;
   for (int taker = 0; taker < kTakers; ++taker) {
@@ -222,11 +334,13 @@ TEST_P(SegmentBufferRace, NeverRepeatsAnId) {
         const bool finish = done.load();
         IdSpans spans;
         const std::uint64_t count = taker == 0 ? 1 + random() % 5 : 1;
-        const auto result = buffer.Take(count, spans);
-        if (result.outcome == Outcome::kOvershoot) {
+        const auto take = buffer.Take(count, spans);
+        if (take.outcome == Outcome::kOvershoot) {
           const std::lock_guard lock(writer);
-          if (!buffer.Resolve(result.position, spans)) continue;
-        } else if (result.outcome == Outcome::kDrained) {
+          std::uint64_t id = 0;
+          if (!buffer.Resolve(take.position, id)) continue;
+          spans.Append({id, id + 1});
+        } else if (take.outcome == Outcome::kDrained) {
           if (finish) return;
           std::this_thread::yield();
           continue;
@@ -237,39 +351,66 @@ TEST_P(SegmentBufferRace, NeverRepeatsAnId) {
   }
   std::mt19937 random(99);
   std::uint64_t next = 1;
-  while (granted < kIds) {
+  while (result.granted < ids) {
     {
       const std::lock_guard lock(writer);
       if (buffer.CanInstall()) {
         next += random() % 2;  // another node's range lies between now and then
-        ASSERT_TRUE(buffer.Install({next, next + size}, size / 10 + 1));
+        for (std::uint64_t id = next; id < next + size; ++id) granted[id].store(1);
+        EXPECT_NE(buffer.Install({next, next + size}, size / 2), Installed::kNo);
         next += size;
-        granted += size;
+        result.granted += size;
       }
       if (random() % 5000 == 0) {
-        dropped.fetch_add(buffer.Clear());
-        ++clears;
+        result.dropped += buffer.Clear();
+        ++result.clears;
       }
     }
-    if (granted % 16 == 0) std::this_thread::yield();
+    if (result.granted % 16 == 0) std::this_thread::yield();
   }
   done.store(true);
   for (std::thread& thread : takers) thread.join();
+  result.dropped += buffer.lost();
+  result.taken = taken.load();
+  result.repeated = repeated.load();
+  result.ungranted = ungranted.load();
+  result.out_of_order = out_of_order.load();
+  return result;
+}
+
+class SegmentBufferRace : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(SegmentBufferRace, NeverRepeatsAnId) {
+  const RaceResult result = Race<SegmentBuffer>(GetParam(), 200'000);
+  EXPECT_EQ(result.repeated, 0U);
+  EXPECT_EQ(result.ungranted, 0U);
+  EXPECT_EQ(result.out_of_order, 0U);
   // A Clear() makes void what each taker (three of single IDs, one of up to five) has drawn and not yet
   // looked up.
-  EXPECT_LE(taken_total.load(), granted);
-  EXPECT_GE(taken_total.load() + dropped.load() + buffer.lost() + clears * 8, granted);
+  EXPECT_LE(result.taken, result.granted);
+  EXPECT_GE(result.taken + result.dropped + result.clears * 8, result.granted);
+}
+
+TEST(SegmentBufferRaceItself, CatchesARefillInPlace) {
+  std::uint64_t wrong = 0;
+  for (int round = 0; round < 50 && wrong == 0; ++round) {
+    const RaceResult result = Race<RefilledInPlace>(3, 20'000);
+    wrong = result.repeated + result.ungranted;
+  }
+  EXPECT_GT(wrong, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(RangeSizes, SegmentBufferRace, ::testing::Values(1, 2, 3, 7, 100));
 
-// Without Clear nothing may be lost as long as no taker sleeps through a whole ring: all IDs come out, once.
+// Without Clear nothing may be lost but what takers slept over: between draw and look-up (counted as lost),
+// or between an overshoot and its settlement, for as long as it takes to rewrite a whole ring of slots.
 TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
   constexpr std::uint64_t kIds = 200'000;
   constexpr std::uint64_t kSize = 1000;
   SegmentBuffer buffer;
   std::mutex writer;
   std::atomic<std::uint64_t> taken{0};
+  std::atomic<std::uint64_t> unresolved{0};
   std::atomic<bool> done{false};
   std::vector<std::thread> takers;
   for (int i = 0; i < 4; ++i) {
@@ -280,7 +421,8 @@ TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
         const auto result = buffer.Take(1, spans);
         if (result.outcome == Outcome::kOvershoot) {
           const std::lock_guard lock(writer);
-          if (buffer.Resolve(result.position, spans)) taken.fetch_add(1);
+          std::uint64_t id = 0;
+          (buffer.Resolve(result.position, id) ? taken : unresolved).fetch_add(1);
         } else if (result.outcome == Outcome::kTaken) {
           taken.fetch_add(1);
         } else if (finish) {
@@ -294,7 +436,7 @@ TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
   for (std::uint64_t next = 1; next <= kIds;) {
     const std::lock_guard lock(writer);
     if (buffer.remaining() < 2 * kSize && buffer.CanInstall()) {
-      ASSERT_TRUE(buffer.Install({next, next + kSize}, 101));
+      ASSERT_NE(buffer.Install({next, next + kSize}, kSize - 102), Installed::kNo);
       next += kSize;
     } else {
       std::this_thread::yield();
@@ -302,7 +444,8 @@ TEST(SegmentBuffer, LosesNothingWhileTakersKeepUp) {
   }
   done.store(true);
   for (std::thread& thread : takers) thread.join();
-  EXPECT_EQ(taken.load() + buffer.lost(), kIds);
+  EXPECT_LE(taken.load() + buffer.lost(), kIds);
+  EXPECT_GE(taken.load() + buffer.lost() + unresolved.load(), kIds);
 }
 
 }  // namespace

@@ -4,15 +4,19 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "leaf/service/id_service.h"
+#include "leaf/service/read_mostly_mutex.h"
 #include "leaf/sys/system_clock.h"
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
+#include "unit/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {
@@ -20,81 +24,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Fault = testing::FaultySegmentStore::Fault;
-
-// The whole service on one thread: every task runs when the test says so.
-class SegmentServiceTest : public ::testing::Test {
- protected:
-  void StartService() {
-    service_.emplace(options_, store_, marks_, clock_, random_, timers_, workers_, slow_workers_, log_);
-    service_->Start();
-  }
-  void Run() {
-    while (timers_.RunOne() || workers_.RunOne() || slow_workers_.RunOne()) {
-    }
-  }
-  // Lets time pass in small steps, running what falls due.
-  void Pass(milliseconds time) {
-    for (milliseconds passed{0}; passed < time; passed += milliseconds{5}) {
-      clock_.Advance(milliseconds{5});
-      Run();
-    }
-  }
-
-  struct Answer {
-    std::optional<Result<IdSpans>> result;
-    ParkedRequest parked;
-    bool done() const { return result.has_value(); }
-    ErrorCode code() const { return result->error().code; }
-    std::vector<std::uint64_t> ids() const {
-      std::vector<std::uint64_t> ids;
-      for (const IdRange& range : result->value().ranges()) {
-        for (std::uint64_t id = range.begin; id < range.end; ++id) ids.push_back(id);
-      }
-      return ids;
-    }
-  };
-  std::shared_ptr<Answer> Ask(const std::string& tag, std::uint64_t count = 1) {
-    auto answer = std::make_shared<Answer>();
-    IdSpans spans;
-    if (service_->TryNext(tag, count, spans)) {
-      answer->result = spans;
-    } else {
-      answer->parked =
-          service_->Next(tag, count, {seconds{1}, milliseconds{10}}, [answer](Result<IdSpans> result) {
-            ASSERT_FALSE(answer->done()) << "answered twice";
-            answer->result = std::move(result);
-          });
-    }
-    return answer;
-  }
-  // Asks and runs until it is answered, within the longest wait.
-  std::shared_ptr<Answer> Get(const std::string& tag, std::uint64_t count = 1) {
-    auto answer = Ask(tag, count);
-    Run();
-    for (int i = 0; i < 300 && !answer->done(); ++i) Pass(milliseconds{5});
-    EXPECT_TRUE(answer->done());
-    return answer;
-  }
-  TagStatus StatusOf(const std::string& tag) const {
-    for (const TagStatus& status : service_->TagStatuses()) {
-      if (status.tag == tag) return status;
-    }
-    ADD_FAILURE() << "no status of " << tag;
-    return {};
-  }
-
-  SegmentOptions options_;
-  testing::FakeClock clock_;
-  testing::FakeRandom random_;
-  testing::ManualExecutor timers_{clock_};
-  testing::ManualExecutor workers_{clock_};
-  testing::ManualExecutor slow_workers_{clock_};
-  testing::RecordingLogger log_;
-  testing::MemorySegmentStore table_;
-  testing::FaultySegmentStore store_{table_};
-  testing::MemoryMarkStore marks_;
-  std::optional<SegmentService> service_;
-};
 
 TEST_F(SegmentServiceTest, ServesWhatJavaLeafWouldFromAFreshTable) {
   table_.Put("pay", 1, 2000);
@@ -458,7 +387,7 @@ TEST_F(SegmentServiceTest, MarksRaisedByAnotherProcessOfThisDirectoryAreHonoured
   // `leafctl next --direct` with the same state directory.
   testing::RecordingLogger log;
   Granter other(table_, marks_, clock_, log, seconds{4});
-  ASSERT_TRUE(other.Obtain("pay", ExactSizer(50)).ok());
+  ASSERT_TRUE(other.Obtain("pay", ExactSizer(50)).grant.ok());
   Pass(options_.refresh_interval + milliseconds{10});
   EXPECT_TRUE(Get("pay")->result->ok()) << "its own kin's grants are no database that went back";
   table_.Put("pay", 120, 100);  // below what that process got, above what this one did
@@ -530,6 +459,194 @@ TEST_F(SegmentServiceTest, StopFailsWhoeverIsParkedAndAnswersNewcomers) {
   EXPECT_EQ(Ask("pay")->code(), ErrorCode::kUnavailable);
 }
 
+TEST_F(SegmentServiceTest, TheReserveGrowsToCoverReserveTimeAtTheRateSeen) {
+  options_.reserve_time = seconds{60};
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  for (int second = 0; second < 10; ++second) {
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get("pay")->result->ok());
+    Pass(seconds{1});
+  }
+  const TagStatus status = StatusOf("pay");
+  EXPECT_NEAR(status.ids_per_second, 1000, 50);
+  EXPECT_GE(status.reserve, 55'000U);
+  EXPECT_LT(status.reserve, 200'000U) << "and no further: Leaf's step doubles towards it";
+  // An outage of that time goes unnoticed.
+  store_.SetDown(true);
+  for (int second = 0; second < 50; ++second) {
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Ask("pay")->done());
+    Pass(seconds{1});
+  }
+}
+
+TEST_F(SegmentServiceTest, AFixedStepHoldsAsManyRangesAsThereAreSlots) {
+  options_.reserve_time = seconds{3600};
+  options_.step_policy = core::StepPolicy::Kind::kFixed;
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  for (int second = 0; second < 30; ++second) {
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(Get("pay")->result->ok());
+    Pass(seconds{1});
+    ASSERT_EQ(StatusOf("pay").wasted, 0U);
+  }
+  EXPECT_GE(StatusOf("pay").reserve, (kSegmentSlots - 1) * 100);
+  EXPECT_LE(StatusOf("pay").reserve, kSegmentSlots * 100);
+}
+
+TEST_F(SegmentServiceTest, ASlowGrantIsCoveredByTheReserve) {
+  table_.Put("pay", 1, 100);
+  store_.on_slow = [this] { clock_.Advance(milliseconds{200}); };
+  store_.FailReserves(Fault::kSlowReply, 1'000'000);
+  StartService();
+  Run();
+  for (int i = 0; i < 20'000; ++i) {
+    ASSERT_TRUE(Get("pay")->result->ok());
+    clock_.Advance(std::chrono::microseconds{100});
+  }
+  const TagStatus status = StatusOf("pay");
+  EXPECT_GE(status.grant_latency, milliseconds{200});
+  EXPECT_GT(status.reserve_target, 0U);
+  EXPECT_GE(status.reserve, status.reserve_target);
+}
+
+TEST_F(SegmentServiceTest, WhatRestartsWasteIsRemembered) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  Get("pay", 500);  // beyond a tenth: a second range is fetched
+  EXPECT_EQ(StatusOf("pay").reserve, 3500U);
+  service_->Stop();
+  ASSERT_TRUE(service_->RecordUnissued().ok());
+
+  StartService();
+  Run();
+  TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.wasted_by_last_restart, 3500U);
+  EXPECT_TRUE(status.wasted_by_restarts_exactly);
+  Get("pay");
+
+  StartService();  // a crash: what it held at most is its newest grant
+  Run();
+  status = StatusOf("pay");
+  EXPECT_EQ(status.wasted_by_last_restart, 2000U);
+  EXPECT_EQ(status.wasted_by_restarts, 5500U);
+  EXPECT_FALSE(status.wasted_by_restarts_exactly);
+}
+
+TEST_F(SegmentServiceTest, GrantsThatAreDroppedCountAsWasted) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  store_.FailReserves(Fault::kLostReply, 1);
+  Get("pay");
+  EXPECT_EQ(StatusOf("pay").wasted, 100U);
+  marks_.SetFull(true);
+  for (int i = 0; i < 50; ++i) Get("pay");
+  EXPECT_GE(StatusOf("pay").wasted, 200U);
+  const TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.issued + status.reserve + status.wasted, status.granted);
+}
+
+TEST_F(SegmentServiceTest, TheEndOfTheNumbersIsToldLongBefore) {
+  const auto near_end = static_cast<std::int64_t>(kMaxIdLimit - kFewIdsLeft);
+  table_.Put("far", 1, 1000);
+  table_.Put("near", near_end - 10, 1000);
+  StartService();
+  Run();
+  EXPECT_FALSE(StatusOf("near").near_exhaustion);
+  Get("near");
+  Get("far");
+  const IdService ids(&*service_);
+  EXPECT_TRUE(StatusOf("near").near_exhaustion);
+  EXPECT_FALSE(StatusOf("far").near_exhaustion);
+  const auto problems = ids.Problems(service_->TagStatuses());
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].code, "near_exhaustion");
+  EXPECT_EQ(problems[0].tag, "near");
+  EXPECT_EQ(log_.Count(LogLevel::kWarning), 1U);
+  EXPECT_TRUE(ids.GetReadiness().ready);
+  // By time: what is used in the hour after the first grant would be gone in days.
+  for (int i = 0; i < 60; ++i) {
+    Get("far", 100'000);
+    table_.Put("far", table_.MaxId("far") + 1'000'000'000'000'000, 1000);  // other nodes
+    clock_.Advance(std::chrono::minutes{1});
+    Run();
+  }
+  EXPECT_TRUE(StatusOf("far").near_exhaustion);
+  EXPECT_LT(*StatusOf("far").days_to_exhaustion, 10);
+}
+
+TEST_F(SegmentServiceTest, AtTheEndABatchGetsReserveAndRestTogetherAndTheSmallOnesAreServed) {
+  table_.Put("pay", static_cast<std::int64_t>(kMaxIdLimit) - 15, 10);
+  StartService();
+  Run();
+  ASSERT_TRUE(Get("pay")->result->ok());  // 9 in reserve, 5 left in the table
+  const auto too_much = Ask("pay", 20);
+  const auto batch = Ask("pay", 12);
+  Pass(milliseconds{200});
+  ASSERT_TRUE(too_much->done() && batch->done());
+  EXPECT_EQ(too_much->code(), ErrorCode::kOverflow);
+  ASSERT_TRUE(batch->result->ok()) << batch->result->error().message;
+  EXPECT_EQ(batch->ids().size(), 12U);
+  const auto small = Get("pay", 2);
+  ASSERT_TRUE(small->result->ok());
+  EXPECT_EQ(small->ids(), (std::vector<std::uint64_t>{kMaxIdLimit - 2, kMaxIdLimit - 1}));
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kOverflow);
+}
+
+TEST_F(SegmentServiceTest, AFrozenTagSaysSinceWhenAndWhatItSaw) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  Get("pay");
+  table_.Put("pay", 7, 100);
+  Pass(options_.refresh_interval);
+  const WallTime seen_at = clock_.Wall();
+  Pass(seconds{10});
+  const TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.state, "frozen");
+  ASSERT_TRUE(status.frozen_since.has_value());
+  EXPECT_LE(*status.frozen_since, seen_at);
+  EXPECT_EQ(status.max_id, 7);
+  EXPECT_EQ(status.mark, 101U);
+  table_.Put("pay", 101, 100);
+  Pass(options_.refresh_interval);
+  EXPECT_FALSE(StatusOf("pay").frozen_since.has_value());
+}
+
+TEST_F(SegmentServiceTest, WhatAThreadRemembersOfATagEndsWithTheTag) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  IdSpans spans;
+  Get("pay");
+  ASSERT_TRUE(service_->TryNext("pay", 1, spans));
+  table_.Erase("pay");
+  Pass(options_.refresh_interval);
+  IdSpans none;
+  EXPECT_FALSE(service_->TryNext("pay", 1, none));
+  table_.Put("pay", 1000, 10);
+  Pass(seconds{2});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1000});
+  // Another service in the same process and thread, with a tag of that name: its IDs are its own.
+  testing::MemorySegmentStore other_table;
+  testing::MemoryMarkStore other_marks{clock_};
+  other_table.Put("pay", 5'000'000, 10);
+  SegmentService other({}, other_table, other_marks, clock_, random_, timers_, workers_, slow_workers_, log_);
+  other.Start();
+  Run();
+  IdSpans first;
+  EXPECT_FALSE(other.TryNext("pay", 1, first));  // nothing granted yet
+  other.Next("pay", 1, {seconds{1}, seconds{1}}, [&](Result<IdSpans> result) { first = *result; });
+  Run();
+  ASSERT_EQ(first.total(), 1U);
+  EXPECT_EQ(first.ranges().front().begin, 5'000'000U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1001});
+  other.Stop();
+}
+
 TEST_F(SegmentServiceTest, MoreTagsThanAllowedAreLeftOut) {
   options_.tags_max = 3;
   for (int i = 0; i < 5; ++i) table_.Put("tag" + std::to_string(i), 1, 10);
@@ -555,7 +672,7 @@ TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
   for (const Fault fault : {Fault::kUnavailable, Fault::kLostReply}) {
     for (int nth = 0; nth < 8; ++nth) {
       table_.Put("pay", 1, 20);
-      testing::MemoryMarkStore marks;
+      testing::MemoryMarkStore marks{clock_};
       service_.emplace(options_, store_, marks, clock_, random_, timers_, workers_, slow_workers_, log_);
       service_->Start();
       Run();
@@ -582,6 +699,31 @@ TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
   }
 }
 
+TEST(ReadMostlyMutex, AWriterIsLetInAmongReadersThatNeverPause) {
+  ReadMostlyMutex mutex;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> reads{0};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 8; ++i) {
+    readers.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+        const std::shared_lock lock(mutex);
+        reads.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t before = reads.load();
+    while (reads.load() == before) std::this_thread::yield();
+    const std::unique_lock lock(mutex);  // std::shared_mutex would be waited for until the test is ended
+    const std::uint64_t alone = reads.load();
+    std::this_thread::yield();
+    EXPECT_EQ(reads.load(), alone);
+  }
+  stop.store(true);
+  for (std::thread& reader : readers) reader.join();
+}
+
 // Real threads: many callers on tiny steps while tags are frozen, thawed, removed and added. No ID twice,
 // ever.
 TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
@@ -589,7 +731,7 @@ TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
   testing::FakeRandom random;
   testing::RecordingLogger log;
   testing::MemorySegmentStore table;
-  testing::MemoryMarkStore marks;
+  testing::MemoryMarkStore marks{clock};
   sys::ThreadPool timers("timers", 1, clock);
   sys::ThreadPool workers("workers", 4, clock);
   sys::ThreadPool slow_workers("slow", 2, clock);
@@ -656,7 +798,7 @@ TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
         break;
       default: {
         const auto mark = marks.Load(tag);
-        table.Put(tag, static_cast<std::int64_t>(mark.ok() ? *mark : 1) + 1,
+        table.Put(tag, static_cast<std::int64_t>(mark.ok() ? mark->end : 1) + 1,
                   1 + static_cast<std::int64_t>(operator_random.Below(5)));
       }
     }

@@ -31,6 +31,7 @@ class SnowflakeRouter : public ::testing::Test {
   Response Get(std::string_view target, std::string_view method = "GET", std::string_view accept = "") {
     std::optional<Response> response;
     router_.Handle({method, target, accept}, [&](Response answer) { response = std::move(answer); });
+    Run();
     for (int i = 0; i < 400 && !response; ++i) {
       clock_.Advance(milliseconds{5});
       Run();
@@ -60,7 +61,7 @@ class SnowflakeRouter : public ::testing::Test {
                                      workers_,
                                      log_};
   service::IdService ids_{nullptr, &service_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
 };
 
 TEST_F(SnowflakeRouter, AnswersLeafsRouteWithABareNumberWhateverTheName) {
@@ -118,7 +119,7 @@ TEST_F(SnowflakeRouter, RefusesBadCountsAndTakesNothing) {
 
 TEST_F(SnowflakeRouter, ADisabledModeIsAnError) {
   service::IdService none(nullptr);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, none, clock_);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, none, clock_, workers_);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });
@@ -235,7 +236,7 @@ TEST_F(SnowflakeRouter, DecodesWithTheConfiguredEpochAndLayout) {
                        .store = "sqlite",
                        .listen = {},
                        .layout = *core::IdLayout::Make(40, 3, 20, 1'700'000'000'000)},
-                      ids_, clock_);
+                      ids_, clock_, workers_);
   std::optional<Response> response;
   router.Handle({"GET", "/decodeSnowflakeId?snowflakeId=8388608", ""},
                 [&](Response r) { response = std::move(r); });

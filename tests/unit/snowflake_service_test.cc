@@ -62,6 +62,12 @@ class Machine {
     while (timers_->RunOne() || workers_->RunOne()) {
     }
   }
+  // The same, counted, and not for ever.
+  int SettleCounted() {
+    int tasks = 0;
+    while (tasks < 1000 && (timers_->RunOne() || workers_->RunOne())) ++tasks;
+    return tasks;
+  }
   // Lets time pass, in steps that let every timer run about when it should.
   void Pass(milliseconds time) {
     for (milliseconds step{10}; time > milliseconds{0}; time -= step) {
@@ -486,8 +492,10 @@ TEST_F(SnowflakeWaiting, WhoLeavesIsToldAndForgotten) {
   machine_.service().Withdraw(ticket);
   machine_.service().Withdraw(ticket);
   ASSERT_TRUE(answers_[0] && !answers_[0]->ok());
-  machine_.Pass(milliseconds{100});
-  EXPECT_TRUE(machine_.Take());
+  // Nobody waits behind who has left.
+  Ask(1, milliseconds{200});
+  machine_.Pass(milliseconds{200});
+  ASSERT_TRUE(answers_[1] && answers_[1]->ok());
 }
 
 TEST_F(SnowflakeWaiting, AStopTellsEverybody) {
@@ -520,6 +528,33 @@ TEST_F(SnowflakeWaiting, TooLargeIsNotWaitedFor) {
   EXPECT_EQ(answers_[0]->error().code, ErrorCode::kTooLarge);
   EXPECT_EQ(Ask(machine_.service().generator().count_max(), seconds{1}), 0U);
   EXPECT_TRUE(answers_[1]->ok());
+}
+
+// What is due without time passing comes to an end, however many wait: nobody spins.
+TEST_F(SnowflakeWaiting, NothingSpinsWhileTimeStandsStill) {
+  Drain();
+  EXPECT_NE(Ask(1, seconds{1}), 0U);
+  EXPECT_LT(machine_.SettleCounted(), 100);
+  machine_.Pass(milliseconds{50});
+  ASSERT_TRUE(answers_[0] && answers_[0]->ok());
+  // Nor at the start, while the clock has to pass what was issued; nor with a disk that fails.
+  ASSERT_TRUE(machine_.Start().ok());
+  EXPECT_NE(Ask(1, seconds{10}), 0U);
+  EXPECT_LT(machine_.SettleCounted(), 100);
+  const std::size_t calls = machine_.disk.calls();
+  machine_.Pass(seconds{1});
+  EXPECT_EQ(machine_.disk.calls(), calls);
+  machine_.Pass(seconds{3});
+  ASSERT_TRUE(answers_[1] && answers_[1]->ok());
+  machine_.disk.FailWrites(ENOSPC);
+  machine_.Pass(seconds{4});
+  const std::size_t failing = machine_.disk.calls();
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(machine_.Take());
+    machine_.Settle();
+  }
+  EXPECT_EQ(machine_.disk.calls(), failing) << "the timer tries again, not every request";
+  machine_.disk.FailWrites(0);
 }
 
 TEST_F(SnowflakeWaiting, AtSaturationTheCeilingIsRaisedInLargeSteps) {

@@ -24,6 +24,9 @@ struct IdRange {
 // What one request got: ascending, disjoint ranges. Never allocates.
 class IdSpans {
  public:
+  // Room for the most spans there can be, left as it is: clearing it would cost more than a take.
+  IdSpans() {}  // NOLINT(modernize-use-equals-default): spans_ has a constructor that is not wanted
+
   // Appends [begin, end), joined to the last span where it continues it.
   // Requires: not empty, at or above everything already in here, at most kSpansMax spans.
   void Append(IdRange range) {
@@ -46,7 +49,9 @@ class IdSpans {
   bool empty() const { return size_ == 0; }
 
  private:
-  std::array<IdRange, kSpansMax> spans_{};
+  union {
+    std::array<IdRange, kSpansMax> spans_;
+  };
   std::size_t size_ = 0;
   std::uint64_t total_ = 0;
 };

@@ -33,6 +33,21 @@ inline constexpr std::size_t kSegmentSlots = 16;
 // Ranges that one answer can consist of: all slots, and the grant that completes it.
 inline constexpr std::size_t kSpansMax = kSegmentSlots + 2;
 
+// The reserve beyond Leaf's rule (core/reserve_policy): how many times the seen grant latency it covers, how
+// far apart the rate is looked at (for bursts, and in general), and how slowly all forget.
+inline constexpr int kGrantLatencyMargin = 3;
+inline constexpr std::chrono::milliseconds kBurstSampleMin{20};
+inline constexpr std::chrono::milliseconds kRateSampleMin{1000};
+inline constexpr std::chrono::seconds kRateDecay{10};
+inline constexpr int kLatencyDecayGrants = 8;
+
+// When the end of a tag's numbers becomes an operator's business, and how long its use must have been watched
+// to be judged by. A baseline is kept for one to two of its ages.
+inline constexpr std::uint64_t kFewIdsLeft = 1'000'000'000'000;
+inline constexpr double kFewDaysLeft = 365;
+inline constexpr std::chrono::minutes kExhaustionWatchMin{1};
+inline constexpr std::chrono::hours kBaselineAge{24 * 7};
+
 // Parked requests of one tag; beyond it newcomers are turned away rather than remembered.
 inline constexpr std::size_t kWaitersMax = 100'000;
 

@@ -241,7 +241,7 @@ Result<std::string> DaemonClient::Status() {
   return std::move(reply.body);
 }
 
-Result<std::uint64_t> DaemonClient::Mark(std::string_view tag) {
+Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}/mark", PercentEncode(tag))));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
   const Json json = Json::parse(reply.body, nullptr, false);
@@ -250,7 +250,13 @@ Result<std::uint64_t> DaemonClient::Mark(std::string_view tag) {
     return Error{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", answered_by_),
                  ""};
   }
-  return ParseUnsigned("mark", mark.get<std::string>(), 0, kMaxIdLimit);
+  const auto text = [&](const char* field) {
+    const Json value = json.value(field, Json());
+    return value.is_string() ? value.get<std::string>() : "";
+  };
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t end,
+                        ParseUnsigned("mark", mark.get<std::string>(), 0, kMaxIdLimit));
+  return NodeMark{end, text("raised_at"), text("raised_by"), text("frozen_since"), text("max_id_seen")};
 }
 
 }  // namespace leaf::client

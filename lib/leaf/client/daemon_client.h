@@ -14,6 +14,16 @@
 namespace leaf::client {
 
 // Not thread-safe. Calls block up to the time-out, for each server.
+struct NodeMark {
+  std::uint64_t end = 0;  // of everything granted; 0 for nothing
+  // As the server words them, "" where it says nothing: when and by whom it was raised, since when the tag is
+  // frozen there and which max_id it had seen then.
+  std::string raised_at;
+  std::string raised_by;
+  std::string frozen_since;
+  std::string max_id_seen;
+};
+
 class DaemonClient {
  public:
   // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be
@@ -33,9 +43,8 @@ class DaemonClient {
   // The body of /v1/status, a JSON object. Errors: kUnreachable, kPermission, kUnavailable.
   Result<std::string> Status();
 
-  // The end of everything the server's node was ever granted for `tag`; 0 for nothing. Errors: as of Status,
-  // and what the server says.
-  Result<std::uint64_t> Mark(std::string_view tag);
+  // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
+  Result<NodeMark> Mark(std::string_view tag);
 
   // Which server answered last, "" if none did.
   const std::string& answered_by() const { return answered_by_; }

@@ -258,9 +258,9 @@ std::vector<Key> MakeKeys() {
       "segment.step_max", "1000000", 1, kStepMax,
       "caps doubling and enlarged grants, not a larger step in the table",
       [](C & c) -> auto& { return c.segment.step_max; }));
-  add(Later(Duration(
+  add(Duration(
       "segment.reserve_time", "0s", milliseconds{0}, "extra reserve to hold, in time at the observed rate",
-      [](C & c) -> auto& { return c.segment.reserve_time; })));
+      [](C & c) -> auto& { return c.segment.reserve_time; }));
 
   add(String(
       "sqlite.path", "", "the database file", [](C & c) -> auto& { return c.sqlite.path; }));

@@ -17,6 +17,7 @@
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
+#include "leaf/core/exhaustion.h"
 
 namespace leaf::core {
 
@@ -105,9 +106,32 @@ class TagAdmin {
   virtual Result<std::uint64_t> RemovedMark(std::string_view tag) = 0;
 };
 
+// What a state directory remembers of a tag.
 struct Mark {
   std::string tag;
-  std::uint64_t end = 0;  // exclusive end of everything this node was ever granted for the tag
+  std::uint64_t end = 0;  // exclusive end of everything this node was ever granted; 0: nothing yet
+  WallTime raised_at;     // when, and by which process, it was raised last
+  std::string raised_by;
+  Baseline base;           // where max_id stood one to two kBaselineAge ago, or when this node first saw it
+  std::uint64_t held = 0;  // IDs that the daemon of this directory holds unissued at most, or left behind
+  std::uint64_t wasted_last = 0;  // IDs that the daemon before it left behind
+  std::uint64_t wasted = 0;       // IDs that all daemons before it left behind
+  // False after a crash, whose reserve nobody can know: what was wasted is an upper bound then.
+  bool wasted_exactly = true;
+};
+
+// A mark to be raised.
+struct MarkRaise {
+  std::string_view tag;
+  std::uint64_t end = 0;
+  // IDs this process may hold unissued from now on; nullopt for one that holds none back.
+  std::optional<std::uint64_t> held;
+};
+
+// IDs of a tag that a daemon did not issue before it ended.
+struct UnissuedIds {
+  std::string tag;
+  std::uint64_t count = 0;
 };
 
 // Port: the durable marks of one state directory.
@@ -126,10 +150,15 @@ class MarkStore {
   virtual Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) = 0;
 
   virtual Result<std::vector<Mark>> LoadAll() = 0;
-  // 0 if the tag has none.
-  virtual Result<std::uint64_t> Load(std::string_view tag) = 0;
+  // `end` is 0 if the tag has none.
+  virtual Result<Mark> Load(std::string_view tag) = 0;
   // Durable when it returns. Never lowers a mark.
-  virtual Result<void> Raise(std::string_view tag, std::uint64_t end) = 0;
+  virtual Result<void> Raise(const MarkRaise& raise) = 0;
+
+  // A daemon begins with this directory: what the last one held is wasted. Before its first Raise.
+  virtual Result<void> BeginRun() = 0;
+  // A daemon ends gracefully, with so many IDs unissued; tags not named have none.
+  virtual Result<void> EndRun(const std::vector<UnissuedIds>& unissued) = 0;
 };
 
 }  // namespace leaf::core

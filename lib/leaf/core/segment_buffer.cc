@@ -8,23 +8,11 @@ namespace leaf::core {
 
 SegmentBuffer::TakeResult SegmentBuffer::Take(std::uint64_t count, IdSpans& out) {
   LEAF_CHECK(count > 0);
-  return count == 1 ? TakeOne(out) : TakeMany(count, out);
-}
-
-SegmentBuffer::TakeResult SegmentBuffer::TakeOne(IdSpans& out) {
-  bool refill_wanted = false;
-  while (true) {
-    // The limit is loaded with acquire before any slot is read: it is published after its slot.
-    if (cursor_.load(std::memory_order_relaxed) >= limit_.load(std::memory_order_acquire)) {
-      return {Outcome::kDrained, refill_wanted, 0};
-    }
-    const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
-    refill_wanted |= CrossesRefillPoint(position, 1);
-    if (position >= limit_.load(std::memory_order_acquire))
-      return {Outcome::kOvershoot, refill_wanted, position};
-    if (LookUp(position, 1, out) == 1) return {Outcome::kTaken, refill_wanted, 0};
-    lost_.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (count > 1) return TakeMany(count, out);
+  std::uint64_t id = 0;
+  const TakeResult result = TakeOne(id);
+  if (result.outcome == Outcome::kTaken) out.Append({id, id + 1});
+  return result;
 }
 
 SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, IdSpans& out) {
@@ -32,13 +20,17 @@ SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, IdSpans& 
   while (true) {
     // Compare-and-swap, not an add: a batch that does not fit must consume nothing.
     std::uint64_t position = cursor_.load(std::memory_order_relaxed);
+    std::uint64_t limit = 0;
     do {
-      const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+      limit = limit_.load(std::memory_order_acquire);
+      LEAF_FAILPOINT("take: before the draw");
       if (position >= limit || limit - position < count) return {Outcome::kDrained, refill_wanted, 0};
     } while (!cursor_.compare_exchange_weak(position, position + count, std::memory_order_acq_rel,
                                             std::memory_order_relaxed));
+    LEAF_FAILPOINT("take: drawn");
     refill_wanted |= CrossesRefillPoint(position, count);
     const std::uint64_t end = position + count;
+    if (end == limit) CloseAt(limit);
     while (position < end) {
       const std::uint64_t found = LookUp(position, end - position, out);
       if (found == 0) break;
@@ -53,12 +45,14 @@ SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, IdSpans& 
 bool SegmentBuffer::TakeUpTo(std::uint64_t count, IdSpans& out) {
   std::uint64_t position = cursor_.load(std::memory_order_relaxed);
   std::uint64_t taken = 0;
+  std::uint64_t limit = 0;
   do {
-    const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+    limit = limit_.load(std::memory_order_acquire);
     taken = position >= limit ? 0 : std::min(count, limit - position);
     if (taken == 0) return false;
   } while (!cursor_.compare_exchange_weak(position, position + taken, std::memory_order_acq_rel,
                                           std::memory_order_relaxed));
+  if (position + taken == limit) CloseAt(limit);
   for (std::uint64_t at = position; at < position + taken;) {
     const std::uint64_t found = LookUp(at, position + taken - at, out);
     // Writers rewrite slots, and this is a writer: nothing can be lost here.
@@ -68,14 +62,12 @@ bool SegmentBuffer::TakeUpTo(std::uint64_t count, IdSpans& out) {
   return CrossesRefillPoint(position, taken);
 }
 
-bool SegmentBuffer::Resolve(std::uint64_t position, IdSpans& out) {
-  return position < limit_.load(std::memory_order_acquire) && LookUp(position, 1, out) == 1;
-}
+bool SegmentBuffer::Resolve(std::uint64_t position, std::uint64_t& id) { return LookUpOne(position, id); }
 
-bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
+SegmentBuffer::Installed SegmentBuffer::Install(IdRange range, std::uint64_t low_water) {
   LEAF_CHECK(!range.empty() && range.end <= kMaxIdLimit);
   LEAF_CHECK(range.begin >= ids_end_);
-  if (!CanInstall()) return false;
+  if (!CanInstall()) return Installed::kNo;
 
   // Behind a reserve the new span continues it. Otherwise it begins at the cursor, so that positions drawn
   // past the limit become void, or, drawn from now on, part of this span.
@@ -88,6 +80,7 @@ bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
     while (cursor < begin && !cursor_.compare_exchange_weak(cursor, begin, std::memory_order_acq_rel,
                                                             std::memory_order_acquire)) {
     }
+    cursor = std::max(cursor, begin);
   }
   const std::uint64_t end = begin + range.size();
   LEAF_CHECK(end > begin);  // 2^64 positions outlast any use
@@ -96,9 +89,24 @@ bool SegmentBuffer::Install(IdRange range, std::uint64_t refill_after) {
   ++installs_;
   positions_end_ = end;
   ids_end_ = range.end;
-  refill_at_.store(begin + std::min(refill_after, range.size() - 1), std::memory_order_relaxed);
+
+  // Positions in reserve are contiguous up to `end`: the one whose taking leaves `low_water` is a subtraction
+  // away.
+  const std::uint64_t in_reserve = end - cursor;
+  std::uint64_t refill_at = low_water < in_reserve ? end - low_water - 1 : cursor;
+  const std::uint64_t next_slot_free_at =
+      slots_[installs_ % kSegmentSlots].end.load(std::memory_order_relaxed);
+  bool low = low_water >= in_reserve;
+  if (next_slot_free_at > std::max(refill_at, cursor)) {
+    refill_at = next_slot_free_at - 1;
+    low = false;
+  }
+  refill_at_.store(low ? kNever : refill_at, std::memory_order_relaxed);
   limit_.store(end, std::memory_order_release);
-  return true;
+  if (low) return Installed::kLow;
+  // Takers of an older range move on meanwhile. This read-modify-write and theirs have one order: who draws
+  // after it sees the new refill point; who drew before it is seen here.
+  return cursor_.fetch_add(0, std::memory_order_acq_rel) > refill_at ? Installed::kLow : Installed::kYes;
 }
 
 bool SegmentBuffer::CanInstall() const {
@@ -122,23 +130,19 @@ std::uint64_t SegmentBuffer::remaining() const {
 }
 
 bool SegmentBuffer::CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const {
-  // refill_at_ was stored before the limit that let this taker pass, and is read after it.
+  // Stored before the limit that let this taker pass, or settled by Install() (see there).
   const std::uint64_t refill_at = refill_at_.load(std::memory_order_relaxed);
   return position <= refill_at && refill_at - position < count;
 }
 
 std::uint64_t SegmentBuffer::LookUp(std::uint64_t position, std::uint64_t count, IdSpans& out) {
   const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
-  // One round over all slots: the walk is bounded whatever the hint says.
   for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
     const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
-    const Slot& slot = slots_[index];
-    const std::uint32_t version = slot.version.load(std::memory_order_acquire);
-    const std::uint64_t begin = slot.begin.load(std::memory_order_acquire);
-    const std::uint64_t end = slot.end.load(std::memory_order_acquire);
-    const std::uint64_t delta = slot.delta.load(std::memory_order_acquire);
-    if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) continue;
-    if (position < begin || position >= end) continue;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t delta = 0;
+    if (!Read(slots_[index], begin, end, delta) || position < begin || position >= end) continue;
     if (i != 0) hint_.store(index, std::memory_order_relaxed);
     const std::uint64_t found = std::min(count, end - position);
     out.Append({position + delta, position + delta + found});

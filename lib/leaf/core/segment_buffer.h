@@ -12,10 +12,12 @@
 // look-up until its slot was rewritten (kSegmentSlots installs) drops its position and draws again; the ID is
 // skipped and counted (lost()).
 //
-// Positions past the limit. A taker looks at the limit first, so a drained tag does not move the cursor; but
-// several may pass that look together and draw past the limit. Such a position belongs to nobody yet.
-// Install() places new spans at or above the cursor, so it becomes either part of the new range or void for
-// ever; which of the two is settled by Resolve(), serialised with Install().
+// Positions past the limit. A taker may draw one: it cannot know before. Such a position belongs to nobody
+// yet: Install() places new spans at or above the cursor, so it becomes either part of the new range or void
+// for ever. Which of the two is settled by Resolve(), serialised with Install(). Few get there: whoever draws
+// the last position closes the buffer (limit 0), and later takers are turned away by a look at a line that is
+// rarely written. Takers do not read the cursor before they draw: with two threads that would be a second
+// transfer of its cache line, and cost as much as the draw itself.
 #pragma once
 
 #include <array>
@@ -23,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "leaf/base/failpoint.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/limits.h"
 
@@ -39,14 +42,42 @@ class SegmentBuffer {
   };
   struct TakeResult {
     Outcome outcome = Outcome::kDrained;
-    bool refill_wanted =
-        false;  // true for exactly one taker of a range: the one that crossed its refill point
+    bool refill_wanted = false;  // true for the one taker that crosses the refill point of the last Install()
     std::uint64_t position = 0;  // kOvershoot only
   };
 
   SegmentBuffer() = default;
   SegmentBuffer(const SegmentBuffer&) = delete;
   SegmentBuffer& operator=(const SegmentBuffer&) = delete;
+
+  // Takes the next ID into `id`.
+  TakeResult TakeOne(std::uint64_t& id) {
+    TakeResult result;
+    while (true) {
+      // Loaded with acquire before any slot is read: a limit is published after its slot.
+      const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+      if (limit == 0) return result;
+      LEAF_FAILPOINT("take: before the draw");
+      const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
+      LEAF_FAILPOINT("take: drawn");
+      if (position == refill_at_.load(std::memory_order_relaxed)) [[unlikely]]
+        result.refill_wanted = true;
+      if (position + 1 >= limit) [[unlikely]] {
+        if (position + 1 == limit) {
+          CloseAt(limit);
+        } else if (position >= limit_.load(std::memory_order_acquire)) {
+          result.outcome = Outcome::kOvershoot;
+          result.position = position;
+          return result;
+        }
+      }
+      if (LookUpOne(position, id)) [[likely]] {
+        result.outcome = Outcome::kTaken;
+        return result;
+      }
+      lost_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
 
   // Takes exactly `count` IDs into `out`, oldest range first, or none. Requires: count > 0, `out` empty.
   TakeResult Take(std::uint64_t count, IdSpans& out);
@@ -55,14 +86,19 @@ class SegmentBuffer {
   // crossed.
   bool TakeUpTo(std::uint64_t count, IdSpans& out);
 
-  // Writer. Settles a kOvershoot: true, and the ID in `out`, if a range was installed over `position`
+  // Writer. Settles a kOvershoot: true, and the ID in `id`, if a range was installed over `position`
   // meanwhile; false if the position is void and the caller must take again.
-  bool Resolve(std::uint64_t position, IdSpans& out);
+  bool Resolve(std::uint64_t position, std::uint64_t& id);
 
-  // Writer. Appends `range` to the reserve. `refill_after`: the number of this range's IDs whose taking
-  // brings the refill point (the taker of ID number `refill_after`, counted from 0, is told). False if no
-  // slot is free. Requires: a valid range that begins at or above the end of every range installed before.
-  bool Install(IdRange range, std::uint64_t refill_after);
+  enum class Installed {
+    kNo,   // no slot is free
+    kYes,  // one taker will be told to refill: the one that leaves `low_water` IDs in reserve or fewer
+    kLow,  // so few are in reserve already, and a slot is free: refill now
+  };
+  // Writer. Appends `range` to the reserve. If there is no slot for a further range by then, the taker that
+  // frees one is told to refill. Requires: a valid range that begins at or above the end of every range
+  // installed before.
+  Installed Install(IdRange range, std::uint64_t low_water);
 
   // Writer. Whether Install() would find a slot.
   bool CanInstall() const;
@@ -72,7 +108,8 @@ class SegmentBuffer {
 
   // IDs in reserve, as of about now.
   std::uint64_t remaining() const;
-  // IDs skipped because their taker slept too long (see above).
+  // IDs skipped because their taker slept too long (see above). One whose taker overshot first is not
+  // counted: nobody can tell it from a void position any more.
   std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
@@ -85,9 +122,37 @@ class SegmentBuffer {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  TakeResult TakeOne(IdSpans& out);
   TakeResult TakeMany(std::uint64_t count, IdSpans& out);
   bool CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const;
+  // What a slot says, if it says one thing: false while it is being rewritten.
+  static bool Read(const Slot& slot, std::uint64_t& begin, std::uint64_t& end, std::uint64_t& delta) {
+    const std::uint32_t version = slot.version.load(std::memory_order_acquire);
+    LEAF_FAILPOINT("take: reading a slot");
+    begin = slot.begin.load(std::memory_order_acquire);
+    end = slot.end.load(std::memory_order_acquire);
+    delta = slot.delta.load(std::memory_order_acquire);
+    return version % 2 == 0 && slot.version.load(std::memory_order_relaxed) == version;
+  }
+  // The last position below `limit` is drawn. A range that was installed meanwhile has moved the limit, and
+  // stays open.
+  void CloseAt(std::uint64_t limit) {
+    limit_.compare_exchange_strong(limit, 0, std::memory_order_acq_rel, std::memory_order_relaxed);
+  }
+  bool LookUpOne(std::uint64_t position, std::uint64_t& id) {
+    const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
+    // One round over all slots: the walk is bounded whatever the hint says.
+    for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
+      const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
+      std::uint64_t begin = 0;
+      std::uint64_t end = 0;
+      std::uint64_t delta = 0;
+      if (!Read(slots_[index], begin, end, delta) || position < begin || position >= end) continue;
+      if (i != 0) hint_.store(index, std::memory_order_relaxed);
+      id = position + delta;
+      return true;
+    }
+    return false;
+  }
   // Appends the IDs of `count` positions from `position` on, up to the end of the slot that holds the first;
   // returns how many, 0 if no slot holds it.
   std::uint64_t LookUp(std::uint64_t position, std::uint64_t count, IdSpans& out);
@@ -99,7 +164,8 @@ class SegmentBuffer {
   // Written by every taker.
   alignas(kCacheLine) std::atomic<std::uint64_t> cursor_{0};
   // Read by every taker, written once a range.
-  alignas(kCacheLine) std::atomic<std::uint64_t> limit_{0};  // positions below may be drawn; 0 after Clear()
+  // Positions below may be drawn; 0 when there is none.
+  alignas(kCacheLine) std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> refill_at_{kNever};
   std::atomic<std::uint32_t> hint_{0};  // the slot that served last
   alignas(kCacheLine) std::array<Slot, kSegmentSlots> slots_;

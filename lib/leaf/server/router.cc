@@ -144,8 +144,12 @@ Router::Withdraw AtOnce(const Router::Respond& respond, Response response) {
 
 }  // namespace
 
-Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock)
-    : options_(std::move(options)), ids_(ids), clock_(clock), started_at_(clock.Monotonic()) {}
+Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports)
+    : options_(std::move(options)),
+      ids_(ids),
+      clock_(clock),
+      reports_(reports),
+      started_at_(clock.Monotonic()) {}
 
 Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
   auto target = ParseTarget(request.target);
@@ -253,7 +257,10 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
   if ((segments.size() == 3 && segments[1] == "decode") || (segments.size() == 2 && segments[1] == "clock"))
     return HandleV1Read(request, target, std::move(respond));
   if (segments.size() == 2 && segments[1] == "status") {
-    if (request.method == "GET" || request.method == "HEAD") return AtOnce(respond, StatusPage());
+    if (request.method == "GET" || request.method == "HEAD") {
+      reports_.Post([this, respond = std::move(respond)] { respond(StatusPage()); });
+      return nullptr;
+    }
     Response response =
         V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
     response.status = 405;
@@ -362,9 +369,10 @@ Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) con
   if (ids_.segment() == nullptr) {
     return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
-  ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](const Result<std::uint64_t>& mark) {
-    if (!mark.ok()) return respond(V1Error(mark.error()));
-    respond(JsonResponse(200, Json{{"tag", tag}, {"mark", std::to_string(*mark)}}));
+  ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](
+                                    const Result<service::SegmentService::MarkReport>& report) {
+    if (!report.ok()) return respond(V1Error(report.error()));
+    respond(JsonResponse(200, MarkJson(tag, report->mark, report->status)));
   });
   return nullptr;
 }

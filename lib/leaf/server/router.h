@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "leaf/base/clock.h"
+#include "leaf/base/executor.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/server/http.h"
 #include "leaf/service/id_service.h"
@@ -27,7 +28,7 @@ struct RouterOptions {
   core::IdLayout layout{};          // of the IDs that are decoded
 };
 
-// Thread-safe. The service and the clock outlive it.
+// Thread-safe. The service, the clock and the executor outlive it.
 class Router {
  public:
   // Called exactly once for each request, at once or later, on any thread.
@@ -37,7 +38,8 @@ class Router {
   // its way. Any thread, any time. Empty if there is nothing to give up.
   using Withdraw = std::function<void()>;
 
-  Router(RouterOptions options, service::IdService& ids, const Clock& clock);
+  // `reports`: where answers are made that take longer the more tags there are; nothing that blocks.
+  Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports);
 
   // `request` need not outlive the call.
   Withdraw Handle(const Request& request, Respond respond) const;
@@ -80,6 +82,7 @@ class Router {
   const RouterOptions options_;
   service::IdService& ids_;
   const Clock& clock_;
+  Executor& reports_;
   const MonotonicTime started_at_;
 };
 

@@ -1,5 +1,8 @@
 #include "leaf/server/status_json.h"
 
+#include <chrono>
+#include <string>
+
 namespace leaf::server {
 namespace {
 
@@ -9,15 +12,24 @@ Json TagJson(const service::TagStatus& tag) {
   Json json{{"tag", tag.tag},
             {"state", tag.state},
             {"reserve", tag.reserve},
+            {"reserve_target", tag.reserve_target},
+            {"rate", tag.ids_per_second},
+            {"grant_latency_ms", std::chrono::duration<double, std::milli>(tag.grant_latency).count()},
             {"waiting", tag.waiting},
             {"step", tag.step},
             {"table_step", tag.table_step},
+            {"max_id", std::to_string(tag.max_id)},
             {"mark", std::to_string(tag.mark)},
             {"issued", tag.issued},
             {"granted", tag.granted},
             {"wasted", tag.wasted},
+            {"wasted_by_restarts", tag.wasted_by_restarts},
+            {"wasted_by_last_restart", tag.wasted_by_last_restart},
+            {"wasted_by_restarts_exactly", tag.wasted_by_restarts_exactly},
             {"grants", tag.grants},
-            {"failures", tag.failures}};
+            {"failures", tag.failures},
+            {"days_to_exhaustion", tag.days_to_exhaustion ? Json(*tag.days_to_exhaustion) : Json(nullptr)}};
+  if (tag.frozen_since) json["frozen_since"] = FormatRfc3339(*tag.frozen_since);
   if (tag.problem) {
     json["problem"] = {{"code", ErrorCodeName(tag.problem->code)},
                        {"message", tag.problem->message},
@@ -59,6 +71,23 @@ Json ReadinessJson(const service::Readiness& readiness) {
     reasons.push_back({{"code", reason.code}, {"message", reason.message}});
   }
   return {{"ready", readiness.ready}, {"reasons", std::move(reasons)}};
+}
+
+Json MarkJson(const std::string& tag, const core::Mark& mark,
+              const std::optional<service::TagStatus>& status) {
+  Json json{{"tag", tag}, {"mark", std::to_string(mark.end)}};
+  if (mark.end > 0) {
+    json["raised_at"] = FormatRfc3339(mark.raised_at);
+    json["raised_by"] = mark.raised_by;
+  }
+  if (status) {
+    json["state"] = status->state;
+    if (status->frozen_since) {
+      json["frozen_since"] = FormatRfc3339(*status->frozen_since);
+      json["max_id_seen"] = std::to_string(status->max_id);
+    }
+  }
+  return json;
 }
 
 Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct NodeFacts {
 };
 
 nlohmann::ordered_json ReadinessJson(const service::Readiness& readiness);
+// A node's mark of one tag, and what it has seen of it; `status` if it serves the tag.
+nlohmann::ordered_json MarkJson(const std::string& tag, const core::Mark& mark,
+                                const std::optional<service::TagStatus>& status);
 nlohmann::ordered_json StatusJson(const NodeFacts& facts, const service::IdService& ids);
 
 }  // namespace leaf::server

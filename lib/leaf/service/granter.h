@@ -3,6 +3,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "leaf/base/clock.h"
@@ -11,6 +13,13 @@
 #include "leaf/core/ports.h"
 
 namespace leaf::service {
+
+struct Obtained {
+  Result<core::Grant> grant;
+  // IDs that left the table, or may have, and that nobody will issue: late, of unknown outcome, or not
+  // fenced.
+  std::uint64_t dropped = 0;
+};
 
 // Thread-safe; blocks; for worker threads only.
 class Granter {
@@ -23,9 +32,15 @@ class Granter {
   // reply is answered by dropping the range and reserving once more. Errors: those of SegmentStore::Reserve
   // and MarkStore; kFrozen if the database went back (the row is moved only if it went back between the look
   // and the grant); kUnavailable for a late reply.
-  Result<core::Grant> Obtain(std::string_view tag, const core::GrantSizer& sizer);
+  // `held`: how many IDs the caller may hold unissued once it has the grant, told by the grant's size, or
+  // nothing for a caller that hands all of them out.
+  using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
+  Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr);
 
  private:
+  Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
+                                std::uint64_t& dropped);
+
   core::SegmentStore& store_;
   core::MarkStore& marks_;
   const Clock& clock_;

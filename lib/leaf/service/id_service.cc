@@ -45,6 +45,15 @@ std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) con
     }
   }
   for (const TagStatus& tag : tags) {
+    if (tag.near_exhaustion) {
+      problems.push_back(
+          {"near_exhaustion",
+           fmt::format("tag {}: {} IDs are left below 2^63{}", Quoted(tag.tag), core::IdsLeft(tag.max_id),
+                       tag.days_to_exhaustion
+                           ? fmt::format(", {:.1f} days at the rate seen", *tag.days_to_exhaustion)
+                           : ""),
+           "plan a new tag name, or ask whether its max_id was moved by mistake", tag.tag});
+    }
     if (!tag.problem) continue;
     problems.push_back(
         {std::string(ErrorCodeName(tag.problem->code)), tag.problem->message, tag.problem->hint, tag.tag});

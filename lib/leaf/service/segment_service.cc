@@ -33,6 +33,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
              .log = log,
              .step_policy = options.step_policy,
              .step_max = options.step_max,
+             .reserve_time = options.reserve_time,
              .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
       directory_(options.tags_max),
       miss_tokens_(kMissesPerSecondMax),
@@ -45,6 +46,15 @@ void SegmentService::Start() {
 void SegmentService::Stop() {
   stopped_.store(true);
   for (const auto& generator : directory_.All()) generator->Stop();
+}
+
+Result<void> SegmentService::RecordUnissued() {
+  std::vector<core::UnissuedIds> unissued;
+  for (const auto& generator : directory_.All()) {
+    if (const std::uint64_t count = generator->unissued(); count > 0)
+      unissued.push_back({generator->tag(), count});
+  }
+  return marks_.EndRun(unissued);
 }
 
 ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits,
@@ -81,7 +91,7 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
   if (auto known = directory_.Find(tag)) return known;
   LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
   auto added = directory_.FindOrAdd(
-      tag, [&] { return std::make_shared<TagGenerator>(std::string(tag), world_, std::nullopt, 0); });
+      tag, [&] { return std::make_shared<TagGenerator>(std::string(tag), world_, false, core::Mark{}); });
   if (!added) {
     return Error{ErrorCode::kLimited,
                  fmt::format("cannot serve tag {}: {} tags are held already", Quoted(tag), options_.tags_max),
@@ -127,8 +137,13 @@ void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
   if (stopped_.load() || !AdmitMiss()) {
     return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
   }
-  world_.slow_workers.Post(
-      [this, tag = std::string(tag), done = std::move(done)] { done(marks_.Load(tag)); });
+  world_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
+    auto mark = marks_.Load(tag);
+    if (!mark.ok()) return done(std::move(mark).error());
+    const auto generator = directory_.Find(tag);
+    done(MarkReport{std::move(*mark),
+                    generator && generator->confirmed() ? std::optional(generator->Status()) : std::nullopt});
+  });
 }
 
 SegmentStatus SegmentService::Status() const {
@@ -190,13 +205,20 @@ void SegmentService::ScheduleRefresh(MonotonicTime at) {
 Result<void> SegmentService::Refresh() {
   const std::uint64_t pass = world_.refresh_pass.fetch_add(1) + 1;
 
+  // The first thing a daemon does with its marks. A name that was asked for, and granted for, before this
+  // counts as left behind: too much is better than too little, and the count says that it is an upper bound.
+  if (!run_begun_) {
+    LEAF_RETURN_IF_ERROR(marks_.BeginRun());
+    run_begun_ = true;
+  }
   // Marks as they stand before the query: a row below one of them went back.
   LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> mark_list, marks_.LoadAll());
-  std::unordered_map<std::string_view, std::uint64_t> marks;
-  for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, mark.end);
-  const auto mark_of = [&](const std::string& tag) {
+  std::unordered_map<std::string_view, const core::Mark*> marks;
+  for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
+  static const core::Mark kNoMark;
+  const auto mark_of = [&](const std::string& tag) -> const core::Mark& {
     const auto found = marks.find(tag);
-    return found == marks.end() ? std::uint64_t{0} : found->second;
+    return found == marks.end() ? kNoMark : *found->second;
   };
   const auto before = directory_.All();
   for (const auto& generator : before) generator->BeforeRefresh(mark_of(generator->tag()));
@@ -224,9 +246,15 @@ Result<void> SegmentService::Refresh() {
   return {};
 }
 
-std::shared_ptr<TagGenerator> SegmentService::AddTag(const core::TagRow& row, std::uint64_t mark) {
-  return directory_.FindOrAdd(row.tag,
-                              [&] { return std::make_shared<TagGenerator>(row.tag, world_, row, mark); });
+bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark) {
+  const auto added = directory_.FindOrAdd(
+      row.tag, [&] { return std::make_shared<TagGenerator>(row.tag, world_, true, mark); });
+  if (!added) return false;
+  // If a request came first, this generator does not know the mark yet; its grants are judged by it all the
+  // same.
+  added->BeforeRefresh(mark);
+  added->OnRow(row);
+  return true;
 }
 
 void SegmentService::Retire(const std::string& tag, bool known_absent) {

@@ -26,6 +26,8 @@ struct SegmentOptions {
   std::size_t tags_max = 100'000;
   core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
   std::int64_t step_max = 1'000'000;
+  // Beyond what covers the grants' latency.
+  std::chrono::milliseconds reserve_time{0};
 };
 
 struct SegmentStatus {
@@ -44,10 +46,13 @@ class SegmentService {
 
   // Begins to refresh; returns at once.
   void Start();
-  // Fails everything parked and begins nothing new. Idempotent.
+  // Fails everything parked, drops every reserve and begins nothing new. Idempotent.
   void Stop();
+  // Blocks. After Stop, once the executors have ended: writes down what was dropped, for `tag show`.
+  Result<void> RecordUnissued();
 
-  // Takes `count` IDs of `tag` from its reserve, or none. Never blocks, never allocates.
+  // Takes `count` IDs of `tag` from its reserve, or none. Never blocks; never allocates for a tag that this
+  // thread asked for lately.
   bool TryNext(std::string_view tag, std::uint64_t count, IdSpans& out) const {
     return directory_.With(tag, [&](TagGenerator& generator) { return generator.TryTake(count, out); });
   }
@@ -66,9 +71,13 @@ class SegmentService {
   using CheckCallback = std::function<void(Result<void>)>;
   void CheckTag(std::string_view tag, const CheckCallback& done);
 
-  // This node's durable mark of `tag`, whether it serves the tag or not; 0 if it has none. `done` is called
-  // by a worker, or at once with kLimited or kUnavailable.
-  using MarkCallback = std::function<void(Result<std::uint64_t>)>;
+  // This node's durable mark of `tag`, whether it serves the tag or not (`end` is 0 if it has none), and the
+  // tag's status if it does. `done` is called by a worker, or at once with kLimited or kUnavailable.
+  struct MarkReport {
+    core::Mark mark;
+    std::optional<TagStatus> status;
+  };
+  using MarkCallback = std::function<void(Result<MarkReport>)>;
   void LoadMark(std::string_view tag, MarkCallback done);
 
   SegmentStatus Status() const;
@@ -85,7 +94,8 @@ class SegmentService {
   Result<void> AdmitLookUp(std::string_view tag);
   bool IsKnownAbsent(std::string_view tag);
   bool AdmitMiss();
-  std::shared_ptr<TagGenerator> AddTag(const core::TagRow& row, std::uint64_t mark);
+  // False if the directory is full.
+  bool AddTag(const core::TagRow& row, const core::Mark& mark);
 
   const SegmentOptions options_;
   core::SegmentStore& store_;
@@ -99,6 +109,8 @@ class SegmentService {
   GeneratorWorld world_;
   TagDirectory directory_;
   std::atomic<bool> stopped_{false};
+
+  bool run_begun_ = false;  // the refresh's own; there is one at a time
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:

@@ -242,8 +242,9 @@ void SnowflakeService::Pump() {
           ++waiter;
         }
       }
-      // Woken as well when the ceiling is raised.
-      after = std::clamp(result.wait, milliseconds{1}, kTickMax);
+      // Woken as well when the ceiling is raised, which is all that helps at the ceiling.
+      after = result.outcome == Outcome::kAtCeiling ? kTickMax
+                                                    : std::clamp(result.wait, milliseconds{1}, kTickMax);
       if (next_deadline)
         after =
             std::min(after, std::max(std::chrono::ceil<milliseconds>(*next_deadline - now), milliseconds{1}));
@@ -353,20 +354,27 @@ SnowflakeStatus SnowflakeService::Status() const {
 
 void SnowflakeService::Tick() {
   if (generator_->closed()) return;
-  bool has_problem = false;
-  {
-    const std::lock_guard lock(mutex_);
-    has_problem = problem_.has_value();
-  }
   // With a problem, too: it may have passed by itself.
   const WallTime now = clock_.Wall();
-  if (has_problem || generator_->ExtensionDue(now)) RequestExtension();
+  if (has_problem_.load()) {
+    PostExtension();
+  } else {
+    RequestExtension();
+  }
   // The end of the wait at start is met as exactly as can be.
   const milliseconds next = starting() ? std::clamp(begin_ - now, milliseconds{1}, tick_) : tick_;
   timers_.PostAt(clock_.Monotonic() + next, [this] { Tick(); });
 }
 
 void SnowflakeService::RequestExtension() {
+  // Whoever finds little left asks, as often as requests come: only what can help is posted. With a problem
+  // the timer tries again, at its own pace.
+  const WallTime now = clock_.Wall();
+  if (has_problem_.load() || (starting() && now < begin_) || !generator_->ExtensionDue(now)) return;
+  PostExtension();
+}
+
+void SnowflakeService::PostExtension() {
   if (extending_.exchange(true)) return;
   workers_.Post([this] { RunExtension(); });
 }
@@ -381,8 +389,11 @@ void SnowflakeService::RunExtension() {
                    [this] { workers_.Post([this] { RunExtension(); }); });
     return;
   }
-  SetProblem(Extend());
+  const WallTime ceiling = generator_->ceiling();
+  const bool problem_is_new = SetProblem(Extend());
   extending_.store(false);
+  // Who waits is looked at only if something has changed: a pump asks for an extension in its turn.
+  if (!problem_is_new && generator_->ceiling() == ceiling) return;
   const std::lock_guard lock(mutex_);
   if (!parked_.empty()) timers_.Post([this] { Pump(); });
 }
@@ -437,11 +448,14 @@ Result<void> SnowflakeService::CheckClock(WallTime now) {
       "set the clock right; if it is right, leafctl worker accept-clock"};
 }
 
-void SnowflakeService::SetProblem(const Result<void>& result) {
+bool SnowflakeService::SetProblem(const Result<void>& result) {
   const std::lock_guard lock(mutex_);
+  const bool is_new = !result.ok() && !problem_;
   if (!result.ok() && !problem_) log_.Error("snowflake: no new ceiling: {}", result.error().message);
   if (result.ok() && problem_) log_.Info("snowflake: going on");
   problem_ = result.ok() ? std::nullopt : std::optional(result.error());
+  has_problem_.store(problem_.has_value());
+  return is_new;
 }
 
 }  // namespace leaf::service

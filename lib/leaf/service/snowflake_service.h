@@ -120,11 +120,13 @@ class SnowflakeService {
   bool MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
                      std::chrono::milliseconds wait) const;
   void RequestExtension();
+  void PostExtension();
   void RunExtension();
   Result<void> Extend();
   Result<void> MakeDurable(WallTime ceiling);
   Result<void> CheckClock(WallTime now);
-  void SetProblem(const Result<void>& result);
+  // True if this is the first of a row of failures.
+  bool SetProblem(const Result<void>& result);
   void Tick();
   void SchedulePump(std::chrono::milliseconds after);
   void Pump();
@@ -147,7 +149,8 @@ class SnowflakeService {
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> extending_{false};  // an extension is on its way
+  std::atomic<bool> extending_{false};    // an extension is on its way
+  std::atomic<bool> has_problem_{false};  // problem_ is set
   std::atomic<std::size_t> parked_count_{0};
 
   // One extension, or the last write, at a time. Held across calls to the outside.

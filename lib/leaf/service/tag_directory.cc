@@ -5,6 +5,24 @@
 
 namespace leaf::service {
 
+TagDirectory::TagDirectory(std::size_t tags_max) : tags_max_(tags_max), version_(NewVersion()) {}
+
+std::uint64_t TagDirectory::NewVersion() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1) + 1;
+}
+
+bool TagDirectory::Refresh(Cached& cached, std::string_view tag) const {
+  // Before the look-up: an erasure in between leaves a version that is out of date.
+  const std::uint64_t version = version_.load(std::memory_order_acquire);
+  auto found = Find(tag);
+  if (!found) return false;
+  cached.version = version;
+  cached.tag = tag;
+  cached.generator = std::move(found);
+  return true;
+}
+
 std::shared_ptr<TagGenerator> TagDirectory::Find(std::string_view tag) const {
   const Shard& shard = ShardOf(tag);
   const std::shared_lock lock(shard.mutex);
@@ -22,7 +40,7 @@ std::shared_ptr<TagGenerator> TagDirectory::FindOrAdd(
     return nullptr;
   }
   auto generator = make();
-  shard.tags.emplace(std::string(tag), generator);
+  shard.tags.emplace(generator->tag(), generator);
   return generator;
 }
 
@@ -35,6 +53,7 @@ void TagDirectory::EraseIf(std::string_view tag, const std::function<bool(TagGen
   erased = std::move(found->second);
   shard.tags.erase(found);
   size_.fetch_sub(1, std::memory_order_relaxed);
+  version_.store(NewVersion(), std::memory_order_release);
 }
 
 std::vector<std::shared_ptr<TagGenerator>> TagDirectory::All() const {

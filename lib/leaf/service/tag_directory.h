@@ -1,10 +1,12 @@
-// All generators by tag, split into shards so that look-ups of different tags do not share a lock's cache
-// line.
+// All generators by tag. The request path finds a tag it asked for lately in a small cache of its thread,
+// with no lock and no write to memory that other threads use; the rest is in shards, so that look-ups of
+// different tags do not share a lock's cache line.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <shared_mutex>
@@ -13,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "leaf/service/read_mostly_mutex.h"
 #include "leaf/service/tag_generator.h"
 
 namespace leaf::service {
@@ -20,17 +23,19 @@ namespace leaf::service {
 // Thread-safe.
 class TagDirectory {
  public:
-  explicit TagDirectory(std::size_t tags_max) : tags_max_(tags_max) {}
+  explicit TagDirectory(std::size_t tags_max);
 
-  // Runs `use(generator)` under the shard's shared lock if the tag is here; `use` must not block. Returns
-  // what `use` returned, false if the tag is not here. This is the request path: no reference count is
-  // touched.
+  // Runs `use(generator)` if the tag is here, or was a moment ago; `use` must not block. Returns
+  // what `use` returned, false if the tag is not here. This is the request path.
   template <typename Use>
   bool With(std::string_view tag, Use use) const {
-    const Shard& shard = ShardOf(tag);
-    const std::shared_lock lock(shard.mutex);
-    const auto found = shard.tags.find(tag);
-    return found != shard.tags.end() && use(*found->second);
+    Cached& cached = CacheOf(tag);
+    // Erase() raises the version after the generator is out: until this thread sees that, it is as if it had
+    // asked earlier. What an erased generator held was dropped before.
+    if (cached.version != version_.load(std::memory_order_acquire) || cached.tag != tag) [[unlikely]] {
+      if (!Refresh(cached, tag)) return false;
+    }
+    return use(*cached.generator);
   }
 
   // Null if the tag is not here.
@@ -48,20 +53,36 @@ class TagDirectory {
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-  };
   struct alignas(64) Shard {
-    mutable std::shared_mutex mutex;
-    std::unordered_map<std::string, std::shared_ptr<TagGenerator>, Hash, std::equal_to<>> tags;
+    mutable ReadMostlyMutex mutex;
+    // By the generator's own name: each entry's key lives as long as its value.
+    std::unordered_map<std::string_view, std::shared_ptr<TagGenerator>> tags;
   };
   static constexpr std::size_t kShards = 64;
+  // What a thread looked up last, one for each of a few names. Owns, so that no generator ends under its
+  // user.
+  struct Cached {
+    std::uint64_t version = 0;  // of the directory it is from, when it was looked up; 0: none
+    std::string tag;
+    std::shared_ptr<TagGenerator> generator;
+  };
+  static constexpr std::size_t kCachedTags = 16;
 
-  const Shard& ShardOf(std::string_view tag) const { return shards_[Hash{}(tag) % kShards]; }
-  Shard& ShardOf(std::string_view tag) { return shards_[Hash{}(tag) % kShards]; }
+  static Cached& CacheOf(std::string_view tag) {
+    thread_local std::array<Cached, kCachedTags> cache;
+    const std::size_t last = tag.empty() ? 0 : static_cast<unsigned char>(tag.back());
+    return cache[(last + tag.size()) % kCachedTags];
+  }
+  bool Refresh(Cached& cached, std::string_view tag) const;
+
+  const Shard& ShardOf(std::string_view tag) const { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
+  Shard& ShardOf(std::string_view tag) { return shards_[std::hash<std::string_view>{}(tag) % kShards]; }
+
+  // Versions of all directories of the process are different: a cached one can be of no other.
+  static std::uint64_t NewVersion();
 
   const std::size_t tags_max_;
+  alignas(64) std::atomic<std::uint64_t> version_;
   std::atomic<std::size_t> size_{0};
   std::array<Shard, kShards> shards_;
 };

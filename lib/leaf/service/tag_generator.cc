@@ -13,9 +13,12 @@
 namespace leaf::service {
 namespace {
 
-// Leaf asks for the next range when more than a tenth of the newest one is used: on the take of the ID after
-// that.
-std::uint64_t RefillAfter(std::uint64_t range_size) { return range_size / 10 + 1; }
+// Leaf asks for the next range when more than a tenth of the newest one is used, on the take of the ID after
+// that: with so many IDs left in reserve.
+std::uint64_t LeafLowWater(std::uint64_t range_size) {
+  const std::uint64_t taken = range_size / 10 + 2;
+  return range_size > taken ? range_size - taken : 0;
+}
 
 // A failure that waiting does not cure: parked requests are told at once.
 bool IsLasting(ErrorCode code) {
@@ -45,20 +48,23 @@ void ParkedRequest::Withdraw() const {
   if (const auto generator = generator_.lock()) generator->Withdraw(waiter_id_);
 }
 
-TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, const std::optional<core::TagRow>& row,
-                           std::uint64_t mark)
+TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark)
     : tag_(std::move(tag)),
       world_(world),
       seen_pass_(world.refresh_pass.load()),
-      state_(row ? State::kServing : State::kUnconfirmed),
-      policy_(world.step_policy, world.step_max),
-      mark_(mark) {
-  if (!row) return;
-  table_step_ = row->step;
-  if (auto verdict = core::JudgeRow(tag_, row->max_id, mark); !verdict.ok()) {
-    Completions none;
-    FreezeLocked(verdict.error(), none);
-  }
+      state_(confirmed ? State::kServing : State::kUnconfirmed),
+      policy_(world.step_policy, world.step_max) {
+  AdoptMarkLocked(mark);
+  mark_before_refresh_ = mark_;
+}
+
+void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
+  mark_ = std::max(mark_, mark.end);
+  if (mark.end == 0) return;
+  base_ = mark.base;
+  wasted_before_ = mark.wasted;
+  wasted_last_ = mark.wasted_last;
+  wasted_exactly_ = mark.wasted_exactly;
 }
 
 TagGenerator::~TagGenerator() { delete buffer_.load(); }
@@ -70,7 +76,9 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
   if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]] {
     const std::lock_guard lock(mutex_);
-    taken = buffer->Resolve(result.position, out);
+    std::uint64_t id = 0;
+    taken = buffer->Resolve(result.position, id);
+    if (taken) out.Append({id, id + 1});
   }
   if (result.refill_wanted) WantRefill();
   return taken;
@@ -119,7 +127,11 @@ bool TagGenerator::TakeLocked(std::uint64_t count, IdSpans& out) {
     refill_wanted_ = true;
     StartRefillLocked();
   }
-  // Nothing is installed while we hold the mutex, so a position past the limit is void.
+  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) {
+    std::uint64_t id = 0;
+    // Nothing was installed while we hold the mutex: the position is void.
+    LEAF_CHECK(!buffer->Resolve(result.position, id));
+  }
   return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
@@ -186,11 +198,13 @@ void TagGenerator::StartRefillLocked() {
 }
 
 void TagGenerator::RunRefill() {
-  Result<core::Grant> grant = ObtainGrant();
+  const MonotonicTime asked_at = world_.clock.Monotonic();
+  const Obtained obtained = ObtainGrant();
+  const Result<core::Grant>& grant = obtained.grant;
   // Whoever repairs a frozen tag asks this node for its mark, which another process may have raised.
-  std::uint64_t durable_mark = 0;
+  core::Mark durable_mark;
   if (!grant.ok() && grant.error().code == ErrorCode::kFrozen) {
-    if (const auto mark = world_.marks.Load(tag_); mark.ok()) durable_mark = *mark;
+    if (auto mark = world_.marks.Load(tag_); mark.ok()) durable_mark = std::move(*mark);
   }
   Completions completions;
   bool retire = false;
@@ -198,8 +212,10 @@ void TagGenerator::RunRefill() {
   {
     const std::lock_guard lock(mutex_);
     refill_in_flight_ = false;
+    granted_ += obtained.dropped;
+    dropped_ += obtained.dropped;
     if (grant.ok()) {
-      OnGrantLocked(*grant, completions);
+      OnGrantLocked(*grant, world_.clock.Monotonic() - asked_at, completions);
     } else {
       known_absent = grant.error().code == ErrorCode::kNotFound;
       OnFailureLocked(grant.error(), durable_mark, completions, retire);
@@ -209,30 +225,35 @@ void TagGenerator::RunRefill() {
   if (retire) world_.retire(tag_, known_absent);
 }
 
-Result<core::Grant> TagGenerator::ObtainGrant() {
+Obtained TagGenerator::ObtainGrant() {
   bool confirmed = false;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::kStopped) return StoppedError();
+    if (state_ == State::kStopped) return {StoppedError(), 0};
     confirmed = state_ != State::kUnconfirmed;
   }
   if (!confirmed) {
     // A plain read first: an unknown name must not take locks in the table.
-    if (auto row = world_.store.Describe(tag_); !row.ok()) return std::move(row).error();
+    if (auto row = world_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0};
   }
   // Decided as late as can be, with the row locked: who parked or left while the database was slow counts.
-  return world_.granter.Obtain(tag_, [&](const core::TagRow& row) -> Result<core::GrantSize> {
+  const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
     const std::lock_guard lock(mutex_);
     const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, world_.clock.Monotonic()));
-    const std::uint64_t least = waiters_.empty() ? 1 : waiters_.front().count;
+    const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
+    sized_for_ = first;
     // At least what is parked, up to step_max; the first in line is always served whole.
     const std::uint64_t enlarged =
-        std::min(parked_ids_, std::max(static_cast<std::uint64_t>(world_.step_max), least));
-    return core::GrantSize{std::max({step, enlarged, least}), least};
-  });
+        std::min(parked_ids_, std::max(static_cast<std::uint64_t>(world_.step_max), first));
+    // Where the numbers end, the reserve and what is left may still be enough together.
+    const std::uint64_t in_reserve = reserve();
+    return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
+  };
+  return world_.granter.Obtain(tag_, size, [this](std::uint64_t granted) { return reserve() + granted; });
 }
 
-void TagGenerator::OnGrantLocked(const core::Grant& grant, Completions& completions) {
+void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
+                                 Completions& completions) {
   seen_pass_.store(world_.refresh_pass.load(), std::memory_order_relaxed);
   mark_ = std::max(mark_, grant.range.end);
   granted_ += grant.range.size();
@@ -241,44 +262,73 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, Completions& completi
     // Frozen, gone or stopped meanwhile: whoever stopped this tag had a reason that the grant does not
     // remove.
     dropped_ += grant.range.size();
+    if (state_ == State::kStopped) unissued_ += grant.range.size();
     return;
   }
+  const MonotonicTime now = world_.clock.Monotonic();
   state_ = State::kServing;
   failures_ = 0;
   problem_.reset();
   refill_wanted_ = false;
   table_step_ = grant.table_step;
+  max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
+  if (!base_) base_ = {grant.range.end, world_.clock.Wall()};
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
-  const MonotonicTime now = world_.clock.Monotonic();
   policy_.Commit(policy_.Propose(grant.table_step, now), grant.table_step, now);
 
   core::SegmentBuffer& buffer = BufferLocked();
   IdRange rest = grant.range;
-  while (!waiters_.empty() && waiters_.front().count <= rest.size()) {
+  ServeWaitersLocked(rest, completions);
+  reserve_policy_->ObserveGrant(latency);
+  // What is in reserve and in `rest` was not issued; the rest of the sum was.
+  const std::uint64_t issued = IssuedLocked();
+  reserve_policy_->ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
+
+  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), reserve_policy_->Target());
+  if (rest.empty()) {
+    refill_wanted_ = true;
+  } else {
+    switch (buffer.Install(rest, low_water)) {
+      case core::SegmentBuffer::Installed::kYes:
+        break;
+      case core::SegmentBuffer::Installed::kLow:
+        refill_wanted_ = true;
+        break;
+      case core::SegmentBuffer::Installed::kNo:
+        dropped_ += rest.size();
+        completions.push_back([this, rest] {
+          world_.log.Warning("tag {}: no room for [{}, {}), dropped", Quoted(tag_), rest.begin, rest.end);
+        });
+    }
+  }
+  if (!waiters_.empty()) refill_wanted_ = true;
+  WatchExhaustionLocked(completions);
+  if (refill_wanted_) StartRefillLocked();
+}
+
+void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) {
+  core::SegmentBuffer& buffer = BufferLocked();
+  while (!waiters_.empty() && waiters_.front().count <= grant.size() + buffer.remaining()) {
     Waiter& waiter = waiters_.front();
     // What a batch left in reserve when it parked comes first: order is kept and nothing is skipped.
     IdSpans spans;
     buffer.TakeUpTo(waiter.count, spans);
-    if (const std::uint64_t missing = waiter.count - spans.total(); missing > 0) {
-      spans.Append({rest.begin, rest.begin + missing});
-      rest.begin += missing;
+    const std::uint64_t missing = waiter.count - spans.total();
+    if (missing > grant.size()) {
+      // Takers emptied the reserve meanwhile, and what is left below 2^63 is not enough without it.
+      dropped_ += spans.total();
+      return;
     }
+    if (missing > 0) spans.Append({grant.begin, grant.begin + missing});
+    grant.begin += missing;
     parked_ids_ -= waiter.count;
     completions.push_back([done = std::move(waiter.done), spans] { done(spans); });
     waiters_.pop_front();
   }
-  const std::uint64_t served = grant.range.size() - rest.size();
-  const std::uint64_t refill_after = RefillAfter(grant.range.size());
-  if (rest.empty() || served > refill_after || !waiters_.empty()) refill_wanted_ = true;
-  if (!rest.empty() && !buffer.Install(rest, refill_after > served ? refill_after - served : 0)) {
-    dropped_ += rest.size();
-    world_.log.Warning("tag {}: no room for [{}, {}), dropped", Quoted(tag_), rest.begin, rest.end);
-  }
-  if (refill_wanted_) StartRefillLocked();
 }
 
-void TagGenerator::OnFailureLocked(const Error& error, std::uint64_t durable_mark, Completions& completions,
-                                   bool& retire) {
+void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
+                                   Completions& completions, bool& retire) {
   if (state_ != State::kServing && state_ != State::kUnconfirmed) return;
   if (error.code == ErrorCode::kNotFound) {
     state_ = State::kGone;
@@ -289,14 +339,20 @@ void TagGenerator::OnFailureLocked(const Error& error, std::uint64_t durable_mar
     return;
   }
   if (error.code == ErrorCode::kFrozen) {
-    mark_ = std::max(mark_, durable_mark);
+    AdoptMarkLocked(durable_mark);
     FreezeLocked(error, completions);
     return;
+  }
+  if (error.code == ErrorCode::kOverflow) {
+    OnOverflowLocked(error, completions);
+    // Each round answers at least the one it was asked for: whoever is left asks for himself.
+    if (!waiters_.empty()) return StartRefillLocked();
   }
   ++failures_;
   problem_ = error;
   if (failures_ == 1) {
-    world_.log.Warning("grant for tag {} failed: {}", Quoted(tag_), error.message);
+    completions.push_back(
+        [this, error] { world_.log.Warning("grant for tag {} failed: {}", Quoted(tag_), error.message); });
     // Who parked while all was well now waits no longer than who comes next.
     for (const Waiter& waiter : waiters_) ScheduleExpiryLocked(waiter.id, waiter.wait_while_failing);
   }
@@ -308,16 +364,61 @@ void TagGenerator::OnFailureLocked(const Error& error, std::uint64_t durable_mar
   ScheduleRetryLocked();
 }
 
+void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions) {
+  core::SegmentBuffer& buffer = BufferLocked();
+  while (!waiters_.empty()) {
+    Waiter& waiter = waiters_.front();
+    IdSpans spans;
+    if (buffer.Take(waiter.count, spans).outcome == core::SegmentBuffer::Outcome::kTaken) {
+      completions.push_back([done = std::move(waiter.done), spans] { done(spans); });
+    } else if (waiter.count >= sized_for_) {
+      completions.push_back([done = std::move(waiter.done), error] { done(error); });
+    } else {
+      return;  // less than what was asked for and refused: the next try is for this one
+    }
+    parked_ids_ -= waiter.count;
+    waiters_.pop_front();
+  }
+}
+
+void TagGenerator::WatchExhaustionLocked(Completions& completions) {
+  const auto days = DaysToExhaustionLocked();
+  if (near_exhaustion_told_ || !core::IsNearExhaustion(max_id_, days)) return;
+  near_exhaustion_told_ = true;
+  completions.push_back([this, left = core::IdsLeft(max_id_), days] {
+    world_.log.Warning("tag {}: {} IDs are left below 2^63{}", Quoted(tag_), left,
+                       days ? fmt::format(", {:.1f} days at the rate seen", *days) : "");
+  });
+}
+
+std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
+  if (!base_) return std::nullopt;
+  return core::DaysToExhaustion(max_id_, *base_, world_.clock.Wall());
+}
+
+std::uint64_t TagGenerator::IssuedLocked() const {
+  const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
+  // Takers move on while this is read: never more issued and in reserve than was granted.
+  const std::uint64_t not_issued = dropped_ + (buffer == nullptr ? 0 : buffer->lost() + buffer->remaining());
+  return granted_ > not_issued ? granted_ - not_issued : 0;
+}
+
+void TagGenerator::ObserveRateLocked() {
+  if (reserve_policy_) reserve_policy_->ObserveIssued(IssuedLocked(), world_.clock.Monotonic());
+}
+
 void TagGenerator::ScheduleRetryLocked() {
   const std::uint32_t doublings = std::min<std::uint32_t>(failures_ - 1, 10);
   const auto backoff = std::min(kBackoffMin * (1 << doublings), kBackoffMax);
   const auto jitter =
       std::chrono::milliseconds(world_.random.Below(static_cast<std::uint64_t>(backoff.count()) / 2 + 1));
   retry_scheduled_ = true;
-  world_.timers.PostAt(world_.clock.Monotonic() + backoff - jitter, [weak = weak_from_this()] {
+  const std::uint64_t id = ++retry_id_;
+  world_.timers.PostAt(world_.clock.Monotonic() + backoff - jitter, [weak = weak_from_this(), id] {
     const auto self = weak.lock();
     if (!self) return;
     const std::lock_guard lock(self->mutex_);
+    if (!self->retry_scheduled_ || self->retry_id_ != id) return;
     self->retry_scheduled_ = false;
     if (self->WantedLocked()) self->StartRefillLocked();
   });
@@ -326,18 +427,21 @@ void TagGenerator::ScheduleRetryLocked() {
 void TagGenerator::Kick() {
   const std::lock_guard lock(mutex_);
   if (failures_ == 0 || !WantedLocked()) return;
-  retry_scheduled_ = false;  // its timer will find nothing to do, or a refill in flight
+  retry_scheduled_ = false;
   StartRefillLocked();
 }
 
 void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
   state_ = State::kFrozen;
   problem_ = error;
+  frozen_since_ = world_.clock.Wall();
   refill_wanted_ = false;
   std::uint64_t dropped = 0;
   if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) dropped = buffer->Clear();
   dropped_ += dropped;
-  world_.log.Error("{}; {} reserved IDs were dropped", error.message, dropped);
+  completions.push_back([this, message = error.message, dropped] {
+    world_.log.Error("{}; {} reserved IDs were dropped", message, dropped);
+  });
   FailAllLocked(error, completions);
 }
 
@@ -349,9 +453,9 @@ void TagGenerator::FailAllLocked(const Error& error, Completions& completions) {
   parked_ids_ = 0;
 }
 
-void TagGenerator::BeforeRefresh(std::uint64_t durable_mark) {
+void TagGenerator::BeforeRefresh(const core::Mark& durable_mark) {
   const std::lock_guard lock(mutex_);
-  mark_ = std::max(mark_, durable_mark);
+  AdoptMarkLocked(durable_mark);
   mark_before_refresh_ = mark_;
 }
 
@@ -361,13 +465,18 @@ void TagGenerator::OnRow(const core::TagRow& row) {
     const std::lock_guard lock(mutex_);
     seen_pass_.store(world_.refresh_pass.load(), std::memory_order_relaxed);
     table_step_ = row.step;
+    max_id_ = row.max_id;
+    ObserveRateLocked();
+    WatchExhaustionLocked(completions);
     const auto verdict = core::JudgeRow(tag_, row.max_id, mark_before_refresh_);
     if (verdict.ok() && state_ == State::kFrozen) {
       state_ = State::kServing;
       failures_ = 0;
       problem_.reset();
-      world_.log.Info("tag {} thaws: max_id {} is above the mark {}", Quoted(tag_), row.max_id,
-                      mark_before_refresh_);
+      frozen_since_.reset();
+      completions.push_back([this, max_id = row.max_id, mark = mark_before_refresh_] {
+        world_.log.Info("tag {} thaws: max_id {} is not below the mark {}", Quoted(tag_), max_id, mark);
+      });
     } else if (!verdict.ok() && state_ == State::kServing) {
       FreezeLocked(verdict.error(), completions);
     }
@@ -404,6 +513,11 @@ void TagGenerator::Stop() {
   {
     const std::lock_guard lock(mutex_);
     state_ = State::kStopped;
+    if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) {
+      const std::uint64_t left = buffer->Clear();
+      unissued_ += left;
+      dropped_ += left;
+    }
     FailAllLocked(StoppedError(), completions);
   }
   for (const auto& complete : completions) complete();
@@ -413,6 +527,7 @@ core::SegmentBuffer& TagGenerator::BufferLocked() {
   core::SegmentBuffer* buffer = buffer_.load(std::memory_order_relaxed);
   if (buffer == nullptr) {
     buffer = new core::SegmentBuffer;
+    reserve_policy_ = std::make_unique<core::ReservePolicy>(world_.reserve_time);
     buffer_.store(buffer, std::memory_order_release);
   }
   return *buffer;
@@ -423,25 +538,41 @@ std::uint64_t TagGenerator::reserve() const {
   return buffer == nullptr ? 0 : buffer->remaining();
 }
 
-TagStatus TagGenerator::Status() const {
+std::uint64_t TagGenerator::unissued() const {
+  const std::lock_guard lock(mutex_);
+  return unissued_;
+}
+
+TagStatus TagGenerator::Status() {
   const std::lock_guard lock(mutex_);
   const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
+  ObserveRateLocked();
   TagStatus status;
   status.tag = tag_;
   status.state = state_ == State::kFrozen ? "frozen" : grants_ == 0 ? "idle" : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
+  if (reserve_policy_) {
+    status.reserve_target = reserve_policy_->Target();
+    status.ids_per_second = reserve_policy_->ids_per_second();
+    status.grant_latency = reserve_policy_->grant_latency();
+  }
   status.waiting = waiters_.size();
   status.step = policy_.step();
   status.table_step = table_step_;
+  status.max_id = max_id_;
   status.mark = mark_;
   status.granted = granted_;
   status.wasted = dropped_ + (buffer == nullptr ? 0 : buffer->lost());
-  // Takers move on while this is read: never report more issued and in reserve than was granted.
-  const std::uint64_t not_issued = status.wasted + status.reserve;
-  status.issued = granted_ > not_issued ? granted_ - not_issued : 0;
+  status.wasted_by_restarts = wasted_before_;
+  status.wasted_by_last_restart = wasted_last_;
+  status.wasted_by_restarts_exactly = wasted_exactly_;
+  status.issued = IssuedLocked();
   status.grants = grants_;
   status.failures = failures_;
+  status.days_to_exhaustion = DaysToExhaustionLocked();
+  status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
   status.problem = problem_;
+  status.frozen_since = frozen_since_;
   return status;
 }
 

@@ -24,6 +24,7 @@
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
 #include "leaf/core/ports.h"
+#include "leaf/core/reserve_policy.h"
 #include "leaf/core/segment_buffer.h"
 #include "leaf/core/step_policy.h"
 #include "leaf/service/granter.h"
@@ -43,6 +44,7 @@ struct GeneratorWorld {
   Logger& log;
   core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
   std::int64_t step_max = 0;
+  std::chrono::milliseconds reserve_time{};
   // The refresh pass under way or last done; see TagGenerator::seen_pass().
   std::atomic<std::uint64_t> refresh_pass{0};
   // A generator that has become useless (tag gone, or never existed) reports itself, from a worker or a
@@ -81,27 +83,37 @@ class ParkedRequest {
 
 struct TagStatus {
   std::string tag;
-  std::string_view state;  // "idle", "active", "frozen"
-  std::uint64_t reserve = 0;
-  std::uint64_t waiting = 0;     // parked requests
-  std::int64_t step = 0;         // of the last grant; 0 before the first
-  std::int64_t table_step = 0;   // 0 if not known yet
-  std::uint64_t mark = 0;        // exclusive end of what was granted, 0 if none
-  std::uint64_t granted = 0;     // IDs, since start
-  std::uint64_t issued = 0;      // IDs, since start
-  std::uint64_t wasted = 0;      // IDs granted since start that will never be issued
-  std::uint64_t grants = 0;      // since start
-  std::uint32_t failures = 0;    // grants that failed in a row
+  std::string_view state;            // "idle", "active", "frozen"
+  std::uint64_t reserve = 0;         // IDs
+  std::uint64_t reserve_target = 0;  // IDs to hold at the rate and grant latency seen (core/reserve_policy)
+  double ids_per_second = 0;
+  std::chrono::nanoseconds grant_latency{};
+  std::uint64_t waiting = 0;    // parked requests
+  std::int64_t step = 0;        // of the last grant; 0 before the first
+  std::int64_t table_step = 0;  // 0 if not known yet
+  std::int64_t max_id = 0;      // the column, as last seen
+  std::uint64_t mark = 0;       // exclusive end of what was granted, 0 if none
+  std::uint64_t granted = 0;    // IDs, since start
+  std::uint64_t issued = 0;     // IDs, since start
+  std::uint64_t wasted = 0;     // IDs granted since start that will never be issued
+  // IDs that earlier daemons of this state directory left behind; upper bounds unless `exactly`.
+  std::uint64_t wasted_by_restarts = 0;
+  std::uint64_t wasted_by_last_restart = 0;
+  bool wasted_by_restarts_exactly = true;
+  std::uint64_t grants = 0;    // since start
+  std::uint32_t failures = 0;  // grants that failed in a row
+  std::optional<double> days_to_exhaustion;
+  bool near_exhaustion = false;
   std::optional<Error> problem;  // why it is frozen, or its last grant failed
+  std::optional<WallTime> frozen_since;
 };
 
 // Thread-safe. Callbacks are called exactly once, with no lock held, on whatever thread completes them.
 class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
  public:
-  // A tag that the table is known to hold (`row`), with this node's mark, or a name that somebody asked for
-  // and the table has yet to confirm (no row).
-  TagGenerator(std::string tag, GeneratorWorld& world, const std::optional<core::TagRow>& row,
-               std::uint64_t mark);
+  // A tag that the table is known to hold (`confirmed`; OnRow follows), with this node's mark, or a name that
+  // somebody asked for and the table has yet to confirm.
+  TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark);
   ~TagGenerator();
   TagGenerator(const TagGenerator&) = delete;
   TagGenerator& operator=(const TagGenerator&) = delete;
@@ -122,7 +134,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   // Refresh, in this order: before the table is read, with the mark as it stands on disk (another process
   // with this state directory may have raised it); then with the row, or without one (`Remove`).
-  void BeforeRefresh(std::uint64_t durable_mark);
+  void BeforeRefresh(const core::Mark& durable_mark);
   void OnRow(const core::TagRow& row);
   void Remove();
   // The last pass in which the table was seen to hold the tag.
@@ -135,11 +147,13 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   // The store answers again: a failed refill that somebody waits for is tried now.
   void Kick();
-  // Fails everything parked; no further refill begins.
+  // Fails everything parked; no further refill begins, and nothing more is issued.
   void Stop();
+  // After Stop: IDs granted that nobody was or will be given.
+  std::uint64_t unissued() const;
 
   std::uint64_t reserve() const;
-  TagStatus Status() const;
+  TagStatus Status();
 
  private:
   enum class State { kUnconfirmed, kServing, kFrozen, kGone, kRetired, kStopped };
@@ -152,14 +166,19 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
 
+  void AdoptMarkLocked(const core::Mark& mark);
   bool TakeLocked(std::uint64_t count, IdSpans& out);
   void WantRefill();
   void StartRefillLocked();
   void RunRefill();
-  Result<core::Grant> ObtainGrant();
-  void OnGrantLocked(const core::Grant& grant, Completions& completions);
-  void OnFailureLocked(const Error& error, std::uint64_t durable_mark, Completions& completions,
+  Obtained ObtainGrant();
+  void OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions);
+  // Serves waiters in order from the reserve and then from `grant`, whose begin moves up.
+  void ServeWaitersLocked(IdRange& grant, Completions& completions);
+  void OnFailureLocked(const Error& error, const core::Mark& durable_mark, Completions& completions,
                        bool& retire);
+  // No number is left to grant: whoever fits into the reserve is still served.
+  void OnOverflowLocked(const Error& error, Completions& completions);
   void ScheduleRetryLocked();
   void FreezeLocked(const Error& error, Completions& completions);
   void FailAllLocked(const Error& error, Completions& completions);
@@ -167,6 +186,11 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void Expire(std::uint64_t waiter_id);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
   void EndWait(std::uint64_t waiter_id, const std::function<Error()>& why_locked);
+  // Tells the log, once, when the end of the numbers comes near.
+  void WatchExhaustionLocked(Completions& completions);
+  std::optional<double> DaysToExhaustionLocked() const;
+  std::uint64_t IssuedLocked() const;
+  void ObserveRateLocked();
   core::SegmentBuffer& BufferLocked();
   bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
 
@@ -180,19 +204,30 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // All below: guarded by mutex_.
   State state_;
   core::StepPolicy policy_;
+  std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::list<Waiter> waiters_;
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
+  std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs
   bool refill_wanted_ = false;
   bool refill_in_flight_ = false;
   bool retry_scheduled_ = false;
+  std::uint64_t retry_id_ = 0;  // of the newest retry timer; older ones have no say
   std::uint32_t failures_ = 0;
   std::optional<Error> problem_;
+  std::optional<WallTime> frozen_since_;
   std::int64_t table_step_ = 0;
+  std::int64_t max_id_ = 0;
   std::uint64_t mark_ = 0;
   std::uint64_t mark_before_refresh_ = 0;
+  std::optional<core::Baseline> base_;
+  bool near_exhaustion_told_ = false;
+  std::uint64_t wasted_before_ = 0;  // by earlier daemons: all, and the last
+  std::uint64_t wasted_last_ = 0;
+  bool wasted_exactly_ = true;
   std::uint64_t granted_ = 0;
-  std::uint64_t dropped_ = 0;  // of granted_: never issued
+  std::uint64_t dropped_ = 0;   // of granted_: never issued
+  std::uint64_t unissued_ = 0;  // in reserve at Stop
   std::uint64_t grants_ = 0;
 };
 

@@ -68,6 +68,7 @@ Result<void> Database::Transact(std::string_view what, Finish finish, const Body
 }
 
 Result<Database::Session> Database::Lease(std::string_view what) {
+  std::vector<Session> dead;  // closed outside the lock
   while (true) {
     Session session;
     {
@@ -83,6 +84,10 @@ Result<Database::Session> Database::Lease(std::string_view what) {
     } catch (const std::exception&) {
       // A connection that cannot even be asked is dropped.
     }
+    // One is dead: so, most likely, are the others that were idle with it, and each would cost a time-out to
+    // ask.
+    const std::lock_guard lock(mutex_);
+    dead.swap(idle_);
   }
   return Connect(what);
 }

@@ -5,7 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "leaf/base/clock.h"
 #include "leaf/core/ports.h"
 #include "leaf/sql/database.h"
 
@@ -17,19 +20,25 @@ class SqliteMarkStore final : public core::MarkStore {
   // Serialises grants of a tag between processes; the file that does it is not this one's business.
   using Locker = std::function<Result<std::unique_ptr<Hold>>(std::string_view tag)>;
 
-  // `path`: made at first use. Nothing is opened before.
-  SqliteMarkStore(const std::string& path, Locker locker);
+  // `path`: made at first use. Nothing is opened before. `writer`: who raises marks here, for people to read.
+  SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock, std::string writer);
 
   Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override { return locker_(tag); }
   Result<std::vector<core::Mark>> LoadAll() override;
-  Result<std::uint64_t> Load(std::string_view tag) override;
-  Result<void> Raise(std::string_view tag, std::uint64_t end) override;
+  Result<core::Mark> Load(std::string_view tag) override;
+  Result<void> Raise(const core::MarkRaise& raise) override;
+  Result<void> BeginRun() override;
+  Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
 
  private:
   Result<void> EnsureTable();
+  // The rows of `where`, a clause on column tag with the parameter :tag, or "" for all.
+  Result<std::vector<core::Mark>> Read(std::string_view what, std::string_view where, const std::string& tag);
 
   Database database_;
   const Locker locker_;
+  const Clock& clock_;
+  const std::string writer_;
   std::atomic<bool> table_ready_{false};
 };
 

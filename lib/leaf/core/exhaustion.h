@@ -1,0 +1,27 @@
+// When a tag runs out of numbers, at the rate at which its max_id was seen to move.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "leaf/base/time.h"
+
+namespace leaf::core {
+
+// Where a tag's max_id stood at some time in the past; all its users together have moved it since.
+struct Baseline {
+  std::uint64_t max_id = 0;
+  WallTime at;
+};
+
+// IDs left above `max_id`, which may be what somebody wrote into the column; 0 if it is no ID.
+std::uint64_t IdsLeft(std::int64_t max_id);
+
+// Days until `max_id` arrives at the end of the numbers, at the mean rate since `base`. Nullopt if nothing
+// can be told: less than a minute was watched, or max_id has not moved.
+std::optional<double> DaysToExhaustion(std::int64_t max_id, const Baseline& base, WallTime now);
+
+// Whether an operator should hear of it by now: fewer than kFewIdsLeft IDs or kFewDaysLeft days are left.
+bool IsNearExhaustion(std::int64_t max_id, std::optional<double> days);
+
+}  // namespace leaf::core
