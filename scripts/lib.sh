@@ -17,7 +17,7 @@ test_packages=(
   "${quickstart_packages[@]}"
   libgtest-dev libgmock-dev libbenchmark-dev nghttp2-client
   mariadb-server galera-4 rsync zookeeper default-jre-headless
-  python3 psmisc util-linux git
+  python3 psmisc util-linux git faketime
   clang-format clang-tidy shellcheck
 )
 

@@ -94,6 +94,12 @@ step curl -fsS -X POST "$url/v1/segment/pay?count=3"
 take_ids 3
 step leafctl next pay -n 3
 take_ids 3
+step curl -fsS "$url/api/snowflake/get/pay"
+snowflake=$result
+step leafctl next --mode snowflake
+((result > snowflake)) || die "the second snowflake ID is not above the first"
+step leafctl decode "$snowflake"
+[[ $result == "$snowflake time="*" worker=0 sequence="* ]] || die "that is not what is in the ID"
 step leafctl status
 [[ $result == *pay* ]] || die "the status does not know the tag"
 

@@ -9,7 +9,10 @@ Run AddConfigCheck(CLI::App& app, CommandContext& context);
 Run AddConfigShow(CLI::App& app, CommandContext& context);
 Run AddDbCheck(CLI::App& app, CommandContext& context);
 Run AddDbInit(CLI::App& app, CommandContext& context);
+Run AddDecode(CLI::App& app, CommandContext& context);
+Run AddEncode(CLI::App& app, CommandContext& context);
 Run AddNext(CLI::App& app, CommandContext& context);
+Run AddRange(CLI::App& app, CommandContext& context);
 Run AddServe(CLI::App& app, CommandContext& context);
 Run AddStatus(CLI::App& app, CommandContext& context);
 Run AddTagAdd(CLI::App& app, CommandContext& context);
@@ -20,5 +23,6 @@ Run AddTagRepair(CLI::App& app, CommandContext& context);
 Run AddTagSet(CLI::App& app, CommandContext& context);
 Run AddTagShow(CLI::App& app, CommandContext& context);
 Run AddVersion(CLI::App& app, CommandContext& context);
+Run AddWorkerAcceptClock(CLI::App& app, CommandContext& context);
 
 }  // namespace leaf::cmd

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -56,6 +57,32 @@ std::optional<std::string> CommandContext::ReadLine() const {
     if (got <= 0) return line.empty() ? std::nullopt : std::optional(line);
     if (c == '\n') return line;
     line += c;
+  }
+}
+
+std::optional<std::string> CommandContext::ReadBulkLine() {
+  constexpr std::size_t kPiece = std::size_t{64} * 1024;
+  std::size_t searched = input_used_;
+  while (true) {
+    const std::size_t newline = input_.find('\n', searched);
+    if (newline != std::string::npos) {
+      std::string line = input_.substr(input_used_, newline - input_used_);
+      input_used_ = newline + 1;
+      return line;
+    }
+    input_.erase(0, input_used_);
+    input_used_ = 0;
+    const std::size_t size = input_.size();
+    searched = size;
+    input_.resize(size + kPiece);
+    ssize_t got = 0;
+    do {
+      got = read(STDIN_FILENO, input_.data() + size, kPiece);
+    } while (got < 0 && errno == EINTR);
+    input_.resize(size + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (got > 0) continue;
+    if (input_.empty()) return std::nullopt;
+    return std::exchange(input_, "");
   }
 }
 

@@ -67,6 +67,8 @@ class CommandContext {
   bool stdin_is_terminal() const { return stdin_is_terminal_; }
   // A line from stdin without its newline; nullopt at its end.
   std::optional<std::string> ReadLine() const;
+  // The same in large pieces, for input that is read to its end: leaves nothing to whoever shares stdin.
+  std::optional<std::string> ReadBulkLine();
 
   // "" if it is not set.
   std::string Variable(const std::string& name) const;
@@ -82,6 +84,8 @@ class CommandContext {
  private:
   std::map<std::string, std::string> environment_;
   bool stdin_is_terminal_;
+  std::string input_;           // read and not given out yet
+  std::size_t input_used_ = 0;  // of input_
   std::optional<config::Resolved> resolved_;
 };
 

@@ -19,7 +19,10 @@ constexpr std::string_view kAbout = "About";
 
 // In the order of the help.
 constexpr Command kCommands[] = {
-    {"next", kIds, "Print new IDs of a tag", AddNext},
+    {"next", kIds, "Print new IDs of a tag, or of a snowflake worker", AddNext},
+    {"decode", kIds, "Show the time, worker and sequence of snowflake IDs", AddDecode},
+    {"encode", kIds, "Put a snowflake ID together", AddEncode},
+    {"range", kIds, "Print the smallest and the largest snowflake ID of a span of time", AddRange},
     {"tag add", kProvisioning, "Add a tag", AddTagAdd},
     {"tag list", kProvisioning, "List all tags", AddTagList},
     {"tag show", kProvisioning, "Show one tag", AddTagShow},
@@ -31,6 +34,8 @@ constexpr Command kCommands[] = {
     {"db check", kProvisioning, "Examine an existing schema", AddDbCheck},
     {"serve", kOperating, "Run the daemon, in the foreground", AddServe},
     {"status", kOperating, "Show a running daemon's tags, reserves and problems", AddStatus},
+    {"worker accept-clock", kOperating, "End the stop after a forward jump of the clock",
+     AddWorkerAcceptClock},
     {"config show", kOperating, "Show the resolved configuration", AddConfigShow},
     {"config check", kOperating, "Check the configuration", AddConfigCheck},
     {"version", kAbout, "Print the version", AddVersion},

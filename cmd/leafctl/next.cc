@@ -1,7 +1,9 @@
 // leafctl next
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "snowflake_node.h"
 #include "stores.h"
 #include "tag_output.h"
 
@@ -27,6 +30,8 @@ struct Options {
   bool direct = false;
   bool range = false;
   std::string format = "dec";
+
+  bool is_snowflake() const { return mode == "snowflake"; }
 };
 
 // Writes IDs as they come, in text, or as one JSON document at the end.
@@ -34,7 +39,7 @@ class Printer {
  public:
   Printer(CommandContext& context, const Options& options)
       : context_(context),
-        tag_(*options.tag),
+        tag_(options.tag),
         as_ranges_(options.range),
         format_(*ParseIdFormat(options.format)) {}
 
@@ -63,8 +68,8 @@ class Printer {
   void Finish() {
     if (!context_.flags.json) return;
     // Put together by hand: up to a hundred million IDs need no document in memory beside their text.
-    context_.out.Write(
-        fmt::format("{{\"tag\":{},\"{}\":[", Json(tag_).dump(), as_ranges_ ? "ranges" : "ids"));
+    context_.out.Write(fmt::format("{{{}\"{}\":[", tag_ ? fmt::format("\"tag\":{},", Json(*tag_).dump()) : "",
+                                   as_ranges_ ? "ranges" : "ids"));
     context_.out.Write(items_);
     context_.out.Write("]}\n");
   }
@@ -89,7 +94,7 @@ class Printer {
   }
 
   CommandContext& context_;
-  const std::string tag_;
+  const std::optional<std::string> tag_;
   const bool as_ranges_;
   const IdFormat format_;
   std::string items_;
@@ -116,13 +121,38 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
   return {};
 }
 
-Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const std::string& tag,
+// Issues from this state directory's own worker number, as a daemon would, and alone.
+Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, Printer& printer) {
+  // A batch needs a fraction of the window; what is more is waited for in between.
+  constexpr std::uint64_t kBatch = 100'000;
+  const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kTimeoutDefault);
+  LEAF_ASSIGN_OR_RETURN(const auto node, SnowflakeNode::Open(context, timeout));
+  ContextLogger log(context);
+  LEAF_RETURN_IF_ERROR(node->Start(log));
+  service::SnowflakeService& snowflake = node->service();
+  const std::uint64_t batch = std::min(kBatch, snowflake.generator().count_max());
+  while (count > 0) {
+    const std::uint64_t wanted = std::min(batch, count);
+    std::promise<Result<core::SnowflakeRun>> answer;
+    snowflake.Next(wanted, timeout,
+                   [&](Result<core::SnowflakeRun> result) { answer.set_value(std::move(result)); });
+    LEAF_ASSIGN_OR_RETURN(const core::SnowflakeRun run, answer.get_future().get());
+    for (const IdRange& range : snowflake.generator().RangesOf(run)) LEAF_RETURN_IF_ERROR(printer.Add(range));
+    count -= wanted;
+  }
+  printer.Finish();
+  return {};
+}
+
+Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const Options& options,
                             std::uint64_t count, Printer& printer) {
   client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTimeoutDefault));
-  auto taken = daemon.NextSegment(tag, count, [&](const std::vector<IdRange>& ranges) -> Result<void> {
+  const auto sink = [&](const std::vector<IdRange>& ranges) -> Result<void> {
     for (const IdRange& range : ranges) LEAF_RETURN_IF_ERROR(printer.Add(range));
     return {};
-  });
+  };
+  auto taken = options.is_snowflake() ? daemon.NextSnowflake(count, sink)
+                                      : daemon.NextSegment(*options.tag, count, sink);
   if (!taken.ok()) {
     Error error = std::move(taken).error();
     if (printer.printed() > 0)
@@ -136,56 +166,69 @@ Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, con
 }
 
 Result<void> RunNext(CommandContext& context, const Options& options) {
-  if (!options.tag) {
-    return Error{ErrorCode::kInvalidArgument, "no TAG is given", "leafctl next TAG"};
+  if (!options.tag && !options.is_snowflake()) {
+    return Error{ErrorCode::kInvalidArgument, "no TAG is given",
+                 "leafctl next TAG, or leafctl next --mode snowflake"};
   }
-  LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
+  if (options.tag) LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, ParseUnsigned("-n", options.count, 1, kNextCountMax));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   if (options.direct && resolved->origins.at("client.servers") == "--server") {
     return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
   }
   Printer printer(context, options);
-  if (options.direct) return TakeDirect(context, *options.tag, count, printer);
+  const auto take_direct = [&] {
+    return options.is_snowflake() ? TakeSnowflakesDirect(context, count, printer)
+                                  : TakeDirect(context, *options.tag, count, printer);
+  };
+  if (options.direct) return take_direct();
 
   const Daemons daemons = FindDaemons(*resolved);
-  auto taken = TakeFromDaemon(context, daemons, *options.tag, count, printer);
+  auto taken = TakeFromDaemon(context, daemons, options, count, printer);
   if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
       printer.printed() > 0)
     return taken;
-  // Nobody is there. Only who configured this store, or nothing at all, means the store when saying `next`.
+  // Nobody is there. Only who configured this store (or worker), or nothing at all, means it when saying
+  // `next`.
   const bool store_configured =
-      resolved->IsSet("segment.store") || resolved->IsSet("sqlite.") || resolved->IsSet("mysql.");
+      options.is_snowflake()
+          ? resolved->IsSet("snowflake.")
+          : resolved->IsSet("segment.store") || resolved->IsSet("sqlite.") || resolved->IsSet("mysql.");
   if (!store_configured && resolved->AnythingSet()) {
-    return Error{ErrorCode::kUnreachable, "no daemon answers, and no store is configured",
-                 "start leafctl serve, name one with --server, or take from the store with --direct"};
+    return Error{ErrorCode::kUnreachable,
+                 fmt::format("no daemon answers, and no {} is configured",
+                             options.is_snowflake() ? "snowflake worker" : "store"),
+                 fmt::format("start leafctl serve, name one with --server, or {} with --direct",
+                             options.is_snowflake() ? "issue here" : "take from the store")};
   }
-  context.Detail("no daemon answers, taking from the store");
-  return TakeDirect(context, *options.tag, count, printer);
+  context.Detail(options.is_snowflake() ? "no daemon answers, issuing here"
+                                        : "no daemon answers, taking from the store");
+  return take_direct();
 }
 
 }  // namespace
 
 Run AddNext(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<Options>();
-  app.add_option("TAG", options->tag, "The tag");
+  app.add_option("TAG", options->tag, "The tag; ignored by snowflake mode, which has none");
   app.add_option("-n,--count", options->count, "How many IDs, 1..100000000")
       ->type_name("COUNT")
       ->capture_default_str();
   app.add_option("--mode", options->mode, "How IDs are made")
-      ->check(CLI::IsMember({"segment"}))
-      ->type_name("segment")
+      ->check(CLI::IsMember({"segment", "snowflake"}))
+      ->type_name("segment|snowflake")
       ->capture_default_str();
   AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
-  app.add_flag("--direct", options->direct, "Reserve exactly COUNT from the store, without a daemon");
+  app.add_flag("--direct", options->direct,
+               "Reserve exactly COUNT from the store, or issue here, without a daemon");
   app.add_flag("--range", options->range, "Print 'begin end' (half-open) instead of single IDs");
   app.add_option("--format", options->format, "Form of an ID")
       ->check(CLI::IsMember({"dec", "hex", "base62"}))
       ->type_name("dec|hex|base62")
       ->capture_default_str();
   app.footer(
-      "Examples:\n  leafctl next pay\n  leafctl next pay -n 100 --range\n  leafctl next pay --server "
-      "http://10.0.0.1:8080");
+      "Examples:\n  leafctl next pay\n  leafctl next pay -n 100 --range\n  leafctl next --mode snowflake\n"
+      "  leafctl next pay --server http://10.0.0.1:8080");
   return [options](CommandContext& run_context) { return RunNext(run_context, *options); };
 }
 

@@ -32,6 +32,8 @@ ExitCode ExitCodeOf(ErrorCode code) {
     case ErrorCode::kRefused:
     case ErrorCode::kFrozen:
     case ErrorCode::kOverflow:
+    case ErrorCode::kClock:
+    case ErrorCode::kNotOwner:
     case ErrorCode::kDisabled:
       return ExitCode::kRefused;
   }

@@ -21,6 +21,7 @@
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/system_random.h"
 #include "leaf/sys/thread_pool.h"
+#include "snowflake_node.h"
 #include "stores.h"
 
 namespace leaf::cmd {
@@ -73,6 +74,16 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, L
   return listeners;
 }
 
+std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
+  std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
+  if (snowflake != nullptr) {
+    const service::SnowflakeStatus status = snowflake->service().Status();
+    text += fmt::format("{}snowflake mode as worker {} of {}", text.empty() ? "" : " and ", status.worker,
+                        status.cluster.name);
+  }
+  return text.empty() ? "no mode" : text;
+}
+
 Result<void> RunServe(CommandContext& context, const Options&) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
@@ -116,13 +127,20 @@ Result<void> RunServe(CommandContext& context, const Options&) {
                     service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
-  service::IdService ids(segment ? &*segment : nullptr);
+  std::unique_ptr<SnowflakeNode> snowflake;
+  if (config.snowflake.enabled) {
+    LEAF_ASSIGN_OR_RETURN(snowflake, SnowflakeNode::OpenLocked(context));
+    LEAF_RETURN_IF_ERROR(snowflake->Start(log));
+  }
+  service::IdService ids(segment ? &*segment : nullptr, snowflake ? &snowflake->service() : nullptr);
+  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
   const server::Router router({.request_timeout = config.server.request_timeout,
                                .leaf_wait = config.server.leaf_wait,
                                .max_count = static_cast<std::uint64_t>(config.server.max_count),
                                .version = LEAFCTL_VERSION,
                                .store = config.segment.store,
-                               .listen = names},
+                               .listen = names,
+                               .layout = layout},
                               ids, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
@@ -135,8 +153,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   if (segment) segment->Start();
   server.Start();
   log.Info("leafctl {} serves {} with {} threads, state in {}", LEAFCTL_VERSION,
-           segment ? fmt::format("segment mode on {}", config.segment.store) : "no mode", threads,
-           config.state_dir);
+           ModesText(config, snowflake.get()), threads, config.state_dir);
 
   int signal = signals.Wait();
   while (signal == SIGHUP) {
@@ -153,6 +170,7 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   }
   // Parked requests hold connections: they are let go of before the server is.
   if (segment) segment->Stop();
+  if (snowflake) snowflake->service().Stop();
   reports.Stop();
   timers.Stop();
   workers.Stop();

@@ -34,6 +34,12 @@ std::string Text(const Json& json, const std::string& server) {
     if (const std::string hint = problem.value("hint", ""); !hint.empty())
       out += fmt::format("  hint: {}\n", hint);
   }
+  const Json snowflake = json.value("snowflake", Json::object());
+  if (snowflake.value("enabled", false)) {
+    out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
+                       snowflake.value("worker", std::uint64_t{0}), snowflake.value("cluster", "?"),
+                       snowflake.value("state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+  }
   const Json segment = json.value("segment", Json::object());
   const Json tags = segment.value("tags", Json::array());
   std::size_t width = 3;

@@ -83,12 +83,6 @@ class LeafRoutes(SharedDaemonTest):
         )
         self.assertRegex(response.body, r'^\{"timestamp":\d+,"status":500,"error":"Internal Server Error","exception":')
 
-    def test_disabled_snowflake_is_an_error_not_zero(self):
-        self.check_leaf_error(self.daemon.get("/api/snowflake/get/x"), -1)
-        response = self.daemon.get("/v1/snowflake")
-        self.assertGreaterEqual(response.status, 400)
-        self.assertEqual(json.loads(response.body)["code"], "disabled")
-
     def test_any_method_takes_one(self):
         for number, method in enumerate(("GET", "POST", "PUT", "PATCH", "DELETE"), 1):
             self.assertEqual(self.daemon.request(method, LEAF + self.tag).body, str(number), method)

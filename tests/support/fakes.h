@@ -37,7 +37,9 @@ class FakeClock final : public Clock {
   BootTime Boot() const override { return BootTime{Monotonic().time_since_epoch()}; }
   void WaitUntil(MonotonicTime time) const override {
     const std::lock_guard lock(mutex_);
-    monotonic_ = std::max(monotonic_, time);
+    if (time <= monotonic_) return;
+    wall_ += std::chrono::floor<std::chrono::milliseconds>(time - monotonic_);
+    monotonic_ = time;
   }
   // Somebody sets the wall clock; the others do not notice.
   void SetWall(WallTime wall) {
@@ -49,11 +51,16 @@ class FakeClock final : public Clock {
     monotonic_ += by;
     wall_ += std::chrono::floor<std::chrono::milliseconds>(by);
   }
+  // Somebody sets the wall clock; the others go on as they did.
+  void StepWall(std::chrono::milliseconds by) {
+    const std::lock_guard lock(mutex_);
+    wall_ += by;
+  }
 
  private:
   mutable std::mutex mutex_;
   mutable MonotonicTime monotonic_{std::chrono::hours{1}};
-  WallTime wall_{std::chrono::milliseconds{1'795'000'000'000}};
+  mutable WallTime wall_{std::chrono::milliseconds{1'795'000'000'000}};
 };
 
 class FakeRandom final : public Random {

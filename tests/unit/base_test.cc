@@ -123,5 +123,61 @@ TEST(Time, FormatsAsStandardsWant) {
   EXPECT_EQ(FormatHttpDate(WallTimeOf(1'795'173'796'497)), "Fri, 20 Nov 2026 11:23:16 GMT");
 }
 
+TEST(IdText, WhatIsWrittenIsRead) {
+  for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{61}, std::uint64_t{62},
+                                 std::uint64_t{2123738945798799443}, kMaxIdLimit}) {
+    for (const IdFormat format : {IdFormat::kDecimal, IdFormat::kHex, IdFormat::kBase62}) {
+      std::string text;
+      AppendId(text, id, format);
+      EXPECT_EQ(*ParseId(text, format), id) << text;
+      if (format == IdFormat::kBase62) continue;
+      EXPECT_EQ(*ParseId(text), id) << text;
+    }
+  }
+  EXPECT_EQ(*ParseId("1D79", IdFormat::kHex), 0x1d79U);
+  EXPECT_EQ(*ParseId("0X1d79"), 0x1d79U);
+}
+
+TEST(IdText, WhatIsNoIdIsNamed) {
+  for (const char* text : {"", "-1", "+1", " 1", "1 ", "1.5", "abc", "0x", "0xg", "9223372036854775808",
+                           "18446744073709551616", "0x8000000000000000", "99999999999999999999999999"}) {
+    const auto id = ParseId(text);
+    ASSERT_FALSE(id.ok()) << text;
+    EXPECT_EQ(id.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(id.error().message.find(text), std::string::npos);
+  }
+  EXPECT_FALSE(ParseId("0x1", IdFormat::kDecimal).ok());
+  EXPECT_FALSE(ParseId("AzL8n0Y58m8", IdFormat::kBase62).ok());  // 2^63
+  EXPECT_EQ(*ParseId("AzL8n0Y58m7", IdFormat::kBase62), kMaxIdLimit);
+  EXPECT_FALSE(ParseId("zzzzzzzzzzzzzzzz", IdFormat::kBase62).ok());
+  EXPECT_FALSE(ParseId("a-b", IdFormat::kBase62).ok());
+}
+
+TEST(Time, IsReadInEveryForm) {
+  for (const auto& [text, millis] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"2026-11-20T11:23:16.497Z", 1795173796497},
+           {"2026-11-20T19:23:16.497+08:00", 1795173796497},
+           {"2026-11-20t06:23:16.497-05:00", 1795173796497},
+           {"2026-11-20 11:23Z", 1795173780000},
+           {"2026-11-20T11:23:16.5Z", 1795173796500},
+           {"2026-11-20", 1795132800000},
+           {"1970-01-01", 0},
+           {"1969-12-31T23:59:59.999Z", -1},
+           {"2024-02-29", 1709164800000},
+           {"1795173796497", 1795173796497}}) {
+    const auto time = ParseTime(text);
+    ASSERT_TRUE(time.ok()) << text;
+    EXPECT_EQ(UnixMillis(*time), millis) << text;
+  }
+  for (const char* text :
+       {"", "2026", "2026-11", "2026-13-01", "2026-02-30", "2025-02-29", "2026-11-20T", "2026-11-20T25:00Z",
+        "2026-11-20T11:23:16", "2026-11-20T11:23:60Z", "2026-11-20T11:23:16.Z", "2026-11-20T11:23:16.1234Z",
+        "2026-11-20T11:23:16Zx", "2026-11-20T11:23:16+0800", "yesterday", "99999999999999999999"}) {
+    const auto time = ParseTime(text);
+    ASSERT_FALSE(time.ok()) << text;
+    EXPECT_EQ(time.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace leaf

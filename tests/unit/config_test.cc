@@ -84,6 +84,7 @@ TEST_F(ConfigTest, BadFlagsAreUsageErrors) {
 TEST_F(ConfigTest, ReadsListsAndMapsFromVariables) {
   input_.environment["LEAFCTL_MYSQL_ENDPOINTS"] = "a:1, b:2";
   input_.environment["LEAFCTL_SNOWFLAKE_WORKERS"] = "10.0.0.1:8080=1,10.0.0.2:8080=2";
+  input_.environment["LEAFCTL_SNOWFLAKE_ADDRESS"] = "10.0.0.2:8080";
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<std::string>{"a:1", "b:2"}));
@@ -99,8 +100,10 @@ TEST_F(ConfigTest, AnUnknownVariableIsAWarning) {
 }
 
 TEST_F(ConfigTest, WhatThisVersionCannotDoIsNotIgnored) {
-  input_.flags = {{"snowflake.enabled", "true", "--set"}};
-  EXPECT_NE(Problem().find("snowflake.enabled"), std::string::npos);
+  input_.flags = {{"snowflake.registry", "zookeeper", "--set"}};
+  EXPECT_NE(Problem().find("snowflake.registry"), std::string::npos);
+  input_.flags.push_back({"snowflake.enabled", "false", "--set"});
+  EXPECT_EQ(Problem(), "");
   input_.flags = {{"segment.fence", "cluster", "--set"}};
   EXPECT_NE(Problem().find("segment.fence"), std::string::npos);
   input_.flags = {{"mysql.tls", "required", "--set"}};
@@ -108,6 +111,22 @@ TEST_F(ConfigTest, WhatThisVersionCannotDoIsNotIgnored) {
   ASSERT_TRUE(loaded.ok());
   ASSERT_EQ(loaded->warnings.size(), 1U);
   EXPECT_NE(loaded->warnings[0].find("no effect"), std::string::npos);
+}
+
+TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {
+  input_.flags = {{"snowflake.cluster", "pay", "--set"}};
+  EXPECT_NE(Problem().find("snowflake.worker_id"), std::string::npos);
+  input_.flags.push_back({"snowflake.worker_id", "3", "--set"});
+  EXPECT_EQ(Problem(), "");
+  for (const char* listen : {"127.0.0.1:80,0.0.0.0:80", "localhost:80", "[::]:80,[::1]:80", "10.0.0.1:0"}) {
+    input_.flags = {{"snowflake.workers", "10.0.0.1:80=3", "--set"}, {"server.listen", listen, "--listen"}};
+    EXPECT_NE(Problem().find("snowflake.address"), std::string::npos) << listen;
+  }
+  input_.flags = {{"snowflake.workers", "10.0.0.1:80=3", "--set"},
+                  {"server.listen", "127.0.0.1:8080,10.0.0.1:80", "--listen"}};
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok());
+  EXPECT_EQ(loaded->config.snowflake.address, "10.0.0.1:80");
 }
 
 TEST_F(ConfigTest, AFileThatIsNamedMustExist) {
@@ -135,13 +154,27 @@ TEST_F(ConfigTest, SocketCanBeSwitchedOff) {
 }
 
 TEST_F(ConfigTest, BadValuesAreNamed) {
-  const std::pair<const char*, const char*> bad[] = {
-      {"server.listen", "8080"},       {"server.listen", "a:b"},           {"server.listen", "h:70000"},
-      {"server.request_timeout", "1"}, {"server.request_timeout", "0s"},   {"server.max_count", "0"},
-      {"segment.enabled", "yes"},      {"segment.store", "oracle"},        {"segment.step_max", "1073741824"},
-      {"client.servers", "127.0.0.1"}, {"snowflake.layout", "41-10-13"},   {"snowflake.layout", "41-10"},
-      {"snowflake.worker_range", "5"}, {"snowflake.workers", "a"},         {"log.format", "xml"},
-      {"server.threads", "-1"},        {"server.idle_timeout", "9999999d"}};
+  const std::pair<const char*, const char*> bad[] = {{"server.listen", "8080"},
+                                                     {"server.listen", "a:b"},
+                                                     {"server.listen", "h:70000"},
+                                                     {"server.request_timeout", "1"},
+                                                     {"server.request_timeout", "0s"},
+                                                     {"server.max_count", "0"},
+                                                     {"segment.enabled", "yes"},
+                                                     {"segment.store", "oracle"},
+                                                     {"segment.step_max", "1073741824"},
+                                                     {"client.servers", "127.0.0.1"},
+                                                     {"snowflake.layout", "41-10-13"},
+                                                     {"snowflake.layout", "41-10"},
+                                                     {"snowflake.worker_range", "5"},
+                                                     {"snowflake.workers", "a"},
+                                                     {"log.format", "xml"},
+                                                     {"snowflake.window", "99ms"},
+                                                     {"snowflake.cluster", "a/b"},
+                                                     {"snowflake.address", "x"},
+                                                     {"snowflake.epoch_ms", "253402300800000"},
+                                                     {"server.threads", "-1"},
+                                                     {"server.idle_timeout", "9999999d"}};
   for (const auto& [key, value] : bad) {
     input_.flags = {{key, value, "--set"}};
     EXPECT_NE(Problem().find(key), std::string::npos) << key << "=" << value;

@@ -36,6 +36,10 @@ std::string_view ErrorCodeName(ErrorCode code) {
       return "frozen";
     case ErrorCode::kOverflow:
       return "overflow";
+    case ErrorCode::kClock:
+      return "clock";
+    case ErrorCode::kNotOwner:
+      return "not_owner";
     case ErrorCode::kDisabled:
       return "disabled";
   }

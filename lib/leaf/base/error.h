@@ -25,6 +25,8 @@ enum class ErrorCode {
   kRefused,    // a precondition or a confirmation is missing
   kFrozen,     // the fence found that the database went back; needs an operator
   kOverflow,   // no number is left below 2^63
+  kClock,      // the clock cannot be trusted, or is behind what was issued; may pass by itself
+  kNotOwner,   // the worker number is, or may be, somebody else's by now
   kDisabled,   // this mode is switched off
 };
 

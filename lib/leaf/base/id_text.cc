@@ -4,9 +4,15 @@
 
 #include <charconv>
 
+#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+}  // namespace
 
 std::optional<IdFormat> ParseIdFormat(std::string_view name) {
   if (name == "dec") return IdFormat::kDecimal;
@@ -16,7 +22,6 @@ std::optional<IdFormat> ParseIdFormat(std::string_view name) {
 }
 
 void AppendId(std::string& out, std::uint64_t id, IdFormat format) {
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   char buffer[24];
   switch (format) {
     case IdFormat::kDecimal: {
@@ -39,6 +44,36 @@ void AppendId(std::string& out, std::uint64_t id, IdFormat format) {
       return;
     }
   }
+}
+
+Result<std::uint64_t> ParseId(std::string_view text, std::optional<IdFormat> format) {
+  const auto wrong = [&](std::string_view why) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("bad ID {}: {}", Quoted(text), why), ""};
+  };
+  constexpr std::string_view kTooLarge = "IDs are below 2^63";
+  if (text.empty()) return wrong("it is empty");
+  if (text.front() == '-') return wrong("IDs are not negative");
+  if (format == IdFormat::kBase62) {
+    std::uint64_t id = 0;
+    for (const char c : text) {
+      const std::size_t digit = kDigits.find(c);
+      if (digit == std::string_view::npos) return wrong("not base62, 0-9 A-Z a-z");
+      if (id > (kMaxIdLimit - digit) / kDigits.size()) return wrong(kTooLarge);
+      id = id * kDigits.size() + digit;
+    }
+    return id;
+  }
+  std::string_view digits = text;
+  const bool prefixed = text.starts_with("0x") || text.starts_with("0X");
+  if (prefixed) digits.remove_prefix(2);
+  const bool hex = format == IdFormat::kHex || (prefixed && !format);
+  if (prefixed && !hex) return wrong("not a decimal number");
+  std::uint64_t id = 0;
+  const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), id, hex ? 16 : 10);
+  if (end != digits.data() + digits.size() || status == std::errc::invalid_argument)
+    return wrong(hex ? "not a hexadecimal number" : "not a whole number");
+  if (status != std::errc{} || id >= kIdEnd) return wrong(kTooLarge);
+  return id;
 }
 
 Result<std::uint64_t> ParseUnsigned(std::string_view what, std::string_view text, std::uint64_t min,

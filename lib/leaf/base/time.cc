@@ -3,6 +3,11 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <charconv>
+#include <optional>
+
+#include "leaf/base/text.h"
+
 namespace leaf {
 namespace {
 
@@ -12,7 +17,115 @@ std::tm Split(WallTime time, int* millis) {
   return fmt::gmtime(static_cast<std::time_t>(seconds.time_since_epoch().count()));
 }
 
+// Takes digits off the front of a text.
+class TimeReader {
+ public:
+  explicit TimeReader(std::string_view text) : rest_(text) {}
+
+  bool Literal(char c) {
+    if (!rest_.starts_with(c)) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+  // Exactly `width` digits, min..max.
+  std::optional<int> Number(std::size_t width, int min, int max) {
+    if (rest_.size() < width) return std::nullopt;
+    int number = 0;
+    for (const char c : rest_.substr(0, width)) {
+      if (c < '0' || c > '9') return std::nullopt;
+      number = number * 10 + (c - '0');
+    }
+    rest_.remove_prefix(width);
+    if (number < min || number > max) return std::nullopt;
+    return number;
+  }
+  // One to three digits after a point.
+  std::optional<int> Millis() {
+    int millis = 0;
+    int scale = 1000;
+    while (!rest_.empty() && rest_.front() >= '0' && rest_.front() <= '9') {
+      if (scale == 1) return std::nullopt;
+      scale /= 10;
+      millis += (rest_.front() - '0') * scale;
+      rest_.remove_prefix(1);
+    }
+    if (scale == 1000) return std::nullopt;
+    return millis;
+  }
+  bool AtEnd() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
+std::optional<WallTime> ReadTime(std::string_view text) {
+  using std::chrono::day;
+  using std::chrono::hours;
+  using std::chrono::milliseconds;
+  using std::chrono::minutes;
+  using std::chrono::month;
+  using std::chrono::seconds;
+  using std::chrono::year;
+  TimeReader in(text);
+  const auto y = in.Number(4, 0, 9999);
+  if (!y || !in.Literal('-')) return std::nullopt;
+  const auto mon = in.Number(2, 1, 12);
+  if (!mon || !in.Literal('-')) return std::nullopt;
+  const auto d = in.Number(2, 1, 31);
+  if (!d) return std::nullopt;
+  const std::chrono::year_month_day date{year{*y}, month{static_cast<unsigned>(*mon)},
+                                         day{static_cast<unsigned>(*d)}};
+  if (!date.ok()) return std::nullopt;
+  WallTime time = std::chrono::sys_days{date};
+  if (in.AtEnd()) return time;
+  if (!in.Literal('T') && !in.Literal('t') && !in.Literal(' ')) return std::nullopt;
+  const auto h = in.Number(2, 0, 23);
+  if (!h || !in.Literal(':')) return std::nullopt;
+  const auto min = in.Number(2, 0, 59);
+  if (!min) return std::nullopt;
+  time += hours{*h} + minutes{*min};
+  if (in.Literal(':')) {
+    const auto s = in.Number(2, 0, 59);
+    if (!s) return std::nullopt;
+    time += seconds{*s};
+    if (in.Literal('.')) {
+      const auto millis = in.Millis();
+      if (!millis) return std::nullopt;
+      time += milliseconds{*millis};
+    }
+  }
+  if (in.Literal('Z') || in.Literal('z')) return in.AtEnd() ? std::optional(time) : std::nullopt;
+  const bool east = in.Literal('+');
+  if (!east && !in.Literal('-')) return std::nullopt;
+  const auto zone_hours = in.Number(2, 0, 23);
+  if (!zone_hours || !in.Literal(':')) return std::nullopt;
+  const auto zone_minutes = in.Number(2, 0, 59);
+  if (!zone_minutes || !in.AtEnd()) return std::nullopt;
+  const auto zone = hours{*zone_hours} + minutes{*zone_minutes};
+  return east ? time - zone : time + zone;
+}
+
 }  // namespace
+
+std::string FormatLocal(WallTime time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const std::tm parts = fmt::localtime(static_cast<std::time_t>(seconds.time_since_epoch().count()));
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", parts, (time - seconds).count());
+}
+
+Result<WallTime> ParseTime(std::string_view text) {
+  if (const auto time = ReadTime(text)) return *time;
+  std::int64_t millis = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
+  // A year alone would be read as milliseconds, which nobody means.
+  if (status == std::errc{} && end == text.data() + text.size() && (millis < 0 || millis > 9999))
+    return WallTimeOf(millis);
+  return Error{
+      ErrorCode::kInvalidArgument,
+      fmt::format("bad time {}: neither like 2026-11-20 or 2026-11-20T11:29:38.500Z, nor Unix milliseconds",
+                  Quoted(text)),
+      ""};
+}
 
 std::string FormatRfc3339(WallTime time) {
   int millis = 0;

@@ -4,6 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "leaf/base/result.h"
 
 namespace leaf {
 
@@ -32,6 +35,11 @@ inline WallTime WallTimeOf(std::int64_t unix_millis) {
 
 // "2026-11-20T11:29:38.000Z".
 std::string FormatRfc3339(WallTime time);
+// "2026-11-20 19:29:38.000" in the process's time zone, as Java's SimpleDateFormat writes it.
+std::string FormatLocal(WallTime time);
+// Reads RFC 3339 ("2026-11-20T11:29:38.5Z", "…+08:00"; up to milliseconds, seconds may be left out), a bare
+// date (its 00:00:00.000Z), or Unix milliseconds. Errors: kInvalidArgument that names the text.
+Result<WallTime> ParseTime(std::string_view text);
 // "Fri, 20 Nov 2026 11:29:38 GMT", the form of an HTTP Date header.
 std::string FormatHttpDate(WallTime time);
 

@@ -117,7 +117,7 @@ Result<std::vector<IdRange>> ParseRanges(const std::string& server, const std::s
         !item.value("end", Json()).is_string())
       return bad;
     const auto begin = ParseUnsigned("begin", item["begin"].get<std::string>(), 0, kMaxIdLimit);
-    const auto end = ParseUnsigned("end", item["end"].get<std::string>(), 0, kMaxIdLimit);
+    const auto end = ParseUnsigned("end", item["end"].get<std::string>(), 0, kIdEnd);
     if (!begin.ok() || !end.ok() || *begin >= *end) return bad;
     ranges.push_back({*begin, *end});
   }
@@ -201,11 +201,18 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
 }
 
 Result<void> DaemonClient::NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink) {
+  return Next("/v1/segment/" + PercentEncode(tag), count, sink);
+}
+
+Result<void> DaemonClient::NextSnowflake(std::uint64_t count, const RangeSink& sink) {
+  return Next("/v1/snowflake", count, sink);
+}
+
+Result<void> DaemonClient::Next(const std::string& path, std::uint64_t count, const RangeSink& sink) {
   std::uint64_t batch = kCountDefault;
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);
-    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}?count={}&form=range",
-                                                                PercentEncode(tag), wanted)));
+    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}?count={}&form=range", path, wanted)));
     if (reply.status == 413) {
       const Json json = Json::parse(reply.body, nullptr, false);
       const Json max_count = json.is_object() ? json.value("max_count", Json()) : Json();

@@ -37,6 +37,8 @@ class DaemonClient {
   // server says: kNotFound, kFrozen, kExhausted, kUnavailable, kLimited, kInvalidArgument, …
   using RangeSink = std::function<Result<void>(const std::vector<IdRange>&)>;
   Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
+  // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.
+  Result<void> NextSnowflake(std::uint64_t count, const RangeSink& sink);
 
   // The body of /v1/status, a JSON object. Errors: kUnreachable, kPermission, kUnavailable.
   Result<std::string> Status();
@@ -52,6 +54,7 @@ class DaemonClient {
     int status = 0;
     std::string body;
   };
+  Result<void> Next(const std::string& path, std::uint64_t count, const RangeSink& sink);
   Result<Reply> Ask(const std::string& server, const std::string& target) const;
   Result<Reply> AskAny(const std::string& target);
 

@@ -170,9 +170,19 @@ Result<void> CheckWorkerRange(const std::string& text) {
   return Bad(fmt::format("{} is not LOW-HIGH such as 0-1023", Quoted(text)));
 }
 
+// Stands in files and paths of registries.
+Result<void> CheckCluster(const std::string& text) {
+  return text.empty() ? Result<void>{} : ValidateNewTag(text);
+}
+
+Result<void> CheckAddress(const std::string& text) {
+  return text.empty() ? Result<void>{} : CheckHostPort(text);
+}
+
 std::vector<Key> MakeKeys() {
   using C = Config;
   constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kYear9999 = 253402300799999;  // its last millisecond
   using std::chrono::milliseconds;
   std::vector<Key> keys;
   const auto add = [&](Key key) { keys.push_back(std::move(key)); };
@@ -279,50 +289,52 @@ std::vector<Key> MakeKeys() {
       "mysql.tls_ca", "", "certificate authority for tls = \"verify\"",
       [](C & c) -> auto& { return c.mysql.tls_ca; })));
 
-  // Snowflake mode and its registries: parsed and checked, not served yet.
   add(Bool(
-      "snowflake.enabled", "false", "serve snowflake mode",
+      "snowflake.enabled", "true", "serve snowflake mode",
       [](C & c) -> auto& { return c.snowflake.enabled; }));
-  add(Later(String(
-      "snowflake.cluster", "", "leaf.name of Java Leaf",
-      [](C & c) -> auto& { return c.snowflake.cluster; })));
-  add(Later(Choice(
+  add(CheckedString(
+      "snowflake.cluster", "",
+      "the name all nodes share, leaf.name of Java Leaf; default a private one, local-<uuid>", CheckCluster,
+      [](C & c) -> auto& { return c.snowflake.cluster; }));
+  add(Choice(
       "snowflake.registry", "static", {"static", "zookeeper", "sql"}, "where worker numbers come from",
-      [](C & c) -> auto& { return c.snowflake.registry; })));
+      [](C & c) -> auto& { return c.snowflake.registry; }));
   add(Later(Bool(
       "snowflake.recycle", "false", "a lease instead of a number fixed to the address",
       [](C & c) -> auto& { return c.snowflake.recycle; })));
-  add(Later(String(
-      "snowflake.address", "", "ip:port that identifies this node",
-      [](C & c) -> auto& { return c.snowflake.address; })));
+  add(CheckedString(
+      "snowflake.address", "",
+      "ip:port that identifies this node; default the first listen address that others can reach",
+      CheckAddress, [](C & c) -> auto& { return c.snowflake.address; }));
   add(Later(String(
       "snowflake.advertise", "", "URL where peers reach this node",
       [](C & c) -> auto& { return c.snowflake.advertise; })));
-  add(Later(Integer(
-      "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1, "static worker number; -1 for none",
-      [](C & c) -> auto& { return c.snowflake.worker_id; })));
-  add(Later(MakeKey<IntegerMap>(
+  add(Integer(
+      "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1,
+      "static worker number; -1 for none (0 in a private cluster)",
+      [](C & c) -> auto& { return c.snowflake.worker_id; }));
+  add(MakeKey<IntegerMap>(
       "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",
       [](C & c) -> auto& { return c.snowflake.workers; },
-      [](const IntegerMap&) -> Result<void> { return {}; })));
-  add(Later(CheckedString(
+      [](const IntegerMap&) -> Result<void> { return {}; }));
+  add(CheckedString(
       "snowflake.worker_range", "0-1023", "worker numbers that may be claimed", CheckWorkerRange,
-      [](C & c) -> auto& { return c.snowflake.worker_range; })));
-  add(Later(Integer(
-      "snowflake.epoch_ms", "1288834974657", 0, kMany, "time zero of the IDs, Unix milliseconds",
-      [](C & c) -> auto& { return c.snowflake.epoch_ms; })));
-  add(Later(CheckedString(
+      [](C & c) -> auto& { return c.snowflake.worker_range; }));
+  add(Integer(
+      "snowflake.epoch_ms", "1288834974657", 0, kYear9999, "time zero of the IDs, Unix milliseconds",
+      [](C & c) -> auto& { return c.snowflake.epoch_ms; }));
+  add(CheckedString(
       "snowflake.layout", "41-10-12", "bits of time, worker and sequence", CheckLayout,
-      [](C & c) -> auto& { return c.snowflake.layout; })));
-  add(Later(Duration(
-      "snowflake.window", "3s", milliseconds{1}, "how far an ID's time may be ahead of the wall clock",
-      [](C & c) -> auto& { return c.snowflake.window; })));
-  add(Later(Duration(
+      [](C & c) -> auto& { return c.snowflake.layout; }));
+  add(Duration(
+      "snowflake.window", "3s", milliseconds{100}, "how far an ID's time may be ahead of the wall clock",
+      [](C & c) -> auto& { return c.snowflake.window; }));
+  add(Duration(
       "snowflake.start_wait", "10s", milliseconds{0}, "longest wait at start for a clock that is behind",
-      [](C & c) -> auto& { return c.snowflake.start_wait; })));
-  add(Later(Duration(
+      [](C & c) -> auto& { return c.snowflake.start_wait; }));
+  add(Duration(
       "snowflake.clock_jump_max", "10s", milliseconds{1}, "a forward jump beyond this stops issuing",
-      [](C & c) -> auto& { return c.snowflake.clock_jump_max; })));
+      [](C & c) -> auto& { return c.snowflake.clock_jump_max; }));
   add(Later(Duration(
       "snowflake.offline_start_max", "24h", milliseconds{0},
       "how long after its last contact a node may start without its registry",

@@ -248,7 +248,7 @@ class Loader {
       Problem(fmt::format("{}: {}: {}", resolved_.origins.at(key), key, why));
     };
     // A switch that would be silently ignored is worse than an error.
-    if (config.snowflake.enabled) refuse("snowflake.enabled", "this version serves segment mode only");
+    if (config.snowflake.enabled) CheckSnowflake(refuse);
     if (config.segment.fence == "cluster") refuse("segment.fence", "this version has the node fence only");
     if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
     for (const Key& key : Keys()) {
@@ -257,6 +257,36 @@ class Loader {
             fmt::format("{}: {} has no effect in this version", resolved_.origins.at(key.name), key.name));
       }
     }
+  }
+
+  template <typename Refuse>
+  void CheckSnowflake(const Refuse& refuse) {
+    Config::Snowflake& snowflake = resolved_.config.snowflake;
+    if (snowflake.registry != "static") {
+      refuse("snowflake.registry", "this version has the static registry only");
+      return;
+    }
+    if (snowflake.address.empty()) snowflake.address = ReachableListenAddress();
+    if (!snowflake.workers.empty() && snowflake.address.empty()) {
+      refuse("snowflake.workers",
+             "no listen address tells which of them this node is (neither loopback nor wildcard), set "
+             "snowflake.address");
+    }
+    if (!snowflake.cluster.empty() && snowflake.worker_id < 0 && snowflake.workers.empty()) {
+      refuse("snowflake.cluster",
+             "a named cluster needs snowflake.worker_id (or snowflake.workers), a number that no other node "
+             "has");
+    }
+  }
+
+  // "" if there is none.
+  std::string ReachableListenAddress() const {
+    for (const std::string& address : resolved_.config.server.listen) {
+      const std::string host = address.substr(0, address.rfind(':'));
+      const bool here = host.starts_with("127.") || host == "localhost" || host == "[::1]";
+      if (!here && host != "0.0.0.0" && host != "[::]" && !address.ends_with(":0")) return address;
+    }
+    return "";
   }
 
   Error Failure() const {

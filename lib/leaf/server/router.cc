@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,6 +25,7 @@ std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::erro
 constexpr int kLeafDisabled = -1;
 constexpr int kLeafUnknownTag = -2;
 constexpr int kLeafNotReady = -3;
+constexpr int kLeafNotOwner = -4;  // of the best-known fork: the worker number is lost
 
 constexpr std::string_view kLeafAllow = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS";
 constexpr std::string_view kTakeAllow = "GET,HEAD,POST";
@@ -49,6 +52,7 @@ HttpMeaning MeaningOf(ErrorCode code) {
     case ErrorCode::kExhausted:
     case ErrorCode::kUnavailable:
     case ErrorCode::kOutcomeUnknown:
+    case ErrorCode::kClock:
       return {503, true};
     case ErrorCode::kInternal:
       return {500, false};
@@ -57,10 +61,10 @@ HttpMeaning MeaningOf(ErrorCode code) {
   }
 }
 
-void AppendIds(std::string& out, const IdSpans& spans, std::string_view before, std::string_view between,
-               std::string_view after) {
+void AppendIds(std::string& out, std::span<const IdRange> ranges, std::string_view before,
+               std::string_view between, std::string_view after) {
   bool first = true;
-  for (const IdRange& range : spans.ranges()) {
+  for (const IdRange& range : ranges) {
     for (std::uint64_t id = range.begin; id < range.end; ++id) {
       if (!first) out += between;
       first = false;
@@ -71,24 +75,26 @@ void AppendIds(std::string& out, const IdSpans& spans, std::string_view before, 
   }
 }
 
-std::string IdsBody(const IdSpans& spans, bool as_text) {
+std::string IdsBody(std::span<const IdRange> ranges, bool as_text) {
   constexpr std::size_t kBytesPerId = 23;  // 20 digits, quotes, comma
+  std::uint64_t total = 0;
+  for (const IdRange& range : ranges) total += range.size();
   std::string body;
-  body.reserve(16 + spans.total() * kBytesPerId);
+  body.reserve(16 + total * kBytesPerId);
   if (as_text) {
-    AppendIds(body, spans, "", "", "\n");
+    AppendIds(body, ranges, "", "", "\n");
   } else {
     body += R"({"ids":[)";
-    AppendIds(body, spans, "\"", ",", "\"");
+    AppendIds(body, ranges, "\"", ",", "\"");
     body += "]}";
   }
   return body;
 }
 
-std::string RangesBody(const IdSpans& spans, bool as_text) {
+std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   std::string body = as_text ? "" : R"({"ranges":[)";
   bool first = true;
-  for (const IdRange& range : spans.ranges()) {
+  for (const IdRange& range : ranges) {
     if (as_text) {
       body += fmt::format("{} {}\n", range.begin, range.end);
     } else {
@@ -98,6 +104,28 @@ std::string RangesBody(const IdSpans& spans, bool as_text) {
   }
   if (!as_text) body += "]}";
   return body;
+}
+
+Error SnowflakeDisabled() { return {ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}; }
+
+// What Java's Long.parseLong makes of a text in ASCII; nothing where it throws.
+std::optional<std::int64_t> ParseJavaLong(std::string_view text) {
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return std::nullopt;
+  }
+  std::int64_t number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+Json FieldsJson(std::uint64_t id, const core::IdFields& fields) {
+  return {{"id", std::to_string(id)},
+          {"time", FormatRfc3339(fields.time)},
+          {"time_ms", UnixMillis(fields.time)},
+          {"worker", fields.worker},
+          {"sequence", fields.sequence}};
 }
 
 Response JsonResponse(int status, const Json& json) {
@@ -139,6 +167,10 @@ Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
 
 Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target, Respond respond) const {
   const auto& segments = target.segments;
+  // Java Leaf cuts a suffix off.
+  if (segments.size() == 1 &&
+      (segments[0] == "decodeSnowflakeId" || segments[0].starts_with("decodeSnowflakeId.")))
+    return HandleLeafDecode(request, target, std::move(respond));
   const bool is_get = segments.size() == 4 && segments[0] == "api" && segments[2] == "get";
   const bool is_segment = is_get && segments[1] == "segment";
   const bool is_snowflake = is_get && segments[1] == "snowflake";
@@ -160,17 +192,57 @@ Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target
     response.content_type = kPlainText;
     return AtOnce(respond, std::move(response));
   }
-  if (is_snowflake) return AtOnce(respond, LeafError(500, kLeafDisabled, target.raw_path));
+  Take take{.dialect = Dialect::kLeaf,
+            .tag = segments[3],
+            .count = 1,
+            .as_ranges = false,
+            .as_text = true,
+            .raw_path = target.raw_path};
+  // Any name will do: Java Leaf does not look at it.
+  if (is_snowflake) return TakeSnowflakes(std::move(take), std::move(respond));
   // A name that cannot be a tag is an unknown tag to Leaf's clients.
   if (!ValidateTag(segments[3]).ok())
     return AtOnce(respond, LeafError(500, kLeafUnknownTag, target.raw_path));
-  return TakeIds({.dialect = Dialect::kLeaf,
-                  .tag = segments[3],
-                  .count = 1,
-                  .as_ranges = false,
-                  .as_text = true,
-                  .raw_path = target.raw_path},
-                 std::move(respond));
+  return TakeIds(std::move(take), std::move(respond));
+}
+
+Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& target,
+                                          Respond respond) const {
+  if (request.method == "OPTIONS") {
+    Response response;
+    response.allow = kLeafAllow;
+    return AtOnce(respond, std::move(response));
+  }
+  if (request.method == "TRACE" || request.method == "CONNECT") {
+    Response response = LeafPlainError(405, "Request method 'TRACE' not supported", target.raw_path);
+    response.allow = kLeafAllow;
+    return AtOnce(respond, std::move(response));
+  }
+  const auto parameter = target.Parameter("snowflakeId");
+  if (parameter.ok() && !*parameter) {
+    return AtOnce(
+        respond,
+        JsonResponse(
+            400, Json{{"timestamp", UnixMillis(clock_.Wall())},
+                      {"status", 400},
+                      {"error", StatusText(400)},
+                      {"exception", "org.springframework.web.bind.MissingServletRequestParameterException"},
+                      {"message", "Required String parameter 'snowflakeId' is not present"},
+                      {"path", target.raw_path}}));
+  }
+  // One that is there twice is joined by a comma in Java, which is no number either.
+  const auto id = parameter.ok() ? ParseJavaLong(**parameter) : std::nullopt;
+  if (!id) return AtOnce(respond, JsonResponse(200, Json{{"errorMsg", "snowflake Id反解析发生异常!"}}));
+  // Signed, as in Java: a negative number has a time before the epoch.
+  const core::IdLayout& layout = options_.layout;
+  const std::int64_t time = *id >> (layout.worker_bits() + layout.sequence_bits());
+  const core::IdFields fields = layout.Decompose(static_cast<std::uint64_t>(*id) & kMaxIdLimit);
+  const WallTime wall = WallTimeOf(time + layout.epoch_ms());
+  return AtOnce(
+      respond,
+      JsonResponse(200, Json{{"workerId", std::to_string(fields.worker)},
+                             {"sequenceId", std::to_string(fields.sequence)},
+                             {"timestamp", fmt::format("{}({})", UnixMillis(wall), FormatLocal(wall))}}));
 }
 
 Router::Withdraw Router::HandleV1(const Request& request, const Target& target, Respond respond) const {
@@ -180,9 +252,10 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
   if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "mark") {
     return HandleMark(segments[2], std::move(respond));
   }
-  if (segments.size() == 2 && segments[1] == "snowflake") {
-    return AtOnce(respond, V1Error({ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}));
-  }
+  if (segments.size() == 2 && segments[1] == "snowflake")
+    return HandleV1Snowflake(request, target, std::move(respond));
+  if ((segments.size() == 3 && segments[1] == "decode") || (segments.size() == 2 && segments[1] == "clock"))
+    return HandleV1Read(request, target, std::move(respond));
   if (segments.size() == 2 && segments[1] == "status") {
     if (request.method == "GET" || request.method == "HEAD") {
       reports_.Post([this, respond = std::move(respond)] { respond(StatusPage()); });
@@ -198,48 +271,97 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
                                   fmt::format("there is nothing at {}", Quoted(target.raw_path)), ""}));
 }
 
-Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& target,
-                                         Respond respond) const {
+std::optional<Response> Router::AnswerWithoutTaking(const Request& request) const {
+  if (request.method == "GET" || request.method == "POST") return std::nullopt;
   if (request.method == "HEAD") {
     Response response;
     response.content_type = kJson;
-    return AtOnce(respond, std::move(response));
+    return response;
   }
-  if (request.method != "GET" && request.method != "POST") {
-    Response response =
-        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-    response.status = 405;
-    response.allow = kTakeAllow;
-    return AtOnce(respond, std::move(response));
+  Response response =
+      V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
+  response.status = 405;
+  response.allow = kTakeAllow;
+  return response;
+}
+
+Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Take& take) {
+  LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
+  if (count) {
+    LEAF_ASSIGN_OR_RETURN(take.count, ParseUnsigned("count", *count, 1, kIdEnd));
+    if (take.count > max_count) {
+      return Error{ErrorCode::kTooLarge,
+                   fmt::format("count {} is over this server's limit of {}", take.count, max_count),
+                   "ask several times, or raise server.max_count"};
+    }
   }
+  LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
+  if (form && *form != "ids" && *form != "range") {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad form {}: neither ids nor range", Quoted(*form)), ""};
+  }
+  take.as_ranges = form == "range";
+  return {};
+}
+
+Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& target,
+                                         Respond respond) const {
+  if (auto response = AnswerWithoutTaking(request)) return AtOnce(respond, *std::move(response));
   Take take{.dialect = Dialect::kV1,
             .tag = target.segments[2],
             .count = 1,
             .as_ranges = false,
             .as_text = PrefersText(request.accept),
             .raw_path = target.raw_path};
-  const auto parse = [&]() -> Result<void> {
-    LEAF_RETURN_IF_ERROR(ValidateTag(take.tag));
-    LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
-    if (count) {
-      LEAF_ASSIGN_OR_RETURN(take.count, ParseUnsigned("count", *count, 1, kIdEnd));
-      if (take.count > options_.max_count) {
-        return Error{
-            ErrorCode::kTooLarge,
-            fmt::format("count {} is over this server's limit of {}", take.count, options_.max_count),
-            "ask several times, or raise server.max_count"};
-      }
-    }
-    LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
-    if (form && *form != "ids" && *form != "range") {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("bad form {}: neither ids nor range", Quoted(*form)), ""};
-    }
-    take.as_ranges = form == "range";
-    return {};
-  };
-  if (const auto parsed = parse(); !parsed.ok()) return AtOnce(respond, V1Error(parsed.error()));
+  if (const auto valid = ValidateTag(take.tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
+  if (const auto parsed = ParseTake(target, options_.max_count, take); !parsed.ok())
+    return AtOnce(respond, V1Error(parsed.error()));
   return TakeIds(std::move(take), std::move(respond));
+}
+
+Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target& target,
+                                           Respond respond) const {
+  if (auto response = AnswerWithoutTaking(request)) return AtOnce(respond, *std::move(response));
+  Take take{.dialect = Dialect::kV1,
+            .tag = "",
+            .count = 1,
+            .as_ranges = false,
+            .as_text = PrefersText(request.accept),
+            .raw_path = target.raw_path};
+  if (ids_.snowflake() == nullptr) return AtOnce(respond, V1Error(SnowflakeDisabled()));
+  const std::uint64_t max_count = std::min(options_.max_count, ids_.snowflake()->generator().count_max());
+  if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
+    return AtOnce(respond, V1Error(parsed.error(), max_count));
+  return TakeSnowflakes(std::move(take), std::move(respond));
+}
+
+Router::Withdraw Router::HandleV1Read(const Request& request, const Target& target, Respond respond) const {
+  if (request.method != "GET" && request.method != "HEAD") {
+    Response response =
+        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
+    response.status = 405;
+    response.allow = kReadAllow;
+    return AtOnce(respond, std::move(response));
+  }
+  if (target.segments[1] == "clock") {
+    const WallTime now = clock_.Wall();
+    return AtOnce(respond,
+                  JsonResponse(200, Json{{"time", FormatRfc3339(now)}, {"time_ms", UnixMillis(now)}}));
+  }
+  const auto format = target.Parameter("format");
+  if (!format.ok()) return AtOnce(respond, V1Error(format.error()));
+  std::optional<IdFormat> id_format;
+  if (*format) {
+    id_format = ParseIdFormat(**format);
+    if (!id_format) {
+      return AtOnce(respond,
+                    V1Error({ErrorCode::kInvalidArgument,
+                             fmt::format("bad format {}: none of dec, hex, base62", Quoted(**format)), ""}));
+    }
+  }
+  const auto id = ParseId(target.segments[2], id_format);
+  if (!id.ok()) return AtOnce(respond, V1Error(id.error()));
+  return AtOnce(respond, JsonResponse(200, FieldsJson(*id, options_.layout.Decompose(*id))));
 }
 
 Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) const {
@@ -277,28 +399,61 @@ Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
   return [parked] { parked.Withdraw(); };
 }
 
+Router::Withdraw Router::TakeSnowflakes(Take take, Respond respond) const {
+  service::SnowflakeService* const snowflake = ids_.snowflake();
+  if (snowflake == nullptr) return AtOnce(respond, AnswerError(take, SnowflakeDisabled()));
+  core::SnowflakeRun run;
+  if (snowflake->TryNext(take.count, run)) [[likely]]
+    return AtOnce(respond, AnswerRun(take, run));
+  const auto shared = std::make_shared<const Take>(std::move(take));
+  const std::uint64_t ticket = snowflake->Next(
+      shared->count, options_.request_timeout,
+      [this, shared, respond = std::move(respond)](const Result<core::SnowflakeRun>& result) {
+        respond(result.ok() ? AnswerRun(*shared, *result) : AnswerError(*shared, result.error()));
+      });
+  if (ticket == 0) return nullptr;
+  return [snowflake, ticket] { snowflake->Withdraw(ticket); };
+}
+
 Response Router::Answer(const Take& take, const Result<IdSpans>& result) const {
-  if (!result.ok()) {
-    if (take.dialect == Dialect::kV1) return V1Error(result.error());
-    switch (result.error().code) {
-      case ErrorCode::kLimited:
-        return LeafPlainError(429, result.error().message, take.raw_path);
-      case ErrorCode::kNotFound:
-        return LeafError(500, kLeafUnknownTag, take.raw_path);
-      case ErrorCode::kDisabled:
-        return LeafError(500, kLeafDisabled, take.raw_path);
-      default:
-        return LeafError(500, kLeafNotReady, take.raw_path);
-    }
+  return result.ok() ? AnswerRanges(take, result->ranges()) : AnswerError(take, result.error());
+}
+
+Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) const {
+  const core::Snowflake& generator = ids_.snowflake()->generator();
+  if (run.count == 1) {
+    const std::uint64_t id = generator.FirstId(run);
+    const IdRange range{id, id + 1};
+    return AnswerRanges(take, {&range, 1});
   }
+  return AnswerRanges(take, generator.RangesOf(run));
+}
+
+Response Router::AnswerRanges(const Take& take, std::span<const IdRange> ranges) const {
   Response response;
   response.content_type = take.as_text ? kPlainText : kJson;
   if (take.dialect == Dialect::kLeaf) {
-    AppendIds(response.body, *result, "", "", "");
+    AppendIds(response.body, ranges, "", "", "");
   } else {
-    response.body = take.as_ranges ? RangesBody(*result, take.as_text) : IdsBody(*result, take.as_text);
+    response.body = take.as_ranges ? RangesBody(ranges, take.as_text) : IdsBody(ranges, take.as_text);
   }
   return response;
+}
+
+Response Router::AnswerError(const Take& take, const Error& error) const {
+  if (take.dialect == Dialect::kV1) return V1Error(error);
+  switch (error.code) {
+    case ErrorCode::kLimited:
+      return LeafPlainError(429, error.message, take.raw_path);
+    case ErrorCode::kNotFound:
+      return LeafError(500, kLeafUnknownTag, take.raw_path);
+    case ErrorCode::kDisabled:
+      return LeafError(500, kLeafDisabled, take.raw_path);
+    case ErrorCode::kNotOwner:
+      return LeafError(500, kLeafNotOwner, take.raw_path);
+    default:
+      return LeafError(500, kLeafNotReady, take.raw_path);
+  }
 }
 
 Response Router::LeafError(int status, int leaf_code, std::string_view raw_path) const {
@@ -320,10 +475,10 @@ Response Router::LeafPlainError(int status, std::string_view message, std::strin
   return response;
 }
 
-Response Router::V1Error(const Error& error) const {
+Response Router::V1Error(const Error& error, std::uint64_t max_count) const {
   const HttpMeaning meaning = MeaningOf(error.code);
   Json json{{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
-  if (error.code == ErrorCode::kTooLarge) json["max_count"] = options_.max_count;
+  if (error.code == ErrorCode::kTooLarge) json["max_count"] = max_count == 0 ? options_.max_count : max_count;
   Response response = JsonResponse(meaning.status, json);
   if (meaning.retry) response.retry_after_s = kRetryAfterSeconds;
   return response;

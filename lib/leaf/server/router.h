@@ -4,12 +4,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
+#include "leaf/core/id_layout.h"
 #include "leaf/server/http.h"
 #include "leaf/service/id_service.h"
 
@@ -22,6 +25,7 @@ struct RouterOptions {
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
+  core::IdLayout layout{};          // of the IDs that are decoded
 };
 
 // Thread-safe. The service, the clock and the executor outlive it.
@@ -54,13 +58,25 @@ class Router {
   Withdraw HandleLeaf(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleV1(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleV1Segment(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleV1Snowflake(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleV1Read(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleLeafDecode(const Request& request, const Target& target, Respond respond) const;
+  // The response to a request that takes no IDs although its route is for taking them, if it is one.
+  std::optional<Response> AnswerWithoutTaking(const Request& request) const;
+  // Reads count and form. Errors: kInvalidArgument, kTooLarge.
+  static Result<void> ParseTake(const Target& target, std::uint64_t max_count, Take& take);
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleMark(const std::string& tag, Respond respond) const;
   Withdraw TakeIds(Take take, Respond respond) const;
+  Withdraw TakeSnowflakes(Take take, Respond respond) const;
   Response Answer(const Take& take, const Result<IdSpans>& result) const;
+  Response AnswerRun(const Take& take, const core::SnowflakeRun& run) const;
+  Response AnswerRanges(const Take& take, std::span<const IdRange> ranges) const;
+  Response AnswerError(const Take& take, const Error& error) const;
   Response LeafError(int status, int leaf_code, std::string_view raw_path) const;
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;
-  Response V1Error(const Error& error) const;
+  // `max_count`: what is said with kTooLarge; 0 for the configured one.
+  Response V1Error(const Error& error, std::uint64_t max_count = 0) const;
   Response StatusPage() const;
 
   const RouterOptions options_;

@@ -38,6 +38,31 @@ Json TagJson(const service::TagStatus& tag) {
   return json;
 }
 
+Json ErrorJson(const Error& error) {
+  return {{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
+}
+
+Json SnowflakeJson(const service::SnowflakeService* snowflake) {
+  if (snowflake == nullptr) return {{"enabled", false}};
+  const service::SnowflakeStatus status = snowflake->Status();
+  Json json{{"enabled", true},
+            {"state", status.state},
+            {"cluster", status.cluster.name},
+            {"registry", status.cluster.registry},
+            {"worker", status.worker},
+            {"node", status.node_uuid},
+            {"layout", status.cluster.layout.Bits()},
+            {"epoch_ms", status.cluster.layout.epoch_ms()},
+            {"ceiling", FormatRfc3339(status.ceiling)},
+            {"ceiling_ms", UnixMillis(status.ceiling)},
+            {"lead_ms", status.lead.count()},
+            {"exhausted_at", FormatRfc3339(status.exhausted_at)},
+            {"exhausted_at_ms", UnixMillis(status.exhausted_at)}};
+  if (status.problem) json["problem"] = ErrorJson(*status.problem);
+  if (status.registry_problem) json["registry_problem"] = ErrorJson(*status.registry_problem);
+  return json;
+}
+
 }  // namespace
 
 Json ReadinessJson(const service::Readiness& readiness) {
@@ -100,7 +125,7 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {
   }
   json["problems"] = std::move(problems);
   json["segment"] = std::move(segment);
-  json["snowflake"] = {{"enabled", false}};
+  json["snowflake"] = SnowflakeJson(ids.snowflake());
   return json;
 }
 

@@ -9,12 +9,15 @@ namespace leaf::service {
 Readiness IdService::GetReadiness() const {
   Readiness readiness;
   if (draining()) readiness.reasons.push_back({"draining", "this server is shutting down"});
-  if (segment_ == nullptr) {
+  if (segment_ == nullptr && snowflake_ == nullptr)
     readiness.reasons.push_back({"disabled", "no mode is enabled"});
-  } else if (const auto can_issue = segment_->CanIssue(); !can_issue.ok()) {
-    readiness.reasons.push_back({fmt::format("segment_{}", ErrorCodeName(can_issue.error().code)),
-                                 fmt::format("segment mode: {}", can_issue.error().message)});
-  }
+  const auto judge = [&](std::string_view mode, const Result<void>& can_issue) {
+    if (can_issue.ok()) return;
+    readiness.reasons.push_back({fmt::format("{}_{}", mode, ErrorCodeName(can_issue.error().code)),
+                                 fmt::format("{} mode: {}", mode, can_issue.error().message)});
+  };
+  if (segment_ != nullptr) judge("segment", segment_->CanIssue());
+  if (snowflake_ != nullptr) judge("snowflake", snowflake_->CanIssue());
   readiness.ready = readiness.reasons.empty();
   return readiness;
 }
@@ -25,6 +28,20 @@ std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) con
     if (const SegmentStatus status = segment_->Status(); status.store_problem) {
       problems.push_back({std::string(ErrorCodeName(status.store_problem->code)),
                           status.store_problem->message, status.store_problem->hint, ""});
+    }
+  }
+  if (snowflake_ != nullptr) {
+    const SnowflakeStatus status = snowflake_->Status();
+    for (const auto& problem : {status.problem, status.registry_problem}) {
+      if (problem)
+        problems.push_back({std::string(ErrorCodeName(problem->code)), problem->message, problem->hint, ""});
+    }
+    if (status.exhaustion_near) {
+      problems.push_back(
+          {"exhaustion_near",
+           fmt::format("layout {} with epoch {} has no IDs after {}", status.cluster.layout.Bits(),
+                       status.cluster.layout.epoch_ms(), FormatRfc3339(status.exhausted_at)),
+           "plan a new cluster with a new epoch", ""});
     }
   }
   for (const TagStatus& tag : tags) {

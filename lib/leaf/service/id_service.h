@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "leaf/service/segment_service.h"
+#include "leaf/service/snowflake_service.h"
 
 namespace leaf::service {
 
@@ -30,10 +31,12 @@ struct Problem {
 // Thread-safe.
 class IdService {
  public:
-  // `segment` is null if that mode is disabled; else it outlives this.
-  explicit IdService(SegmentService* segment) : segment_(segment) {}
+  // Each is null if its mode is disabled; else it outlives this.
+  explicit IdService(SegmentService* segment, SnowflakeService* snowflake = nullptr)
+      : segment_(segment), snowflake_(snowflake) {}
 
   SegmentService* segment() const { return segment_; }
+  SnowflakeService* snowflake() const { return snowflake_; }
 
   // From now on not ready; requests are still served.
   void BeginDrain() { draining_.store(true); }
@@ -45,6 +48,7 @@ class IdService {
 
  private:
   SegmentService* const segment_;
+  SnowflakeService* const snowflake_;
   std::atomic<bool> draining_{false};
 };
 

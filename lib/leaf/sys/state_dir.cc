@@ -11,15 +11,29 @@
 
 namespace leaf::sys {
 
+namespace {
+
+// Makes one directory, durably: a state that is synced is of no use in a directory that a power cut takes
+// away. False with errno set if that fails; one that exists is fine.
+bool MakeDirectory(const std::string& path, mode_t mode) {
+  if (mkdir(path.c_str(), mode) != 0) return errno == EEXIST;
+  const std::size_t slash = path.find_last_of('/');
+  const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const FileHandle folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A parent that may not be read cannot be synced; whoever made it such answers for it.
+  return !folder.valid() || fsync(folder.get()) == 0;
+}
+
+}  // namespace
+
 Result<void> EnsureStateDir(const std::string& path) {
   // Parents as any mkdir -p would make them, the directory itself for its owner only.
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    const std::string parent = path.substr(0, slash);
-    if (mkdir(parent.c_str(), 0755) != 0 && errno != EEXIST) {
+    if (!MakeDirectory(path.substr(0, slash), 0755)) {
       return FileError(fmt::format("make the state directory {}", path), errno);
     }
   }
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  if (!MakeDirectory(path, 0700)) {
     return FileError(fmt::format("make the state directory {}", path), errno);
   }
   struct stat status {};

@@ -1,0 +1,108 @@
+// leafctl decode
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "id_options.h"
+#include "leaf/base/text.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct Options {
+  std::vector<std::string> ids;
+  IdOptions id;
+};
+
+// Writes IDs with their fields, in text as they come, or as one JSON document at the end.
+class Printer {
+ public:
+  Printer(CommandContext& context, const core::IdLayout& layout) : context_(context), layout_(layout) {}
+
+  void Add(std::uint64_t id) {
+    const core::IdFields fields = layout_.Decompose(id);
+    if (context_.flags.json) {
+      items_ += fmt::format(R"({}{{"id":"{}","time":"{}","time_ms":{},"worker":{},"sequence":{}}})",
+                            items_.empty() ? "" : ",", id, FormatRfc3339(fields.time),
+                            UnixMillis(fields.time), fields.worker, fields.sequence);
+    } else {
+      context_.out.Write(fmt::format("{} time={} time_ms={} worker={} sequence={}\n", id,
+                                     FormatRfc3339(fields.time), UnixMillis(fields.time), fields.worker,
+                                     fields.sequence));
+    }
+  }
+  void Finish() {
+    if (context_.flags.json) context_.out.Write(fmt::format("{{\"ids\":[{}]}}\n", items_));
+  }
+
+ private:
+  CommandContext& context_;
+  const core::IdLayout layout_;
+  std::string items_;
+};
+
+// One ID a line, blanks around it and empty lines do not count. What is wrong is told, the others are
+// printed.
+Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>& format, Printer& printer) {
+  constexpr std::string_view kBlanks = " \t\r";
+  std::uint64_t line_number = 0;
+  std::uint64_t wrong = 0;
+  std::optional<Error> first;
+  while (const auto line = context.ReadBulkLine()) {
+    ++line_number;
+    const std::size_t begin = line->find_first_not_of(kBlanks);
+    if (begin == std::string::npos) continue;
+    const std::size_t end = line->find_last_not_of(kBlanks) + 1;
+    auto id = ParseId(std::string_view(*line).substr(begin, end - begin), format);
+    if (id.ok()) {
+      printer.Add(*id);
+      if (context.out.failed()) return context.out.Flush();
+      continue;
+    }
+    Error error = std::move(id).error();
+    error.message = fmt::format("line {}: {}", line_number, error.message);
+    if (++wrong == 1) {
+      first = std::move(error);
+      continue;
+    }
+    // The first one is the command's own error; under --json stderr holds that one object and nothing else.
+    if (!context.flags.json) context.Note(fmt::format("leafctl: {}", error.message));
+  }
+  printer.Finish();
+  if (!first) return {};
+  if (wrong > 1) first->message += fmt::format(" (and {} more)", wrong - 1);
+  return *std::move(first);
+}
+
+Result<void> RunDecode(CommandContext& context, const Options& options) {
+  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
+  const std::optional<IdFormat> format =
+      options.id.format ? std::optional(options.id.FormatOr(IdFormat::kDecimal)) : std::nullopt;
+  Printer printer(context, layout);
+  if (options.ids.empty() || (options.ids.size() == 1 && options.ids[0] == "-"))
+    return DecodeInput(context, format, printer);
+  std::vector<std::uint64_t> ids;
+  for (const std::string& text : options.ids) {
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, ParseId(text, format));
+    ids.push_back(id);
+  }
+  for (const std::uint64_t id : ids) printer.Add(id);
+  printer.Finish();
+  return {};
+}
+
+}  // namespace
+
+Run AddDecode(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("ID", options->ids, "Snowflake IDs; none, or '-', reads them from stdin, one a line");
+  options->id.AddTo(app, "Form of the IDs (default dec, or hex where they begin with 0x)");
+  app.footer("Example: leafctl decode 2123738945798799443");
+  return [options](CommandContext& run_context) { return RunDecode(run_context, *options); };
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,31 @@
+#include "id_options.h"
+
+#include "snowflake_node.h"
+
+namespace leaf::cmd {
+
+void IdOptions::AddTo(CLI::App& app, const std::string& format_meaning) {
+  app.add_option("--epoch-ms", epoch_ms, "Time zero of the IDs, Unix milliseconds (snowflake.epoch_ms)")
+      ->type_name("N");
+  app.add_option("--layout", layout, "Bits of time, worker and sequence (snowflake.layout)")
+      ->type_name("41-10-12");
+  app.add_option("--format", format, format_meaning)
+      ->check(CLI::IsMember({"dec", "hex", "base62"}))
+      ->type_name("dec|hex|base62");
+}
+
+Result<core::IdLayout> IdOptions::Layout(CommandContext& context) const {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  std::uint64_t epoch = static_cast<std::uint64_t>(resolved->config.snowflake.epoch_ms);
+  if (epoch_ms) {
+    LEAF_ASSIGN_OR_RETURN(epoch, ParseUnsigned("--epoch-ms", *epoch_ms, 0, core::kEpochMillisMax));
+  }
+  return core::IdLayout::Parse(layout.value_or(resolved->config.snowflake.layout),
+                               static_cast<std::int64_t>(epoch));
+}
+
+IdFormat IdOptions::FormatOr(IdFormat fallback) const {
+  return format ? ParseIdFormat(*format).value_or(fallback) : fallback;
+}
+
+}  // namespace leaf::cmd

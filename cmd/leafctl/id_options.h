@@ -1,0 +1,26 @@
+// What decode, encode and range have in common: the layout of the IDs and their text form.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "context.h"
+#include "leaf/base/id_text.h"
+#include "leaf/core/id_layout.h"
+
+namespace leaf::cmd {
+
+struct IdOptions {
+  std::optional<std::string> epoch_ms;
+  std::optional<std::string> layout;
+  std::optional<std::string> format;
+
+  void AddTo(CLI::App& app, const std::string& format_meaning);
+  // From the flags, else from the configuration (snowflake.layout, snowflake.epoch_ms).
+  // Errors: kInvalidArgument, kConfig.
+  Result<core::IdLayout> Layout(CommandContext& context) const;
+  IdFormat FormatOr(IdFormat fallback) const;
+};
+
+}  // namespace leaf::cmd

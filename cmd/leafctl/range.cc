@@ -1,0 +1,61 @@
+// leafctl range
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "id_options.h"
+#include "leaf/base/text.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct Options {
+  std::string from;
+  std::string to;
+  IdOptions id;
+};
+
+Result<void> RunRange(CommandContext& context, const Options& options) {
+  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
+  LEAF_ASSIGN_OR_RETURN(const WallTime from, ParseTime(options.from));
+  LEAF_ASSIGN_OR_RETURN(const WallTime to, ParseTime(options.to));
+  if (to < from) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad --to {}: it is before --from {}", Quoted(options.to), Quoted(options.from)),
+                 ""};
+  }
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t low, layout.Compose({from, 0, 0}));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t high,
+                        layout.Compose({to, layout.worker_end() - 1, layout.sequence_end() - 1}));
+  const IdFormat format = options.id.FormatOr(IdFormat::kDecimal);
+  std::string low_text;
+  std::string high_text;
+  AppendId(low_text, low, format);
+  AppendId(high_text, high, format);
+  if (context.flags.json) {
+    WriteJson(context, Json{{"low", low_text}, {"high", high_text}});
+  } else {
+    context.out.Write(fmt::format("{} {}\n", low_text, high_text));
+  }
+  return {};
+}
+
+}  // namespace
+
+Run AddRange(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<Options>();
+  const char* const meaning = "RFC 3339, a date (its 00:00:00.000Z), or Unix milliseconds";
+  app.add_option("--from", options->from, meaning)->type_name("T")->required();
+  app.add_option("--to", options->to, meaning)->type_name("T")->required();
+  options->id.AddTo(app, "Form of the IDs (default dec)");
+  app.footer(
+      "Prints LOW HIGH, the smallest and the largest ID of any worker from the first to the last "
+      "millisecond,\n"
+      "both inclusive, as for SQL's BETWEEN. Example: leafctl range --from 2026-11-01 --to 2026-11-02");
+  return [options](CommandContext& run_context) { return RunRange(run_context, *options); };
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,63 @@
+// leafctl worker accept-clock
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "confirm.h"
+#include "leaf/base/time.h"
+#include "leaf/sys/boot_id.h"
+#include "leaf/sys/clock_acceptance.h"
+#include "leaf/sys/worker_state_file.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  const std::string& state_dir = resolved->config.state_dir;
+  sys::FileOps file_ops;
+  sys::WorkerStateFile state_file(state_dir, file_ops);
+  LEAF_ASSIGN_OR_RETURN(const auto state, state_file.Load());
+  if (!state) {
+    return Error{ErrorCode::kNotFound, fmt::format("no worker has its state in {}", state_dir),
+                 "name the daemon's state directory with --state-dir"};
+  }
+  const WallTime now = context.clock.Wall();
+  const auto offset = core::ClockGuard::OffsetOf(now, context.clock.Boot());
+  const std::string action =
+      fmt::format("accept {} as the right time for worker {}", FormatRfc3339(now), state->worker);
+  LEAF_RETURN_IF_ERROR(Confirm(context, flags, Severity::kSevere, action, state->cluster.name));
+  if (!flags.dry_run) {
+    LEAF_RETURN_IF_ERROR(sys::StoreAcceptedOffset(state_dir, sys::ReadBootId(), offset));
+  }
+  if (context.flags.json) {
+    WriteJson(context, Json{{"cluster", state->cluster.name},
+                            {"worker", state->worker},
+                            {"time", FormatRfc3339(now)},
+                            {"time_ms", UnixMillis(now)},
+                            {"dry_run", flags.dry_run}});
+  } else {
+    context.Note(flags.dry_run
+                     ? fmt::format("would {}", action)
+                     : fmt::format("accepted {} for worker {} of {}; a daemon goes on within a second",
+                                   FormatRfc3339(now), state->worker, state->cluster.name));
+  }
+  return {};
+}
+
+}  // namespace
+
+Run AddWorkerAcceptClock(CLI::App& app, CommandContext&) {
+  const auto flags = std::make_shared<ConfirmFlags>();
+  AddConfirmFlags(app, *flags);
+  app.footer(
+      "Look at the clock first: IDs that are issued with a time in the future keep the worker from issuing "
+      "until\n"
+      "then. What has to be confirmed is the name of the cluster (see leafctl status). Holds until the next "
+      "boot.");
+  return [flags](CommandContext& context) { return RunAcceptClock(context, *flags); };
+}
+
+}  // namespace leaf::cmd

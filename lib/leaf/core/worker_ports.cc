@@ -1,0 +1,27 @@
+#include "leaf/core/worker_ports.h"
+
+#include <fmt/format.h>
+
+#include "leaf/base/text.h"
+
+namespace leaf::core {
+
+Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
+                              std::string_view where) {
+  const auto differ = [&](std::string_view what, const auto& before, const auto& now) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("{} belongs to a cluster whose {} is {}, but {} is configured: IDs could repeat",
+                             where, what, before, now),
+                 "configure the old value, or use a new state_dir and a new cluster name"};
+  };
+  if (stored.name != configured.name) return differ("name", Quoted(stored.name), Quoted(configured.name));
+  if (stored.registry != configured.registry)
+    return differ("registry", Quoted(stored.registry), Quoted(configured.registry));
+  if (stored.layout.Bits() != configured.layout.Bits())
+    return differ("layout", stored.layout.Bits(), configured.layout.Bits());
+  if (stored.layout.epoch_ms() != configured.layout.epoch_ms())
+    return differ("epoch_ms", stored.layout.epoch_ms(), configured.layout.epoch_ms());
+  return {};
+}
+
+}  // namespace leaf::core

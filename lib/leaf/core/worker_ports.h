@@ -1,0 +1,88 @@
+// The outside world of snowflake mode: what a node remembers about its worker number, and where such numbers
+// come from. As in ports.h, all calls block, are made from worker threads, and are thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "leaf/base/result.h"
+#include "leaf/base/time.h"
+#include "leaf/core/id_layout.h"
+
+namespace leaf::core {
+
+// What all nodes of a cluster agree on. IDs of clusters that differ in any of it can be equal, so it is
+// stored at the first claim and compared at every start.
+struct ClusterProperties {
+  std::string name;
+  std::string registry;  // WorkerRegistry::kind
+  IdLayout layout;
+};
+
+// Errors: kRefused that names what differs, with both values. `where` says who remembers, for the message.
+Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
+                              std::string_view where);
+
+// What a state directory remembers of its worker number.
+struct WorkerState {
+  ClusterProperties cluster;
+  std::string node_uuid;  // of the state directory
+  std::uint64_t worker = 0;
+  WallTime ceiling;                          // exclusive: no ID of this node has this time or a later one
+  std::string boot_id;                       // of the boot in which this was written; "" if not known
+  std::chrono::milliseconds clock_offset{};  // ClockGuard's reference in that boot
+};
+
+// Port: the one file in which a node remembers its worker number and ceiling.
+class StateFile {
+ public:
+  virtual ~StateFile() = default;
+  // Nothing if there never was one. Errors, each naming the file: kRefused if it is truncated, corrupt, or
+  // not of this program (a guess could repeat IDs); kPermission, kConfig if it cannot be read.
+  virtual Result<std::optional<WorkerState>> Load() = 0;
+  // Durable when it returns. After a crash at any moment, or an error, Load finds the old or the new state,
+  // whole. Errors: kPermission, kConfig, kUnavailable (no space).
+  virtual Result<void> Store(const WorkerState& state) = 0;
+};
+
+struct NodeIdentity {
+  std::string address;  // "ip:port", "" if it has none
+  std::string uuid;     // of the state directory
+};
+
+// A worker number and the right to it.
+struct WorkerClaim {
+  std::uint64_t worker = 0;
+  std::uint64_t generation = 0;     // of a lease: raised by each claim
+  std::optional<WallTime> ceiling;  // exclusive end of what former owners may have issued, where known
+};
+
+// Port: where worker numbers come from. Two claims that are valid at the same time, of one cluster, never
+// have the same number. A *fixed* number belongs to one node for ever; the registry is told of ceilings, but
+// a node may go on without it. A *leased* one belongs to whoever holds the current generation: no ID may be
+// issued at or above a ceiling that the registry has not acknowledged.
+class WorkerRegistry {
+ public:
+  virtual ~WorkerRegistry() = default;
+  // Stable name: "static", "zookeeper", "sql".
+  virtual std::string_view kind() const = 0;
+  virtual bool leased() const = 0;
+
+  // Obtains a number. A node that had a fixed one gets it again. Errors: kConfig (no number for this node),
+  // kRefused (somebody else's, or properties differ), kExhausted (all numbers taken), kUnavailable,
+  // kOutcomeUnknown (the reply was lost: claim again, which finds the claim if it was made).
+  virtual Result<WorkerClaim> Claim(const NodeIdentity& node, const ClusterProperties& cluster) = 0;
+
+  // Tells the registry that IDs below `ceiling` may be issued from now on; never lowers what it knows.
+  // Errors: kNotOwner (the number is lost, for good), kUnavailable, kOutcomeUnknown.
+  virtual Result<void> Renew(const WorkerClaim& claim, WallTime ceiling) = 0;
+
+  // The node has stopped, and everything it issued is below `end`. A lease becomes free at once. Errors: as
+  // of Renew.
+  virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
+};
+
+}  // namespace leaf::core

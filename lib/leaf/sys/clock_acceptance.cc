@@ -1,0 +1,43 @@
+#include "leaf/sys/clock_acceptance.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "leaf/sys/durable_file.h"
+
+namespace leaf::sys {
+namespace {
+
+constexpr std::string_view kName = "clock-accepted";
+
+}  // namespace
+
+std::optional<core::ClockGuard::Offset> LoadAcceptedOffset(const std::string& state_dir,
+                                                           std::string_view boot_id) {
+  constexpr std::size_t kBytesMax = 512;
+  FileOps ops;
+  const auto content = ReadWholeFile(ops, fmt::format("{}/{}", state_dir, kName), kBytesMax);
+  if (boot_id.empty() || !content.ok() || !*content) return std::nullopt;
+  const std::string prefix = fmt::format("{} ", boot_id);
+  std::string_view text = **content;
+  if (!text.starts_with(prefix) || !text.ends_with('\n')) return std::nullopt;
+  text.remove_prefix(prefix.size());
+  text.remove_suffix(1);
+  std::int64_t millis = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
+  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return core::ClockGuard::Offset{millis};
+}
+
+Result<void> StoreAcceptedOffset(const std::string& state_dir, std::string_view boot_id,
+                                 core::ClockGuard::Offset offset) {
+  if (boot_id.empty()) {
+    return Error{ErrorCode::kRefused,
+                 "this system does not identify its boots: there is nothing to compare with", ""};
+  }
+  FileOps ops;
+  return ReplaceFile(ops, state_dir, std::string(kName), fmt::format("{} {}\n", boot_id, offset.count()));
+}
+
+}  // namespace leaf::sys

@@ -1,0 +1,100 @@
+#include "leaf/sys/durable_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "leaf/sys/file.h"
+
+namespace leaf::sys {
+namespace {
+
+// A descriptor that is closed by the same operations that opened it.
+class OpenFile {
+ public:
+  OpenFile(FileOps& ops, const std::string& path, int flags)
+      : ops_(ops), fd_(ops.Open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (fd_ >= 0) ops_.Close(fd_);
+  }
+  bool valid() const { return fd_ >= 0; }
+  int get() const { return fd_; }
+  int Close() { return ops_.Close(std::exchange(fd_, -1)); }
+
+ private:
+  FileOps& ops_;
+  int fd_;
+};
+
+Error WriteError(const std::string& path, int error_number) {
+  Error error = FileError(fmt::format("write {}", path), error_number);
+  // These pass when somebody makes room.
+  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EMFILE ||
+      error_number == ENFILE) {
+    error.code = ErrorCode::kUnavailable;
+  }
+  return error;
+}
+
+Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content) {
+  OpenFile file(ops, path, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!file.valid()) return WriteError(path, errno);
+  while (!content.empty()) {
+    const ssize_t written = ops.Write(file.get(), content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return WriteError(path, errno);
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  // A failed fsync may have dropped the pages: nothing but a new file is good after it.
+  if (ops.Sync(file.get()) != 0) return WriteError(path, errno);
+  if (file.Close() != 0) return WriteError(path, errno);
+  return {};
+}
+
+}  // namespace
+
+Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::string& name,
+                         std::string_view content) {
+  const std::string path = fmt::format("{}/{}", directory, name);
+  const std::string draft = path + ".new";
+  if (auto written = WriteSynced(ops, draft, content); !written.ok()) {
+    ops.Unlink(draft.c_str());
+    return written;
+  }
+  if (ops.Rename(draft.c_str(), path.c_str()) != 0) {
+    const int error_number = errno;
+    ops.Unlink(draft.c_str());
+    return WriteError(path, error_number);
+  }
+  // The rename itself has to be on the disk, or the old file could come back.
+  OpenFile folder(ops, directory, O_RDONLY | O_DIRECTORY);
+  if (!folder.valid() || ops.Sync(folder.get()) != 0) return WriteError(path, errno);
+  return {};
+}
+
+Result<std::optional<std::string>> ReadWholeFile(FileOps& ops, const std::string& path,
+                                                 std::size_t bytes_max) {
+  OpenFile file(ops, path, O_RDONLY);
+  if (!file.valid()) {
+    if (errno == ENOENT) return std::optional<std::string>{};
+    return FileError(fmt::format("read {}", path), errno);
+  }
+  std::string content(bytes_max + 1, '\0');
+  std::size_t size = 0;
+  while (size < content.size()) {
+    const ssize_t got = ops.Read(file.get(), content.data() + size, content.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError(fmt::format("read {}", path), errno);
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  if (size > bytes_max) return FileError(fmt::format("read {}", path), EFBIG);
+  content.resize(size);
+  return std::optional(std::move(content));
+}
+
+}  // namespace leaf::sys

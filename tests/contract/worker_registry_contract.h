@@ -1,0 +1,58 @@
+// What every WorkerRegistry promises. An implementation brings a world: nodes that claim, time that passes,
+// and an outside that fails.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "leaf/core/worker_ports.h"
+
+namespace leaf::testing {
+
+class RegistryWorld {
+ public:
+  virtual ~RegistryWorld() = default;
+
+  // What the kind can do; tests of what it cannot are skipped.
+  virtual bool leased() const = 0;
+  virtual bool assigns() const = 0;  // finds a free number by itself, for any number of nodes up to capacity
+  virtual bool remembers_ceilings() const = 0;
+  virtual bool can_fail() const = 0;           // there is an outside
+  virtual std::uint64_t capacity() const = 0;  // numbers there are
+
+  // The registry as node number `index` sees it; a new connection each time, as after a restart. Nodes have
+  // different addresses and state directories.
+  virtual std::unique_ptr<core::WorkerRegistry> Connect(int index) = 0;
+  static core::NodeIdentity Identity(int index) {
+    return {"10.0.0." + std::to_string(index) + ":8080", "uuid-" + std::to_string(index)};
+  }
+  // Lets so much time pass that a lease nobody renews has run out.
+  virtual void PassLease() {}
+  // Nothing answers until further notice.
+  virtual void SetDown(bool /*down*/) {}
+  // The next call has its effect, but its reply is lost.
+  virtual void LoseNextReply() {}
+};
+
+using MakeRegistryWorld = std::function<std::unique_ptr<RegistryWorld>()>;
+
+class WorkerRegistryContract : public ::testing::TestWithParam<std::pair<std::string, MakeRegistryWorld>> {
+ protected:
+  void SetUp() override { world_ = GetParam().second(); }
+
+  core::WorkerClaim Claim(core::WorkerRegistry& registry, int index) {
+    auto claim = registry.Claim(RegistryWorld::Identity(index), cluster_);
+    EXPECT_TRUE(claim.ok()) << claim.error().message;
+    return claim.ok() ? *claim : core::WorkerClaim{};
+  }
+
+  core::ClusterProperties cluster_{"test", "", core::IdLayout{}};
+  const WallTime now_ = WallTimeOf(1'795'000'000'000);
+  std::unique_ptr<RegistryWorld> world_;
+};
+
+}  // namespace leaf::testing

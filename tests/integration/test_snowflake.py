@@ -1,0 +1,451 @@
+#!/usr/bin/env python3
+"""Snowflake mode on the real binary: kills, stops, two processes with one state directory, and moved clocks."""
+
+import concurrent.futures
+import errno
+import glob
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import BINARY, LeafTest, main, poll, scaled  # noqa: E402
+
+EPOCH_MS = 1288834974657
+WINDOW_S = 3.0
+# What starting a process may take on a busy machine.
+SLACK_S = 5.0
+
+
+def time_ms(value):
+    return (value >> 22) + EPOCH_MS
+
+
+def faketime_library():
+    found = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+    if not found:
+        raise AssertionError("libfaketime is missing: apt-get install faketime")
+    return found[0]
+
+
+def is_sanitized():
+    with open(BINARY, "rb") as file:
+        data = file.read()
+    return b"__asan_init" in data or b"__tsan_init" in data
+
+
+class SnowflakeTest(LeafTest):
+    def setUp(self):
+        super().setUp()
+        self.seen = []
+
+    def take(self, daemon, count=1):
+        response = daemon.get("/v1/snowflake?count=%d" % count)
+        self.assertEqual(response.status, 200, response.body)
+        ids = [int(text) for text in json.loads(response.body)["ids"]]
+        self.assertEqual(len(ids), count)
+        self.seen += ids
+        return ids
+
+    def next(self, *args, **more):
+        ids = [int(line) for line in self.box.ok("next", "--mode", "snowflake", *args, **more).split()]
+        self.seen += ids
+        return ids
+
+    def check_seen(self):
+        self.check_distinct(self.seen)
+        self.assertEqual(self.seen, sorted(self.seen), "not ascending")
+
+
+class OneNode(SnowflakeTest):
+    def test_ids_have_the_time_and_the_worker(self):
+        daemon = self.box.serve("--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=77")
+        before = time.time() * 1000
+        value = self.take(daemon)[0]
+        after = time.time() * 1000
+        self.assertTrue(before - 2 <= time_ms(value) <= after + 2)
+        self.assertEqual(value >> 12 & 1023, 77)
+        self.assertLess(value & 4095, 64)
+        response = daemon.get("/api/snowflake/get/anything")
+        self.assertEqual((response.status, response.headers["Content-Type"]), (200, "text/plain;charset=UTF-8"))
+        self.seen.append(int(response.body))
+        decoded = json.loads(daemon.get("/decodeSnowflakeId?snowflakeId=%d" % value).body)
+        self.assertEqual(list(decoded), ["workerId", "sequenceId", "timestamp"])
+        self.assertEqual(decoded["workerId"], "77")
+        self.assertTrue(decoded["timestamp"].startswith("%d(" % time_ms(value)))
+        self.check_seen()
+
+    def test_many_threads(self):
+        daemon = self.box.serve()
+        total = scaled(400, 40)
+
+        def work(_):
+            mine = []
+            for _ in range(total // 4):
+                response = daemon.get("/v1/snowflake?count=500")
+                self.assertEqual(response.status, 200, response.body)
+                mine += [int(text) for text in json.loads(response.body)["ids"]]
+            self.assertEqual(mine, sorted(mine))
+            return mine
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            self.check_distinct([value for mine in pool.map(work, range(4)) for value in mine])
+
+    def test_kill_and_start_at_once(self):
+        for _ in range(3):
+            daemon = self.box.serve()
+            self.take(daemon, 2000)
+            daemon.kill()
+            began = time.monotonic()
+            daemon = self.box.serve(ready=False)
+            # The clock answers before the node is ready.
+            self.assertEqual(daemon.get("/v1/clock").status, 200)
+            ready = daemon.get("/health/ready")
+            if ready.status != 200:
+                reasons = json.loads(ready.body)["reasons"]
+                self.assertIn("snowflake_clock", [reason["code"] for reason in reasons])
+            daemon.wait_ready()
+            self.assertLess(time.monotonic() - began, WINDOW_S + SLACK_S)
+            self.take(daemon, 2000)
+            daemon.kill()
+        self.check_seen()
+
+    def test_a_killed_node_waits_no_longer_than_the_window(self):
+        """The figures of the daemon itself, without what it takes to start processes."""
+        daemon = self.box.serve()
+        self.take(daemon)
+        daemon.kill()
+        daemon = self.box.serve()
+        self.take(daemon)
+        waited = re.search(r"waiting (\d+)ms|waiting (\d+)s", daemon.log())
+        if waited:
+            self.assertLessEqual(int(waited.group(1) or int(waited.group(2)) * 1000), WINDOW_S * 1000)
+        self.check_seen()
+
+    def test_kill_under_load(self):
+        for _ in range(3):
+            daemon = self.box.serve()
+            stop = threading.Event()
+            taken = []
+
+            def work():
+                while not stop.is_set():
+                    try:
+                        response = daemon.get("/v1/snowflake?count=3000")
+                    except OSError:
+                        return
+                    except Exception:  # cut off inside an answer: those IDs are nobody's
+                        return
+                    if response.status == 200:
+                        taken.append([int(text) for text in json.loads(response.body)["ids"]])
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.5)
+            daemon.kill()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            self.assertTrue(taken)
+            batch = sorted(value for ids in taken for value in ids)
+            if self.seen:
+                self.assertGreater(batch[0], max(self.seen))
+            self.seen += batch
+        self.check_distinct(self.seen)
+
+    def test_stop_and_start_at_once(self):
+        for _ in range(5):
+            daemon = self.box.serve()
+            self.assertNotIn("waiting", daemon.log())
+            self.take(daemon, 5000)
+            self.assertEqual(daemon.terminate(), 0)
+        self.check_seen()
+
+    def test_two_daemons_on_one_state_directory(self):
+        daemon = self.box.serve()
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0"])
+        self.check(result, 11, self.box.state, "pid %d" % daemon.process.pid)
+        self.check(self.box.run(["next", "--mode", "snowflake", "--direct"]), 11, self.box.state)
+        self.take(daemon)
+
+    def test_next_asks_the_daemon(self):
+        daemon = self.box.serve()
+        first = self.take(daemon)[0]
+        self.next("-n", "3")
+        self.next("-n", "250000")
+        self.take(daemon)
+        self.assertGreater(self.seen[1], first)
+        self.check_seen()
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_next_without_a_daemon(self):
+        for _ in range(5):
+            self.next("-n", "1000")
+        self.next("--direct")
+        self.next("--direct", "-n", "250000")
+        daemon = self.box.serve()
+        self.take(daemon)
+        daemon.terminate()
+        self.next()
+        self.check_seen()
+        self.assertEqual({value >> 12 & 1023 for value in self.seen}, {0})
+
+    def test_parallel_one_shots_take_turns(self):
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(lambda _: self.box.run(["next", "--mode", "snowflake", "-n", "100"]), range(12)))
+        for result in results:
+            # A slow machine may keep one waiting for more than a second: then it says so.
+            self.assertIn(result.rc, (0, 11), result)
+        self.assertGreater(sum(result.rc == 0 for result in results), 3)
+        self.check_distinct([int(line) for result in results for line in result.out.split()])
+
+    def test_json_and_forms(self):
+        self.assertEqual(len(json.loads(self.box.ok("next", "--mode", "snowflake", "--json", "-n", "3"))["ids"]), 3)
+        ranges = [line.split() for line in self.box.ok("next", "--mode", "snowflake", "--range", "-n", "9000").splitlines()]
+        self.assertEqual(sum(int(end) - int(begin) for begin, end in ranges), 9000)
+        text = self.box.ok("next", "--mode", "snowflake", "--format", "base62").strip()
+        decoded = json.loads(self.box.ok("decode", "--format", "base62", text, "--json"))
+        self.assertLess(abs(decoded["ids"][0]["time_ms"] - time.time() * 1000), 60000)
+
+    def test_limits(self):
+        daemon = self.box.serve("--set", "server.max_count=50")
+        self.check_v1_error(daemon.get("/v1/snowflake?count=51"), 413, "too_large")
+        self.assertEqual(len(self.next("-n", "120")), 120)
+        self.check_v1_error(daemon.get("/v1/snowflake?count=0"), 400, "invalid_argument")
+        self.check_v1_error(daemon.get("/v1/snowflakes"), 404, "not_found")
+
+    def test_disabled(self):
+        daemon = self.box.serve("--set", "snowflake.enabled=false")
+        self.check_leaf_error(daemon.get("/api/snowflake/get/x"), -1)
+        self.check_v1_error(daemon.get("/v1/snowflake"), 503, "disabled")
+        self.check(self.box.run(["next", "--mode", "snowflake"]), 11, "disabled")
+        result = self.box.run(["next", "--mode", "snowflake", "--direct", "--set", "snowflake.enabled=false"])
+        self.check(result, 11, "disabled")
+        # Decoding is no mode.
+        self.assertEqual(daemon.get("/v1/decode/1").status, 200)
+
+    def test_no_sudden_universe(self):
+        """Something is configured, but no snowflake worker: nothing is issued from a private one by accident."""
+        self.check(self.box.run(["next", "--mode", "snowflake", "--set", "sqlite.path=" + self.box.path("x.db")]), 7)
+
+
+class State(SnowflakeTest):
+    def state_file(self):
+        return os.path.join(self.box.state, "snowflake.state")
+
+    def refused(self, *args, rc=11, parts=()):
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0", *args])
+        return self.check(result, rc, *parts)
+
+    def test_changed_properties_are_refused_with_both_values(self):
+        cluster = ["--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=1"]
+        daemon = self.box.serve(*cluster)
+        self.take(daemon)
+        daemon.terminate()
+        self.refused(*cluster, "--set", "snowflake.epoch_ms=1500000000000", parts=("1500000000000", str(EPOCH_MS)))
+        self.refused(*cluster, "--set", "snowflake.layout=42-9-12", parts=("41-10-12", "42-9-12"))
+        self.refused("--set", "snowflake.cluster=other", "--set", "snowflake.worker_id=1", parts=("'pay'", "'other'"))
+        self.refused(*cluster, "--set", "snowflake.registry=zookeeper", rc=6, parts=("snowflake.registry",))
+        daemon = self.box.serve(*cluster)
+        self.take(daemon)
+        self.check_seen()
+
+    def test_bad_state_is_refused_by_name(self):
+        daemon = self.box.serve()
+        self.take(daemon)
+        daemon.terminate()
+        with open(self.state_file(), "rb") as file:
+            good = file.read()
+        for bad, word in (
+            (good[: len(good) // 2], "truncated"),
+            (b"", "truncated"),
+            (good.replace(b"worker 0", b"worker 1"), "corrupt"),
+            (b"workerID=0\n", "not a file of leafctl"),
+            (good.replace(b"state 1\n", b"state 9\n"), "version '9'"),
+        ):
+            with open(self.state_file(), "wb") as file:
+                file.write(bad)
+            self.refused(parts=(self.state_file(), word))
+            self.check(self.box.run(["next", "--mode", "snowflake"]), 11, self.state_file(), word)
+        with open(self.state_file(), "wb") as file:
+            file.write(good)
+        self.take(self.box.serve())
+        self.check_seen()
+
+    def test_unwritable_state_is_refused_by_name(self):
+        os.makedirs(self.state_file() + ".new")
+        self.refused(rc=6, parts=(self.state_file(),))
+
+    def test_full_disk_stops_before_the_ceiling(self):
+        # A limit on file sizes is a full disk for this one process; the signal that comes with it is ignored.
+        import resource
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        daemon = self.box.serve("--set", "segment.enabled=false", preexec_fn=limit)
+        self.take(daemon)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+        poll(lambda: daemon.get("/health/ready").status == 503, "not ready")
+        response = daemon.get("/v1/snowflake")
+        error = self.check_v1_error(response, 503)
+        self.assertIn(self.state_file(), error["message"])
+        self.assertIn(os.strerror(errno.EFBIG), error["message"])
+        status = daemon.status()
+        self.assertIn(self.state_file(), status["problems"][0]["message"])
+        with open(self.state_file(), encoding="utf-8") as file:
+            ceiling = int(re.search(r"ceiling_ms (\d+)", file.read()).group(1))
+        self.assertTrue(all(time_ms(value) < ceiling for value in self.seen))
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        daemon.wait_ready()
+        self.take(daemon)
+        self.check_seen()
+
+    def test_worker_map(self):
+        workers = "snowflake.workers=10.9.9.1:80=3,10.9.9.2:80=4"
+        daemon = self.box.serve("--set", workers, "--set", "snowflake.address=10.9.9.2:80")
+        self.assertEqual(self.take(daemon)[0] >> 12 & 1023, 4)
+        daemon.terminate()
+        self.refused("--set", workers, "--set", "snowflake.address=10.9.9.3:80", rc=6, parts=("10.9.9.3:80",))
+        self.refused("--set", workers, rc=6, parts=("snowflake.address",))
+        self.refused("--set", "snowflake.cluster=x", rc=6, parts=("worker_id",))
+        self.refused("--set", "snowflake.worker_id=1024", parts=("1024", "0..1023"))
+        self.refused("--set", "snowflake.worker_id=7", "--set", "snowflake.worker_range=8-9", parts=("8..9",))
+
+
+class MovedClock(SnowflakeTest):
+    """The real binary under libfaketime, whose offset is read from a file; boot time is left alone."""
+
+    def setUp(self):
+        super().setUp()
+        if is_sanitized():
+            self.skipTest("libfaketime and the sanitizers' runtimes exclude each other")
+        self.offset_file = self.box.path("faketime")
+        self.set_offset(0)
+        self.fake = {
+            "LD_PRELOAD": faketime_library(),
+            "FAKETIME_TIMESTAMP_FILE": self.offset_file,
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set_offset(self, seconds):
+        draft = self.offset_file + ".new"
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write("%+.3f\n" % seconds)
+        os.replace(draft, self.offset_file)
+
+    def serve(self, *args, **more):
+        return self.box.serve(*args, env=self.fake, **more)
+
+    def clock(self, daemon):
+        return json.loads(daemon.get("/v1/clock").body)["time_ms"]
+
+    def test_the_clock_moves_at_all(self):
+        daemon = self.serve()
+        self.set_offset(-1)
+        self.assertLess(self.clock(daemon), time.time() * 1000 - 500)
+
+    def test_bumps_and_strobes(self):
+        daemon = self.serve("--set", "snowflake.clock_jump_max=1h")
+        refusals = 0
+        for offset in (0, 0.011, 0, -0.011, 0, 1.3, -1.3, 0.5, -2.0, 0, 4.0, 0, 60.0, 0, -30.0, 288.0, -288.0, 0):
+            self.set_offset(offset)
+            for _ in range(20):
+                response = daemon.get("/v1/snowflake?count=100")
+                if response.status != 200:
+                    refusals += 1
+                    self.check_v1_error(response, 503)
+                    break
+                ids = [int(text) for text in json.loads(response.body)["ids"]]
+                self.assertLessEqual(time_ms(ids[-1]), self.clock(daemon) + WINDOW_S * 1000)
+                self.seen += ids
+        for i in range(200):
+            self.set_offset(1.0 if i % 2 else 0.0)
+            response = daemon.get("/v1/snowflake?count=10")
+            if response.status == 200:
+                self.seen += [int(text) for text in json.loads(response.body)["ids"]]
+        self.check_seen()
+        self.assertGreater(refusals, 0, "288 seconds back have to be refused")
+
+    def test_a_large_step_back_says_for_how_long(self):
+        daemon = self.serve()
+        self.take(daemon)
+        self.set_offset(-600)
+        error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "clock")
+        self.assertRegex(error["message"], r"for another (59\d{4}ms|59\ds|9m)")
+        self.check_leaf_error(daemon.get("/api/snowflake/get/x"), -3)
+        result = self.box.run(["next", "--mode", "snowflake"])
+        self.check(result, 11, "behind")
+        self.assertEqual(daemon.get("/health/ready").status, 503)
+        self.set_offset(0)
+        daemon.wait_ready()
+        self.take(daemon)
+        self.check_seen()
+
+    def test_starts_with_the_clock_anywhere(self):
+        daemon = self.serve()
+        self.take(daemon, 5000)
+        daemon.kill()
+        for offset, rc in ((-3600, 11), (-60, 11), (-15, 11), (3600, 11), (60, 11)):
+            self.set_offset(offset)
+            result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.fake)
+            self.check(result, rc, "behind" if offset < 0 else "ahead")
+        # Behind by less than start_wait: it waits, and then issues above.
+        self.set_offset(-5)
+        daemon = self.serve(ready=False)
+        self.assertEqual(daemon.get("/health/ready").status, 503)
+        self.check_v1_error(daemon.get("/v1/snowflake"), 503, "clock")
+        daemon.wait_ready()
+        self.take(daemon)
+        daemon.terminate()
+        self.set_offset(0)
+        daemon = self.serve()
+        self.take(daemon)
+        self.check_seen()
+
+    def test_a_forward_jump_stops_until_it_is_accepted(self):
+        daemon = self.serve()
+        self.take(daemon)
+        self.set_offset(7200)
+        poll(lambda: daemon.get("/health/ready").status == 503, "not ready after a jump")
+        error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "clock")
+        self.assertIn("accept-clock", error["hint"])
+        result = self.box.run(["worker", "accept-clock"], env=self.fake)
+        self.check(result, 11, "confirmation")
+        name = daemon.status()["snowflake"]["cluster"]
+        self.box.ok("worker", "accept-clock", "--dry-run", env=self.fake)
+        self.assertEqual(daemon.get("/health/ready").status, 503)
+        self.box.ok("worker", "accept-clock", "--confirm", name, env=self.fake)
+        daemon.wait_ready()
+        value = self.take(daemon)[0]
+        self.assertGreater(time_ms(value), time.time() * 1000 + 7000_000)
+        daemon.kill()
+        # A restart remembers what was accepted.
+        daemon = self.serve()
+        self.take(daemon)
+        self.check_seen()
+
+    def test_the_last_good_millisecond(self):
+        # 2080-07-10T17:30:30.208Z
+        last = 3487858230208
+        self.set_offset(last / 1000 - time.time() - 4)
+        daemon = self.serve()
+        self.assertIn("exhaustion_near", [problem["code"] for problem in daemon.status()["problems"]])
+        self.take(daemon)
+        poll(lambda: self.clock(daemon) > last, "the end")
+        error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "overflow")
+        self.assertIn("2080-07-10T17:30:30.208Z", error["message"])
+        self.assertTrue(all(0 <= value < 1 << 63 for value in self.seen))
+        self.assertEqual(daemon.terminate(), 0)
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.fake)
+        self.check(result, 11, "2080-07-10T17:30:30.208Z")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "leaf/core/snowflake.h"
+#include "leaf/sys/boot_id.h"
+#include "leaf/sys/clock_acceptance.h"
+#include "leaf/sys/durable_file.h"
+#include "leaf/sys/fork_guard.h"
+#include "leaf/sys/worker_state_file.h"
+#include "support/snowflake_fakes.h"
+#include "support/temp_dir.h"
+
+namespace leaf::sys {
+namespace {
+
+core::WorkerState SomeState() {
+  core::WorkerState state;
+  state.cluster = {"pay cluster", "static", *core::IdLayout::Make(40, 11, 12, 1'600'000'000'000)};
+  state.node_uuid = "6fa1";
+  state.worker = 2047;
+  state.ceiling = WallTimeOf(1'795'000'003'000);
+  state.boot_id = "b-1";
+  state.clock_offset = std::chrono::milliseconds{1'794'000'000'000};
+  return state;
+}
+
+bool Equal(const core::WorkerState& a, const core::WorkerState& b) {
+  return a.cluster.name == b.cluster.name && a.cluster.registry == b.cluster.registry &&
+         a.cluster.layout == b.cluster.layout && a.node_uuid == b.node_uuid && a.worker == b.worker &&
+         a.ceiling == b.ceiling && a.boot_id == b.boot_id && a.clock_offset == b.clock_offset;
+}
+
+class WorkerStateTest : public ::testing::Test {
+ protected:
+  std::string Content() const {
+    std::ifstream in(file_.path(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void Write(const std::string& content) const {
+    std::ofstream(file_.path(), std::ios::binary | std::ios::trunc) << content;
+  }
+  // What Load says is wrong with `content`; it has to name the file.
+  std::string Wrong(const std::string& content) {
+    Write(content);
+    const auto loaded = file_.Load();
+    EXPECT_FALSE(loaded.ok()) << content;
+    if (loaded.ok()) return "";
+    EXPECT_EQ(loaded.error().code, ErrorCode::kRefused);
+    EXPECT_NE(loaded.error().message.find(file_.path()), std::string::npos);
+    return loaded.error().message;
+  }
+
+  testing::TempDir dir_;
+  FileOps ops_;
+  WorkerStateFile file_{dir_.path(), ops_};
+};
+
+TEST_F(WorkerStateTest, WhatIsStoredIsLoaded) {
+  const auto before = file_.Load();
+  ASSERT_TRUE(before.ok());
+  EXPECT_FALSE(before->has_value());
+  core::WorkerState state = SomeState();
+  for (int i = 0; i < 3; ++i) {
+    state.ceiling += std::chrono::milliseconds{i};
+    ASSERT_TRUE(file_.Store(state).ok());
+    const auto loaded = file_.Load();
+    ASSERT_TRUE(loaded.ok() && loaded->has_value());
+    EXPECT_TRUE(Equal(**loaded, state));
+  }
+  state.boot_id = "";
+  ASSERT_TRUE(file_.Store(state).ok());
+  EXPECT_TRUE(Equal(**file_.Load(), state));
+  // For its owner only, and no draft is left.
+  struct stat status {};
+  ASSERT_EQ(stat(file_.path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  EXPECT_NE(access((file_.path() + ".new").c_str(), F_OK), 0);
+}
+
+TEST_F(WorkerStateTest, EveryTruncationIsRefused) {
+  ASSERT_TRUE(file_.Store(SomeState()).ok());
+  const std::string whole = Content();
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_NE(Wrong(whole.substr(0, size)).find("truncated"), std::string::npos) << size;
+  }
+  Write(whole);
+  EXPECT_TRUE(file_.Load().ok());
+}
+
+TEST_F(WorkerStateTest, EveryChangedByteIsRefused) {
+  ASSERT_TRUE(file_.Store(SomeState()).ok());
+  const std::string whole = Content();
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const int change : {1, 4, 16}) {
+      std::string changed = whole;
+      changed[i] = static_cast<char>(changed[i] ^ change);
+      Wrong(changed);
+    }
+  }
+  Wrong(whole + "x\n");
+  Wrong(whole + whole);
+}
+
+TEST_F(WorkerStateTest, ForeignAndNewerFilesAreNamedAsSuch) {
+  EXPECT_NE(Wrong("workerID=3").find("not a file of leafctl"), std::string::npos);
+  EXPECT_NE(Wrong(std::string(100, '\0')).find("not a file of leafctl"), std::string::npos);
+  ASSERT_TRUE(file_.Store(SomeState()).ok());
+  std::string newer = Content();
+  newer.replace(newer.find(" 1\n"), 3, " 2\n");
+  EXPECT_NE(Wrong(newer).find("version '2'"), std::string::npos);
+  Write(std::string(100'000, 'x'));
+  EXPECT_FALSE(file_.Load().ok());
+}
+
+TEST_F(WorkerStateTest, AStateThatCannotBeReadOrWrittenIsNamed) {
+  mkdir(file_.path().c_str(), 0700);
+  const auto loaded = file_.Load();
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.error().message.find(file_.path()), std::string::npos);
+  const auto stored = file_.Store(SomeState());
+  ASSERT_FALSE(stored.ok());
+  EXPECT_NE(stored.error().message.find(file_.path()), std::string::npos);
+  FileOps ops;
+  WorkerStateFile nowhere("/nonexistent/state", ops);
+  EXPECT_FALSE(nowhere.Store(SomeState()).ok());
+}
+
+TEST_F(WorkerStateTest, AFailingCallLeavesTheOldStateAndNoDraft) {
+  testing::CrashingDisk disk;
+  WorkerStateFile file("/state", disk);
+  const core::WorkerState old_state = SomeState();
+  ASSERT_TRUE(file.Store(old_state).ok());
+  core::WorkerState next = old_state;
+  next.ceiling += std::chrono::hours{1};
+  disk.FailWrites(ENOSPC);
+  EXPECT_EQ(file.Store(next).error().code, ErrorCode::kUnavailable);
+  disk.FailWrites(EACCES);
+  EXPECT_EQ(file.Store(next).error().code, ErrorCode::kPermission);
+  disk.FailWrites(0);
+  disk.FailRenames(EACCES);
+  EXPECT_FALSE(file.Store(next).ok());
+  EXPECT_TRUE(Equal(**file.Load(), old_state));
+  EXPECT_FALSE(disk.Content("/state/snowflake.state.new").has_value());
+  disk.FailRenames(0);
+  disk.FailSyncs(EIO);
+  EXPECT_FALSE(file.Store(next).ok());
+  disk.FailSyncs(0);
+  EXPECT_TRUE(file.Store(next).ok());
+  EXPECT_TRUE(Equal(**file.Load(), next));
+}
+
+// A real process that dies at each real system call: the kernel keeps what it was told.
+class DyingOps final : public FileOps {
+ public:
+  explicit DyingOps(int calls) : calls_(calls) {}
+  int Open(const char* path, int flags, mode_t mode) override {
+    return Step(FileOps::Open(path, flags, mode));
+  }
+  ssize_t Write(int fd, const void* data, std::size_t size) override {
+    return Step(FileOps::Write(fd, data, std::min<std::size_t>(size, 50)));
+  }
+  int Sync(int fd) override { return Step(FileOps::Sync(fd)); }
+  int Close(int fd) override { return Step(FileOps::Close(fd)); }
+  int Rename(const char* from, const char* to) override { return Step(FileOps::Rename(from, to)); }
+
+ private:
+  template <typename T>
+  T Step(T result) {
+    if (--calls_ == 0) _exit(7);
+    return result;
+  }
+  int calls_;
+};
+
+TEST_F(WorkerStateTest, AProcessThatDiesAtAnyCallLeavesAWholeState) {
+  const core::WorkerState old_state = SomeState();
+  core::WorkerState next = old_state;
+  next.ceiling += std::chrono::hours{1};
+  ASSERT_TRUE(file_.Store(old_state).ok());
+  int deaths = 0;
+  bool seen_old = false;
+  bool seen_new = false;
+  for (int call = 1; call < 40; ++call) {
+    ASSERT_TRUE(file_.Store(old_state).ok());
+    const pid_t child = fork();
+    if (child == 0) {
+      DyingOps dying(call);
+      WorkerStateFile file(dir_.path(), dying);
+      _exit(file.Store(next).ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    const auto loaded = file_.Load();
+    ASSERT_TRUE(loaded.ok() && loaded->has_value());
+    const bool is_new = Equal(**loaded, next);
+    ASSERT_TRUE(is_new || Equal(**loaded, old_state));
+    (is_new ? seen_new : seen_old) = true;
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 0) break;
+    ASSERT_EQ(WEXITSTATUS(status), 7);
+    ++deaths;
+  }
+  EXPECT_GE(deaths, 10);
+  EXPECT_TRUE(seen_old);
+  EXPECT_TRUE(seen_new);
+}
+
+TEST(ForkGuard, RunsInTheChildAndNowhereElse) {
+  int calls = 0;
+  int ended_calls = 0;
+  const auto count = [](void* object) { ++*static_cast<int*>(object); };
+  { const ForkGuard ended(count, &ended_calls); }
+  const ForkGuard first(count, &calls);
+  const ForkGuard second(count, &calls);
+  const pid_t child = fork();
+  if (child == 0) _exit(calls * 10 + ended_calls);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 20);
+  EXPECT_EQ(calls, 0);
+}
+
+// Parent and child would issue the same IDs: the child has nothing to issue from.
+TEST(ForkGuard, ClosesAGeneratorInTheChildOnly) {
+  const WallTime now = WallTimeOf(1'795'000'000'000);
+  core::Snowflake generator(core::IdLayout{}, 1, now, std::chrono::milliseconds{3000}, 1);
+  generator.RaiseCeiling(generator.CeilingAt(now));
+  const ForkGuard guard([](void* object) { static_cast<core::Snowflake*>(object)->Close(); }, &generator);
+  const pid_t child = fork();
+  if (child == 0) {
+    core::SnowflakeRun run;
+    _exit(generator.Take(1, now, run).outcome == core::Snowflake::Outcome::kClosed ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  core::SnowflakeRun run;
+  EXPECT_EQ(generator.Take(1, now, run).outcome, core::Snowflake::Outcome::kTaken);
+}
+
+TEST(ClockAcceptance, HoldsForItsBootOnly) {
+  testing::TempDir dir;
+  EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-1").has_value());
+  ASSERT_TRUE(StoreAcceptedOffset(dir.path(), "b-1", std::chrono::milliseconds{-42}).ok());
+  EXPECT_EQ(LoadAcceptedOffset(dir.path(), "b-1"), std::chrono::milliseconds{-42});
+  EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-2").has_value());
+  EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "").has_value());
+  EXPECT_FALSE(StoreAcceptedOffset(dir.path(), "", std::chrono::milliseconds{1}).ok());
+  std::ofstream(dir.path() + "/clock-accepted") << "b-1 12x\n";
+  EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-1").has_value());
+}
+
+TEST(BootId, IsTheSameTwice) {
+  EXPECT_EQ(ReadBootId().size(), 36U);
+  EXPECT_EQ(ReadBootId(), ReadBootId());
+}
+
+}  // namespace
+}  // namespace leaf::sys
