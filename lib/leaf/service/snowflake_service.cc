@@ -417,7 +417,7 @@ Result<void> SnowflakeService::MakeDurable(WallTime ceiling) {
   state_.ceiling = std::max(state_.ceiling, ceiling);
   state_.clock_offset = guard_->reference();
   LEAF_RETURN_IF_ERROR(state_file_.Store(state_));
-  const auto renewed = registry_.Renew(claim_, ceiling);
+  auto renewed = registry_.Renew(claim_, ceiling);
   if (!renewed.ok() && renewed.error().code == ErrorCode::kNotOwner) {
     // Lost for good: who has the number now may be issuing.
     generator_->Close();
