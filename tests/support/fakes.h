@@ -120,6 +120,10 @@ class ManualExecutor final : public Executor {
     const std::lock_guard lock(mutex_);
     return ready_.size();
   }
+  std::size_t timers() const {
+    const std::lock_guard lock(mutex_);
+    return timers_.size();
+  }
   std::optional<MonotonicTime> NextTimer() const {
     const std::lock_guard lock(mutex_);
     return timers_.empty() ? std::nullopt : std::optional(timers_.begin()->first);

@@ -62,6 +62,7 @@ class Machine {
     while (timers_->RunOne() || workers_->RunOne()) {
     }
   }
+  std::size_t timers() const { return timers_->timers(); }
   // The same, counted, and not for ever.
   int SettleCounted() {
     int tasks = 0;
@@ -555,6 +556,18 @@ TEST_F(SnowflakeWaiting, NothingSpinsWhileTimeStandsStill) {
   }
   EXPECT_EQ(machine_.disk.calls(), failing) << "the timer tries again, not every request";
   machine_.disk.FailWrites(0);
+}
+
+// Somebody always waits, and the ceiling is raised again and again: each wake-up may replace the timer that
+// looks after those who wait, and must not add one.
+TEST_F(SnowflakeWaiting, WaitingForeverTakesOneTimer) {
+  Drain();
+  for (int i = 0; i < 500; ++i) {
+    for (int n = 0; n < 3; ++n) Ask(4000, seconds{1});
+    machine_.Pass(milliseconds{2});
+    // The tick, the next extension, the pump; and superseded pumps that are due within a tick.
+    EXPECT_LT(machine_.timers(), 40U) << i;
+  }
 }
 
 TEST_F(SnowflakeWaiting, AtSaturationTheCeilingIsRaisedInLargeSteps) {

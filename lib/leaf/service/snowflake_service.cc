@@ -210,13 +210,22 @@ void SnowflakeService::Withdraw(std::uint64_t ticket) {
 // Requires mutex_.
 void SnowflakeService::SchedulePump(milliseconds after) {
   if (std::exchange(pump_scheduled_, true)) return;
-  timers_.PostAt(clock_.Monotonic() + after, [this] { Pump(); });
+  timers_.PostAt(clock_.Monotonic() + after, [this, id = ++pump_id_] {
+    {
+      const std::lock_guard lock(mutex_);
+      // A pump that came earlier has scheduled its own successor: one chain of timers, however often it is
+      // woken.
+      if (id != pump_id_) return;
+    }
+    Pump();
+  });
 }
 
 void SnowflakeService::Pump() {
   std::vector<std::pair<NextCallback, Result<core::SnowflakeRun>>> completed;
   {
     const std::lock_guard lock(mutex_);
+    ++pump_id_;  // whatever is scheduled has no say any more
     pump_scheduled_ = false;
     const MonotonicTime now = clock_.Monotonic();
     const auto complete = [&](std::list<Waiter>::iterator waiter, Result<core::SnowflakeRun> result) {

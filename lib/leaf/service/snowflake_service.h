@@ -166,6 +166,7 @@ class SnowflakeService {
   std::list<Waiter> parked_;
   std::uint64_t next_ticket_ = 1;
   bool pump_scheduled_ = false;
+  std::uint64_t pump_id_ = 0;  // of the newest scheduled pump
 };
 
 }  // namespace leaf::service
