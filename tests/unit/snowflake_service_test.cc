@@ -562,11 +562,11 @@ TEST_F(SnowflakeWaiting, NothingSpinsWhileTimeStandsStill) {
 // looks after those who wait, and must not add one.
 TEST_F(SnowflakeWaiting, WaitingForeverTakesOneTimer) {
   Drain();
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 2500; ++i) {
     for (int n = 0; n < 3; ++n) Ask(4000, seconds{1});
     machine_.Pass(milliseconds{2});
     // The tick, the next extension, the pump; and superseded pumps that are due within a tick.
-    EXPECT_LT(machine_.timers(), 40U) << i;
+    ASSERT_LT(machine_.timers(), 20U) << i;
   }
 }
 
