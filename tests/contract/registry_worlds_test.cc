@@ -16,9 +16,6 @@ namespace {
 class StaticWorld final : public RegistryWorld {
  public:
   bool leased() const override { return false; }
-  bool assigns() const override { return false; }
-  bool remembers_ceilings() const override { return false; }
-  bool can_fail() const override { return false; }
   std::uint64_t capacity() const override { return 3; }
   std::unique_ptr<core::WorkerRegistry> Connect(int) override {
     std::map<std::string, std::int64_t> workers;
@@ -33,9 +30,6 @@ class MemoryRegistryWorld final : public RegistryWorld {
   explicit MemoryRegistryWorld(bool leased) : leased_(leased) {}
 
   bool leased() const override { return leased_; }
-  bool assigns() const override { return true; }
-  bool remembers_ceilings() const override { return true; }
-  bool can_fail() const override { return true; }
   std::uint64_t capacity() const override { return 8; }
   std::unique_ptr<core::WorkerRegistry> Connect(int) override { return std::make_unique<Connection>(*this); }
   void PassLease() override {
@@ -122,15 +116,28 @@ class MemoryRegistryWorld final : public RegistryWorld {
   std::map<std::uint64_t, Record> records_;
 };
 
+using World = std::pair<std::string, MakeRegistryWorld>;
+World Static() {
+  return {"Static", [] { return std::make_unique<StaticWorld>(); }};
+}
+World MemoryFixed() {
+  return {"MemoryFixed", [] { return std::make_unique<MemoryRegistryWorld>(false); }};
+}
+World MemoryLeased() {
+  return {"MemoryLeased", [] { return std::make_unique<MemoryRegistryWorld>(true); }};
+}
+std::string NameOf(const ::testing::TestParamInfo<World>& world) { return world.param.first; }
+
 INSTANTIATE_TEST_SUITE_P(Kinds, WorkerRegistryContract,
-                         ::testing::Values(
-                             std::pair<std::string, MakeRegistryWorld>{
-                                 "Static", [] { return std::make_unique<StaticWorld>(); }},
-                             std::pair<std::string, MakeRegistryWorld>{
-                                 "MemoryFixed", [] { return std::make_unique<MemoryRegistryWorld>(false); }},
-                             std::pair<std::string, MakeRegistryWorld>{
-                                 "MemoryLeased", [] { return std::make_unique<MemoryRegistryWorld>(true); }}),
-                         [](const auto& kind) { return kind.param.first; });
+                         ::testing::Values(Static(), MemoryFixed(), MemoryLeased()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, FixedRegistryContract, ::testing::Values(Static(), MemoryFixed()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, LeasedRegistryContract, ::testing::Values(MemoryLeased()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, AssigningRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, RememberingRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, FallibleRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
+                         NameOf);
 
 // ---- what only the static registry has
 // -------------------------------------------------------------------------

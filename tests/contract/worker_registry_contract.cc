@@ -30,8 +30,7 @@ TEST_P(WorkerRegistryContract, DifferentNodesHaveDifferentNumbers) {
   EXPECT_EQ(workers.size(), 3U);
 }
 
-TEST_P(WorkerRegistryContract, AFixedNumberComesBackAfterARestart) {
-  if (world_->leased()) GTEST_SKIP() << "leased";
+TEST_P(FixedRegistryContract, AFixedNumberComesBackAfterARestart) {
   const std::uint64_t first = Claim(*world_->Connect(1), 1).worker;
   const std::uint64_t other = Claim(*world_->Connect(2), 2).worker;
   for (int i = 0; i < 3; ++i) {
@@ -45,8 +44,7 @@ TEST_P(WorkerRegistryContract, AFixedNumberComesBackAfterARestart) {
   EXPECT_EQ(Claim(*world_->Connect(1), 1).worker, first);
 }
 
-TEST_P(WorkerRegistryContract, ARenewedCeilingIsFoundByTheNextClaim) {
-  if (!world_->remembers_ceilings()) GTEST_SKIP() << "remembers none";
+TEST_P(RememberingRegistryContract, ARenewedCeilingIsFoundByTheNextClaim) {
   const auto registry = world_->Connect(1);
   const core::WorkerClaim claim = Claim(*registry, 1);
   ASSERT_TRUE(registry->Renew(claim, now_ + seconds{10}).ok());
@@ -58,8 +56,7 @@ TEST_P(WorkerRegistryContract, ARenewedCeilingIsFoundByTheNextClaim) {
   EXPECT_GE(*next.ceiling, now_ + seconds{10});
 }
 
-TEST_P(WorkerRegistryContract, AReleaseLeavesTheExactEnd) {
-  if (!world_->remembers_ceilings()) GTEST_SKIP() << "remembers none";
+TEST_P(RememberingRegistryContract, AReleaseLeavesTheExactEnd) {
   const auto registry = world_->Connect(1);
   const core::WorkerClaim claim = Claim(*registry, 1);
   ASSERT_TRUE(registry->Renew(claim, now_ + seconds{10}).ok());
@@ -69,8 +66,7 @@ TEST_P(WorkerRegistryContract, AReleaseLeavesTheExactEnd) {
   EXPECT_EQ(next.ceiling, now_ + seconds{8});
 }
 
-TEST_P(WorkerRegistryContract, ALostLeaseCannotBeRenewed) {
-  if (!world_->leased()) GTEST_SKIP() << "fixed";
+TEST_P(LeasedRegistryContract, ALostLeaseCannotBeRenewed) {
   // All numbers are taken, so that the next node gets the lost one.
   std::vector<std::unique_ptr<core::WorkerRegistry>> connections;
   std::vector<core::WorkerClaim> claims;
@@ -101,8 +97,7 @@ TEST_P(WorkerRegistryContract, ALostLeaseCannotBeRenewed) {
   EXPECT_TRUE(late->Renew(taken, now_ + seconds{60}).ok());
 }
 
-TEST_P(WorkerRegistryContract, AReleasedLeaseIsRecycled) {
-  if (!world_->leased()) GTEST_SKIP() << "fixed";
+TEST_P(LeasedRegistryContract, AReleasedLeaseIsRecycled) {
   std::vector<std::unique_ptr<core::WorkerRegistry>> connections;
   std::vector<core::WorkerClaim> claims;
   for (int node = 1; node <= static_cast<int>(world_->capacity()); ++node) {
@@ -115,8 +110,7 @@ TEST_P(WorkerRegistryContract, AReleasedLeaseIsRecycled) {
   EXPECT_EQ(next.ceiling, now_ + seconds{3});
 }
 
-TEST_P(WorkerRegistryContract, WhenAllNumbersAreTakenTheNextNodeIsRefused) {
-  if (!world_->assigns()) GTEST_SKIP() << "assigns none";
+TEST_P(AssigningRegistryContract, WhenAllNumbersAreTakenTheNextNodeIsRefused) {
   std::vector<std::unique_ptr<core::WorkerRegistry>> connections;
   for (int node = 1; node <= static_cast<int>(world_->capacity()); ++node) {
     connections.push_back(world_->Connect(node));
@@ -127,8 +121,7 @@ TEST_P(WorkerRegistryContract, WhenAllNumbersAreTakenTheNextNodeIsRefused) {
   EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
 }
 
-TEST_P(WorkerRegistryContract, NodesThatClaimAtOnceGetDifferentNumbers) {
-  if (!world_->assigns()) GTEST_SKIP() << "assigns none";
+TEST_P(AssigningRegistryContract, NodesThatClaimAtOnceGetDifferentNumbers) {
   const int nodes = static_cast<int>(world_->capacity());
   std::mutex mutex;
   std::set<std::uint64_t> workers;
@@ -147,8 +140,7 @@ TEST_P(WorkerRegistryContract, NodesThatClaimAtOnceGetDifferentNumbers) {
   EXPECT_EQ(workers.size(), static_cast<std::size_t>(nodes));
 }
 
-TEST_P(WorkerRegistryContract, AnOutageIsUnavailableAndChangesNothing) {
-  if (!world_->can_fail()) GTEST_SKIP() << "cannot fail";
+TEST_P(FallibleRegistryContract, AnOutageIsUnavailableAndChangesNothing) {
   const auto registry = world_->Connect(1);
   const core::WorkerClaim claim = Claim(*registry, 1);
   ASSERT_TRUE(registry->Renew(claim, now_ + seconds{1}).ok());
@@ -161,8 +153,7 @@ TEST_P(WorkerRegistryContract, AnOutageIsUnavailableAndChangesNothing) {
   EXPECT_TRUE(registry->Renew(claim, now_ + seconds{3}).ok());
 }
 
-TEST_P(WorkerRegistryContract, AClaimWhoseReplyWasLostIsFoundAgain) {
-  if (!world_->can_fail()) GTEST_SKIP() << "cannot fail";
+TEST_P(FallibleRegistryContract, AClaimWhoseReplyWasLostIsFoundAgain) {
   const auto registry = world_->Connect(1);
   world_->LoseNextReply();
   const auto lost = registry->Claim(RegistryWorld::Identity(1), cluster_);

@@ -17,11 +17,7 @@ class RegistryWorld {
  public:
   virtual ~RegistryWorld() = default;
 
-  // What the kind can do; tests of what it cannot are skipped.
   virtual bool leased() const = 0;
-  virtual bool assigns() const = 0;  // finds a free number by itself, for any number of nodes up to capacity
-  virtual bool remembers_ceilings() const = 0;
-  virtual bool can_fail() const = 0;           // there is an outside
   virtual std::uint64_t capacity() const = 0;  // numbers there are
 
   // The registry as node number `index` sees it; a new connection each time, as after a restart. Nodes have
@@ -54,5 +50,13 @@ class WorkerRegistryContract : public ::testing::TestWithParam<std::pair<std::st
   const WallTime now_ = WallTimeOf(1'795'000'000'000);
   std::unique_ptr<RegistryWorld> world_;
 };
+
+// What only some kinds promise: each world joins the suites of what it can do.
+class FixedRegistryContract : public WorkerRegistryContract {};   // a number belongs to its node for good
+class LeasedRegistryContract : public WorkerRegistryContract {};  // a number is lost and recycled
+class AssigningRegistryContract : public WorkerRegistryContract {
+};  // finds free numbers by itself, up to capacity
+class RememberingRegistryContract : public WorkerRegistryContract {};  // keeps ceilings
+class FallibleRegistryContract : public WorkerRegistryContract {};     // there is an outside that can fail
 
 }  // namespace leaf::testing
