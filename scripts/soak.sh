@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The long forms of tests/integration/test_pressure.py, with the times judged, too: about 20 minutes on 2 cores. Ends
-# with a table, and with an error if anything failed.
-# Usage: soak.sh [issue143|steady|outage|tags|refills|unique|all]...   (default: all)
+# The long forms of tests/integration/test_pressure.py, with the times judged, too, and of the snowflake generator's own
+# race (10^8 IDs from 4 threads): about 20 minutes on 2 cores. Ends with a table, and with an error if anything failed.
+# Usage: soak.sh [issue143|steady|outage|tags|refills|unique|snowflake|all]...   (default: all)
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
@@ -21,7 +21,7 @@ export LEAFCTL_PRESSURE_OUTAGE_S=${LEAFCTL_PRESSURE_OUTAGE_S:-600}
 export LEAFCTL_PRESSURE_IDS=${LEAFCTL_PRESSURE_IDS:-100000000}
 export LEAFCTL_PRESSURE_JUDGE=${LEAFCTL_PRESSURE_JUDGE:-1}
 
-# The class of test_pressure.py.
+# The class of test_pressure.py; for snowflake, the unit test.
 class_of() {
   case $1 in
     issue143) echo Issue143 ;;
@@ -30,25 +30,37 @@ class_of() {
     tags) echo ManyTags ;;
     refills) echo ManyRefills ;;
     unique) echo Batches ;;
+    snowflake) echo 'SnowflakeThreads.*' ;;
     *) return 1 ;;
   esac
 }
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- issue143 steady tags refills unique outage; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- issue143 steady tags refills unique snowflake outage; fi
 for name in "$@"; do
-  class_of "$name" >/dev/null || die "no test called '$name': issue143, steady, outage, tags, refills, unique, all"
+  class_of "$name" >/dev/null || die "no test called '$name': issue143, steady, outage, tags, refills, unique, snowflake, all"
 done
 
 apt_need "${test_packages[@]}" nghttp2-client
-if [[ -z ${LEAFCTL:-} ]]; then
+if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* ]]; then
   set_cmake_flags
   cmake --preset release "${cmake_flags[@]}"
-  cmake --build --preset release --target leafctl
-  export LEAFCTL=$PWD/build/release/leafctl
+  cmake --build --preset release --target leafctl unit_tests
+  export LEAFCTL=${LEAFCTL:-$PWD/build/release/leafctl}
 fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+export LEAF_SNOWFLAKE_IDS=${LEAF_SNOWFLAKE_IDS:-100000000}
+
+# Runs the long form of one name.
+run() {
+  if [[ $1 == snowflake ]]; then
+    build/release/unit_tests --gtest_filter="$(class_of "$1")"
+  else
+    python3 tests/integration/test_pressure.py "$(class_of "$1")"
+  fi
+}
+
 # A build beside it changes nothing in a run that takes so long.
 cp "$LEAFCTL" "$scratch/leafctl"
 LEAFCTL=$scratch/leafctl
@@ -60,7 +72,7 @@ for name in "$@"; do
   started=$SECONDS
   result=OK
   # Both streams: the figures come on one, the verdicts on the other.
-  if ! python3 tests/integration/test_pressure.py "$(class_of "$name")" 2>&1 | tee "$scratch/log"; then
+  if ! run "$name" 2>&1 | tee "$scratch/log"; then
     result=FAILED
     failed+=("$name")
   fi
