@@ -323,8 +323,6 @@ class MovedClock(SnowflakeTest):
 
     def setUp(self):
         super().setUp()
-        if is_sanitized():
-            self.skipTest("libfaketime and the sanitizers' runtimes exclude each other")
         self.offset_file = self.box.path("faketime")
         self.set_offset(0)
         self.fake = {
@@ -446,6 +444,10 @@ class MovedClock(SnowflakeTest):
         result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.fake)
         self.check(result, 11, "2080-07-10T17:30:30.208Z")
 
+
+# libfaketime and the sanitizers' runtimes exclude each other: these cases belong to the release build's run.
+if is_sanitized():
+    del MovedClock
 
 if __name__ == "__main__":
     main()
