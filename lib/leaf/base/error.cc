@@ -42,12 +42,14 @@ std::string_view ErrorCodeName(ErrorCode code) {
       return "not_owner";
     case ErrorCode::kDisabled:
       return "disabled";
+    case ErrorCode::kPaused:
+      return "paused";
   }
   return "internal";
 }
 
 std::optional<ErrorCode> ErrorCodeFromName(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(ErrorCode::kDisabled); ++i) {
+  for (int i = 0; i <= static_cast<int>(ErrorCode::kPaused); ++i) {
     if (const auto code = static_cast<ErrorCode>(i); ErrorCodeName(code) == name) return code;
   }
   return std::nullopt;

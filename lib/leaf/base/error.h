@@ -28,6 +28,7 @@ enum class ErrorCode {
   kClock,      // the clock cannot be trusted, or is behind what was issued; may pass by itself
   kNotOwner,   // the worker number is, or may be, somebody else's by now
   kDisabled,   // this mode is switched off
+  kPaused,     // an operator has cut the tag off on this node
 };
 
 // Stable lower-case name, as in JSON ("not_found").

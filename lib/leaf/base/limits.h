@@ -72,6 +72,12 @@ inline constexpr std::size_t kSqliteSlowRefillWorkers = 1;
 // Connections that are kept when they are not used.
 inline constexpr std::size_t kIdleConnectionsMax = 8;
 
+// Tags that operators have cut off at once: more is a node to stop.
+inline constexpr std::size_t kPausedTagsMax = 10'000;
+
+// How long a grant should last at the peak rate: Leaf's advice for the step (its README: 600 times the peak).
+inline constexpr std::chrono::minutes kAdvisedGrantTime{10};
+
 static_assert(kStepMax < (std::int64_t{1} << 30));
 static_assert(kNextCountMax < kIdEnd);
 static_assert(kBackoffMin < kBackoffMax);

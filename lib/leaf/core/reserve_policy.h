@@ -56,11 +56,14 @@ class ReservePolicy {
   // IDs to hold; 0 until a rate was seen. At most kMaxIdLimit.
   std::uint64_t Target() const;
 
+  // Requires: reserve_time >= 0.
+  void set_reserve_time(std::chrono::milliseconds reserve_time) { reserve_time_ = reserve_time; }
+
   double ids_per_second() const { return rate_.ids_per_second(); }
   std::chrono::nanoseconds grant_latency() const { return latency_; }
 
  private:
-  const std::chrono::milliseconds reserve_time_;
+  std::chrono::milliseconds reserve_time_;
   RateMeter burst_{kBurstSampleMin};
   RateMeter rate_{kRateSampleMin};
   std::chrono::nanoseconds latency_{0};

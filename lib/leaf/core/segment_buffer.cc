@@ -123,6 +123,22 @@ std::uint64_t SegmentBuffer::Clear() {
   return cursor < limit ? limit - cursor : 0;
 }
 
+std::vector<SegmentBuffer::Held> SegmentBuffer::Ranges() const {
+  std::vector<Held> held;
+  const std::uint64_t limit = limit_.load(std::memory_order_acquire);
+  const std::uint64_t cursor = cursor_.load(std::memory_order_relaxed);
+  if (cursor >= limit) return held;
+  const std::uint64_t oldest = installs_ > kSegmentSlots ? installs_ - kSegmentSlots : 0;
+  for (std::uint64_t number = oldest; number < installs_; ++number) {
+    const Slot& slot = slots_[number % kSegmentSlots];
+    const std::uint64_t begin = slot.begin.load(std::memory_order_relaxed);
+    const std::uint64_t end = slot.end.load(std::memory_order_relaxed);
+    const std::uint64_t delta = slot.delta.load(std::memory_order_relaxed);
+    if (end > cursor) held.push_back({number, std::max(begin, cursor) + delta, end + delta, end - begin});
+  }
+  return held;
+}
+
 std::uint64_t SegmentBuffer::remaining() const {
   const std::uint64_t limit = limit_.load(std::memory_order_acquire);
   const std::uint64_t cursor = cursor_.load(std::memory_order_relaxed);

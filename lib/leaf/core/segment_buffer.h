@@ -24,6 +24,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "leaf/base/failpoint.h"
 #include "leaf/base/id_range.h"
@@ -105,6 +106,15 @@ class SegmentBuffer {
 
   // Writer. Drops the reserve; returns how many IDs it held. A take that began before may still succeed.
   std::uint64_t Clear();
+
+  // Writer. What is in reserve, range by range, as of about now, oldest first.
+  struct Held {
+    std::uint64_t number = 0;  // of its Install(), from 0
+    std::uint64_t next = 0;    // the next ID of it that is taken
+    std::uint64_t end = 0;     // exclusive
+    std::uint64_t size = 0;    // as it was installed
+  };
+  std::vector<Held> Ranges() const;
 
   // IDs in reserve, as of about now.
   std::uint64_t remaining() const;

@@ -16,12 +16,16 @@ Snowflake::Snowflake(const IdLayout& layout, std::uint64_t worker, WallTime begi
       worker_(worker),
       window_(window.count()),
       seed_(seed),
-      start_end_(std::min(kStartEnd, layout.sequence_end() / 2)),
+      start_end_(StartEnd(layout)),
       word_(PositionOf(ToTime(begin), 0)),
       ceiling_(ToTime(begin)) {
   LEAF_CHECK(worker < layout.worker_end());
   LEAF_CHECK(window_ > 0);
   LEAF_CHECK(ToTime(begin) >= 0 && ToTime(begin) <= layout.time_end());
+}
+
+std::uint64_t Snowflake::StartEnd(const IdLayout& layout) {
+  return std::min(kStartEnd, layout.sequence_end() / 2);
 }
 
 Snowflake::TakeResult Snowflake::Take(std::uint64_t count, WallTime now, SnowflakeRun& out) {
@@ -66,7 +70,7 @@ Snowflake::Plan Snowflake::PlanTake(std::uint64_t word, std::uint64_t count, std
     const std::uint64_t left = PositionOf(last_time + 1, 0) - end;
     if (rest <= left) {
       end += rest;
-      return {{Outcome::kTaken, (ceiling - last_time) * 3 < window_ * 2, {}}, {begin, count}, end};
+      return {{Outcome::kTaken, (ceiling - last_time) * 3 < window_ * 2, {}}, {begin, count, this}, end};
     }
     rest -= left;
     end = PositionOf(last_time + 1, StartOf(last_time + 1));
@@ -77,18 +81,20 @@ Snowflake::Plan Snowflake::PlanTake(std::uint64_t word, std::uint64_t count, std
   return refuse(Outcome::kAtCeiling, true, 0);
 }
 
-std::uint64_t Snowflake::count_max() const {
+std::uint64_t Snowflake::CountMax(const IdLayout& layout, std::chrono::milliseconds window) {
   // The ceiling is kept at two thirds of the window or more.
-  const auto millis = static_cast<std::uint64_t>(std::max<std::int64_t>(1, window_ * 2 / 3));
-  const std::uint64_t each = layout_.sequence_end() - start_end_ + 1;
+  const auto millis = static_cast<std::uint64_t>(std::max<std::int64_t>(1, window.count() * 2 / 3));
+  const std::uint64_t each = layout.sequence_end() - StartEnd(layout) + 1;
   return millis > kIdEnd / each ? kIdEnd : millis * each;
 }
 
 std::uint64_t Snowflake::FirstId(const SnowflakeRun& run) const {
+  LEAF_CHECK(run.source == this);
   return layout_.ComposeChecked(TimeOf(run.begin), worker_, SequenceOf(run.begin));
 }
 
 std::vector<IdRange> Snowflake::RangesOf(const SnowflakeRun& run) const {
+  LEAF_CHECK(run.source == this);
   std::vector<IdRange> ranges;
   // The same walk as in Take: a millisecond after the first begins at its start.
   std::int64_t time = TimeOf(run.begin);

@@ -26,10 +26,14 @@
 
 namespace leaf::core {
 
-// What one take got: `count` IDs from position `begin` on. Snowflake::IdAt and RangesOf tell which.
+class Snowflake;
+
+// What one take got: `count` IDs from position `begin` on. `source`, whose worker number they have, tells
+// which (FirstId, RangesOf); another object would make other IDs of them.
 struct SnowflakeRun {
   std::uint64_t begin = 0;
   std::uint64_t count = 0;
+  const Snowflake* source = nullptr;
 };
 
 // Thread-safe. Takes are lock-free and allocate nothing.
@@ -64,7 +68,8 @@ class Snowflake {
   TakeResult Probe(std::uint64_t count, WallTime now) const;
 
   // The largest count that can be served at all, whatever the moment.
-  std::uint64_t count_max() const;
+  static std::uint64_t CountMax(const IdLayout& layout, std::chrono::milliseconds window);
+  std::uint64_t count_max() const { return CountMax(layout_, window()); }
 
   // The first ID of a run, and all of them as ascending ranges. Requires: a run of this object.
   std::uint64_t FirstId(const SnowflakeRun& run) const;
@@ -97,6 +102,8 @@ class Snowflake {
   static constexpr std::uint64_t kStartEnd = 64;
 
  private:
+  static std::uint64_t StartEnd(const IdLayout& layout);
+
   // Times below are milliseconds since the layout's epoch; signed, as the wall clock can be before it.
   std::int64_t ToTime(WallTime wall) const { return UnixMillis(wall) - layout_.epoch_ms(); }
   WallTime ToWall(std::int64_t time) const { return WallTimeOf(time + layout_.epoch_ms()); }

@@ -26,14 +26,20 @@ struct ClusterProperties {
 Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
                               std::string_view where);
 
-// What a state directory remembers of its worker number.
+// What a state directory remembers of its worker number. A `machine` that differs means that the directory
+// was copied or moved: then the registry has to be asked.
 struct WorkerState {
   ClusterProperties cluster;
-  std::string node_uuid;  // of the state directory
-  std::uint64_t worker = 0;
-  WallTime ceiling;                          // exclusive: no ID of this node has this time or a later one
-  std::string boot_id;                       // of the boot in which this was written; "" if not known
+  // Of the state directory. Durable before the first claim: a claim whose reply is lost must find itself
+  // again.
+  std::string node_uuid;
+  std::optional<std::uint64_t> worker;  // nothing before the first claim
+  WallTime ceiling;                     // exclusive: no ID of this node has this time or a later one
+  WallTime highest;     // the highest ceiling there ever was: an orderly stop lowers the other
+  std::string boot_id;  // of the boot in which this was written; "" if not known
   std::chrono::milliseconds clock_offset{};  // ClockGuard's reference in that boot
+  std::string machine;                       // on which it was written; "" if not known
+  WallTime last_contact;  // when the registry last answered; the Unix epoch if it never did
 };
 
 // Port: the one file in which a node remembers its worker number and ceiling.
@@ -70,19 +76,26 @@ class WorkerRegistry {
   // Stable name: "static", "zookeeper", "sql".
   virtual std::string_view kind() const = 0;
   virtual bool leased() const = 0;
+  // Whether there is an outside that can be away, and is not this node's own configuration.
+  virtual bool remote() const { return true; }
 
   // Obtains a number. A node that had a fixed one gets it again. Errors: kConfig (no number for this node),
   // kRefused (somebody else's, or properties differ), kExhausted (all numbers taken), kUnavailable,
   // kOutcomeUnknown (the reply was lost: claim again, which finds the claim if it was made).
   virtual Result<WorkerClaim> Claim(const NodeIdentity& node, const ClusterProperties& cluster) = 0;
 
-  // Tells the registry that IDs below `ceiling` may be issued from now on; never lowers what it knows.
-  // Errors: kNotOwner (the number is lost, for good), kUnavailable, kOutcomeUnknown.
+  // Tells the registry that the node lives, and that IDs below `ceiling` may be issued from now on; never
+  // lowers what it knows. Called every few seconds, with the same ceiling, too. Errors: kNotOwner (the number
+  // is lost, for good), kUnavailable, kOutcomeUnknown.
   virtual Result<void> Renew(const WorkerClaim& claim, WallTime ceiling) = 0;
 
   // The node has stopped, and everything it issued is below `end`. A lease becomes free at once. Errors: as
   // of Renew.
   virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
+
+  // A claim that waits (for a lease to run out, say) returns kUnavailable soon, and so does every later one.
+  // Any thread.
+  virtual void Interrupt() {}
 };
 
 }  // namespace leaf::core

@@ -1,0 +1,118 @@
+// What an operator gets to see of a cluster's worker numbers, whatever registry they are in: entries, what is
+// wrong with them, and the steps that mend some of it. Made by pure functions (zookeeper/inspection.h,
+// sql/worker_inspection.h) out of what was read.
+//
+// What every plan is held to: no ceiling is ever lowered; nothing that a Java node still needs is removed; a
+// step is one transaction, conditional on everything it touches being as it was read.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "leaf/base/time.h"
+#include "leaf/core/id_layout.h"
+
+namespace leaf::core {
+
+// A stored record as it stands: a node of ZooKeeper, a row of a table.
+struct RawRecord {
+  std::string name;  // path, or "table/key"
+  std::string data;
+  std::vector<std::pair<std::string, std::string>> facts;  // version, times, …
+  friend bool operator==(const RawRecord&, const RawRecord&) = default;
+};
+
+enum class NumberKind {
+  kFixed,
+  kLease,
+  kRecycled,  // of the fork's recycle tree, which is only read
+};
+// "fixed", "lease", "recycled".
+std::string_view NumberKindName(NumberKind kind);
+
+struct WorkerEntry {
+  NumberKind kind = NumberKind::kFixed;
+  std::uint64_t worker = 0;
+  std::string address;               // "" if nobody has it
+  std::optional<WallTime> reported;  // last report, by the reporter's clock
+  bool live = false;                 // a node that runs now says it has this number
+  std::string url;                   // where it answers, if live
+  std::string owner;                 // uuid of a state directory; "" if there is none
+  std::string host;                  // of the owner
+  std::optional<WallTime> since;     // of the owner
+  std::optional<WallTime> ceiling;
+  std::optional<std::uint64_t> generation;
+  std::vector<RawRecord> records;  // all that is stored about it
+};
+
+struct WorkerFinding {
+  std::string code;     // stable: "foreign-child"
+  std::string subject;  // path, row or number
+  std::string cause;
+  std::string consequence;
+  std::string remedy;
+  bool repairable = false;  // a step of the plan mends it
+  std::string left;         // else why it is left alone
+};
+
+// One part of a step.
+struct RepairChange {
+  enum class Kind {
+    kAbsent,  // holds only if there is no such record
+    kCreate,
+    kWrite,
+    kRemove,
+  };
+  Kind kind = Kind::kAbsent;
+  RawRecord before;          // name; and what was read, for kWrite and kRemove
+  std::int64_t version = 0;  // of what was read
+  std::string after;         // for kCreate and kWrite
+};
+std::string_view RepairChangeName(RepairChange::Kind kind);
+
+// All its changes happen, or none.
+struct RepairStep {
+  std::string code;  // of the finding that it mends
+  std::string what;  // "remove /snowflake/…/lock"
+  std::string why;
+  std::vector<RepairChange> changes;
+};
+
+struct WorkerInspection {
+  std::vector<WorkerEntry> entries;  // by kind, number and address
+  std::vector<WorkerFinding> findings;
+  std::vector<RepairStep> steps;  // in this order
+};
+
+struct InspectionOptions {
+  // Numbers that the configuration allows, half-open.
+  std::uint64_t worker_begin = 0;
+  std::uint64_t worker_end = 1024;
+  IdLayout layout;
+  WallTime now;
+  // How far a reported time may be ahead before it is a finding: clocks differ a little.
+  std::chrono::milliseconds ahead_max{5000};
+  // How far a ceiling is ahead in normal operation, beyond that.
+  std::chrono::milliseconds window{3000};
+  // Records that changed while they were watched: whoever wrote them is running.
+  std::set<std::string> moving;
+  // The operator says that no Java node of this cluster will ever start again, so that its start check, which
+  // obeys the times under `forever`, is of no use any more.
+  bool java_retired = false;
+};
+
+// The interval in which Leaf reports its time, and a little: what it issued after its last report ends before
+// that and this.
+inline constexpr std::chrono::milliseconds kLeafReportMargin{4000};
+
+// True for hosts that many machines have in common: loopback, wildcard, link-local, docker's default bridge,
+// and none at all. Two machines with one address get one number.
+bool IsSharedHost(std::string_view host);
+
+}  // namespace leaf::core
