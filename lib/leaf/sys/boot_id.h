@@ -8,4 +8,8 @@ namespace leaf::sys {
 // tell.
 std::string ReadBootId();
 
+// Identifies this machine, or this container: systemd's machine-id, else the host's name; "" if there is
+// neither.
+std::string ReadMachineId();
+
 }  // namespace leaf::sys

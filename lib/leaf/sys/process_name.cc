@@ -7,11 +7,16 @@
 
 namespace leaf::sys {
 
-std::string ProcessName(std::string_view command) {
+std::string HostName() {
   std::array<char, 256> host{};
   // A name that is too long is cut, which is good enough to read.
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {"an unnamed host"};
-  return fmt::format("leafctl {}, process {} on {}", command, getpid(), host.data());
+  return gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "";
+}
+
+std::string ProcessName(std::string_view command) {
+  const std::string host = HostName();
+  return fmt::format("leafctl {}, process {} on {}", command, getpid(),
+                     host.empty() ? "an unnamed host" : host);
 }
 
 }  // namespace leaf::sys

@@ -6,6 +6,9 @@
 
 namespace leaf::sys {
 
+// This machine's name; "" if it has none.
+std::string HostName();
+
 // "leafctl COMMAND, process 77 on db1".
 std::string ProcessName(std::string_view command);
 

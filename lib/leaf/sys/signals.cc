@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <ctime>
+
 namespace leaf::sys {
 
 SignalWaiter::SignalWaiter(std::initializer_list<int> signals) : set_() {
@@ -17,7 +19,19 @@ int SignalWaiter::Wait() const {
   return signal;
 }
 
-void SignalWaiter::RestoreDefaults() const { pthread_sigmask(SIG_UNBLOCK, &set_, nullptr); }
+int SignalWaiter::WaitFor(std::chrono::milliseconds time) const {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(time);
+  timespec timeout{};
+  timeout.tv_sec = static_cast<std::time_t>(whole.count());
+  timeout.tv_nsec = static_cast<long>(std::chrono::nanoseconds(time - whole).count());
+  const int signal = sigtimedwait(&set_, nullptr, &timeout);
+  return signal > 0 ? signal : 0;  // interrupted by another signal is as good as nothing
+}
+
+void SignalWaiter::RestoreDefaults() const {
+  if (sigismember(&set_, SIGHUP) == 1) std::signal(SIGHUP, SIG_IGN);
+  pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
+}
 
 void IgnoreSigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 

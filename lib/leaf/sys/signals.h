@@ -1,6 +1,7 @@
 // Signals as events: blocked everywhere, received by the one thread that waits for them.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <initializer_list>
 
@@ -12,7 +13,10 @@ class SignalWaiter {
   SignalWaiter(std::initializer_list<int> signals);
   // Blocks until one of them arrives and returns it.
   int Wait() const;
-  // From now on they do what they do by default: the next SIGTERM ends the process at once.
+  // The same for at most `time`; 0 if none arrived.
+  int WaitFor(std::chrono::milliseconds time) const;
+  // From now on they do what they do by default: the next SIGTERM ends the process at once. SIGHUP, which
+  // would do that too, is ignored.
   void RestoreDefaults() const;
 
  private:

@@ -14,9 +14,12 @@ namespace leaf::sys {
 
 class SpdlogLogger final : public Logger {
  public:
-  enum class Format { kText, kJson };
+  // kJournal: the level as the journal reads it, and no time, which the journal knows.
+  enum class Format { kText, kJson, kJournal };
   SpdlogLogger(LogLevel level, Format format);
   ~SpdlogLogger() override;
+  // Any time, any thread.
+  void SetLevel(LogLevel level);
   void Write(LogLevel level, std::string_view message) override;
 
  private:

@@ -20,6 +20,7 @@ class StaticRegistry final : public core::WorkerRegistry {
 
   std::string_view kind() const override { return "static"; }
   bool leased() const override { return false; }
+  bool remote() const override { return false; }
 
   // Errors: kConfig if there is no number for the node, or the map gives its number to another one as well.
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,

@@ -40,6 +40,17 @@ void ThreadPool::PostAt(MonotonicTime time, Task task) {
   wake_.notify_one();
 }
 
+void ThreadPool::Probe(Task done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    ++probe_;
+    probe_missing_ = threads_.size();
+    probe_done_ = std::move(done);
+  }
+  wake_.notify_all();
+}
+
 void ThreadPool::Stop() {
   std::deque<Task> dropped_ready;  // destroyed outside the lock: a task may own what posts here
   std::vector<Timer> dropped_timers;
@@ -57,9 +68,14 @@ void ThreadPool::Stop() {
 
 void ThreadPool::Work() {
   std::unique_lock lock(mutex_);
+  std::uint64_t probed = 0;
   while (!stopping_) {
     Task task;
-    if (!timers_.empty() && timers_.front().time <= clock_.Monotonic()) {
+    if (probed != probe_) {
+      probed = probe_;
+      if (--probe_missing_ > 0) continue;
+      task = std::exchange(probe_done_, nullptr);
+    } else if (!timers_.empty() && timers_.front().time <= clock_.Monotonic()) {
       std::pop_heap(timers_.begin(), timers_.end(), Later);
       task = std::move(timers_.back().task);
       timers_.pop_back();

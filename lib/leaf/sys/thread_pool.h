@@ -25,6 +25,10 @@ class ThreadPool final : public Executor {
   void PostAt(MonotonicTime time, Task task) override;
   void Stop() override;
 
+  // Runs `done` on one of the threads once each of them has come back for more work after this call: none is
+  // stuck. One probe at a time; a second one takes the first one's place. Dropped once Stop() was called.
+  void Probe(Task done);
+
  private:
   struct Timer {
     MonotonicTime time;
@@ -43,7 +47,10 @@ class ThreadPool final : public Executor {
   bool stopping_ = false;
   std::uint64_t next_order_ = 0;
   std::deque<Task> ready_;
-  std::vector<Timer> timers_;  // a heap, earliest first
+  std::vector<Timer> timers_;      // a heap, earliest first
+  std::uint64_t probe_ = 0;        // number of the probe under way or last done
+  std::size_t probe_missing_ = 0;  // threads that have not come back
+  Task probe_done_;
 
   std::vector<std::thread> threads_;
 };

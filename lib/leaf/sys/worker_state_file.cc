@@ -13,7 +13,10 @@ namespace leaf::sys {
 namespace {
 
 constexpr std::string_view kMagic = "leafctl-snowflake-state ";
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
+// The first format: without machine and last contact.
+constexpr std::string_view kVersion1 = "1";
+constexpr std::string_view kNoWorker = "none";
 constexpr std::string_view kChecksum = "checksum ";
 constexpr std::size_t kBytesMax = 8192;
 // What PlanStart and the like may calculate with: about the year 10000.
@@ -49,6 +52,8 @@ class LineReader {
       ok_ = false;
     return number;
   }
+  // The next line, whole.
+  std::string_view Next() const { return rest_.substr(0, rest_.find('\n')); }
   bool Finished() const { return ok_ && rest_.empty(); }
 
  private:
@@ -60,8 +65,11 @@ std::string Format(const core::WorkerState& state) {
   std::string text = fmt::format(
       "{}{}\nnode {}\ncluster {}\nregistry {}\nlayout {}\nepoch_ms {}\nworker {}\nceiling_ms {}\n", kMagic,
       kVersion, state.node_uuid, state.cluster.name, state.cluster.registry, state.cluster.layout.Bits(),
-      state.cluster.layout.epoch_ms(), state.worker, UnixMillis(state.ceiling));
-  text += fmt::format("boot_id {}\nclock_offset_ms {}\n", state.boot_id, state.clock_offset.count());
+      state.cluster.layout.epoch_ms(),
+      state.worker ? fmt::format("{}", *state.worker) : std::string(kNoWorker), UnixMillis(state.ceiling));
+  text += fmt::format("boot_id {}\nclock_offset_ms {}\nhighest_ms {}\nmachine {}\nlast_contact_ms {}\n",
+                      state.boot_id, state.clock_offset.count(), UnixMillis(state.highest), state.machine,
+                      UnixMillis(state.last_contact));
   text += fmt::format("{}{:016x}\n", kChecksum, Checksum(text));
   return text;
 }
@@ -88,7 +96,7 @@ Result<std::optional<core::WorkerState>> WorkerStateFile::Load() {
   }
   const std::string_view version = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
   const std::size_t checksum_at = text.rfind(kChecksum);
-  if (version != kVersion && text.ends_with('\n')) {
+  if (version != kVersion && version != kVersion1 && text.ends_with('\n')) {
     return Unusable(path_, fmt::format("its format is version {}, this leafctl knows version {}",
                                        Quoted(version), kVersion));
   }
@@ -107,11 +115,21 @@ Result<std::optional<core::WorkerState>> WorkerStateFile::Load() {
   state.cluster.registry = lines.Text("registry");
   const std::string_view bits = lines.Text("layout");
   const std::int64_t epoch_ms = lines.Number("epoch_ms", 0, kMillisMax);
-  state.worker = static_cast<std::uint64_t>(lines.Number("worker", 0, std::int64_t{1} << 61));
+  if (version != kVersion1 && lines.Next() == fmt::format("worker {}", kNoWorker)) {
+    lines.Text("worker");
+  } else {
+    state.worker = static_cast<std::uint64_t>(lines.Number("worker", 0, std::int64_t{1} << 61));
+  }
   // An ID's time can be beyond the year 10000 in a wide layout; clocks are not.
   state.ceiling = WallTimeOf(lines.Number("ceiling_ms", 0, kMillisMax * 2));
   state.boot_id = lines.Text("boot_id");
   state.clock_offset = std::chrono::milliseconds{lines.Number("clock_offset_ms", -kMillisMax, kMillisMax)};
+  state.highest = state.ceiling;
+  if (version != kVersion1) {
+    state.highest = WallTimeOf(lines.Number("highest_ms", 0, kMillisMax * 2));
+    state.machine = lines.Text("machine");
+    state.last_contact = WallTimeOf(lines.Number("last_contact_ms", 0, kMillisMax * 2));
+  }
   const auto layout = core::IdLayout::Parse(bits, epoch_ms);
   if (!lines.Finished() || !layout.ok()) return Unusable(path_, "it is corrupt: its fields make no sense");
   state.cluster.layout = *layout;
