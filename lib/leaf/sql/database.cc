@@ -42,8 +42,21 @@ Result<void> Database::Run(std::string_view what, const Body& body) {
     return result;
   } catch (const std::exception& exception) {
     // The connection is not used again: nobody knows what state it is in.
-    return TranslateException(what, exception, Phase::kStatement);
+    return Lost(TranslateException(what, exception, Phase::kStatement));
   }
+}
+
+Error Database::Lost(Error error) {
+  if (mysql_ && (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown)) {
+    const std::lock_guard lock(mutex_);
+    lost_ = true;
+  }
+  return error;
+}
+
+DatabaseState Database::State() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
 }
 
 Result<void> Database::Transact(std::string_view what, Finish finish, const Body& body) {
@@ -63,7 +76,7 @@ Result<void> Database::Transact(std::string_view what, Finish finish, const Body
     return {};
   } catch (const std::exception& exception) {
     // Dropping the connection rolls back whatever is open.
-    return TranslateException(what, exception, phase);
+    return Lost(TranslateException(what, exception, phase));
   }
 }
 
@@ -87,6 +100,7 @@ Result<Database::Session> Database::Lease(std::string_view what) {
     // One is dead: so, most likely, are the others that were idle with it, and each would cost a time-out to
     // ask.
     const std::lock_guard lock(mutex_);
+    lost_ = true;
     dead.swap(idle_);
   }
   return Connect(what);
@@ -94,12 +108,34 @@ Result<Database::Session> Database::Lease(std::string_view what) {
 
 void Database::GiveBack(Session session) {
   const std::lock_guard lock(mutex_);
+  state_.up = true;
+  state_.problem.reset();
   if (idle_.size() < kIdleConnectionsMax) idle_.push_back(std::move(session));
 }
 
 Result<Database::Session> Database::Connect(std::string_view what) {
+  std::string identity;
+  auto session = TryConnect(what, identity);
+  const std::lock_guard lock(mutex_);
+  if (!session.ok()) {
+    ++state_.failures;
+    state_.up = false;
+    state_.problem = session.error();
+    lost_ = true;
+    return session;
+  }
+  ++state_.connections;
+  if (lost_) ++state_.reconnects;
+  lost_ = false;
+  if (!state_.identity.empty() && state_.identity != identity) ++state_.identity_changes;
+  state_.identity = std::move(identity);
+  return session;
+}
+
+Result<Database::Session> Database::TryConnect(std::string_view what, std::string& identity) {
   try {
-    if (mysql_) return ConnectMysql(what);
+    if (mysql_) return ConnectMysql(what, identity);
+    identity = sqlite_->path;
     return ConnectSqlite();
   } catch (const std::exception& exception) {
     Error error = TranslateException(what, exception, Phase::kStatement);
@@ -123,13 +159,16 @@ Database::Session Database::ConnectSqlite() {
   return session;
 }
 
-Result<Database::Session> Database::ConnectMysql(std::string_view what) {
+Result<Database::Session> Database::ConnectMysql(std::string_view what, std::string& identity) {
   Error last{ErrorCode::kConfig, fmt::format("cannot {}: no mysql.endpoints", what), ""};
   for (const std::string& endpoint : mysql_->endpoints) {
     try {
       Session session = ConnectEndpoint(endpoint);
       int read_only = 0;
-      *session << "SELECT @@global.read_only", soci::into(read_only);
+      *session
+          << "SELECT @@global.read_only, CONCAT(@@hostname, ':', @@port, ' server_id ', @@server_id, ' ', "
+             "@@version)",
+          soci::into(read_only), soci::into(identity);
       if (read_only == 0) return session;
       last = {ErrorCode::kUnavailable, fmt::format("cannot {}: {} is read-only", what, endpoint), ""};
     } catch (const std::exception& exception) {

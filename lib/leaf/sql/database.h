@@ -37,6 +37,17 @@ struct SqliteOptions {
   std::chrono::milliseconds busy_timeout{5000};
 };
 
+// How the database was found, as of the last call.
+struct DatabaseState {
+  bool up = false;       // it answered
+  std::string identity;  // which server, as it says itself, or which file; "" before the first connection
+  std::uint64_t connections = 0;
+  std::uint64_t reconnects = 0;        // of those, after one was lost or could not be made
+  std::uint64_t failures = 0;          // connections that could not be made
+  std::uint64_t identity_changes = 0;  // another server answered than before
+  std::optional<Error> problem;        // why it is not up
+};
+
 // Thread-safe: each call has a connection of its own for as long as it runs; idle ones are kept and checked
 // before they are used again. Nothing is connected before the first call.
 class Database {
@@ -48,6 +59,8 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   const Dialect& dialect() const { return dialect_; }
+
+  DatabaseState State() const;
 
   using Body = std::function<Result<void>(soci::session&)>;
 
@@ -64,16 +77,22 @@ class Database {
 
   Result<Session> Lease(std::string_view what);
   Result<Session> Connect(std::string_view what);
+  Result<Session> TryConnect(std::string_view what, std::string& identity);
   Session ConnectSqlite();
-  Result<Session> ConnectMysql(std::string_view what);
+  Result<Session> ConnectMysql(std::string_view what, std::string& identity);
+  // A statement failed: if the connection did, the next one is a reconnect.
+  Error Lost(Error error);
   Session ConnectEndpoint(const std::string& endpoint);
   void GiveBack(Session session);
 
   const Dialect& dialect_;
   const std::optional<MysqlOptions> mysql_;
   const std::optional<SqliteOptions> sqlite_;
-  std::mutex mutex_;
-  std::vector<Session> idle_;  // guarded by mutex_
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  std::vector<Session> idle_;
+  DatabaseState state_;
+  bool lost_ = false;  // a connection, since the last one was made
 };
 
 }  // namespace leaf::sql

@@ -5,7 +5,7 @@
 namespace leaf::sql {
 namespace {
 
-constexpr std::array<std::string_view, 2> kMysqlSchema{
+constexpr std::array<std::string_view, 5> kMysqlSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
   max_id bigint(20) NOT NULL DEFAULT '1',
@@ -19,9 +19,40 @@ constexpr std::array<std::string_view, 2> kMysqlSchema{
   max_id bigint(20) NOT NULL,
   removed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
   PRIMARY KEY (biz_tag)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leaf_workerid_alloc (
+  id bigint(20) NOT NULL AUTO_INCREMENT,
+  ip varchar(127) DEFAULT NULL,
+  port varchar(127) DEFAULT NULL,
+  ip_port varchar(127) NOT NULL,
+  max_timestamp bigint(20) DEFAULT NULL,
+  create_time timestamp NULL DEFAULT NULL,
+  update_time timestamp NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP,
+  PRIMARY KEY (id),
+  UNIQUE KEY idx_ipport (ip_port)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_cluster (
+  one int NOT NULL,
+  name varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  layout varchar(32) NOT NULL,
+  epoch_ms bigint(20) NOT NULL,
+  PRIMARY KEY (one)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_workers (
+  worker bigint(20) NOT NULL,
+  ip_port varchar(127) NOT NULL,
+  uuid varchar(64) NOT NULL,
+  host varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  url varchar(512) CHARACTER SET utf8mb4 NOT NULL,
+  claims bigint(20) NOT NULL,
+  ceiling_ms bigint(20) NOT NULL,
+  reported_ms bigint(20) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  live int NOT NULL,
+  PRIMARY KEY (worker)
 ) ENGINE=InnoDB)"};
 
-constexpr std::array<std::string_view, 2> kSqliteSchema{
+constexpr std::array<std::string_view, 5> kSqliteSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag TEXT NOT NULL PRIMARY KEY,
   max_id INTEGER NOT NULL DEFAULT 1,
@@ -33,6 +64,33 @@ constexpr std::array<std::string_view, 2> kSqliteSchema{
   biz_tag TEXT NOT NULL PRIMARY KEY,
   max_id INTEGER NOT NULL,
   removed_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+))",
+    R"(CREATE TABLE IF NOT EXISTS leaf_workerid_alloc (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  ip TEXT DEFAULT NULL,
+  port TEXT DEFAULT NULL,
+  ip_port TEXT NOT NULL UNIQUE,
+  max_timestamp INTEGER DEFAULT NULL,
+  create_time TEXT DEFAULT NULL,
+  update_time TEXT DEFAULT NULL
+))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_cluster (
+  one INTEGER NOT NULL PRIMARY KEY,
+  name TEXT NOT NULL,
+  layout TEXT NOT NULL,
+  epoch_ms INTEGER NOT NULL
+))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_workers (
+  worker INTEGER NOT NULL PRIMARY KEY,
+  ip_port TEXT NOT NULL,
+  uuid TEXT NOT NULL,
+  host TEXT NOT NULL,
+  url TEXT NOT NULL,
+  claims INTEGER NOT NULL,
+  ceiling_ms INTEGER NOT NULL,
+  reported_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL,
+  live INTEGER NOT NULL
 ))"};
 
 }  // namespace
@@ -44,6 +102,7 @@ const Dialect kMysql{
     .tag_matches = "biz_tag = :tag AND BINARY CONVERT(biz_tag USING utf8mb4) = :tag",
     .update_time_ms = "CAST(UNIX_TIMESTAMP(update_time) * 1000 AS SIGNED)",
     .touch = "",
+    .last_insert_id = "SELECT LAST_INSERT_ID()",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",
@@ -58,6 +117,7 @@ const Dialect kSqlite{
     .tag_matches = "biz_tag = :tag",
     .update_time_ms = "CAST(strftime('%s', update_time) AS INTEGER) * 1000",
     .touch = ", update_time = CURRENT_TIMESTAMP",
+    .last_insert_id = "SELECT last_insert_rowid()",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON CONFLICT (biz_tag) DO UPDATE SET max_id = max(max_id, excluded.max_id)",

@@ -17,6 +17,7 @@ struct Dialect {
   std::string_view update_time_ms;  // expression: update_time as Unix milliseconds
   // Appended to SET lists; MySQL's column does it by itself.
   std::string_view touch;
+  std::string_view last_insert_id;    // the number that this connection's last INSERT got
   std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
   // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but
   // with a collation that tells all tags apart.

@@ -1,0 +1,569 @@
+#include "leaf/sql/worker_inspection.h"
+
+#include <fmt/format.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Change = core::RepairChange;
+
+constexpr std::string_view kNumbers = "leaf_workerid_alloc/";
+constexpr std::string_view kOwners = "leafctl_workers/";
+
+std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+std::string NumberName(const NumberRow& row) { return fmt::format("{}{}", kNumbers, row.id); }
+std::string OwnerName(const OwnerRow& row) { return fmt::format("{}{}", kOwners, row.worker); }
+
+std::string Text(const NumberRow& row) {
+  return Dump({{"id", row.id},
+               {"ip", OrNull(row.ip)},
+               {"port", OrNull(row.port)},
+               {"ip_port", row.ip_port},
+               {"max_timestamp", OrNull(row.max_timestamp)},
+               {"create_time", OrNull(row.create_time)},
+               {"update_time", OrNull(row.update_time)}});
+}
+
+std::string Text(const OwnerRow& row) {
+  return Dump({{"worker", row.worker},
+               {"ip_port", row.ip_port},
+               {"uuid", row.uuid},
+               {"host", row.host},
+               {"url", row.url},
+               {"claims", row.claims},
+               {"ceiling_ms", row.ceiling_ms},
+               {"reported_ms", row.reported_ms},
+               {"since_ms", row.since_ms},
+               {"live", row.live}});
+}
+
+core::RawRecord Record(const NumberRow& row) { return {NumberName(row), Text(row), {}}; }
+core::RawRecord Record(const OwnerRow& row) { return {OwnerName(row), Text(row), {}}; }
+
+Change Write(core::RawRecord before, std::string after) {
+  return {Change::Kind::kWrite, std::move(before), 0, std::move(after)};
+}
+
+template <typename T>
+std::optional<T> Optional(const T& value, soci::indicator state) {
+  return state == soci::i_ok ? std::optional(value) : std::nullopt;
+}
+
+constexpr std::string_view kNumberColumns =
+    "id, ip, port, ip_port, max_timestamp, CAST(create_time AS CHAR), CAST(update_time AS CHAR)";
+constexpr std::string_view kOwnerColumns =
+    "worker, ip_port, uuid, host, url, claims, ceiling_ms, reported_ms, since_ms, live";
+
+// Every row of `query`, which selects kNumberColumns.
+std::vector<NumberRow> SelectNumbers(soci::session& session, const std::string& query) {
+  std::vector<NumberRow> rows;
+  long long id = 0;
+  long long timestamp = 0;
+  std::string ip;
+  std::string port;
+  std::string ip_port;
+  std::string created;
+  std::string updated;
+  soci::indicator ip_state = soci::i_ok;
+  soci::indicator port_state = soci::i_ok;
+  soci::indicator timestamp_state = soci::i_ok;
+  soci::indicator created_state = soci::i_ok;
+  soci::indicator updated_state = soci::i_ok;
+  soci::statement read =
+      (session.prepare << query, soci::into(id), soci::into(ip, ip_state), soci::into(port, port_state),
+       soci::into(ip_port), soci::into(timestamp, timestamp_state), soci::into(created, created_state),
+       soci::into(updated, updated_state));
+  read.execute();
+  while (read.fetch()) {
+    rows.push_back({id, Optional(ip, ip_state), Optional(port, port_state), ip_port,
+                    Optional(static_cast<std::int64_t>(timestamp), timestamp_state),
+                    Optional(created, created_state), Optional(updated, updated_state)});
+  }
+  return rows;
+}
+
+std::vector<OwnerRow> SelectOwners(soci::session& session, const std::string& query) {
+  std::vector<OwnerRow> rows;
+  OwnerRow row;
+  long long worker = 0;
+  long long claims = 0;
+  long long ceiling = 0;
+  long long reported = 0;
+  long long since = 0;
+  long long live = 0;
+  soci::statement read = (session.prepare << query, soci::into(worker), soci::into(row.ip_port),
+                          soci::into(row.uuid), soci::into(row.host), soci::into(row.url), soci::into(claims),
+                          soci::into(ceiling), soci::into(reported), soci::into(since), soci::into(live));
+  read.execute();
+  while (read.fetch()) {
+    row.worker = worker;
+    row.claims = claims;
+    row.ceiling_ms = ceiling;
+    row.reported_ms = reported;
+    row.since_ms = since;
+    row.live = live;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+bool IsLive(const OwnerRow& row, WallTime now) {
+  return row.live == 1 && WallTimeOf(row.reported_ms) + kLiveReport > now;
+}
+
+bool IsTime(std::int64_t unix_millis) { return unix_millis >= 0 && unix_millis <= core::kEpochMillisMax; }
+
+// The row as it is once nobody owns the number.
+OwnerRow Released(OwnerRow row) {
+  row.uuid.clear();
+  row.live = 0;
+  // So that a report of the former owner that is on its way fails, even if it claims again.
+  ++row.claims;
+  return row;
+}
+
+// As the collations of MySQL compare addresses.
+std::string Folded(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+class Inspector {
+ public:
+  Inspector(const WorkerTables& tables, const core::InspectionOptions& options,
+            const core::ClusterProperties& configured)
+      : tables_(tables), options_(options), configured_(configured) {
+    for (const OwnerRow& row : tables.owners) owners_.emplace(row.worker, &row);
+    for (const NumberRow& row : tables.numbers) numbers_.emplace(row.id, &row);
+  }
+
+  core::WorkerInspection Run() {
+    ListEntries();
+    CompareCluster();
+    for (const NumberRow& row : tables_.numbers) CheckNumber(row);
+    CheckAddresses();
+    for (const OwnerRow& row : tables_.owners) CheckOwner(row);
+    return std::move(result_);
+  }
+
+ private:
+  struct Words {
+    std::string cause;
+    std::string consequence;
+    std::string remedy;
+  };
+
+  void Leave(std::string code, std::string subject, Words words, std::string why) {
+    result_.findings.push_back({std::move(code), std::move(subject), std::move(words.cause),
+                                std::move(words.consequence), std::move(words.remedy), false,
+                                std::move(why)});
+  }
+  void Mend(std::string code, std::string subject, Words words, std::string what,
+            std::vector<Change> changes) {
+    result_.steps.push_back({code, std::move(what), words.cause, std::move(changes)});
+    result_.findings.push_back({std::move(code), std::move(subject), std::move(words.cause),
+                                std::move(words.consequence), "leafctl worker repair", true, ""});
+  }
+
+  void ListEntries() {
+    const auto fill = [&](core::WorkerEntry& entry, const OwnerRow& row) {
+      entry.owner = row.uuid;
+      if (!row.uuid.empty()) {
+        entry.host = row.host;
+        if (IsTime(row.since_ms)) entry.since = WallTimeOf(row.since_ms);
+      }
+      if (row.ceiling_ms > 0 && IsTime(row.ceiling_ms)) entry.ceiling = WallTimeOf(row.ceiling_ms);
+      entry.generation = static_cast<std::uint64_t>(std::max<std::int64_t>(row.claims, 0));
+      entry.live = IsLive(row, options_.now);
+      if (entry.live) entry.url = row.url;
+      entry.records.push_back(Record(row));
+    };
+    for (const NumberRow& row : tables_.numbers) {
+      if (row.id < 0) continue;  // a finding
+      core::WorkerEntry entry;
+      entry.worker = static_cast<std::uint64_t>(row.id);
+      entry.address = row.ip_port;
+      if (row.max_timestamp && IsTime(*row.max_timestamp)) entry.reported = WallTimeOf(*row.max_timestamp);
+      entry.records.push_back(Record(row));
+      if (const auto owner = owners_.find(row.id); owner != owners_.end()) fill(entry, *owner->second);
+      result_.entries.push_back(std::move(entry));
+    }
+    for (const OwnerRow& row : tables_.owners) {
+      if (row.worker < 0 || numbers_.count(row.worker) > 0) continue;
+      core::WorkerEntry entry;
+      entry.worker = static_cast<std::uint64_t>(row.worker);
+      entry.address = row.ip_port;
+      fill(entry, row);
+      result_.entries.push_back(std::move(entry));
+    }
+    std::stable_sort(result_.entries.begin(), result_.entries.end(),
+                     [](const core::WorkerEntry& left, const core::WorkerEntry& right) {
+                       return std::tie(left.worker, left.address) < std::tie(right.worker, right.address);
+                     });
+  }
+
+  void CompareCluster() {
+    if (!tables_.own_tables) {
+      Leave("tables-missing", "leafctl_workers",
+            {"the tables leafctl_workers and leafctl_cluster are missing",
+             "leafctl nodes cannot claim a number: there is nowhere to remember owners and ceilings",
+             "leafctl db init"},
+            "tables are made by db init");
+    }
+    if (!tables_.cluster) return;
+    core::ClusterProperties stored = configured_;
+    stored.name = tables_.cluster->name;
+    auto layout = core::IdLayout::Parse(tables_.cluster->layout, tables_.cluster->epoch_ms);
+    if (layout.ok()) stored.layout = *layout;
+    const Result<void> same = layout.ok()
+                                  ? core::CheckSameCluster(stored, configured_, "table leaf_workerid_alloc")
+                                  : Result<void>(layout.error());
+    if (same.ok()) return;
+    Leave("cluster-differs", "leafctl_cluster/1",
+          {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
+           "set right what is configured, here or on the other nodes"},
+          "nobody but the operator knows which of the two is right");
+  }
+
+  void CheckNumber(const NumberRow& row) {
+    const std::string subject = NumberName(row);
+    const std::size_t colon = row.ip_port.rfind(':');
+    if (colon == std::string::npos) {
+      Leave("malformed-name", subject,
+            {fmt::format("{} is no ip:port", Quoted(row.ip_port)), "no node has such an address",
+             "find out who made the row; remove it once the number is not in use"},
+            "the number may be in use");
+    } else if (core::IsSharedHost(std::string_view(row.ip_port).substr(0, colon))) {
+      Leave("shared-address", subject,
+            {fmt::format("many machines have the address {} (loopback, docker's bridge, or none at all)",
+                         Quoted(row.ip_port)),
+             "two machines that come with it share one number and repeat each other's IDs",
+             "look whether more than one machine uses it, and set snowflake.address"},
+            "only the machines can tell who they are");
+    }
+    if (row.id < 0 || static_cast<std::uint64_t>(row.id) >= options_.layout.worker_end()) {
+      Leave("number-too-large", subject,
+            {fmt::format("number {} does not fit {} bits", row.id, options_.layout.worker_bits()),
+             fmt::format("the node of {} cannot start", Quoted(row.ip_port)),
+             "remove rows of addresses that are gone for good, and lower AUTO_INCREMENT"},
+            "only an operator can decide which of the smaller numbers is no longer needed");
+    } else if (static_cast<std::uint64_t>(row.id) < options_.worker_begin ||
+               static_cast<std::uint64_t>(row.id) >= options_.worker_end) {
+      Leave(
+          "number-outside-range", subject,
+          {fmt::format("number {} is outside snowflake.worker_range {}-{}", row.id, options_.worker_begin,
+                       options_.worker_end - 1),
+           "a leafctl node of this address refuses to start", "widen the range, if nothing else uses those"},
+          "the range is configured");
+    }
+    CheckTime(row);
+  }
+
+  void CheckTime(const NumberRow& row) {
+    const std::int64_t timestamp = row.max_timestamp.value_or(0);
+    if (timestamp <= UnixMillis(options_.now + options_.ahead_max)) return;
+    const auto found = owners_.find(row.id);
+    const OwnerRow* const owner = found == owners_.end() ? nullptr : found->second;
+    const std::string subject = NumberName(row);
+    const bool storable = IsTime(timestamp + core::kLeafReportMargin.count());
+    const Words words{
+        fmt::format("max_timestamp is {}, which is in the future",
+                    storable ? FormatRfc3339(WallTimeOf(timestamp)) : std::to_string(timestamp)),
+        "a node of the fork with this address refuses to start until then; IDs up to then may have "
+        "been issued",
+        "set the clock of its machine right"};
+    const auto leave = [&](std::string why) { Leave("future-time", subject, words, std::move(why)); };
+    if (!storable) {
+      leave("no ceiling can hold such a time");
+    } else if (options_.moving.count(subject) > 0) {
+      leave("its node runs: it reports the right time once its clock is right");
+    } else if (owner != nullptr && !owner->uuid.empty()) {
+      leave("a state directory owns the number: its node reports the right time once its clock is right");
+    } else if (!tables_.own_tables) {
+      leave("there is no table leafctl_workers to keep it in");
+    } else if (!options_.java_retired) {
+      leave(
+          "it is all that keeps a node of the fork from repeating IDs; if none will ever start here again: "
+          "leafctl worker repair --java-retired");
+    } else {
+      PlanTakeBack(row, owner, timestamp, words);
+    }
+  }
+
+  void PlanTakeBack(const NumberRow& row, const OwnerRow* owner, std::int64_t timestamp, const Words& words) {
+    const std::int64_t end = timestamp + core::kLeafReportMargin.count();
+    OwnerRow kept;
+    if (owner != nullptr) {
+      kept = *owner;
+    } else {
+      kept.worker = row.id;
+      kept.ip_port = row.ip_port;
+    }
+    kept.ceiling_ms = std::max(kept.ceiling_ms, end);
+    // The ceiling covers what was reported: the time that stands there from now on is nobody's report.
+    kept.reported_ms = UnixMillis(options_.now);
+    NumberRow number = row;
+    number.max_timestamp = kept.reported_ms;
+    const Change ceiling = owner != nullptr
+                               ? Write(Record(*owner), Text(kept))
+                               : Change{Change::Kind::kCreate, {OwnerName(kept), "", {}}, 0, Text(kept)};
+    Mend("future-time", NumberName(row), words,
+         fmt::format("keep {} as the ceiling of number {}, and set max_timestamp to the present time",
+                     FormatRfc3339(WallTimeOf(end)), row.id),
+         {ceiling, Write(Record(row), Text(number))});
+  }
+
+  void CheckAddresses() {
+    std::map<std::string, std::vector<std::string>> rows;
+    for (const NumberRow& row : tables_.numbers)
+      rows[Folded(row.ip_port)].push_back(fmt::format("{} ({})", row.id, Quoted(row.ip_port)));
+    for (const auto& [address, same] : rows) {
+      if (same.size() < 2) continue;
+      Leave(
+          "duplicate-address", address,
+          {fmt::format("rows differ in case or blanks only: {}", fmt::join(same, ", ")),
+           "one machine has several numbers, and which one it gets depends on how its address is written",
+           "decode a recent ID of the machine to see which number it uses; remove the other rows when it is "
+           "stopped"},
+          "only an operator can tell which of the numbers is in use");
+    }
+  }
+
+  void CheckOwner(const OwnerRow& row) {
+    const std::string subject = OwnerName(row);
+    const auto number = numbers_.find(row.worker);
+    if (number == numbers_.end()) {
+      CheckOrphan(row);
+    } else if (number->second->ip_port != row.ip_port) {
+      const Words words{
+          fmt::format("number {} was claimed by {}, but leaf_workerid_alloc gives it to {}", row.worker,
+                      Quoted(row.ip_port), Quoted(number->second->ip_port)),
+          "the node of the new address is refused",
+          fmt::format("stop the node of the old address for good, then: leafctl worker release {}",
+                      row.worker)};
+      if (row.uuid.empty()) {
+        OwnerRow moved = row;
+        moved.ip_port = number->second->ip_port;
+        Mend("owners-disagree", subject, words, fmt::format("give {} the new address", subject),
+             {Write(Record(row), Text(moved))});
+      } else {
+        Leave("owners-disagree", subject, words, "a state directory owns the number");
+      }
+    }
+    if (row.ceiling_ms > UnixMillis(options_.now + options_.window + options_.ahead_max)) {
+      Leave("future-ceiling", subject,
+            {fmt::format("IDs of number {} may have been issued up to {}", row.worker,
+                         IsTime(row.ceiling_ms) ? FormatRfc3339(WallTimeOf(row.ceiling_ms))
+                                                : std::to_string(row.ceiling_ms)),
+             "a leafctl node with this number issues nothing before that",
+             "wait, or give the node an address with another number"},
+            "no ceiling is ever lowered: that would repeat IDs");
+    }
+  }
+
+  void CheckOrphan(const OwnerRow& row) {
+    if (row.uuid.empty()) return;  // remembers a ceiling
+    const Words words{
+        fmt::format("number {} belongs to state directory {} on {}, but leaf_workerid_alloc has no "
+                    "such number",
+                    row.worker, row.uuid, Quoted(row.host)),
+        "its node gets another number at its next start; if this one is given again, it is refused",
+        "stop the node, and start it again"};
+    if (IsLive(row, options_.now)) {
+      Leave("orphaned-owner", OwnerName(row), words, "its node is live");
+      return;
+    }
+    Mend("orphaned-owner", OwnerName(row), words,
+         fmt::format("take the owner from {}; its ceiling stays", OwnerName(row)),
+         {Write(Record(row), Text(Released(row)))});
+  }
+
+  const WorkerTables& tables_;
+  const core::InspectionOptions& options_;
+  const core::ClusterProperties& configured_;
+  std::map<std::int64_t, const OwnerRow*> owners_;
+  std::map<std::int64_t, const NumberRow*> numbers_;
+  core::WorkerInspection result_;
+};
+
+// ---- writing
+
+// Where a record of a step stands. Requires: a name that this file made.
+struct Place {
+  bool owner = false;
+  long long key = 0;
+};
+
+Place PlaceOf(const std::string& name) {
+  const bool owner = name.starts_with(kOwners);
+  LEAF_CHECK(owner || name.starts_with(kNumbers));
+  return {owner, std::stoll(name.substr(owner ? kOwners.size() : kNumbers.size()))};
+}
+
+// The row as text; nothing if there is none.
+std::optional<std::string> ReadWorkerRow(soci::session& session, const Dialect& dialect, const Place& place) {
+  if (place.owner) {
+    const auto rows = SelectOwners(session, fmt::format("SELECT {} FROM leafctl_workers WHERE worker = {}{}",
+                                                        kOwnerColumns, place.key, dialect.for_update));
+    return rows.empty() ? std::nullopt : std::optional(Text(rows.front()));
+  }
+  const auto rows = SelectNumbers(session, fmt::format("SELECT {} FROM leaf_workerid_alloc WHERE id = {}{}",
+                                                       kNumberColumns, place.key, dialect.for_update));
+  return rows.empty() ? std::nullopt : std::optional(Text(rows.front()));
+}
+
+void WriteRow(soci::session& session, const Dialect& dialect, const Place& place, const Change& change) {
+  const Json after = Json::parse(change.after);
+  if (!place.owner) {
+    const auto timestamp = after.at("max_timestamp").get<long long>();
+    session << fmt::format("UPDATE leaf_workerid_alloc SET max_timestamp = :time{} WHERE id = :id",
+                           dialect.touch),
+        soci::use(timestamp, "time"), soci::use(place.key, "id");
+    return;
+  }
+  const auto ip_port = after.at("ip_port").get<std::string>();
+  const auto uuid = after.at("uuid").get<std::string>();
+  const auto host = after.at("host").get<std::string>();
+  const auto url = after.at("url").get<std::string>();
+  const auto claims = after.at("claims").get<long long>();
+  const auto ceiling = after.at("ceiling_ms").get<long long>();
+  const auto reported = after.at("reported_ms").get<long long>();
+  const auto since = after.at("since_ms").get<long long>();
+  const auto live = after.at("live").get<long long>();
+  session << (change.kind == Change::Kind::kCreate
+                  ? "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, "
+                    "reported_ms, since_ms, live) VALUES (:worker, :ip_port, :uuid, :host, :url, :claims, "
+                    ":ceiling, :reported, :since, :live)"
+                  : "UPDATE leafctl_workers SET ip_port = :ip_port, uuid = :uuid, host = :host, url = :url, "
+                    "claims = :claims, ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :since, "
+                    "live = :live WHERE worker = :worker"),
+      soci::use(place.key, "worker"), soci::use(ip_port, "ip_port"), soci::use(uuid, "uuid"),
+      soci::use(host, "host"), soci::use(url, "url"), soci::use(claims, "claims"),
+      soci::use(ceiling, "ceiling"), soci::use(reported, "reported"), soci::use(since, "since"),
+      soci::use(live, "live");
+}
+
+}  // namespace
+
+Result<WorkerTables> ReadWorkerTables(Database& database) {
+  WorkerTables tables;
+  LEAF_RETURN_IF_ERROR(database.Run("read the worker numbers", [&](soci::session& session) -> Result<void> {
+    try {
+      tables.owners =
+          SelectOwners(session, fmt::format("SELECT {} FROM leafctl_workers ORDER BY worker", kOwnerColumns));
+      ClusterRow row;
+      long long epoch_ms = 0;
+      session << "SELECT name, layout, epoch_ms FROM leafctl_cluster WHERE one = 1", soci::into(row.name),
+          soci::into(row.layout), soci::into(epoch_ms);
+      if (session.got_data()) {
+        row.epoch_ms = epoch_ms;
+        tables.cluster = std::move(row);
+      }
+    } catch (const std::exception& exception) {
+      // The fork's own database, before `db init`.
+      if (!IsMissingTable(exception)) throw;
+      tables.own_tables = false;
+    }
+    tables.numbers =
+        SelectNumbers(session, fmt::format("SELECT {} FROM leaf_workerid_alloc ORDER BY id", kNumberColumns));
+    return {};
+  }));
+  return tables;
+}
+
+core::WorkerInspection Inspect(const WorkerTables& tables, const core::InspectionOptions& options,
+                               const core::ClusterProperties& configured) {
+  return Inspector(tables, options, configured).Run();
+}
+
+Result<std::optional<core::RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker,
+                                                    WallTime now) {
+  const auto is_worker = [&](std::int64_t number) {
+    return number >= 0 && static_cast<std::uint64_t>(number) == worker;
+  };
+  const auto owner = std::find_if(tables.owners.begin(), tables.owners.end(),
+                                  [&](const OwnerRow& row) { return is_worker(row.worker); });
+  const bool known =
+      owner != tables.owners.end() || std::any_of(tables.numbers.begin(), tables.numbers.end(),
+                                                  [&](const NumberRow& row) { return is_worker(row.id); });
+  if (!known) {
+    return Error{ErrorCode::kNotFound, fmt::format("there is no worker {} in leaf_workerid_alloc", worker),
+                 "leafctl worker list"};
+  }
+  if (owner == tables.owners.end() || owner->uuid.empty()) return std::optional<core::RepairStep>{};
+  if (IsLive(*owner, now)) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot release worker {}: its node reported {}", worker,
+                             FormatRfc3339(WallTimeOf(owner->reported_ms))),
+                 fmt::format("stop it first; a node that was killed counts as live for {} s",
+                             kLiveReport.count() / 1000)};
+  }
+  core::RepairStep step;
+  step.code = "release";
+  step.what = fmt::format("release worker {} of state directory {} on {} ({})", worker, owner->uuid,
+                          Quoted(owner->host), owner->ip_port);
+  step.why = "so that another state directory can have it; its ceiling stays";
+  step.changes.push_back(Write(Record(*owner), Text(Released(*owner))));
+  return std::optional(std::move(step));
+}
+
+std::vector<core::RawRecord> ToRecords(const WorkerTables& tables) {
+  std::vector<core::RawRecord> records;
+  if (tables.cluster) {
+    records.push_back({"leafctl_cluster/1",
+                       Dump({{"name", tables.cluster->name},
+                             {"layout", tables.cluster->layout},
+                             {"epoch_ms", tables.cluster->epoch_ms}}),
+                       {}});
+  }
+  for (const NumberRow& row : tables.numbers) records.push_back(Record(row));
+  for (const OwnerRow& row : tables.owners) records.push_back(Record(row));
+  return records;
+}
+
+Result<bool> ApplyStep(Database& database, const core::RepairStep& step) {
+  bool changed_meanwhile = false;
+  const Result<void> done =
+      database.Transact(step.what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+        for (const Change& change : step.changes) {
+          const auto row = ReadWorkerRow(session, database.dialect(), PlaceOf(change.before.name));
+          const bool same =
+              change.kind == Change::Kind::kCreate ? !row : row == std::optional(change.before.data);
+          if (!same) {
+            changed_meanwhile = true;
+            return Error{ErrorCode::kRefused, "changed meanwhile", ""};  // rolls back; nobody sees it
+          }
+        }
+        for (const Change& change : step.changes)
+          WriteRow(session, database.dialect(), PlaceOf(change.before.name), change);
+        return {};
+      });
+  if (changed_meanwhile) return false;
+  if (!done.ok()) return done.error();
+  return true;
+}
+
+}  // namespace leaf::sql

@@ -1,0 +1,303 @@
+#include "leaf/sql/worker_registry.h"
+
+#include <fmt/format.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::sql {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often the claim looks at a row that it watches.
+constexpr milliseconds kLook{250};
+constexpr int kInsertAttempts = 5;
+constexpr milliseconds kReportInterval{3000};
+// A node that crashed stays live in the table: those that reported last are asked first.
+constexpr int kPeersMax = 64;
+
+// The fork keeps both parts beside the whole.
+std::pair<std::string, std::string> SplitAddress(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return {address, ""};
+  return {address.substr(0, colon), address.substr(colon + 1)};
+}
+
+// The row of a number in leafctl_workers.
+struct RegisteredOwner {
+  bool found = false;
+  std::string address;
+  std::string uuid;
+  std::string host;
+  long long claims = 0;
+  long long ceiling_ms = 0;
+  long long reported_ms = 0;
+};
+
+RegisteredOwner ReadOwner(soci::session& session, const Dialect& dialect, long long worker) {
+  RegisteredOwner row;
+  session << fmt::format(
+      "SELECT ip_port, uuid, host, claims, ceiling_ms, reported_ms FROM leafctl_workers WHERE worker = "
+      ":worker{}",
+      dialect.for_update),
+      soci::use(worker, "worker"), soci::into(row.address), soci::into(row.uuid), soci::into(row.host),
+      soci::into(row.claims), soci::into(row.ceiling_ms), soci::into(row.reported_ms);
+  row.found = session.got_data();
+  return row;
+}
+
+Error Lost(std::uint64_t worker, const std::string& why) {
+  return {ErrorCode::kNotOwner, fmt::format("worker number {} is no longer this node's: {}", worker, why),
+          "look at leafctl worker show, then restart"};
+}
+
+Result<void> CheckCluster(soci::session& session, const Dialect& dialect,
+                          const core::ClusterProperties& cluster) {
+  core::ClusterProperties stored = cluster;
+  std::string bits;
+  long long epoch_ms = 0;
+  session << fmt::format("SELECT name, layout, epoch_ms FROM leafctl_cluster WHERE one = 1{}",
+                         dialect.for_update),
+      soci::into(stored.name), soci::into(bits), soci::into(epoch_ms);
+  if (session.got_data()) {
+    LEAF_ASSIGN_OR_RETURN(stored.layout, core::IdLayout::Parse(bits, epoch_ms));
+    return core::CheckSameCluster(stored, cluster, "table leaf_workerid_alloc");
+  }
+  const std::string own_bits = cluster.layout.Bits();
+  const long long own_epoch = cluster.layout.epoch_ms();
+  session << "INSERT INTO leafctl_cluster (one, name, layout, epoch_ms) VALUES (1, :name, :layout, :epoch)",
+      soci::use(cluster.name, "name"), soci::use(own_bits, "layout"), soci::use(own_epoch, "epoch");
+  return {};
+}
+
+}  // namespace
+
+struct SqlWorkerRegistry::Attempt {
+  core::WorkerClaim claim;
+  // Somebody else wrote this time into the row: it has to be watched before the number is claimed.
+  std::optional<std::int64_t> foreign_ms;
+};
+
+SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock)
+    : database_(database), options_(std::move(options)), clock_(clock) {}
+
+Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& node,
+                                                   const core::ClusterProperties& cluster) {
+  std::int64_t watched_ms = -1;
+  for (int attempt = 0;; ++attempt) {
+    auto tried = TryClaim(node, cluster, watched_ms);
+    if (!tried.ok()) {
+      // Somebody inserted the same row in between: now it can be read.
+      if (tried.error().code == ErrorCode::kAlreadyExists && attempt < kInsertAttempts) continue;
+      return std::move(tried).error();
+    }
+    if (!tried->foreign_ms) {
+      const std::lock_guard lock(mutex_);
+      uuid_ = node.uuid;
+      return tried->claim;
+    }
+    if (watched_ms >= 0) {
+      return Error{
+          ErrorCode::kRefused,
+          fmt::format("{} reports to leaf_workerid_alloc while it is being claimed: a Leaf node with this "
+                      "address is running",
+                      node.address),
+          "stop it first, or set another snowflake.address"};
+    }
+    watched_ms = *tried->foreign_ms;
+    const MonotonicTime end = clock_.Monotonic() + kWatch;
+    while (clock_.Monotonic() < end) {
+      if (interrupted_.load())
+        return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
+      clock_.WaitUntil(std::min(end, clock_.Monotonic() + kLook));
+    }
+  }
+}
+
+Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeIdentity& node,
+                                                               const core::ClusterProperties& cluster,
+                                                               std::int64_t watched_ms) {
+  const Dialect& dialect = database_.dialect();
+  const std::string what = fmt::format("claim a worker number for {}", node.address);
+  Attempt attempt;
+  const Result<void> done =
+      database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+        LEAF_RETURN_IF_ERROR(CheckCluster(session, dialect, cluster));
+        const long long now_ms = UnixMillis(clock_.Wall());
+        long long worker = 0;
+        long long timestamp = 0;
+        soci::indicator timestamp_state = soci::i_null;
+        session << fmt::format("SELECT id, max_timestamp FROM leaf_workerid_alloc WHERE ip_port = :address{}",
+                               dialect.for_update),
+            soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
+        const bool fresh = !session.got_data();
+        if (fresh) {
+          const auto [ip, port] = SplitAddress(node.address);
+          timestamp = now_ms;
+          timestamp_state = soci::i_ok;
+          session << "INSERT INTO leaf_workerid_alloc (ip_port, ip, port, max_timestamp, create_time, "
+                     "update_time) "
+                     "VALUES (:address, :ip, :port, :time, CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)",
+              soci::use(node.address, "address"), soci::use(ip, "ip"), soci::use(port, "port"),
+              soci::use(timestamp, "time");
+          session << std::string(dialect.last_insert_id), soci::into(worker);
+        }
+        const auto number = static_cast<std::uint64_t>(worker);
+        if (worker < 0 || number < options_.worker_begin || number >= options_.worker_end) {
+          // Rolled back: no row is left behind. The database does not give the number again all the same.
+          return Error{
+              fresh && number >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
+              fmt::format("leaf_workerid_alloc gives {} the number {}, which is not in {}..{}", node.address,
+                          worker, options_.worker_begin, options_.worker_end - 1),
+              "use registry zookeeper with recycle = true, or remove rows of addresses that are gone for "
+              "good and lower AUTO_INCREMENT; leafctl worker list shows them"};
+        }
+        const RegisteredOwner owner = ReadOwner(session, dialect, worker);
+        if (owner.found && !owner.uuid.empty() && owner.uuid != node.uuid) {
+          return Error{ErrorCode::kRefused,
+                       fmt::format("worker number {} of {} belongs to state directory {} on {}", worker,
+                                   node.address, owner.uuid, owner.host),
+                       fmt::format("if that node is gone for good: leafctl worker release {}", worker)};
+        }
+        if (owner.found && owner.address != node.address) {
+          return Error{
+              ErrorCode::kRefused,
+              fmt::format("leaf_workerid_alloc gives worker number {} to {}, but it was claimed by {}",
+                          worker, node.address, owner.address),
+              "leafctl worker check"};
+        }
+        WallTime ceiling = WallTimeOf(owner.found ? owner.ceiling_ms : 0);
+        const bool foreign =
+            !fresh && timestamp_state == soci::i_ok && (!owner.found || timestamp != owner.reported_ms);
+        if (foreign) {
+          if (timestamp != watched_ms) {
+            attempt.foreign_ms = timestamp;
+            return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
+          }
+          ceiling = std::max(ceiling, WallTimeOf(timestamp) + kWatch);
+        }
+        const long long claims = owner.claims + 1;
+        const long long ceiling_ms = UnixMillis(ceiling);
+        // What stands in the fork's column now, so that a later write of the fork is recognised.
+        const long long reported_ms = timestamp_state == soci::i_ok ? timestamp : -1;
+        if (owner.found) {
+          session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims, "
+                     "ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :now, live = 1 "
+                     "WHERE worker = :worker",
+              soci::use(node.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
+              soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"),
+              soci::use(reported_ms, "reported"), soci::use(now_ms, "now"), soci::use(worker, "worker");
+        } else {
+          session << "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, "
+                     "reported_ms, "
+                     "since_ms, live) VALUES (:worker, :address, :uuid, :host, :url, :claims, :ceiling, "
+                     ":reported, "
+                     ":now, 1)",
+              soci::use(worker, "worker"), soci::use(node.address, "address"), soci::use(node.uuid, "uuid"),
+              soci::use(options_.host, "host"), soci::use(options_.url, "url"), soci::use(claims, "claims"),
+              soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"), soci::use(now_ms, "now");
+        }
+        attempt.claim = {number, static_cast<std::uint64_t>(claims),
+                         ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt};
+        return {};
+      });
+  if (!done.ok() && !attempt.foreign_ms) return done.error();
+  return attempt;
+}
+
+Result<void> SqlWorkerRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
+  return Report(claim, ceiling, Finality::kGoesOn);
+}
+
+Result<void> SqlWorkerRegistry::Release(const core::WorkerClaim& claim, WallTime end) {
+  return Report(claim, end, Finality::kEnds);
+}
+
+Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime ceiling, Finality finality) {
+  const Dialect& dialect = database_.dialect();
+  std::string uuid;
+  {
+    const std::lock_guard lock(mutex_);
+    uuid = uuid_;
+  }
+  const std::string what = fmt::format("report worker {}", claim.worker);
+  return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+    const auto worker = static_cast<long long>(claim.worker);
+    const RegisteredOwner owner = ReadOwner(session, dialect, worker);
+    if (!owner.found) return Lost(claim.worker, "its row in leafctl_workers is gone");
+    if (owner.uuid != uuid) {
+      return Lost(claim.worker, owner.uuid.empty() ? "it was released"
+                                                   : fmt::format("it belongs to state directory {} on {}",
+                                                                 owner.uuid, owner.host));
+    }
+    if (owner.claims != static_cast<long long>(claim.generation))
+      return Lost(claim.worker, "it was claimed again with this state directory");
+    std::string address;
+    long long timestamp = 0;
+    soci::indicator timestamp_state = soci::i_null;
+    session << fmt::format("SELECT ip_port, max_timestamp FROM leaf_workerid_alloc WHERE id = :worker{}",
+                           dialect.for_update),
+        soci::use(worker, "worker"), soci::into(address), soci::into(timestamp, timestamp_state);
+    if (!session.got_data() || address != owner.address)
+      return Lost(claim.worker, "its row in leaf_workerid_alloc is gone");
+    if (timestamp_state == soci::i_ok && timestamp != owner.reported_ms) {
+      return Lost(
+          claim.worker,
+          fmt::format("somebody else reports for {}: a Leaf node with this address is running", address));
+    }
+
+    const long long ceiling_ms =
+        finality == Finality::kEnds ? static_cast<long long>(UnixMillis(ceiling))
+                                    : std::max(owner.ceiling_ms, static_cast<long long>(UnixMillis(ceiling)));
+    // The fork's column holds the true time, which it compares with its clock at its start.
+    const long long now_ms = UnixMillis(clock_.Wall());
+    const bool report = finality == Finality::kEnds ? now_ms > owner.reported_ms
+                                                    : now_ms - owner.reported_ms >= kReportInterval.count();
+    const long long reported_ms = report ? now_ms : owner.reported_ms;
+    const int live = finality == Finality::kGoesOn ? 1 : 0;
+    if (report) {
+      session << fmt::format("UPDATE leaf_workerid_alloc SET max_timestamp = :time{} WHERE id = :worker",
+                             dialect.touch),
+          soci::use(now_ms, "time"), soci::use(worker, "worker");
+    }
+    session << "UPDATE leafctl_workers SET ceiling_ms = :ceiling, reported_ms = :reported, live = :live "
+               "WHERE worker = :worker",
+        soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"), soci::use(live, "live"),
+        soci::use(worker, "worker");
+    return {};
+  });
+}
+
+Result<std::vector<core::Peer>> SqlWorkerRegistry::LivePeers() {
+  std::string uuid;
+  {
+    const std::lock_guard lock(mutex_);
+    uuid = uuid_;
+  }
+  std::vector<core::Peer> peers;
+  LEAF_RETURN_IF_ERROR(
+      database_.Run("look for the other workers", [&](soci::session& session) -> Result<void> {
+        core::Peer peer;
+        long long worker = 0;
+        soci::statement read =
+            (session.prepare << fmt::format("SELECT ip_port, url, worker FROM leafctl_workers "
+                                            "WHERE live = 1 AND url <> '' AND uuid <> :uuid "
+                                            "ORDER BY reported_ms DESC LIMIT {}",
+                                            kPeersMax),
+             soci::use(uuid, "uuid"), soci::into(peer.address), soci::into(peer.url), soci::into(worker));
+        read.execute();
+        while (read.fetch()) {
+          peer.worker = static_cast<std::uint64_t>(worker);
+          peers.push_back(peer);
+        }
+        return {};
+      }));
+  return peers;
+}
+
+}  // namespace leaf::sql
