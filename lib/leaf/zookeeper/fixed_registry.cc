@@ -1,0 +1,374 @@
+#include "leaf/zookeeper/fixed_registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/base/text.h"
+
+namespace leaf::zookeeper {
+namespace {
+
+// How often others may come in between before a claim gives up for now.
+constexpr int kClaimAttempts = 16;
+constexpr int kWriteAttempts = 4;
+
+Error KeepsChanging() {
+  return {ErrorCode::kUnavailable, "others keep changing the same nodes in ZooKeeper, or the session changes",
+          "retry"};
+}
+
+Error OwnedByOther(std::string_view address, std::uint64_t worker, const OwnerRecord& owner) {
+  return {ErrorCode::kRefused,
+          fmt::format(
+              "worker {} of {} belongs to another state directory: {} on host {}, with address {}, since {}",
+              worker, Quoted(address), Quoted(owner.uuid), Quoted(owner.host), Quoted(owner.address),
+              FormatRfc3339(owner.since)),
+          fmt::format("give this node an address of its own, or, if that one is gone for good, run `leafctl "
+                      "worker release {}`",
+                      worker)};
+}
+
+}  // namespace
+
+FixedRegistry::FixedRegistry(RegistryOptions options, Client& client, const Clock& clock, Logger& log)
+    : options_(std::move(options)), client_(client), clock_(clock), log_(log), presence_(client, log) {}
+
+// ---- claim
+// -------------------------------------------------------------------------------------------------
+
+Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
+                                               const core::ClusterProperties& cluster) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(ValidateAddress(node.address));
+  LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
+  PropertiesRecord properties{cluster, false};
+  properties.cluster.registry = kRegistryKind;
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties));
+  for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
+    LEAF_ASSIGN_OR_RETURN(const auto claim, TryClaim(tree, node, cluster));
+    if (!claim) continue;
+    lost_.reset();
+    presence_.Begin(tree, node.address, {options_.advertise, claim->worker, node.uuid});
+    return *claim;
+  }
+  return KeepsChanging();
+}
+
+Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tree,
+                                                                 const core::NodeIdentity& node,
+                                                                 const core::ClusterProperties& cluster) {
+  const std::optional<core::WorkerClaim> again;
+  LEAF_ASSIGN_OR_RETURN(const auto hold, TakeHold(tree, node));
+  if (!hold) return again;
+
+  LEAF_ASSIGN_OR_RETURN(auto nodes, FindOwn(tree, node.address, *hold));
+  if (!nodes) return again;
+  std::string created;
+  if (nodes->empty()) {
+    LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
+    if (!path) return again;
+    created = *path;
+    // Again: a Java node of this address may have made one at the same moment (S4).
+    LEAF_ASSIGN_OR_RETURN(nodes, FindOwn(tree, node.address, *hold));
+    if (!nodes || nodes->empty()) return again;
+  }
+  // The one we had before; else the one that was written last.
+  auto own = std::find_if(nodes->begin(), nodes->end(),
+                          [&](const LeafNode& leaf) { return leaf.worker == hold->record.worker; });
+  if (own == nodes->end()) {
+    own = std::max_element(nodes->begin(), nodes->end(), [](const LeafNode& a, const LeafNode& b) {
+      return a.node.stat.modified_zxid < b.node.stat.modified_zxid;
+    });
+  }
+  LEAF_RETURN_IF_ERROR(CheckNumber(own->worker, cluster, tree.ForeverNode(own->name) == created));
+
+  const std::string owner_path = tree.Owner(own->worker);
+  const std::string ceiling_path = tree.Ceiling(own->worker);
+  LEAF_ASSIGN_OR_RETURN(const auto beside, client_.GetAll({owner_path, ceiling_path}));
+  const std::optional<NodeData>& owner_node = beside[0];
+  const std::optional<NodeData>& ceiling_node = beside[1];
+  if (owner_node) {
+    const auto owner = ParseOwner(owner_node->data);
+    if (!owner.ok()) return UnusableNode(owner_path, owner.error());
+    if (owner->uuid != node.uuid) return OwnedByOther(node.address, own->worker, *owner);
+  }
+  CeilingRecord ceiling;
+  bool covered = tree.ForeverNode(own->name) == created;
+  if (ceiling_node) {
+    auto stored = ParseCeiling(ceiling_node->data);
+    if (!stored.ok()) return UnusableNode(ceiling_path, stored.error());
+    ceiling = *std::move(stored);
+    covered = covered || (ceiling.leaf_version == own->node.stat.version &&
+                          ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
+  }
+  if (!covered || nodes->size() > 1) {
+    log_.Info("watching {} for {} ms: somebody else may be using this address", Quoted(own->name),
+              kJavaWatch.count());
+    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(tree, *nodes));
+    if (!unmoved) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("a Java Leaf node is alive with the address {}: it writes to {}",
+                               Quoted(node.address), Quoted(tree.ForeverNode(own->name))),
+                   "stop it first, or give this node another snowflake.address"};
+    }
+  }
+  if (!covered) {
+    for (const LeafNode& leaf : *nodes) {
+      const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + kJavaMargin;
+      ceiling.ceiling = std::max(ceiling.ceiling.value_or(end), end);
+    }
+  }
+
+  ceiling.uuid = node.uuid;
+  ++ceiling.generation;
+  ceiling.leaf_version = own->node.stat.version;
+  ceiling.leaf_timestamp_ms = own->data.timestamp_ms;
+  std::vector<Operation> operations{
+      Operation::Set(tree.Address(node.address), FormatAddress({node.uuid, own->worker}), hold->version)};
+  operations.push_back(
+      owner_node ? Operation::Check(owner_path, owner_node->stat.version)
+                 : Operation::Create(owner_path,
+                                     FormatOwner({node.uuid, node.address, options_.host, clock_.Wall()})));
+  operations.push_back(ceiling_node
+                           ? Operation::Set(ceiling_path, FormatCeiling(ceiling), ceiling_node->stat.version)
+                           : Operation::Create(ceiling_path, FormatCeiling(ceiling)));
+  for (const LeafNode& leaf : *nodes)
+    operations.push_back(Operation::Check(tree.ForeverNode(leaf.name), leaf.node.stat.version));
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome claimed, client_.Write(operations));
+  if (!claimed.done()) return again;
+
+  held_.emplace(Held{tree, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
+                     owner_node ? owner_node->stat.version : 0,
+                     ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
+  return std::optional(core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling});
+}
+
+Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& tree,
+                                                                   const core::NodeIdentity& node) {
+  const std::optional<Hold> again;
+  const std::string path = tree.Address(node.address);
+  Hold hold;
+  hold.session = client_.session_id();
+  hold.record.uuid = node.uuid;
+  LEAF_ASSIGN_OR_RETURN(const auto found, client_.Get(path));
+  if (!found) {
+    LEAF_ASSIGN_OR_RETURN(const WriteOutcome made,
+                          client_.Write({Operation::Create(path, FormatAddress(hold.record))}));
+    return made.done() ? std::optional(hold) : again;
+  }
+
+  const auto stored = ParseAddress(found->data);
+  if (!stored.ok()) return UnusableNode(path, stored.error());
+  if (stored->uuid != node.uuid) {
+    if (stored->worker) {
+      // Whose the number is decides; a released one has no owner.
+      const std::string owner_path = tree.Owner(*stored->worker);
+      LEAF_ASSIGN_OR_RETURN(const auto owner_node, client_.Get(owner_path));
+      if (owner_node) {
+        const auto owner = ParseOwner(owner_node->data);
+        if (!owner.ok()) return UnusableNode(owner_path, owner.error());
+        if (owner->uuid != node.uuid) return OwnedByOther(node.address, *stored->worker, *owner);
+      }
+    } else {
+      // A first claim that is under way, or was never finished: nothing was issued. One that is under way
+      // moves, or has finished by then.
+      const BootTime end = clock_.Boot() + kJavaWatch;
+      while (WaitTowards(clock_, end, interrupted_)) {
+      }
+      if (interrupted_.load()) return InterruptedClaim();
+    }
+  }
+  hold.record.worker = stored->worker;
+  LEAF_ASSIGN_OR_RETURN(
+      const WriteOutcome raised,
+      client_.Write({Operation::Set(path, FormatAddress(hold.record), found->stat.version)}));
+  if (!raised.done()) return again;
+  hold.version = raised.parts[0].stat->version;
+  return std::optional(hold);
+}
+
+Result<std::optional<std::vector<FixedRegistry::LeafNode>>> FixedRegistry::FindOwn(const Tree& tree,
+                                                                                   const std::string& address,
+                                                                                   const Hold& hold) {
+  const std::optional<std::vector<LeafNode>> again;
+  LEAF_ASSIGN_OR_RETURN(const auto children, client_.Children(tree.Forever()));
+  std::vector<LeafNode> own;
+  std::vector<std::string> paths;
+  for (const std::string& child : children.value_or(std::vector<std::string>{})) {
+    const auto name = ParseForeverName(child);
+    if (!name || name->address != address) continue;
+    own.push_back({child, name->worker, {}, {}});
+    paths.push_back(tree.ForeverNode(child));
+  }
+  LEAF_ASSIGN_OR_RETURN(auto nodes, client_.GetAll(paths));
+  // In another session what was seen may be older than our hold (S7).
+  if (!children || hold.session == 0 || client_.session_id() != hold.session) return again;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!nodes[i]) return again;
+    auto data = ParseForeverData(nodes[i]->data);
+    if (!data.ok()) return UnusableNode(paths[i], data.error());
+    if (data->timestamp_ms > core::kEpochMillisMax)
+      return UnusableNode(paths[i],
+                          {ErrorCode::kInvalidArgument, "its timestamp is beyond the year 9999", ""});
+    own[i].node = *std::move(nodes[i]);
+    own[i].data = *std::move(data);
+  }
+  return std::optional(std::move(own));
+}
+
+Result<std::optional<std::string>> FixedRegistry::CreateOwn(const Tree& tree, const std::string& address,
+                                                            const Hold& hold,
+                                                            const core::ClusterProperties& cluster) {
+  const std::optional<std::string> again;
+  // A number that is made is used up: not if it would be of no use.
+  LEAF_ASSIGN_OR_RETURN(const auto forever, client_.Exists(tree.Forever()));
+  if (!forever) return again;
+  LEAF_RETURN_IF_ERROR(
+      CheckNumber(NextForeverNumber(forever->child_version, forever->children), cluster, /*fresh=*/true));
+  LEAF_ASSIGN_OR_RETURN(
+      const WriteOutcome made,
+      client_.Write({Operation::Check(tree.Address(address), hold.version),
+                     Operation::CreateSequential(tree.ForeverPrefix(address),
+                                                 FormatForeverData(address, clock_.Wall()))}));
+  if (!made.done()) return again;
+  return std::optional(made.parts[1].path);
+}
+
+Result<bool> FixedRegistry::WatchUnmoved(const Tree& tree, const std::vector<LeafNode>& nodes) {
+  std::vector<std::string> paths;
+  paths.reserve(nodes.size());
+  for (const LeafNode& leaf : nodes) paths.push_back(tree.ForeverNode(leaf.name));
+  const BootTime end = clock_.Boot() + kJavaWatch;
+  while (WaitTowards(clock_, end, interrupted_)) {
+    LEAF_ASSIGN_OR_RETURN(const auto now, client_.GetAll(paths));
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      if (!now[i] || now[i]->stat.modified_zxid != nodes[i].node.stat.modified_zxid) return false;
+    }
+  }
+  // Not watched for long enough: nothing is known.
+  if (interrupted_.load()) return InterruptedClaim();
+  return true;
+}
+
+Result<void> FixedRegistry::CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster,
+                                        bool fresh) const {
+  const std::uint64_t layout_end = cluster.layout.worker_end();
+  if (worker >= layout_end) {
+    return Error{
+        ErrorCode::kExhausted,
+        fmt::format("the number for this node is {}, and layout {} has room for 0..{}: all worker numbers "
+                    "of the cluster are used up",
+                    worker, cluster.layout.Bits(), layout_end - 1),
+        "numbers under `forever` never come back: give this node the address of one that is gone (and "
+        "`leafctl worker release` its number), or begin a new cluster name with snowflake.recycle = true"};
+  }
+  if (worker < options_.worker_begin || worker >= options_.worker_end) {
+    // New numbers only grow.
+    return Error{
+        fresh && worker >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
+        fmt::format("the number for this node is {}, which is not in {}..{} (snowflake.worker_range)", worker,
+                    options_.worker_begin, options_.worker_end - 1),
+        "widen snowflake.worker_range, or give this node the address of one that is gone"};
+  }
+  return {};
+}
+
+// ---- renewal
+// -----------------------------------------------------------------------------------------------
+
+Result<void> FixedRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(WriteCeiling(claim, ceiling, /*exactly=*/false));
+  presence_.Refresh();
+  return {};
+}
+
+Result<void> FixedRegistry::Release(const core::WorkerClaim& claim, WallTime end) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(WriteCeiling(claim, end, /*exactly=*/true));
+  presence_.End();
+  return {};
+}
+
+Result<void> FixedRegistry::WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly) {
+  if (lost_) return *lost_;
+  if (!held_)
+    return Error{ErrorCode::kUnavailable, "this node has not registered with ZooKeeper yet", "retry"};
+  if (claim.worker != held_->worker || claim.generation != held_->ceiling.generation)
+    return Error{ErrorCode::kNotOwner, fmt::format("worker {} was claimed again since", claim.worker), ""};
+  for (int attempt = 0; attempt < kWriteAttempts; ++attempt) {
+    CeilingRecord next = held_->ceiling;
+    next.ceiling = exactly ? ceiling : std::max(next.ceiling.value_or(ceiling), ceiling);
+    const WallTime now = clock_.Wall();
+    // Never earlier than what is there: it is what Java compares its clock with.
+    const bool report = (exactly || clock_.Boot() >= held_->next_report) &&
+                        UnixMillis(now) > held_->ceiling.leaf_timestamp_ms;
+    if (report) {
+      ++next.leaf_version;
+      next.leaf_timestamp_ms = UnixMillis(now);
+    }
+    const std::int64_t session = client_.session_id();
+    LEAF_ASSIGN_OR_RETURN(
+        const WriteOutcome written,
+        client_.Write(
+            {Operation::Check(held_->tree.Owner(held_->worker), held_->owner_version),
+             Operation::Set(held_->tree.Ceiling(held_->worker), FormatCeiling(next), held_->ceiling_version),
+             report ? Operation::Set(held_->leaf_path, FormatForeverData(held_->address, now),
+                                     held_->ceiling.leaf_version)
+                    : Operation::Check(held_->leaf_path, held_->ceiling.leaf_version)}));
+    if (written.done()) {
+      held_->ceiling_version = written.parts[1].stat->version;
+      held_->ceiling = next;
+      if (report) {
+        LEAF_CHECK(written.parts[2].stat->version == next.leaf_version);
+        held_->next_report = clock_.Boot() + kReportInterval;
+      }
+      return {};
+    }
+    LEAF_RETURN_IF_ERROR(Reconcile(session));
+  }
+  return KeepsChanging();
+}
+
+Result<void> FixedRegistry::Reconcile(std::int64_t session) {
+  LEAF_ASSIGN_OR_RETURN(const auto nodes,
+                        client_.GetAll({held_->tree.Owner(held_->worker), held_->tree.Ceiling(held_->worker),
+                                        held_->leaf_path}));
+  // A refused write is ordered like any other: what this session reads after it is no older. What another one
+  // reads may be.
+  if (session == 0 || client_.session_id() != session) return KeepsChanging();
+  if (!nodes[0]) return Lost("its owner was removed (`worker release`)");
+  const auto owner = ParseOwner(nodes[0]->data);
+  if (!owner.ok()) return Lost(owner.error().message);
+  if (owner->uuid != held_->uuid)
+    return Lost(fmt::format("it belongs to state directory {} on host {} now", Quoted(owner->uuid),
+                            Quoted(owner->host)));
+  if (!nodes[1]) return Lost("its ceiling was removed");
+  auto ceiling = ParseCeiling(nodes[1]->data);
+  if (!ceiling.ok()) return Lost(ceiling.error().message);
+  if (ceiling->uuid != held_->uuid || ceiling->generation != held_->ceiling.generation)
+    return Lost("another process has claimed it since");
+  if (!nodes[2]) return Lost(fmt::format("{} was removed", Quoted(held_->leaf_path)));
+  const auto data = ParseForeverData(nodes[2]->data);
+  if (!data.ok() || nodes[2]->stat.version != ceiling->leaf_version ||
+      data->timestamp_ms != ceiling->leaf_timestamp_ms) {
+    return Lost(fmt::format("somebody else writes to {}: a Java Leaf node is alive with this address",
+                            Quoted(held_->leaf_path)));
+  }
+  // A write of ours whose reply was lost.
+  held_->owner_version = nodes[0]->stat.version;
+  held_->ceiling_version = nodes[1]->stat.version;
+  held_->ceiling = *std::move(ceiling);
+  return {};
+}
+
+Error FixedRegistry::Lost(std::string why) {
+  presence_.End();
+  lost_ = Error{ErrorCode::kNotOwner, fmt::format("worker {} is lost: {}", held_->worker, why), ""};
+  return *lost_;
+}
+
+}  // namespace leaf::zookeeper

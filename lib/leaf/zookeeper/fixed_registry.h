@@ -1,0 +1,143 @@
+// Worker numbers that belong to an address for ever, in the tree of Java Leaf and beside its nodes.
+//
+// Invariants
+//  I1  A number is used by at most one state directory: every acknowledged claim has written its uuid to
+//      owners/<n>, in one transaction with everything else, and none is made over another uuid.
+//  I2  One claim makes at most one node under `forever`: making it is conditional on the version of the hold
+//  of
+//      the address, which each attempt raises first. What an earlier attempt left in flight fails from then
+//      on.
+//  I3  A write of a former life changes nothing: every write is conditional on the version of ceilings/<n>,
+//      which each claim raises. (owners/<n> alone is not enough: deleted and made again it has version 0
+//      again.)
+//  I4  Whatever was issued under a number is below the ceiling its next claim returns: the ceiling covers
+//  what
+//      we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not moved for
+//      kJavaWatch. The ceiling says which version of the node it covers; another version was not ours.
+//
+// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
+//  S1  The reply to the node's creation is lost, we create again: two numbers. → I2, and the next attempt
+//  looks
+//      for the node in the session in which its own raise of the hold was acknowledged, so that it sees it.
+//  S2  The creation itself is late and lands after the second claim has looked. → the raise of the hold came
+//      before the look: the creation fails.
+//  S3  Two state directories with one address claim between each other's calls. → the hold: one of them meets
+//      the other's uuid, or a version that is not the one it read.
+//  S4  Java makes a node for the same address between our look and our creation. → we look again after our
+//      creation; with two nodes, none that moves may be shared, so all are watched.
+//  S5  Java starts with our address while we run, takes our number and reports. → our next write finds
+//  another
+//      version of the node: kNotOwner.
+//  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same, all
+//      new nodes have version 0; then a renewal of ours lands. → I3.
+//  S7  The session expires in the middle of a claim, and the next server is behind. → what was read in
+//  another
+//      session than the one in which the hold was raised does not count; the claim begins again.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/logger.h"
+#include "leaf/core/peer_directory.h"
+#include "leaf/core/worker_ports.h"
+#include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/presence.h"
+#include "leaf/zookeeper/registry_options.h"
+#include "leaf/zookeeper/tree.h"
+
+namespace leaf::zookeeper {
+
+// Java reports every 3 s, so this is how long a live one can look dead (PR #56 of Leaf waits as long), and
+// how much it may have issued after its last report.
+inline constexpr std::chrono::milliseconds kJavaWatch{4000};
+inline constexpr std::chrono::milliseconds kJavaMargin{4000};
+// How often the true time is reported (SnowflakeZookeeperHolder).
+inline constexpr std::chrono::milliseconds kReportInterval{3000};
+
+// Thread-safe; one call at a time goes on. Client, clock and log outlive it.
+class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirectory {
+ public:
+  FixedRegistry(RegistryOptions options, Client& client, const Clock& clock, Logger& log);
+
+  std::string_view kind() const override { return kRegistryKind; }
+  bool leased() const override { return false; }
+
+  // Blocks for kJavaWatch longer where somebody else wrote the node last. Errors, beside the port's: kConfig
+  // (address or chroot), kRefused (another state directory owns the number, with its host; Java is alive with
+  // this address; its number is outside worker_range), kExhausted (no number of the range or of the layout is
+  // left).
+  Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
+                                  const core::ClusterProperties& cluster) override;
+  // Also reports the true time, every kReportInterval. kUnavailable if this object has claimed nothing yet.
+  Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
+  // Leaves `end` as the ceiling, and removes the temporary node. The number stays ours.
+  Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
+
+  void Interrupt() override { interrupted_.store(true); }
+
+  Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
+
+ private:
+  // A claim as last acknowledged.
+  struct Held {
+    Tree tree;
+    std::string address;
+    std::string uuid;
+    std::uint64_t worker = 0;
+    std::string leaf_path;  // own node under `forever`
+    std::int32_t owner_version = 0;
+    std::int32_t ceiling_version = 0;
+    CeilingRecord ceiling;  // with the version of the node at leaf_path
+    BootTime next_report;
+  };
+  // A node under `forever` with our address.
+  struct LeafNode {
+    std::string name;
+    std::uint64_t worker = 0;
+    NodeData node;
+    ForeverData data;
+  };
+  // The hold of the address, raised in this session.
+  struct Hold {
+    std::int32_t version = 0;
+    AddressRecord record;
+    std::int64_t session = 0;
+  };
+
+  // All require mutex_. An empty optional: somebody came in between, or the session changed; begin again.
+  Result<std::optional<core::WorkerClaim>> TryClaim(const Tree& tree, const core::NodeIdentity& node,
+                                                    const core::ClusterProperties& cluster);
+  Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node);
+  Result<std::optional<std::vector<LeafNode>>> FindOwn(const Tree& tree, const std::string& address,
+                                                       const Hold& hold);
+  Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
+                                               const core::ClusterProperties& cluster);
+  Result<bool> WatchUnmoved(const Tree& tree, const std::vector<LeafNode>& nodes);
+  // `fresh`: it is, or would be, made for this claim.
+  Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const;
+
+  Result<void> WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly);
+  // What a conflict means: adopts what a lost write of ours has left, or finds that the number is lost.
+  Result<void> Reconcile(std::int64_t session);
+  Error Lost(std::string why);
+
+  const RegistryOptions options_;
+  Client& client_;
+  const Clock& clock_;
+  Logger& log_;
+  Presence presence_;
+  std::atomic<bool> interrupted_{false};
+
+  std::mutex mutex_;  // held across calls to the outside
+  // Guarded by mutex_:
+  std::optional<Held> held_;
+  std::optional<Error> lost_;
+};
+
+}  // namespace leaf::zookeeper

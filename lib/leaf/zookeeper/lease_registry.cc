@@ -1,0 +1,251 @@
+#include "leaf/zookeeper/lease_registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/base/duration.h"
+#include "leaf/base/text.h"
+
+namespace leaf::zookeeper {
+namespace {
+
+constexpr int kLeaseWriteAttempts = 4;
+constexpr int kRaceRounds = 256;
+
+}  // namespace
+
+LeaseRegistry::LeaseRegistry(RegistryOptions options, Client& client, const Clock& clock, Logger& log)
+    : options_(std::move(options)), client_(client), clock_(clock), log_(log), presence_(client, log) {}
+
+// ---- claim
+// -------------------------------------------------------------------------------------------------
+
+Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
+                                               const core::ClusterProperties& cluster) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(ValidateAddress(node.address));
+  LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
+  PropertiesRecord properties{cluster, true};
+  properties.cluster.registry = kRegistryKind;
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties));
+
+  const auto patience = options_.lease_time + kLeaseMargin;
+  const BootTime begin = clock_.Boot();
+  bool waiting = false;
+  int rounds = 0;
+  while (true) {
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t next, NextOfLeaf(tree));
+    const std::uint64_t range_end = std::min(options_.worker_end, cluster.layout.worker_end());
+    const std::uint64_t range_begin = std::max(options_.worker_begin, next + kClaimMargin);
+    if (range_begin >= range_end) {
+      return Error{
+          ErrorCode::kExhausted,
+          fmt::format(
+              "no worker number is left to lease in {}..{}: Leaf's own tree is at {}, and leases stay "
+              "{} above that",
+              options_.worker_begin, options_.worker_end - 1, next, kClaimMargin),
+          "widen snowflake.worker_range, or begin a new cluster name"};
+    }
+    LEAF_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Look(tree, range_begin, range_end));
+    // One's own first; then what is free; then what has run out.
+    const BootTime now = clock_.Boot();
+    const auto rank = [&](const Candidate& candidate) {
+      if (candidate.record.uuid == node.uuid) return 0;
+      if (candidate.record.uuid.empty()) return 1;
+      return HasRunOut(candidate, now) ? 2 : 3;
+    };
+    std::vector<std::pair<int, const Candidate*>> ranked;
+    ranked.reserve(candidates.size());
+    for (const Candidate& candidate : candidates) ranked.emplace_back(rank(candidate), &candidate);
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    bool raced = false;
+    for (const auto& [order, candidate] : ranked) {
+      if (order == 3) break;
+      LEAF_ASSIGN_OR_RETURN(const auto claim, Take(tree, node, *candidate));
+      if (claim) {
+        lost_.reset();
+        observed_.clear();
+        presence_.Begin(tree, node.address, {options_.advertise, claim->worker, node.uuid});
+        return *claim;
+      }
+      raced = true;
+    }
+    // Whoever won has changed what there is: with every round somebody gets on.
+    if (raced && ++rounds < kRaceRounds) continue;
+    if (raced) return Error{ErrorCode::kUnavailable, "the leases in ZooKeeper keep changing", "retry"};
+    if (clock_.Boot() - begin >= patience) {
+      return Error{
+          ErrorCode::kExhausted,
+          fmt::format("all worker numbers in {}..{} are in use by live nodes", range_begin, range_end - 1),
+          "widen snowflake.worker_range, or stop a node"};
+    }
+    if (!std::exchange(waiting, true)) {
+      log_.Info("all worker numbers in {}..{} are leased: watching for {} whether one has run out",
+                range_begin, range_end - 1, FormatDuration(patience));
+    }
+    WaitTowards(clock_, begin + patience, interrupted_);
+    if (interrupted_.load()) return InterruptedClaim();
+  }
+}
+
+Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tree, std::uint64_t begin,
+                                                                  std::uint64_t end) {
+  LEAF_ASSIGN_OR_RETURN(const auto children, client_.Children(tree.Leases()));
+  std::map<std::uint64_t, std::size_t> index;
+  std::vector<std::string> paths;
+  for (const std::string& child : children.value_or(std::vector<std::string>{})) {
+    const auto worker = ParseNumberName(child);
+    if (!worker || *worker < begin || *worker >= end) continue;
+    index.emplace(*worker, paths.size());
+    paths.push_back(tree.Lease(*worker));
+  }
+  LEAF_ASSIGN_OR_RETURN(auto nodes, client_.GetAll(paths));
+  std::vector<Candidate> candidates;
+  for (std::uint64_t worker = end; worker-- > begin;) {
+    Candidate candidate{worker, std::nullopt, {}};
+    if (const auto found = index.find(worker); found != index.end()) {
+      candidate.node = std::move(nodes[found->second]);
+      if (candidate.node) {
+        auto record = ParseLease(candidate.node->data);
+        if (!record.ok()) {
+          log_.Warning("{}", UnusableNode(paths[found->second], record.error()).message);
+          continue;
+        }
+        candidate.record = *std::move(record);
+      }
+    }
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree, const core::NodeIdentity& node,
+                                                             const Candidate& candidate) {
+  LeaseRecord record = candidate.record;
+  ++record.generation;
+  record.uuid = node.uuid;
+  record.address = node.address;
+  const std::string path = tree.Lease(candidate.worker);
+  LEAF_ASSIGN_OR_RETURN(
+      const WriteOutcome taken,
+      client_.Write({candidate.node ? Operation::Set(path, FormatLease(record), candidate.node->stat.version)
+                                    : Operation::Create(path, FormatLease(record))}));
+  if (!taken.done()) return std::optional<core::WorkerClaim>{};
+  Held held{tree, candidate.worker, record, 0, std::nullopt};
+  if (candidate.node) {
+    held.version = taken.parts[0].stat->version;
+    held.created_zxid = taken.parts[0].stat->created_zxid;
+  }
+  held_ = std::move(held);
+  return std::optional(core::WorkerClaim{candidate.worker, record.generation, record.ceiling});
+}
+
+bool LeaseRegistry::HasRunOut(const Candidate& candidate, BootTime now) {
+  const std::int64_t modified = candidate.node->stat.modified_zxid;
+  const auto [found, added] = observed_.try_emplace(candidate.worker, Observation{modified, now});
+  if (found->second.modified_zxid != modified) found->second = {modified, now};
+  return now - found->second.since >= options_.lease_time + kLeaseMargin;
+}
+
+Result<std::uint64_t> LeaseRegistry::NextOfLeaf(const Tree& tree) {
+  LEAF_ASSIGN_OR_RETURN(const auto forever, client_.Exists(tree.Forever()));
+  if (!forever) {
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format("{} is not there: which numbers Leaf gives out is not known", Quoted(tree.Forever())),
+        "retry"};
+  }
+  return NextForeverNumber(forever->child_version, forever->children);
+}
+
+// ---- renewal
+// -----------------------------------------------------------------------------------------------
+
+Result<void> LeaseRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(Write(claim, ceiling, /*release=*/false));
+  // After the write, so that what is seen is no older (S6); until this returns nothing is acknowledged.
+  const auto next = NextOfLeaf(held_->tree);
+  if (!next.ok()) return next.error();
+  if (held_->worker < *next + kRenewMargin) {
+    return Lost(
+        fmt::format("Leaf's own tree gives out {} next, and leases are not kept less than {} above that",
+                    *next, kRenewMargin));
+  }
+  presence_.Refresh();
+  return {};
+}
+
+Result<void> LeaseRegistry::Release(const core::WorkerClaim& claim, WallTime end) {
+  const std::lock_guard lock(mutex_);
+  LEAF_RETURN_IF_ERROR(Write(claim, end, /*release=*/true));
+  presence_.End();
+  return {};
+}
+
+Result<void> LeaseRegistry::Write(const core::WorkerClaim& claim, WallTime ceiling, bool release) {
+  if (lost_) return *lost_;
+  if (!held_) return Error{ErrorCode::kNotOwner, "this node holds no lease", ""};
+  if (claim.worker != held_->worker || claim.generation != held_->record.generation)
+    return Error{ErrorCode::kNotOwner, fmt::format("worker {} was claimed again since", claim.worker), ""};
+  const std::string path = held_->tree.Lease(held_->worker);
+  for (int attempt = 0; attempt < kLeaseWriteAttempts; ++attempt) {
+    LeaseRecord next = held_->record;
+    next.ceiling = release ? ceiling : std::max(next.ceiling.value_or(ceiling), ceiling);
+    if (release) next.uuid.clear();
+    const std::int64_t session = client_.session_id();
+    LEAF_ASSIGN_OR_RETURN(const WriteOutcome written,
+                          client_.Write({Operation::Set(path, FormatLease(next), held_->version)}));
+    if (written.done()) {
+      const NodeStat& stat = *written.parts[0].stat;
+      if (held_->created_zxid.value_or(stat.created_zxid) != stat.created_zxid)
+        return Lost("its record was removed and made anew");
+      held_->created_zxid = stat.created_zxid;
+      held_->version = stat.version;
+      held_->record = next;
+      if (release) held_.reset();
+      return {};
+    }
+    LEAF_ASSIGN_OR_RETURN(const bool free, Reconcile(session));
+    if (free && !release) return Lost("it was released (`worker release`)");
+    if (free) {
+      // A release of ours had arrived, or was not needed any more.
+      held_.reset();
+      return {};
+    }
+  }
+  return Error{ErrorCode::kUnavailable, "the session with ZooKeeper keeps changing", "retry"};
+}
+
+Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
+  const std::string path = held_->tree.Lease(held_->worker);
+  LEAF_ASSIGN_OR_RETURN(const auto node, client_.Get(path));
+  // A refused write is ordered like any other: what this session reads after it is no older. What another one
+  // reads may be.
+  if (session == 0 || client_.session_id() != session)
+    return Error{ErrorCode::kUnavailable, "the session with ZooKeeper has changed", "retry"};
+  if (!node) return Lost("its record was removed");
+  auto record = ParseLease(node->data);
+  if (!record.ok()) return Lost(record.error().message);
+  const bool ours = record->generation == held_->record.generation &&
+                    (record->uuid == held_->record.uuid || record->uuid.empty());
+  if (!ours) return Lost(fmt::format("{} has claimed it since", Quoted(record->address)));
+  held_->version = node->stat.version;
+  held_->created_zxid = node->stat.created_zxid;
+  const bool free = record->uuid.empty();
+  record->uuid = held_->record.uuid;
+  held_->record = *std::move(record);
+  return free;
+}
+
+Error LeaseRegistry::Lost(std::string why) {
+  presence_.End();
+  lost_ = Error{ErrorCode::kNotOwner, fmt::format("worker {} is lost: {}", held_->worker, why), ""};
+  return *lost_;
+}
+
+}  // namespace leaf::zookeeper

@@ -1,0 +1,126 @@
+// Worker numbers that come back: leases, from the top of the range downward, away from the numbers that Java
+// Leaf's own tree gives out from below.
+//
+// The fence is the ceiling, not a clock. A lease is one record: (generation, holder, ceiling).
+//
+// Invariants
+//  I1  A claim raises the generation and begins at or above the ceiling of the record it replaced, in one
+//      compare-and-set of that record's version.
+//  I2  A ceiling is acknowledged only by a compare-and-set that raised it in the record of the holder's own
+//      generation. Whoever was replaced gets no further acknowledgement, and issues below its last one, which
+//      is at most where its successor begins. No timing is assumed: time only decides when to try.
+//  I3  Java looks at no lease: its next number is the count of nodes ever made under `forever`. No lease is
+//      claimed less than kClaimMargin above that, and none is renewed less than kRenewMargin above it.
+//
+// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
+//  S1  The reply to a claim is lost. → the next one looks for its own uuid first, and takes that lease again.
+//  S2  That claim is late, and lands after the second one took the same or another number. → it fails on the
+//      version; or it makes us the holder of a second lease, which nobody uses and which runs out.
+//  S3  A holder is frozen past its lease, another claims, the first wakes up: it goes on below its last
+//      acknowledged ceiling, where nobody else issues; its renewal fails on the version: kNotOwner.
+//  S4  The reply to a renewal is lost, and the next one finds another version: it is our generation and uuid
+//      still, so the version is adopted.
+//  S5  Two claimants see the same record run out. → one compare-and-set succeeds.
+//  S6  Java makes nodes until it comes near. → the margins; the count is read after the write that it judges,
+//      in the same session, so that it cannot be older than that.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/logger.h"
+#include "leaf/core/peer_directory.h"
+#include "leaf/core/worker_ports.h"
+#include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/presence.h"
+#include "leaf/zookeeper/registry_options.h"
+#include "leaf/zookeeper/tree.h"
+
+namespace leaf::zookeeper {
+
+// Numbers between Leaf's next one and the lowest that may be claimed, or kept.
+inline constexpr std::uint64_t kClaimMargin = 8;
+inline constexpr std::uint64_t kRenewMargin = 4;
+// How much longer than its lease a record has to be seen unchanged: for a holder whose renewal is on its way.
+inline constexpr std::chrono::milliseconds kLeaseMargin{2000};
+
+// Thread-safe; one call at a time goes on. Client, clock and log outlive it.
+class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirectory {
+ public:
+  LeaseRegistry(RegistryOptions options, Client& client, const Clock& clock, Logger& log);
+
+  std::string_view kind() const override { return kRegistryKind; }
+  bool leased() const override { return true; }
+
+  // At once if there is a free number or one of our own. Else blocks until one of the others has been seen
+  // unchanged for a lease and a margin, all of them being watched together, and at most that long. Errors,
+  // beside the port's: kExhausted (every number of the range is in use by somebody live, or too near to
+  // Leaf's own).
+  Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
+                                  const core::ClusterProperties& cluster) override;
+  Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
+  // Leaves `end` as the ceiling; the number is free.
+  Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
+
+  void Interrupt() override { interrupted_.store(true); }
+
+  Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
+
+ private:
+  // A lease as last acknowledged.
+  struct Held {
+    Tree tree;
+    std::uint64_t worker = 0;
+    LeaseRecord record;
+    std::int32_t version = 0;
+    std::optional<std::int64_t> created_zxid;  // another one: deleted, and made anew by somebody
+  };
+  // A number of the range as it is now.
+  struct Candidate {
+    std::uint64_t worker = 0;
+    std::optional<NodeData> node;  // nothing if it was never used
+    LeaseRecord record;
+  };
+  // Since when a record has been what it is, as far as we have seen.
+  struct Observation {
+    std::int64_t modified_zxid = 0;
+    BootTime since;
+  };
+
+  // All require mutex_.
+  // Highest number first; what cannot be read is left out.
+  Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end);
+  // Nothing if somebody else was first.
+  Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const core::NodeIdentity& node,
+                                                const Candidate& candidate);
+  // True if `candidate` has been seen unchanged for long enough; remembers what is seen.
+  bool HasRunOut(const Candidate& candidate, BootTime now);
+  Result<std::uint64_t> NextOfLeaf(const Tree& tree);
+
+  Result<void> Write(const core::WorkerClaim& claim, WallTime ceiling, bool release);
+  // What a conflict means: adopts what a lost write of ours has left, or finds that the lease is lost. True
+  // if it is free by now.
+  Result<bool> Reconcile(std::int64_t session);
+  Error Lost(std::string why);
+
+  const RegistryOptions options_;
+  Client& client_;
+  const Clock& clock_;
+  Logger& log_;
+  Presence presence_;
+  std::atomic<bool> interrupted_{false};
+
+  std::mutex mutex_;  // held across calls to the outside
+  // Guarded by mutex_:
+  std::optional<Held> held_;
+  std::optional<Error> lost_;
+  std::map<std::uint64_t, Observation> observed_;
+};
+
+}  // namespace leaf::zookeeper
