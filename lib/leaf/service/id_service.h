@@ -2,17 +2,21 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leaf/service/segment_service.h"
 #include "leaf/service/snowflake_service.h"
+#include "leaf/service/tallies.h"
 
 namespace leaf::service {
 
 struct Reason {
   std::string code;  // stable, for machines
   std::string message;
+  std::string hint;  // the next step, or empty
 };
 
 struct Readiness {
@@ -38,6 +42,12 @@ class IdService {
   SegmentService* segment() const { return segment_; }
   SnowflakeService* snowflake() const { return snowflake_; }
 
+  // What this node works with, for metrics and status: `look` is asked whenever somebody wants to know, must
+  // not block, and outlives this. Before the first request.
+  using DependencyLook = std::function<Dependency()>;
+  void Watch(DependencyLook look) { dependencies_.push_back(std::move(look)); }
+  std::vector<Dependency> Dependencies() const;
+
   // From now on not ready; requests are still served.
   void BeginDrain() { draining_.store(true); }
   bool draining() const { return draining_.load(); }
@@ -45,10 +55,13 @@ class IdService {
   Readiness GetReadiness() const;
   // Of the whole node; `tags` as from SegmentService::TagStatuses.
   std::vector<Problem> Problems(const std::vector<TagStatus>& tags) const;
+  // Of one tag.
+  static void AddProblems(const TagStatus& tag, std::vector<Problem>& problems);
 
  private:
   SegmentService* const segment_;
   SnowflakeService* const snowflake_;
+  std::vector<DependencyLook> dependencies_;
   std::atomic<bool> draining_{false};
 };
 

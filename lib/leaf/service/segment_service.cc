@@ -36,11 +36,23 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
              .reserve_time = options.reserve_time,
              .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
       directory_(options.tags_max),
+      refresh_interval_(options.refresh_interval),
       miss_tokens_(kMissesPerSecondMax),
       miss_tokens_at_(clock.Monotonic()) {}
 
 void SegmentService::Start() {
-  refresher_.Post([this] { RunRefresh(); });
+  refresher_.Post([this] { RunRefresh(0); });
+}
+
+void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
+                                 std::chrono::milliseconds reserve_time) {
+  if (world_.reserve_time.exchange(reserve_time) != reserve_time) {
+    for (const auto& generator : directory_.All()) generator->AdoptReserveTime();
+  }
+  if (refresh_interval_.exchange(refresh_interval) == refresh_interval) return;
+  // The next refresh may be far away by the old interval: a new chain begins, and the old one ends there.
+  const std::uint64_t chain = refresh_chain_.fetch_add(1) + 1;
+  refresher_.Post([this, chain] { RunRefresh(chain); });
 }
 
 void SegmentService::Stop() {
@@ -63,11 +75,16 @@ ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, co
   while (true) {
     auto generator = FindOrLookUp(tag);
     if (!generator.ok()) {
-      done(std::move(generator).error());
+      Fail(done, std::move(generator).error());
       return parked;
     }
     if ((*generator)->Park(count, limits, done, parked)) return parked;
   }
+}
+
+void SegmentService::Fail(const NextCallback& done, Error error) {
+  world_.counters.AddError(SlotOf(error.code));
+  done(std::move(error));
 }
 
 Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
@@ -89,9 +106,12 @@ Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
 
 Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_view tag) {
   if (auto known = directory_.Find(tag)) return known;
+  if (options_.paused != nullptr && options_.paused->Contains(tag)) {
+    return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
+                 fmt::format("leafctl tag resume {}", tag)};
+  }
   LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
-  auto added = directory_.FindOrAdd(
-      tag, [&] { return std::make_shared<TagGenerator>(std::string(tag), world_, false, core::Mark{}); });
+  auto added = directory_.FindOrAdd(tag, [&] { return MakeGenerator(tag, false, core::Mark{}); });
   if (!added) {
     return Error{ErrorCode::kLimited,
                  fmt::format("cannot serve tag {}: {} tags are held already", Quoted(tag), options_.tags_max),
@@ -123,6 +143,9 @@ Result<void> SegmentService::CanIssue() const {
 void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
   if (const auto generator = directory_.Find(tag); generator && generator->confirmed()) {
     const TagStatus status = generator->Status();
+    if (status.paused) {
+      return done(Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)), ""});
+    }
     if (status.problem && status.problem->code == ErrorCode::kFrozen) return done(*status.problem);
     return done({});
   }
@@ -164,8 +187,48 @@ std::vector<TagStatus> SegmentService::TagStatuses() const {
   return statuses;
 }
 
-void SegmentService::RunRefresh() {
-  if (stopped_.load()) return;
+SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
+  std::vector<std::shared_ptr<TagGenerator>> tags;
+  TagTotals sum;
+  {
+    // Each tag is in the list or among the departed.
+    const std::lock_guard lock(totals_mutex_);
+    tags = directory_.All();
+    sum = departed_;
+  }
+  for (const auto& generator : tags) {
+    const TagTotals totals = generator->Totals();
+    sum.issued += totals.issued;
+    sum.lost += totals.lost;
+    if (visit && generator->confirmed()) visit(generator->Status());
+  }
+  const std::lock_guard lock(totals_mutex_);
+  // Another caller may have looked later and come here first.
+  told_.issued = std::max(told_.issued, sum.issued);
+  told_.granted = std::max(told_.granted, world_.counters.granted());
+  told_.wasted = std::max(told_.wasted, world_.counters.dropped() + sum.lost);
+  SegmentTotals totals = told_;
+  totals.tallies = world_.counters.Tallies();
+  return totals;
+}
+
+std::vector<LeafView> SegmentService::LeafViews() const {
+  std::vector<LeafView> views;
+  for (const auto& generator : directory_.All()) {
+    if (generator->confirmed()) views.push_back(generator->View());
+  }
+  return views;
+}
+
+void SegmentService::ReadTable(TableCallback done) {
+  if (stopped_.load())
+    return done(Error{ErrorCode::kUnavailable, "this server is shutting down", "ask another server"});
+  if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
+  world_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
+}
+
+void SegmentService::RunRefresh(std::uint64_t chain) {
+  if (stopped_.load() || chain != refresh_chain_.load()) return;
   const Result<void> refreshed = Refresh();
   bool recovered = false;
   MonotonicTime next = clock_.Monotonic();
@@ -178,7 +241,7 @@ void SegmentService::RunRefresh() {
       refresh_failures_ = 0;
       store_problem_.reset();
       refreshed_at_ = clock_.Wall();
-      next += options_.refresh_interval;
+      next += refresh_interval_.load();
     } else {
       if (!store_problem_ || store_problem_->message != refreshed.error().message) {
         log_.Warning("cannot read the table of tags: {}", refreshed.error().message);
@@ -189,17 +252,46 @@ void SegmentService::RunRefresh() {
       next += std::min<MonotonicTime::duration>(
           backoff -
               std::chrono::milliseconds(random_.Below(static_cast<std::uint64_t>(backoff.count()) / 2 + 1)),
-          options_.refresh_interval);
+          refresh_interval_.load());
     }
   }
   if (recovered) {
     for (const auto& generator : directory_.All()) generator->Kick();
   }
-  ScheduleRefresh(next);
+  ScheduleRefresh(next, chain);
 }
 
-void SegmentService::ScheduleRefresh(MonotonicTime at) {
-  timers_.PostAt(at, [this] { refresher_.Post([this] { RunRefresh(); }); });
+void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
+  timers_.PostAt(at, [this, chain] { refresher_.Post([this, chain] { RunRefresh(chain); }); });
+}
+
+// Called under the lock of the name's shard. A pause that comes at the same time either is in the list
+// already, or finds the generator once that lock is free: none is missed.
+std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag, bool confirmed,
+                                                            const core::Mark& mark) {
+  auto generator = std::make_shared<TagGenerator>(std::string(tag), world_, confirmed, mark);
+  if (options_.paused != nullptr && options_.paused->Contains(tag)) generator->SetPaused(true);
+  return generator;
+}
+
+Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
+  LEAF_CHECK(options_.paused != nullptr);
+  LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, [&] {
+    if (const auto generator = directory_.Find(tag)) generator->SetPaused(paused);
+  }));
+  if (changed) log_.Info("tag {} was {} by an operator", Quoted(tag), paused ? "paused" : "resumed");
+  return changed;
+}
+
+void SegmentService::ObservePeaks() {
+  for (const auto& generator : directory_.All()) generator->ObservePeak();
+}
+
+std::optional<TagStatus> SegmentService::StatusOf(std::string_view tag) const {
+  const auto generator = directory_.Find(tag);
+  if (!generator || !generator->confirmed()) return std::nullopt;
+  generator->ObservePeak();
+  return generator->Status();
 }
 
 Result<void> SegmentService::Refresh() {
@@ -247,8 +339,7 @@ Result<void> SegmentService::Refresh() {
 }
 
 bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark) {
-  const auto added = directory_.FindOrAdd(
-      row.tag, [&] { return std::make_shared<TagGenerator>(row.tag, world_, true, mark); });
+  const auto added = directory_.FindOrAdd(row.tag, [&] { return MakeGenerator(row.tag, true, mark); });
   if (!added) return false;
   // If a request came first, this generator does not know the mark yet; its grants are judged by it all the
   // same.
@@ -268,7 +359,14 @@ void SegmentService::Retire(const std::string& tag, bool known_absent) {
     if (absent_until_.size() >= kNegativeNamesMax) absent_until_.clear();
     absent_until_[tag] = now + kNegativeTtl;
   }
-  directory_.EraseIf(tag, [](TagGenerator& generator) { return generator.TryRetire(); });
+  const std::lock_guard lock(totals_mutex_);
+  directory_.EraseIf(tag, [this](TagGenerator& generator) {
+    if (!generator.TryRetire()) return false;
+    const TagTotals totals = generator.Totals();
+    departed_.issued += totals.issued;
+    departed_.lost += totals.lost;
+    return true;
+  });
 }
 
 bool SegmentService::IsKnownAbsent(std::string_view tag) {

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "leaf/service/granter.h"
+#include "leaf/service/paused_tags.h"
+#include "leaf/service/request_limit.h"
 #include "leaf/service/tag_directory.h"
 #include "leaf/service/tag_generator.h"
 
@@ -28,6 +30,8 @@ struct SegmentOptions {
   std::int64_t step_max = 1'000'000;
   // Beyond what covers the grants' latency.
   std::chrono::milliseconds reserve_time{0};
+  // Which tags are cut off; null for none, ever. Outlives the service.
+  PausedTags* paused = nullptr;
 };
 
 // Where segment mode works. All of them outlive it; `timers` must not be held up, the others may block.
@@ -53,6 +57,8 @@ class SegmentService {
 
   // Begins to refresh; returns at once.
   void Start();
+  // New settings, at once: a table that is to be read more often is read now. After Start.
+  void Reconfigure(std::chrono::milliseconds refresh_interval, std::chrono::milliseconds reserve_time);
   // Fails everything parked, drops every reserve and begins nothing new. Idempotent.
   void Stop();
   // Blocks. After Stop, once the executors have ended: writes down what was dropped, for `tag show`.
@@ -64,9 +70,19 @@ class SegmentService {
     return directory_.With(tag, [&](TagGenerator& generator) { return generator.TryTake(count, out); });
   }
 
+  // Whether a request for `tag` is within the limits. Never blocks.
+  RequestLimit::Verdict AdmitRequest(std::string_view tag, RequestLimit& limit) const {
+    auto verdict = RequestLimit::Verdict::kAdmitted;
+    const bool known = directory_.With(tag, [&](TagGenerator& generator) {
+      verdict = limit.Admit(generator.request_share());
+      return true;
+    });
+    return known ? verdict : limit.AdmitOther();
+  }
+
   // Serves what TryNext turned away; see TagGenerator::Park for waiting and errors. A name not seen before is
-  // looked up in the table once; a "no" is remembered for kNegativeTtl. Further errors: kLimited (too many
-  // unknown names at once, or the directory is full). Returns the request if it is still waiting.
+  // looked up in the table once; a "no" is remembered for kNegativeTtl. Further errors: kPaused, kLimited
+  // (too many unknown names at once, or the directory is full). Returns the request if it is still waiting.
   ParkedRequest Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits, NextCallback done);
 
   // Whether at least one ID can be issued, as far as is known: the table was read, and either the store
@@ -87,15 +103,38 @@ class SegmentService {
   using MarkCallback = std::function<void(Result<MarkReport>)>;
   void LoadMark(std::string_view tag, MarkCallback done);
 
+  // Cuts `tag` off on this node, whether it is known or not, or lets it go on; remembered across restarts.
+  // Blocks on the disk, never on the database. Returns whether that changed anything. Errors: as
+  // PausedTags::Set. Requires: SegmentOptions::paused.
+  Result<bool> SetPaused(std::string_view tag, bool paused);
+  // Null if no tag can be.
+  const PausedTags* paused() const { return options_.paused; }
+  // Looks at every tag's rate, for its peak. Once a second or so.
+  void ObservePeaks();
+  // Nothing if this node does not know the tag (yet).
+  std::optional<TagStatus> StatusOf(std::string_view tag) const;
+
   SegmentStatus Status() const;
   // Sorted by tag.
   std::vector<TagStatus> TagStatuses() const;
 
+  // Calls `visit` with every tag's status, in no particular order, and holds no more than one of them at a
+  // time; the totals count tags that are gone, too, and never go back. Takes longer the more tags there are.
+  using TagVisitor = std::function<void(TagStatus&&)>;
+  SegmentTotals Visit(const TagVisitor& visit) const;
+
+  // What Leaf's pages show: the tags' segments, in no particular order; and the table itself, for which
+  // `done` is called by a worker, or at once with kLimited or kUnavailable.
+  std::vector<LeafView> LeafViews() const;
+  using TableCallback = std::function<void(Result<std::vector<core::TagRow>>)>;
+  void ReadTable(TableCallback done);
+
  private:
   Result<std::shared_ptr<TagGenerator>> FindOrLookUp(std::string_view tag);
-  void RunRefresh();
+  std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark);
+  void RunRefresh(std::uint64_t chain);
   Result<void> Refresh();
-  void ScheduleRefresh(MonotonicTime at);
+  void ScheduleRefresh(MonotonicTime at, std::uint64_t chain);
   void Retire(const std::string& tag, bool known_absent);
   // Whether the table may be asked about a name that is not known here.
   Result<void> AdmitLookUp(std::string_view tag);
@@ -103,6 +142,8 @@ class SegmentService {
   bool AdmitMiss();
   // False if the directory is full.
   bool AddTag(const core::TagRow& row, const core::Mark& mark);
+  // Fails a request that no tag's generator has seen.
+  void Fail(const NextCallback& done, Error error);
 
   const SegmentOptions options_;
   core::SegmentStore& store_;
@@ -116,6 +157,15 @@ class SegmentService {
   GeneratorWorld world_;
   TagDirectory directory_;
   std::atomic<bool> stopped_{false};
+  std::atomic<std::chrono::milliseconds> refresh_interval_;
+  // Of the refreshes that follow each other; those of an older chain have no say.
+  std::atomic<std::uint64_t> refresh_chain_{0};
+
+  // Held while a tag leaves the directory and while the totals are reckoned; see tallies.h.
+  mutable std::mutex totals_mutex_;
+  // Guarded by totals_mutex_:
+  TagTotals departed_;  // of tags that have left
+  mutable SegmentTotals told_;
 
   bool run_begun_ = false;  // the refresh's own; there is one at a time
 

@@ -18,6 +18,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTickMin{10};
 constexpr milliseconds kTickMax{250};
+// How often the registry hears of this node at least. Leaf's heartbeat has the same pace
+// (SnowflakeZookeeperHolder).
+constexpr milliseconds kTellInterval{3000};
+// Between attempts to obtain a worker number.
+constexpr milliseconds kLifeBackoffMin{500};
+constexpr milliseconds kLifeBackoffMax{15'000};
 // How long the exhaustion of a layout is announced.
 constexpr milliseconds kExhaustionWarning = std::chrono::hours{24 * 730};
 
@@ -29,7 +35,7 @@ std::string NewUuid(Random& random) {
                      low >> 48, low & 0xFFFFFFFFFFFFU);
 }
 
-Error StoppedError() {
+Error ShuttingDown() {
   return {ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
 }
 
@@ -39,44 +45,124 @@ Error WithdrawnError() { return {ErrorCode::kExhausted, "the request was withdra
 
 SnowflakeService::SnowflakeService(SnowflakeOptions options, core::WorkerRegistry& registry,
                                    core::StateFile& state_file, const Clock& clock, Random& random,
-                                   Executor& timers, Executor& workers, Logger& log)
+                                   const SnowflakeExecutors& executors, Logger& log)
     : options_(std::move(options)),
       registry_(registry),
       state_file_(state_file),
       clock_(clock),
       random_(random),
-      timers_(timers),
-      workers_(workers),
+      timers_(executors.timers),
+      workers_(executors.ceilings),
+      registry_worker_(executors.registry),
       log_(log),
       tick_(std::clamp(options_.window / 12, kTickMin, kTickMax)),
       extend_least_(std::max(options_.window / 64, milliseconds{1})) {}
 
 Result<void> SnowflakeService::Start() {
-  LEAF_CHECK(!generator_);
+  LEAF_CHECK(life_.load() == nullptr);
   const std::lock_guard lock(extend_mutex_);
-  LEAF_ASSIGN_OR_RETURN(const auto stored, state_file_.Load());
-  state_ = stored.value_or(core::WorkerState{});
-  if (!stored) state_.node_uuid = NewUuid(random_);
+  LEAF_RETURN_IF_ERROR(LoadState());
+  LEAF_RETURN_IF_ERROR(TryToLive());
+  timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
+  return {};
+}
+
+void SnowflakeService::StartInBackground(std::function<void(Result<void>)> started) {
+  LEAF_CHECK(life_.load() == nullptr && !extending_.exchange(true));
+  on_first_attempt_ = std::move(started);
+  workers_.Post([this] { RunLife(); });
+}
+
+Result<void> SnowflakeService::LoadState() {
+  LEAF_ASSIGN_OR_RETURN(loaded_, state_file_.Load());
+  state_ = loaded_.value_or(core::WorkerState{});
+  if (!loaded_) state_.node_uuid = NewUuid(random_);
   core::ClusterProperties cluster = options_.cluster;
   cluster.registry = registry_.kind();
   if (cluster.name.empty()) cluster.name = "local-" + state_.node_uuid;
-  if (stored) LEAF_RETURN_IF_ERROR(core::CheckSameCluster(stored->cluster, cluster, "this state directory"));
+  // Without a number nothing was issued: a first start with a wrong configuration binds nobody.
+  if (loaded_ && loaded_->worker)
+    LEAF_RETURN_IF_ERROR(core::CheckSameCluster(loaded_->cluster, cluster, "this state directory"));
   state_.cluster = cluster;
+  {
+    const std::lock_guard lock(mutex_);
+    cluster_ = cluster;
+    node_uuid_ = state_.node_uuid;
+  }
+  last_contact_.store(state_.last_contact);
+  const bool same_boot = loaded_ && !options_.boot_id.empty() && loaded_->boot_id == options_.boot_id;
+  guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(),
+                 same_boot ? std::optional(loaded_->clock_offset) : std::nullopt);
+  state_.boot_id = options_.boot_id;
+  state_.machine = options_.machine;
+  if (loaded_) return {};
+  state_.clock_offset = guard_->reference();
+  state_.ceiling = state_.highest = WallTimeOf(cluster.layout.epoch_ms());
+  return state_file_.Store(state_);
+}
 
-  LEAF_ASSIGN_OR_RETURN(claim_, registry_.Claim({options_.address, state_.node_uuid}, cluster));
-  const core::IdLayout& layout = cluster.layout;
+// Requires extend_mutex_.
+Result<void> SnowflakeService::TryToLive() {
+  LEAF_CHECK(life_.load() == nullptr || life_.load()->generator.closed());
+  told_at_.store(clock_.Monotonic());
+  auto claimed = registry_.Claim({options_.address, state_.node_uuid}, state_.cluster);
+  registered_.store(claimed.ok());
+  core::WorkerClaim claim;
+  if (claimed.ok()) {
+    claim = *claimed;
+    last_contact_.store(clock_.Wall());
+  } else {
+    LEAF_ASSIGN_OR_RETURN(claim, ClaimFromState(claimed.error()));
+    log_.Warning("{}; starting as worker {} without the registry", claimed.error().message, claim.worker);
+    const std::lock_guard lock(mutex_);
+    registry_problem_ = claimed.error();
+  }
+  auto begun = BeginLife(claim);
+  // Nothing was issued with it: who needs a number may have it at once.
+  if (!begun.ok() && claimed.ok() && registry_.leased()) {
+    const auto released =
+        registry_.Release(claim, claim.ceiling.value_or(WallTimeOf(state_.cluster.layout.epoch_ms())));
+    if (!released.ok()) log_.Warning("worker {}: {}", claim.worker, released.error().message);
+  }
+  return begun;
+}
+
+// A fixed number stays this node's whether or not the registry can be asked, unless this state is a copy, or
+// so old that an operator may have given the number to somebody else.
+Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry_error) const {
+  const bool away =
+      registry_error.code == ErrorCode::kUnavailable || registry_error.code == ErrorCode::kOutcomeUnknown;
+  if (!away || registry_.leased()) return registry_error;
+  const auto refuse = [&](std::string why) {
+    Error error = registry_error;
+    error.message += "; no start without it: " + std::move(why);
+    return error;
+  };
+  if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
+  if (options_.machine.empty() || loaded_->machine != options_.machine)
+    return refuse("the state directory was written on another machine");
+  if (const milliseconds age = clock_.Wall() - loaded_->last_contact; age > options_.offline_start_max) {
+    return refuse(fmt::format("the registry last answered {}, more than {} ago (snowflake.offline_start_max)",
+                              FormatRfc3339(loaded_->last_contact),
+                              FormatDuration(options_.offline_start_max)));
+  }
+  return core::WorkerClaim{*loaded_->worker, 0, std::nullopt};
+}
+
+// Requires extend_mutex_.
+Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
+  const core::IdLayout& layout = state_.cluster.layout;
   const std::uint64_t worker_end = std::min(options_.worker_end, layout.worker_end());
-  if (claim_.worker < options_.worker_begin || claim_.worker >= worker_end) {
+  if (claim.worker < options_.worker_begin || claim.worker >= worker_end) {
     return Error{ErrorCode::kRefused,
                  fmt::format("worker number {} is not in {}..{} (snowflake.worker_range, and what layout {} "
                              "can hold)",
-                             claim_.worker, options_.worker_begin, worker_end - 1, layout.Bits()),
+                             claim.worker, options_.worker_begin, worker_end - 1, layout.Bits()),
                  ""};
   }
-  if (stored && stored->worker != claim_.worker) {
-    log_.Warning("this node was worker {} and is worker {} from now on", stored->worker, claim_.worker);
+  if (state_.worker && *state_.worker != claim.worker) {
+    log_.Warning("this node was worker {} and is worker {} from now on", *state_.worker, claim.worker);
   }
-  state_.worker = claim_.worker;
 
   const WallTime now = clock_.Wall();
   if (now < WallTimeOf(layout.epoch_ms())) {
@@ -85,83 +171,175 @@ Result<void> SnowflakeService::Start() {
                              FormatRfc3339(now), FormatRfc3339(WallTimeOf(layout.epoch_ms()))),
                  "set the clock right, or snowflake.epoch_ms"};
   }
-  const bool same_boot = stored && !options_.boot_id.empty() && stored->boot_id == options_.boot_id;
-  guard_.emplace(options_.clock_jump_max, now, clock_.Boot(),
-                 same_boot ? std::optional(stored->clock_offset) : std::nullopt);
-  state_.boot_id = options_.boot_id;
   LEAF_RETURN_IF_ERROR(CheckClock(now));
 
   // Every ceiling found, of a former owner as well as of this node under whatever number.
-  WallTime known_end = WallTimeOf(layout.epoch_ms());
-  if (stored) known_end = std::max(known_end, stored->ceiling);
-  if (claim_.ceiling) known_end = std::max(known_end, *claim_.ceiling);
-  LEAF_ASSIGN_OR_RETURN(begin_, core::PlanStart(now, known_end, options_.window, options_.start_wait));
-  if (begin_ > layout.LastTime()) {
+  WallTime known_end = std::max(WallTimeOf(layout.epoch_ms()), state_.ceiling);
+  if (claim.ceiling) known_end = std::max(known_end, *claim.ceiling);
+  LEAF_ASSIGN_OR_RETURN(const WallTime begin,
+                        core::PlanStart(now, known_end, options_.window, options_.start_wait));
+  if (begin > layout.LastTime()) {
     return Error{ErrorCode::kOverflow,
                  fmt::format("layout {} with epoch {} has no IDs after {}", layout.Bits(), layout.epoch_ms(),
                              FormatRfc3339(layout.LastTime())),
                  "a new cluster with a new epoch is needed"};
   }
-  if (begin_ > layout.LastTime() - kExhaustionWarning) {
+  // After our own ceilings: what they say of this clock is certain.
+  if (options_.check_peers) LEAF_RETURN_IF_ERROR(options_.check_peers());
+  if (begin > layout.LastTime() - kExhaustionWarning) {
     log_.Warning("layout {} with epoch {} has no IDs after {}", layout.Bits(), layout.epoch_ms(),
                  FormatRfc3339(layout.LastTime()));
   }
-  generator_.emplace(layout, claim_.worker, begin_, options_.window, random_.Next());
-  if (begin_ > now) {
+  const auto worker_before = state_.worker;
+  state_.worker = claim.worker;
+  Life& life = lives_.emplace_back(claim, layout, begin, std::max(known_end, state_.highest), options_.window,
+                                   random_.Next());
+  Result<void> durable;
+  if (begin > now) {
     log_.Info("waiting {} for the wall clock to pass {}, up to which IDs may have been issued",
-              FormatDuration(begin_ - now), FormatRfc3339(begin_));
+              FormatDuration(begin - now), FormatRfc3339(begin));
     // That the state can be written is found out now, not when it is needed.
-    LEAF_RETURN_IF_ERROR(MakeDurable(begin_));
+    durable = MakeDurable(life, begin);
   } else {
-    const WallTime ceiling = generator_->CeilingAt(now);
-    LEAF_RETURN_IF_ERROR(MakeDurable(ceiling));
-    generator_->RaiseCeiling(ceiling);
+    const WallTime ceiling = life.generator.CeilingAt(now);
+    durable = MakeDurable(life, ceiling);
+    if (durable.ok()) life.generator.RaiseCeiling(ceiling);
   }
-  timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
+  if (!durable.ok()) {
+    lives_.pop_back();
+    state_.worker = worker_before;
+    return durable;
+  }
+  {
+    const std::lock_guard lock(registry_mutex_);
+    claim_ = claim;
+  }
+  lost_.store(false);
+  life_.store(&life, std::memory_order_release);
+  if (abandoned_.load()) life.generator.Close();
+  if (!registry_.leased()) PostTell();
   return {};
 }
 
+bool SnowflakeService::MayPass(const Error& error) const {
+  switch (error.code) {
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+      return true;
+    case ErrorCode::kPermission:
+    case ErrorCode::kConfig:
+      // A password, or a table that is missing. What a configuration of ours lacks does not pass.
+      return registry_.remote();
+    case ErrorCode::kExhausted:
+    case ErrorCode::kNotOwner:
+      return registry_.leased();
+    default:
+      return false;
+  }
+}
+
+bool SnowflakeService::WantsLife() const {
+  if (stopped_.load() || abandoned_.load() || given_up_.load()) return false;
+  const Life* const life = life_.load();
+  return life == nullptr || (registry_.leased() && lost_.load() && life->generator.closed());
+}
+
+void SnowflakeService::RunLife() {
+  Result<void> result;
+  std::function<void(Result<void>)> first;
+  {
+    const std::lock_guard lock(extend_mutex_);
+    if (WantsLife()) {
+      first = std::exchange(on_first_attempt_, nullptr);
+      if (!guard_) result = LoadState();
+      if (result.ok()) result = TryToLive();
+      if (result.ok()) {
+        life_backoff_ = {};
+      } else {
+        if (first && !MayPass(result.error())) given_up_.store(true);
+        life_backoff_ = std::clamp(life_backoff_ * 2, kLifeBackoffMin, kLifeBackoffMax);
+        const milliseconds jitter{random_.Below(static_cast<std::uint64_t>(life_backoff_.count() / 4 + 1))};
+        next_life_at_.store(clock_.Monotonic() + life_backoff_ + jitter);
+      }
+    }
+  }
+  SetProblem("no worker number", result);
+  extending_.store(false);
+  if (first) {
+    if (!given_up_.load()) timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
+    first(given_up_.load() ? result : Result<void>{});
+  }
+  WakeParked();
+}
+
 void SnowflakeService::Stop() {
-  if (!generator_ || abandoned_.load() || stopped_.exchange(true)) return;
-  generator_->Close();
+  if (abandoned_.load() || stopped_.exchange(true)) return;
+  registry_.Interrupt();
+  if (Life* const life = life_.load(); life != nullptr) life->generator.Close();
   std::list<Waiter> dropped;
   {
     const std::lock_guard lock(mutex_);
     dropped.swap(parked_);
     parked_count_.store(0);
   }
-  for (const Waiter& waiter : dropped) waiter.done(StoppedError());
+  for (const Waiter& waiter : dropped) waiter.done(ShuttingDown());
 
-  // An extension on its way ends first; one that comes later finds the word closed.
+  // An extension or a claim on its way ends first; one that comes later finds the word closed.
   const std::lock_guard lock(extend_mutex_);
+  Life* const life = life_.load();
+  if (life == nullptr) return;
+  life->generator.Close();
   // Closed, so this is final. No ID at or after it exists: it may be lower than the ceiling in the file.
-  const WallTime end = generator_->End();
+  const WallTime end = life->generator.End();
   // The lead is a window at most, but for a clock that went back meanwhile: then the next start waits.
   const MonotonicTime deadline = clock_.Monotonic() + options_.window;
   while (clock_.Wall() < end && clock_.Monotonic() < deadline) {
     clock_.WaitUntil(std::min(deadline, clock_.Monotonic() + std::max(end - clock_.Wall(), milliseconds{1})));
   }
+  const std::lock_guard registry_lock(registry_mutex_);
+  if (!lost_.load() && registered_.load()) {
+    if (const auto released = registry_.Release(claim_, end); released.ok()) {
+      last_contact_.store(clock_.Wall());
+    } else {
+      log_.Warning("worker {}: {}", claim_.worker, released.error().message);
+    }
+  }
   state_.ceiling = end;
   state_.clock_offset = guard_->reference();
+  state_.last_contact = last_contact_.load();
   if (const auto stored = state_file_.Store(state_); !stored.ok()) {
     log_.Warning("{}; the next start waits for the ceiling instead", stored.error().message);
-  }
-  if (const auto released = registry_.Release(claim_, end); !released.ok()) {
-    log_.Warning("worker {}: {}", claim_.worker, released.error().message);
   }
 }
 
 void SnowflakeService::Abandon() {
   abandoned_.store(true);
-  if (generator_) generator_->Close();
+  if (Life* const life = life_.load(); life != nullptr) life->generator.Close();
+}
+
+SnowflakeService::NextCallback SnowflakeService::Counted(NextCallback done) {
+  return [this, done = std::move(done)](Result<core::SnowflakeRun> result) {
+    if (!result.ok()) errors_[SlotOf(result.error().code)].fetch_add(1, std::memory_order_relaxed);
+    done(std::move(result));
+  };
+}
+
+SnowflakeTallies SnowflakeService::Tallies() const {
+  SnowflakeTallies tallies;
+  tallies.issued = issued_.Sum();
+  tallies.waits = waits_.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < errors_.size(); ++i)
+    tallies.errors[i] = errors_[i].load(std::memory_order_relaxed);
+  return tallies;
 }
 
 std::uint64_t SnowflakeService::Next(std::uint64_t count, milliseconds wait, NextCallback done) {
-  if (count > generator_->count_max()) {
+  done = Counted(std::move(done));
+  if (count > count_max()) {
     done(Error{ErrorCode::kTooLarge,
                fmt::format("{} IDs at once are more than {} hold, which is how far IDs may be ahead of the "
                            "clock: at most {}",
-                           count, FormatDuration(options_.window), generator_->count_max()),
+                           count, FormatDuration(options_.window), count_max()),
                "ask several times"});
     return 0;
   }
@@ -170,7 +348,9 @@ std::uint64_t SnowflakeService::Next(std::uint64_t count, milliseconds wait, Nex
   {
     const std::lock_guard lock(mutex_);
     const WallTime now = clock_.Wall();
-    core::Snowflake::TakeResult result = generator_->Probe(count, now);
+    const Life* const life = life_.load();
+    core::Snowflake::TakeResult result;
+    if (life != nullptr) result = life->generator.Probe(count, now);
     // Behind others who wait, even what could be served has to wait.
     if (parked_.empty()) result = TakeNow(count, run);
     if (result.outcome != Outcome::kTaken || !parked_.empty()) {
@@ -180,6 +360,7 @@ std::uint64_t SnowflakeService::Next(std::uint64_t count, milliseconds wait, Nex
         const std::uint64_t ticket = next_ticket_++;
         parked_.push_back({ticket, count, clock_.Monotonic() + wait, std::move(done)});
         parked_count_.store(parked_.size());
+        waits_.fetch_add(1, std::memory_order_relaxed);
         SchedulePump(std::max(result.wait, milliseconds{1}));
         return ticket;
       }
@@ -268,7 +449,9 @@ void SnowflakeService::Pump() {
 // Requires mutex_.
 bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
                                      milliseconds wait) const {
-  if (starting()) return !problem_ && begin_ - now <= wait;
+  const Life* const life = life_.load();
+  if (life == nullptr) return false;
+  if (life->starting()) return !problem_ && life->begin - now <= wait;
   switch (result.outcome) {
     case Outcome::kTaken:
       return true;
@@ -286,14 +469,22 @@ bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, 
 
 // Requires mutex_.
 Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const {
-  const core::IdLayout& layout = generator_->layout();
-  if (starting() && result.outcome != Outcome::kClosed) {
+  const core::IdLayout& layout = options_.cluster.layout;
+  const Life* const life = life_.load();
+  if (life == nullptr) {
+    if (stopped_.load()) return ShuttingDown();
     if (problem_) return *problem_;
-    return {ErrorCode::kClock,
-            fmt::format("IDs up to {} may have been issued before the start: none until the wall clock has "
-                        "passed that, in {}",
-                        FormatRfc3339(begin_), FormatDuration(std::max(begin_ - now, milliseconds{0}))),
-            ""};
+    return {ErrorCode::kUnavailable, "this node has no worker number yet: the registry is being asked",
+            "retry"};
+  }
+  if (life->starting() && result.outcome != Outcome::kClosed) {
+    if (problem_) return *problem_;
+    return {
+        ErrorCode::kClock,
+        fmt::format("IDs up to {} may have been issued before the start: none until the wall clock has "
+                    "passed that, in {}",
+                    FormatRfc3339(life->begin), FormatDuration(std::max(life->begin - now, milliseconds{0}))),
+        ""};
   }
   switch (result.outcome) {
     case Outcome::kAhead:
@@ -307,7 +498,7 @@ Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallT
       return {ErrorCode::kClock,
               fmt::format("the wall clock is {} behind the last ID, and at most {} are bridged: no IDs for "
                           "another {}",
-                          FormatDuration(generator_->LeadAt(now)), FormatDuration(options_.window),
+                          FormatDuration(life->generator.LeadAt(now)), FormatDuration(options_.window),
                           FormatDuration(result.wait)),
               "set the clock right, or wait"};
     case Outcome::kAtCeiling:
@@ -320,8 +511,8 @@ Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallT
               "a new cluster with a new epoch is needed"};
     case Outcome::kClosed:
       // A number that was lost closes the generator as well.
-      if (problem_) return *problem_;
-      return StoppedError();
+      if (problem_ && !stopped_.load()) return *problem_;
+      return ShuttingDown();
     case Outcome::kTaken:
       break;
   }
@@ -329,57 +520,81 @@ Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallT
 }
 
 Result<void> SnowflakeService::CanIssue() const {
-  if (!generator_) return Error{ErrorCode::kUnavailable, "not started", ""};
+  const Life* const life = life_.load();
   const WallTime now = clock_.Wall();
-  const auto result = generator_->Probe(1, now);
-  // Borrowed to the limit is busy, not broken: the next millisecond brings more.
-  if (result.outcome == Outcome::kTaken || (result.outcome == Outcome::kAhead && !starting())) return {};
   const std::lock_guard lock(mutex_);
+  if (life == nullptr) return ErrorOf({}, now);
+  const auto result = life->generator.Probe(1, now);
+  // Borrowed to the limit is busy, not broken: the next millisecond brings more.
+  if (result.outcome == Outcome::kTaken || (result.outcome == Outcome::kAhead && !life->starting()))
+    return {};
   // So is a ceiling that is being raised.
-  if (result.outcome == Outcome::kAtCeiling && !problem_ && !starting()) return {};
+  if (result.outcome == Outcome::kAtCeiling && !problem_ && !life->starting()) return {};
   return ErrorOf(result, now);
 }
 
 SnowflakeStatus SnowflakeService::Status() const {
   SnowflakeStatus status;
-  status.cluster = options_.cluster;
-  if (!generator_) return status;
+  const Life* const life = life_.load();
   const WallTime now = clock_.Wall();
-  status.started = true;
-  status.state = generator_->closed() ? "stopped" : starting() ? "starting" : "issuing";
-  // Constant after Start, unlike the rest of state_.
-  status.cluster = state_.cluster;
-  status.node_uuid = state_.node_uuid;
-  status.worker = claim_.worker;
-  status.ceiling = generator_->ceiling();
-  status.lead = generator_->LeadAt(now);
-  status.exhausted_at = generator_->layout().LastTime();
-  status.exhaustion_near = now > status.exhausted_at - kExhaustionWarning;
   const std::lock_guard lock(mutex_);
+  status.cluster = cluster_.name.empty() ? options_.cluster : cluster_;
+  status.cluster.registry = registry_.kind();
+  status.node_uuid = node_uuid_;
+  status.leased = registry_.leased();
+  if (const WallTime contact = last_contact_.load(); contact > WallTime{}) status.last_contact = contact;
   status.problem = problem_;
   status.registry_problem = registry_problem_;
+  status.exhausted_at = options_.cluster.layout.LastTime();
+  status.exhaustion_near = now > status.exhausted_at - kExhaustionWarning;
+  status.state = stopped_.load() ? "stopped" : "claiming";
+  if (life == nullptr) return status;
+  status.has_worker = true;
+  status.registered = registered_.load();
+  const bool closed = life->generator.closed();
+  status.state = closed && WantsLife() ? "claiming"
+                 : closed              ? "stopped"
+                 : life->starting()    ? "starting"
+                                       : "issuing";
+  status.worker = life->claim.worker;
+  status.ceiling = life->generator.ceiling();
+  status.lead = life->generator.LeadAt(now);
   return status;
 }
 
 void SnowflakeService::Tick() {
-  if (generator_->closed()) return;
-  // With a problem, too: it may have passed by itself.
-  const WallTime now = clock_.Wall();
-  if (has_problem_.load()) {
-    PostExtension();
+  if (stopped_.load() || abandoned_.load()) return;
+  Life* const life = life_.load();
+  milliseconds next = tick_;
+  if (life == nullptr || life->generator.closed()) {
+    // A fixed number that is lost is lost for good.
+    if (!WantsLife()) return;
+    if (clock_.Monotonic() >= next_life_at_.load() && !extending_.exchange(true)) {
+      workers_.Post([this] { RunLife(); });
+    }
   } else {
-    RequestExtension();
+    // With a problem, too: it may have passed by itself.
+    const WallTime now = clock_.Wall();
+    const bool tell = clock_.Monotonic() - told_at_.load() >= kTellInterval;
+    if (has_problem_.load() || (tell && registry_.leased())) {
+      PostExtension();
+    } else {
+      RequestExtension();
+    }
+    if (tell && !registry_.leased()) PostTell();
+    // The end of the wait at start is met as exactly as can be.
+    if (life->starting()) next = std::clamp(life->begin - now, milliseconds{1}, tick_);
   }
-  // The end of the wait at start is met as exactly as can be.
-  const milliseconds next = starting() ? std::clamp(begin_ - now, milliseconds{1}, tick_) : tick_;
   timers_.PostAt(clock_.Monotonic() + next, [this] { Tick(); });
 }
 
 void SnowflakeService::RequestExtension() {
   // Whoever finds little left asks, as often as requests come: only what can help is posted. With a problem
   // the timer tries again, at its own pace.
+  const Life* const life = life_.load();
   const WallTime now = clock_.Wall();
-  if (has_problem_.load() || (starting() && now < begin_) || !generator_->ExtensionDue(now)) return;
+  if (has_problem_.load() || (life->starting() && now < life->begin) || !life->generator.ExtensionDue(now))
+    return;
   PostExtension();
 }
 
@@ -389,54 +604,128 @@ void SnowflakeService::PostExtension() {
 }
 
 void SnowflakeService::RunExtension() {
+  const Life* const life = life_.load();
+  const core::Snowflake& generator = life->generator;
   // At saturation the ceiling is used up as fast as it is raised: not one write for each millisecond.
   const WallTime now = clock_.Wall();
-  if (const auto gain = generator_->CeilingAt(now) - generator_->ceiling();
+  if (const auto gain = generator.CeilingAt(now) - generator.ceiling();
       gain > milliseconds{0} && gain < extend_least_ &&
-      generator_->CeilingAt(now) <= generator_->layout().LastTime()) {
+      generator.CeilingAt(now) <= generator.layout().LastTime()) {
     timers_.PostAt(clock_.Monotonic() + (extend_least_ - gain),
                    [this] { workers_.Post([this] { RunExtension(); }); });
     return;
   }
-  const WallTime ceiling = generator_->ceiling();
-  const bool problem_is_new = SetProblem(Extend());
+  const WallTime ceiling = generator.ceiling();
+  const bool problem_is_new = SetProblem("no new ceiling", Extend());
   extending_.store(false);
   // Who waits is looked at only if something has changed: a pump asks for an extension in its turn.
-  if (!problem_is_new && generator_->ceiling() == ceiling) return;
+  if (problem_is_new || generator.ceiling() != ceiling) WakeParked();
+}
+
+void SnowflakeService::WakeParked() {
   const std::lock_guard lock(mutex_);
   if (!parked_.empty()) timers_.Post([this] { Pump(); });
 }
 
 Result<void> SnowflakeService::Extend() {
   const std::lock_guard lock(extend_mutex_);
-  if (generator_->closed()) return {};
+  Life& life = *life_.load();
+  if (life.generator.closed()) {
+    const std::lock_guard problem_lock(mutex_);
+    return lost_.load() && problem_ ? Result<void>(*problem_) : Result<void>();
+  }
   const WallTime now = clock_.Wall();
   LEAF_RETURN_IF_ERROR(CheckClock(now));
-  if ((starting() && now < begin_) || !generator_->ExtensionDue(now)) return {};
-  const WallTime ceiling = generator_->CeilingAt(now);
-  LEAF_RETURN_IF_ERROR(MakeDurable(ceiling));
+  if ((life.starting() && now < life.begin) || !life.generator.ExtensionDue(now)) {
+    // Nothing to raise, but a lease has to be seen to live.
+    if (!registry_.leased() || clock_.Monotonic() - told_at_.load() < kTellInterval) return {};
+    return Renew(life, std::max(life.generator.ceiling(), life.begin));
+  }
+  const WallTime ceiling = life.generator.CeilingAt(now);
+  LEAF_RETURN_IF_ERROR(MakeDurable(life, ceiling));
   // Durable first, then issued: this order is promise P1.
-  generator_->RaiseCeiling(ceiling);
+  life.generator.RaiseCeiling(ceiling);
+  if (!registry_.leased()) PostTell();
   return {};
 }
 
 // Requires extend_mutex_.
-Result<void> SnowflakeService::MakeDurable(WallTime ceiling) {
+Result<void> SnowflakeService::MakeDurable(Life& life, WallTime ceiling) {
   // The file never goes below what it says, but for the exact end after Close.
   state_.ceiling = std::max(state_.ceiling, ceiling);
+  state_.highest = std::max(state_.highest, state_.ceiling);
   state_.clock_offset = guard_->reference();
+  state_.last_contact = last_contact_.load();
   LEAF_RETURN_IF_ERROR(state_file_.Store(state_));
-  auto renewed = registry_.Renew(claim_, ceiling);
-  if (!renewed.ok() && renewed.error().code == ErrorCode::kNotOwner) {
-    // Lost for good: who has the number now may be issuing.
-    generator_->Close();
-    return renewed;
+  return registry_.leased() ? Renew(life, ceiling) : Result<void>();
+}
+
+// Requires extend_mutex_, and a lease.
+Result<void> SnowflakeService::Renew(Life& life, WallTime ceiling) {
+  told_at_.store(clock_.Monotonic());
+  const auto renewed = registry_.Renew(life.claim, ceiling);
+  Heard(life, renewed);
+  return renewed;
+}
+
+void SnowflakeService::Heard(Life& life, const Result<void>& answer) {
+  if (answer.ok()) last_contact_.store(clock_.Wall());
+  if (!answer.ok() && answer.error().code == ErrorCode::kNotOwner) {
+    // Who has the number now may be issuing.
+    lost_.store(true);
+    life.generator.Close();
   }
-  if (!renewed.ok() && registry_.leased()) return renewed;
   const std::lock_guard lock(mutex_);
-  if (!renewed.ok() && !registry_problem_)
-    log_.Warning("worker {}: {}", claim_.worker, renewed.error().message);
-  registry_problem_ = renewed.ok() ? std::nullopt : std::optional(renewed.error());
+  if (!answer.ok() && !registry_problem_)
+    log_.Warning("worker {}: {}", life.claim.worker, answer.error().message);
+  if (answer.ok() && registry_problem_) log_.Info("worker {}: the registry answers again", life.claim.worker);
+  registry_problem_ = answer.ok() ? std::nullopt : std::optional(answer.error());
+}
+
+void SnowflakeService::PostTell() {
+  if (telling_.exchange(true)) return;
+  registry_worker_.Post([this] { Tell(); });
+}
+
+void SnowflakeService::Tell() {
+  const std::lock_guard lock(registry_mutex_);
+  // Whatever is raised from here on posts another.
+  telling_.store(false);
+  Life* const life = life_.load();
+  if (stopped_.load() || abandoned_.load() || life->generator.closed()) return;
+  told_at_.store(clock_.Monotonic());
+  Result<void> answer;
+  if (!registered_.load()) answer = Register(*life);
+  if (answer.ok()) answer = registry_.Renew(claim_, std::max(life->generator.ceiling(), life->begin));
+  Heard(*life, answer);
+  if (!lost_.load()) return;
+  SetProblem("the worker number is lost", answer);
+  WakeParked();
+}
+
+// Requires registry_mutex_. Makes up for the claim that a start without the registry could not make.
+Result<void> SnowflakeService::Register(const Life& life) {
+  auto claimed = registry_.Claim({options_.address, node_uuid_}, cluster_);
+  const auto lost = [&](std::string why) {
+    return Error{ErrorCode::kNotOwner,
+                 fmt::format("this node started as worker {} while the registry could not be asked; {}",
+                             life.claim.worker, why),
+                 "look at leafctl worker check, then restart"};
+  };
+  if (!claimed.ok()) {
+    return claimed.error().code == ErrorCode::kRefused ? lost(claimed.error().message) : claimed.error();
+  }
+  if (claimed->worker != life.claim.worker)
+    return lost(fmt::format("now it says that this node's number is {}", claimed->worker));
+  if (claimed->ceiling && *claimed->ceiling > life.known_end) {
+    return lost(
+        fmt::format("now it says that IDs up to {} may have been issued, which this state directory "
+                    "does not know of: somebody else has used the number",
+                    FormatRfc3339(*claimed->ceiling)));
+  }
+  claim_ = *claimed;
+  registered_.store(true);
+  log_.Info("worker {}: registered", claim_.worker);
   return {};
 }
 
@@ -448,19 +737,21 @@ Result<void> SnowflakeService::CheckClock(WallTime now) {
     if (const auto accepted = options_.accepted_offset()) guard_->Accept(*accepted);
     jump = guard_->Jump(now, boot);
   }
-  if (!jump) return {};
-  return Error{
-      ErrorCode::kClock,
-      fmt::format("the wall clock says {}: it has jumped {} ahead, and at most {} are followed; IDs "
-                  "issued with a wrong time would keep this worker from issuing until then",
-                  FormatRfc3339(now), FormatDuration(*jump), FormatDuration(options_.clock_jump_max)),
-      "set the clock right; if it is right, leafctl worker accept-clock"};
+  if (jump) {
+    return Error{
+        ErrorCode::kClock,
+        fmt::format("the wall clock says {}: it has jumped {} ahead, and at most {} are followed; IDs "
+                    "issued with a wrong time would keep this worker from issuing until then",
+                    FormatRfc3339(now), FormatDuration(*jump), FormatDuration(options_.clock_jump_max)),
+        "set the clock right; if it is right, leafctl worker accept-clock"};
+  }
+  return options_.peers_verdict ? options_.peers_verdict() : Result<void>();
 }
 
-bool SnowflakeService::SetProblem(const Result<void>& result) {
+bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& result) {
   const std::lock_guard lock(mutex_);
   const bool is_new = !result.ok() && !problem_;
-  if (!result.ok() && !problem_) log_.Error("snowflake: no new ceiling: {}", result.error().message);
+  if (!result.ok() && !problem_) log_.Error("snowflake: {}: {}", what, result.error().message);
   if (result.ok() && problem_) log_.Info("snowflake: going on");
   problem_ = result.ok() ? std::nullopt : std::optional(result.error());
   has_problem_.store(problem_.has_value());

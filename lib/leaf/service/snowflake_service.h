@@ -4,8 +4,19 @@
 // The ceiling is extended beside the request path, by one task at a time: check the clock for a jump, make
 // the new ceiling durable in the state file (and, for a lease, in the registry), and only then let IDs up to
 // it be issued. Whatever fails there, issuing goes on up to the ceiling that is durable, and stops.
+//
+// A *life* is one claim and the generator that issues with it.
+// - A fixed number has one life. Its registry is told of ceilings, but is never waited for. If it cannot be
+//   asked at the start, the state file may be enough (see Start); the claim is then made up for as soon as
+//   the registry answers, and ends the life for good if the number turns out to be somebody else's.
+// - A lease that is lost ends its life. The next one has another claim, and mostly another number; it begins
+// at
+//   or above everything that this node issued before, so that order is kept (promise P5).
+// Invariant: of two lives of one node, at most one is not closed, and the later one's begin is at or above
+// the earlier one's ceiling in the state file.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,9 +31,11 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/base/thread_counter.h"
 #include "leaf/core/clock_guard.h"
 #include "leaf/core/snowflake.h"
 #include "leaf/core/worker_ports.h"
+#include "leaf/service/tallies.h"
 
 namespace leaf::service {
 
@@ -37,13 +50,25 @@ struct SnowflakeOptions {
   // Looked at whenever the ceiling is raised: a jump that the ceiling covers already is followed.
   std::chrono::milliseconds clock_jump_max{10'000};
   std::string boot_id;  // of this boot of the machine; "" if not known
+  std::string machine;  // "" if not known
+  // How old the registry's last answer may be for a fixed number to start without it.
+  std::chrono::milliseconds offline_start_max = std::chrono::hours{24};
+  // Compares the clock with those of the peers, which are asked; blocks. Empty: not done. An error is why
+  // this clock cannot be trusted.
+  std::function<Result<void>()> check_peers;
+  // The same, of the last comparison; never blocks. Empty: there is none.
+  std::function<Result<void>()> peers_verdict;
   // What an operator has accepted as right in this boot (ClockGuard::OffsetOf), if anything; may block.
   std::function<std::optional<core::ClockGuard::Offset>()> accepted_offset;
 };
 
 struct SnowflakeStatus {
-  bool started = false;
-  // "starting" (waits for the clock to pass what was issued before), "issuing", "stopped".
+  bool has_worker = false;  // else worker and what follows from it say nothing
+  bool leased = false;
+  bool registered = false;               // the registry has confirmed this number since the start
+  std::optional<WallTime> last_contact;  // when the registry last answered, as far as it is remembered
+  // "claiming" (has no worker number), "starting" (waits for the clock to pass what was issued before),
+  // "issuing", "stopped".
   std::string_view state;
   core::ClusterProperties cluster;
   std::string node_uuid;
@@ -56,6 +81,12 @@ struct SnowflakeStatus {
   bool exhaustion_near = false;           // less than two years
 };
 
+struct SnowflakeExecutors {
+  Executor& timers;
+  Executor& ceilings;  // where the ceiling is raised: nothing else may keep it waiting
+  Executor& registry;  // where the registry of a fixed number is told, however long that takes
+};
+
 // Thread-safe, but for Start. Adapters, clock and executors outlive it; stop the executors before destroying
 // it.
 class SnowflakeService {
@@ -63,13 +94,21 @@ class SnowflakeService {
   using NextCallback = std::function<void(Result<core::SnowflakeRun>)>;
 
   SnowflakeService(SnowflakeOptions options, core::WorkerRegistry& registry, core::StateFile& state_file,
-                   const Clock& clock, Random& random, Executor& timers, Executor& workers, Logger& log);
+                   const Clock& clock, Random& random, const SnowflakeExecutors& executors, Logger& log);
 
   // Claims a number and makes the first ceiling durable; blocks meanwhile. If the clock has to pass what an
   // earlier process may have issued, that is waited for after the return (see CanIssue). Once, and before
-  // anything else. Errors: kClock (too far behind or ahead, with the figures), kOverflow (the layout has
+  // anything else.
+  // A registry that does not answer is done without if the number is fixed, the state was written on this
+  // machine, and the last contact is no older than offline_start_max.
+  // Errors: kClock (too far behind or ahead, with the figures, or peers disagree), kOverflow (the layout has
   // ended), kRefused (state or cluster properties do not fit), and those of StateFile and WorkerRegistry.
   Result<void> Start();
+  // The same, but never blocks, and what may pass (an outage, a registry with no free lease, a password that
+  // is put right) is tried again until it has. `started` is called once, on an executor, with the result of
+  // the first attempt: ok, also if it goes on trying; an error ends it all. Until there is a number every
+  // request gets the reason.
+  void StartInBackground(std::function<void(Result<void>)> started);
   // Closes, fails everything parked, waits (a window at most) until the wall clock has passed the last ID,
   // and writes the exact end, so that the next start can begin at once. Blocks. Idempotent.
   void Stop();
@@ -95,11 +134,30 @@ class SnowflakeService {
   // Whether an ID can be issued right now. The error says why not.
   Result<void> CanIssue() const;
   SnowflakeStatus Status() const;
+  SnowflakeTallies Tallies() const;
 
-  // Requires: Start() succeeded.
-  const core::Snowflake& generator() const { return *generator_; }
+  // The largest batch that can be served at all.
+  std::uint64_t count_max() const {
+    return core::Snowflake::CountMax(options_.cluster.layout, options_.window);
+  }
+  // Of the current life. Requires: Start() succeeded.
+  const core::Snowflake& generator() const { return life_.load()->generator; }
 
  private:
+  struct Life {
+    Life(const core::WorkerClaim& its_claim, const core::IdLayout& layout, WallTime its_begin,
+         WallTime its_known_end, std::chrono::milliseconds window, std::uint64_t seed)
+        : claim(its_claim),
+          begin(its_begin),
+          known_end(its_known_end),
+          generator(layout, its_claim.worker, its_begin, window, seed) {}
+    const core::WorkerClaim claim;
+    const WallTime begin;      // nothing is issued before the wall clock has reached it
+    const WallTime known_end;  // the highest ceiling of this node that was known at the start
+    core::Snowflake generator;
+    // No ceiling beyond what may have been issued before this life has been made durable yet.
+    bool starting() const { return generator.ceiling() <= begin; }
+  };
   struct Waiter {
     std::uint64_t ticket = 0;
     std::uint64_t count = 0;
@@ -108,25 +166,48 @@ class SnowflakeService {
   };
 
   core::Snowflake::TakeResult TakeNow(std::uint64_t count, core::SnowflakeRun& out) {
-    const auto result = generator_->Take(count, clock_.Wall(), out);
+    Life* const life = life_.load(std::memory_order_acquire);
+    if (life == nullptr) [[unlikely]]
+      return {};
+    const auto result = life->generator.Take(count, clock_.Wall(), out);
+    if (result.outcome == core::Snowflake::Outcome::kTaken) [[likely]]
+      issued_.Add(count);
     if (result.extend_wanted && !extending_.load(std::memory_order_relaxed)) [[unlikely]]
       RequestExtension();
     return result;
   }
-  // No ceiling beyond what may have been issued before this start has been made durable yet.
-  bool starting() const { return generator_->ceiling() <= begin_; }
   Error ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const;
   // Whether waiting up to `wait` can help.
   bool MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
                      std::chrono::milliseconds wait) const;
+
+  Result<void> LoadState();
+  Result<void> TryToLive();
+  Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
+  Result<void> BeginLife(const core::WorkerClaim& claim);
+  // Whether a start that failed like that is worth another attempt.
+  bool MayPass(const Error& error) const;
+  void RunLife();
+  void WakeParked();
+  // There may be another life: none yet, or the last one was a lease that is lost.
+  bool WantsLife() const;
+
   void RequestExtension();
   void PostExtension();
   void RunExtension();
   Result<void> Extend();
-  Result<void> MakeDurable(WallTime ceiling);
+  Result<void> MakeDurable(Life& life, WallTime ceiling);
+  // What the registry answered of a ceiling or a late claim: ends the life if the number is lost.
+  Result<void> Renew(Life& life, WallTime ceiling);
+  void Heard(Life& life, const Result<void>& answer);
+  void PostTell();
+  void Tell();
+  Result<void> Register(const Life& life);
   Result<void> CheckClock(WallTime now);
-  // True if this is the first of a row of failures.
-  bool SetProblem(const Result<void>& result);
+  // `done`, and counts if it was an error.
+  NextCallback Counted(NextCallback done);
+  // True if this is the first of a row of failures. `what` failed, for the log.
+  bool SetProblem(std::string_view what, const Result<void>& result);
   void Tick();
   void SchedulePump(std::chrono::milliseconds after);
   void Pump();
@@ -138,31 +219,52 @@ class SnowflakeService {
   Random& random_;
   Executor& timers_;
   Executor& workers_;
+  Executor& registry_worker_;
   Logger& log_;
   const std::chrono::milliseconds tick_;          // how often the ceiling is looked at
   const std::chrono::milliseconds extend_least_;  // at saturation: by how much it is raised at least
 
-  // Set by Start, constant afterwards.
-  std::optional<core::Snowflake> generator_;
-  core::WorkerClaim claim_;
-  WallTime begin_;  // where this start begins; nothing is issued before the wall clock has reached it
+  // The current life; null before the first. Owned by lives_, and never destroyed before this, since a run
+  // may be read after its life has ended.
+  std::atomic<Life*> life_{nullptr};
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> extending_{false};    // an extension is on its way
+  std::atomic<bool> given_up_{false};     // the first attempt failed in a way that does not pass
+  std::atomic<bool> lost_{false};         // the number of the current life is somebody else's
+  std::atomic<bool> registered_{false};   // the registry has confirmed it
+  std::atomic<bool> extending_{false};    // an extension, or an attempt to live, is on its way
+  std::atomic<bool> telling_{false};      // so is a message to the registry
   std::atomic<bool> has_problem_{false};  // problem_ is set
   std::atomic<std::size_t> parked_count_{0};
+  std::atomic<MonotonicTime> told_at_{};       // when the registry was last asked or told
+  std::atomic<WallTime> last_contact_{};       // when it last answered
+  std::atomic<MonotonicTime> next_life_at_{};  // the next attempt
 
-  // One extension, or the last write, at a time. Held across calls to the outside.
+  ThreadCounter issued_;
+  std::atomic<std::uint64_t> waits_{0};
+  std::array<std::atomic<std::uint64_t>, kErrorSlots> errors_{};
+
+  // One extension, attempt to live, or last write, at a time. Held across calls to the outside.
   std::mutex extend_mutex_;
   // Guarded by extend_mutex_:
+  std::list<Life> lives_;
   core::WorkerState state_;
+  std::optional<core::WorkerState> loaded_;  // what an earlier process left
   std::optional<core::ClockGuard> guard_;
+  std::chrono::milliseconds life_backoff_{};
+  std::function<void(Result<void>)> on_first_attempt_;
+
+  // One call to the registry at a time, where the number is fixed.
+  std::mutex registry_mutex_;
+  core::WorkerClaim claim_;  // guarded by registry_mutex_; the life's, or the one that made up for it
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   std::optional<Error> problem_;
   std::optional<Error> registry_problem_;
+  core::ClusterProperties cluster_;  // as it is after LoadState
+  std::string node_uuid_;
   std::list<Waiter> parked_;
   std::uint64_t next_ticket_ = 1;
   bool pump_scheduled_ = false;

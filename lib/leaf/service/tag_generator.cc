@@ -38,6 +38,11 @@ Error GoneError(const std::string& tag) {
           fmt::format("leafctl tag add {}", tag)};
 }
 
+Error PausedError(const std::string& tag) {
+  return {ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
+          fmt::format("leafctl tag resume {}", tag)};
+}
+
 Error StoppedError() {
   return {ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
 }
@@ -71,7 +76,7 @@ TagGenerator::~TagGenerator() { delete buffer_.load(); }
 
 bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_acquire);
-  if (buffer == nullptr) return false;
+  if (buffer == nullptr || paused_.load(std::memory_order_acquire)) return false;
   const auto result = buffer->Take(count, out);
   bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
   if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]] {
@@ -96,6 +101,8 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
       answer = GoneError(tag_);
     } else if (state_ == State::kStopped) {
       answer = StoppedError();
+    } else if (paused_.load(std::memory_order_relaxed)) {
+      answer = PausedError(tag_);
     } else if (TakeLocked(count, spans)) {
       answer = spans;
     } else if (state_ == State::kFrozen || (failures_ > 0 && retry_scheduled_ && IsLasting(problem_->code))) {
@@ -108,12 +115,15 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
       const std::uint64_t id = next_waiter_id_++;
       waiters_.push_back({id, count, limits.wait_while_failing, std::move(done)});
       parked_ids_ += count;
+      ++TalliesLocked().waits;
+      world_.counters.AddWait();
       ScheduleExpiryLocked(id,
                            failures_ > 0 ? std::min(limits.wait, limits.wait_while_failing) : limits.wait);
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), id);
       return true;
     }
+    if (!answer->ok()) CountErrorLocked(SlotOf(answer->error().code));
   }
   done(std::move(*answer));
   return true;
@@ -142,7 +152,7 @@ void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::mi
 }
 
 void TagGenerator::Expire(std::uint64_t waiter_id) {
-  EndWait(waiter_id, [this] {
+  EndWait(waiter_id, SlotOf(ErrorCode::kExhausted), [this] {
     return Error{ErrorCode::kExhausted,
                  problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
                                         problem_->message)
@@ -152,14 +162,15 @@ void TagGenerator::Expire(std::uint64_t waiter_id) {
 }
 
 void TagGenerator::Withdraw(std::uint64_t waiter_id) {
-  EndWait(waiter_id, [this] {
+  EndWait(waiter_id, kWithdrawnSlot, [this] {
     return Error{ErrorCode::kExhausted,
                  fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
                  "retry soon"};
   });
 }
 
-void TagGenerator::EndWait(std::uint64_t waiter_id, const std::function<Error()>& why_locked) {
+void TagGenerator::EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
+                           const std::function<Error()>& why_locked) {
   NextCallback done;
   Error error;
   bool retire = false;
@@ -175,6 +186,7 @@ void TagGenerator::EndWait(std::uint64_t waiter_id, const std::function<Error()>
     parked_ids_ -= waiter->count;
     waiters_.erase(waiter);
     error = why_locked();
+    CountErrorLocked(cause_slot);
     retire = state_ == State::kUnconfirmed && waiters_.empty() && !refill_in_flight_;
   }
   done(std::move(error));
@@ -213,7 +225,8 @@ void TagGenerator::RunRefill() {
     const std::lock_guard lock(mutex_);
     refill_in_flight_ = false;
     granted_ += obtained.dropped;
-    dropped_ += obtained.dropped;
+    world_.counters.AddGranted(obtained.dropped);
+    DropLocked(obtained.dropped);
     if (grant.ok()) {
       OnGrantLocked(*grant, world_.clock.Monotonic() - asked_at, completions);
     } else {
@@ -258,10 +271,12 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
   mark_ = std::max(mark_, grant.range.end);
   granted_ += grant.range.size();
   ++grants_;
+  world_.counters.AddGranted(grant.range.size());
+  CountRefillLocked(grant.range, latency);
   if (state_ != State::kServing && state_ != State::kUnconfirmed) {
     // Frozen, gone or stopped meanwhile: whoever stopped this tag had a reason that the grant does not
     // remove.
-    dropped_ += grant.range.size();
+    DropLocked(grant.range.size());
     if (state_ == State::kStopped) unissued_ += grant.range.size();
     return;
   }
@@ -295,7 +310,7 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
         refill_wanted_ = true;
         break;
       case core::SegmentBuffer::Installed::kNo:
-        dropped_ += rest.size();
+        DropLocked(rest.size());
         completions.push_back([this, rest] {
           world_.log.Warning("tag {}: no room for [{}, {}), dropped", Quoted(tag_), rest.begin, rest.end);
         });
@@ -316,7 +331,7 @@ void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) 
     const std::uint64_t missing = waiter.count - spans.total();
     if (missing > grant.size()) {
       // Takers emptied the reserve meanwhile, and what is left below 2^63 is not enough without it.
-      dropped_ += spans.total();
+      DropLocked(spans.total());
       return;
     }
     if (missing > 0) spans.Append({grant.begin, grant.begin + missing});
@@ -330,10 +345,15 @@ void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) 
 void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
                                    Completions& completions, bool& retire) {
   if (state_ != State::kServing && state_ != State::kUnconfirmed) return;
+  // That there is no such tag is an answer; everybody may ask for any name.
+  if (error.code != ErrorCode::kNotFound) {
+    ++TalliesLocked().refills_failed;
+    world_.counters.AddFailedRefill();
+  }
   if (error.code == ErrorCode::kNotFound) {
     state_ = State::kGone;
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed))
-      dropped_ += buffer->Clear();
+      DropLocked(buffer->Clear());
     FailAllLocked(GoneError(tag_), completions);
     retire = true;
     return;
@@ -372,6 +392,7 @@ void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions
     if (buffer.Take(waiter.count, spans).outcome == core::SegmentBuffer::Outcome::kTaken) {
       completions.push_back([done = std::move(waiter.done), spans] { done(spans); });
     } else if (waiter.count >= sized_for_) {
+      CountErrorLocked(SlotOf(error.code));
       completions.push_back([done = std::move(waiter.done), error] { done(error); });
     } else {
       return;  // less than what was asked for and refused: the next try is for this one
@@ -403,8 +424,67 @@ std::uint64_t TagGenerator::IssuedLocked() const {
   return granted_ > not_issued ? granted_ - not_issued : 0;
 }
 
+std::uint64_t TagGenerator::IssuedToldLocked() {
+  if (grants_ == 0) return 0;
+  // A take that began before a Clear() can turn from issued to dropped; a counter that went back would be
+  // taken for a restart.
+  std::uint64_t& told = TalliesLocked().issued;
+  told = std::max(told, IssuedLocked());
+  return told;
+}
+
+TagTallies& TagGenerator::TalliesLocked() {
+  if (!tallies_) tallies_ = std::make_unique<TagTallies>();
+  return *tallies_;
+}
+
+void TagGenerator::DropLocked(std::uint64_t count) {
+  dropped_ += count;
+  world_.counters.AddDropped(count);
+}
+
+void TagGenerator::CountErrorLocked(std::size_t cause_slot) {
+  ++TalliesLocked().errors[cause_slot];
+  world_.counters.AddError(cause_slot);
+}
+
+void TagGenerator::CountRefillLocked(const IdRange& range, std::chrono::nanoseconds latency) {
+  latency = std::max(latency, std::chrono::nanoseconds{0});
+  TagTallies& tallies = TalliesLocked();
+  tallies.refills.Add(latency);
+  world_.counters.AddRefill(latency);
+  tallies.recent = {tallies.recent[1], range};
+}
+
+TagTotals TagGenerator::Totals() {
+  const std::lock_guard lock(mutex_);
+  const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
+  return {.issued = IssuedToldLocked(), .lost = buffer == nullptr ? 0 : buffer->lost()};
+}
+
 void TagGenerator::ObserveRateLocked() {
   if (reserve_policy_) reserve_policy_->ObserveIssued(IssuedLocked(), world_.clock.Monotonic());
+}
+
+void TagGenerator::ObservePeak() {
+  if (buffer_.load(std::memory_order_acquire) == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  peak_->Observe(IssuedLocked(), world_.clock.Monotonic());
+}
+
+void TagGenerator::AdoptReserveTime() {
+  const std::lock_guard lock(mutex_);
+  if (reserve_policy_) reserve_policy_->set_reserve_time(world_.reserve_time.load());
+}
+
+void TagGenerator::SetPaused(bool paused) {
+  Completions completions;
+  {
+    const std::lock_guard lock(mutex_);
+    paused_.store(paused, std::memory_order_release);
+    if (paused) FailAllLocked(PausedError(tag_), completions);
+  }
+  for (const auto& complete : completions) complete();
 }
 
 void TagGenerator::ScheduleRetryLocked() {
@@ -438,7 +518,7 @@ void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
   refill_wanted_ = false;
   std::uint64_t dropped = 0;
   if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) dropped = buffer->Clear();
-  dropped_ += dropped;
+  DropLocked(dropped);
   completions.push_back([this, message = error.message, dropped] {
     world_.log.Error("{}; {} reserved IDs were dropped", message, dropped);
   });
@@ -447,6 +527,7 @@ void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
 
 void TagGenerator::FailAllLocked(const Error& error, Completions& completions) {
   for (Waiter& waiter : waiters_) {
+    CountErrorLocked(SlotOf(error.code));
     completions.push_back([done = std::move(waiter.done), error] { done(error); });
   }
   waiters_.clear();
@@ -491,7 +572,7 @@ void TagGenerator::Remove() {
     if (state_ == State::kGone || state_ == State::kStopped) return;
     state_ = State::kGone;
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed))
-      dropped_ += buffer->Clear();
+      DropLocked(buffer->Clear());
     FailAllLocked(GoneError(tag_), completions);
   }
   for (const auto& complete : completions) complete();
@@ -516,7 +597,7 @@ void TagGenerator::Stop() {
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) {
       const std::uint64_t left = buffer->Clear();
       unissued_ += left;
-      dropped_ += left;
+      DropLocked(left);
     }
     FailAllLocked(StoppedError(), completions);
   }
@@ -527,7 +608,9 @@ core::SegmentBuffer& TagGenerator::BufferLocked() {
   core::SegmentBuffer* buffer = buffer_.load(std::memory_order_relaxed);
   if (buffer == nullptr) {
     buffer = new core::SegmentBuffer;
-    reserve_policy_ = std::make_unique<core::ReservePolicy>(world_.reserve_time);
+    reserve_policy_ = std::make_unique<core::ReservePolicy>(world_.reserve_time.load());
+    peak_ = std::make_unique<core::PeakRate>();
+    peak_->Observe(0, world_.clock.Monotonic());
     buffer_.store(buffer, std::memory_order_release);
   }
   return *buffer;
@@ -549,12 +632,17 @@ TagStatus TagGenerator::Status() {
   ObserveRateLocked();
   TagStatus status;
   status.tag = tag_;
-  status.state = state_ == State::kFrozen ? "frozen" : grants_ == 0 ? "idle" : "active";
+  status.paused = paused_.load(std::memory_order_relaxed);
+  status.state = status.paused              ? "paused"
+                 : state_ == State::kFrozen ? "frozen"
+                 : grants_ == 0             ? "idle"
+                                            : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
   if (reserve_policy_) {
     status.reserve_target = reserve_policy_->Target();
     status.ids_per_second = reserve_policy_->ids_per_second();
     status.grant_latency = reserve_policy_->grant_latency();
+    status.peak_ids_per_second = std::max(peak_->ids_per_second(), status.ids_per_second);
   }
   status.waiting = waiters_.size();
   status.step = policy_.step();
@@ -566,14 +654,36 @@ TagStatus TagGenerator::Status() {
   status.wasted_by_restarts = wasted_before_;
   status.wasted_by_last_restart = wasted_last_;
   status.wasted_by_restarts_exactly = wasted_exactly_;
-  status.issued = IssuedLocked();
+  status.issued = IssuedToldLocked();
   status.grants = grants_;
   status.failures = failures_;
   status.days_to_exhaustion = DaysToExhaustionLocked();
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
   status.problem = problem_;
   status.frozen_since = frozen_since_;
+  if (tallies_) status.tallies = std::make_shared<const TagTallies>(*tallies_);
   return status;
+}
+
+LeafView TagGenerator::View() const {
+  const std::lock_guard lock(mutex_);
+  LeafView view{.tag = tag_, .initialised = grants_ > 0, .next_ready = false, .position = 0, .segments = {}};
+  const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
+  if (buffer == nullptr) return view;
+  const std::vector<core::SegmentBuffer::Held> held = buffer->Ranges();
+  view.next_ready = held.size() > 1;
+  // Leaf's two segments take turns, and so do the places of ours.
+  view.position = held.empty() ? 0 : static_cast<std::size_t>(held.front().number % 2);
+  for (std::size_t i = 0; i < std::min<std::size_t>(held.size(), 2); ++i) {
+    const core::SegmentBuffer::Held& range = held[i];
+    std::uint64_t step = range.size;
+    // What the grant's first IDs were given to at once is part of it.
+    for (const IdRange& grant : tallies_->recent) {
+      if (grant.end == range.end) step = grant.size();
+    }
+    view.segments[(view.position + i) % 2] = {range.next, range.end, step};
+  }
+  return view;
 }
 
 }  // namespace leaf::service

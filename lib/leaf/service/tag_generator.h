@@ -6,8 +6,10 @@
 // becomes visible to newcomers.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -23,11 +25,14 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/core/peak_rate.h"
 #include "leaf/core/ports.h"
 #include "leaf/core/reserve_policy.h"
 #include "leaf/core/segment_buffer.h"
 #include "leaf/core/step_policy.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/request_limit.h"
+#include "leaf/service/tallies.h"
 
 namespace leaf::service {
 
@@ -44,12 +49,13 @@ struct GeneratorWorld {
   Logger& log;
   core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
   std::int64_t step_max = 0;
-  std::chrono::milliseconds reserve_time{};
+  std::atomic<std::chrono::milliseconds> reserve_time{};
   // The refresh pass under way or last done; see TagGenerator::seen_pass().
   std::atomic<std::uint64_t> refresh_pass{0};
   // A generator that has become useless (tag gone, or never existed) reports itself, from a worker or a
   // timer, with no lock held. `known_absent`: the store has just said that there is no such tag.
   std::function<void(const std::string& tag, bool known_absent)> retire;
+  SegmentCounters counters{};
 };
 
 // How long a request that cannot be served at once may wait.
@@ -83,10 +89,11 @@ class ParkedRequest {
 
 struct TagStatus {
   std::string tag;
-  std::string_view state;            // "idle", "active", "frozen"
+  std::string_view state;            // "idle", "active", "frozen", "paused"
   std::uint64_t reserve = 0;         // IDs
   std::uint64_t reserve_target = 0;  // IDs to hold at the rate and grant latency seen (core/reserve_policy)
   double ids_per_second = 0;
+  double peak_ids_per_second = 0;  // since start, see core/peak_rate
   std::chrono::nanoseconds grant_latency{};
   std::uint64_t waiting = 0;    // parked requests
   std::int64_t step = 0;        // of the last grant; 0 before the first
@@ -106,6 +113,28 @@ struct TagStatus {
   bool near_exhaustion = false;
   std::optional<Error> problem;  // why it is frozen, or its last grant failed
   std::optional<WallTime> frozen_since;
+  bool paused = false;
+  std::shared_ptr<const TagTallies> tallies;  // null while there is nothing in them
+};
+
+// What a tag's share of the totals is reckoned from.
+struct TagTotals {
+  std::uint64_t issued = 0;
+  std::uint64_t lost = 0;
+};
+
+// A tag as Leaf's page /cache shows it: two segments, of which one is in use.
+struct LeafView {
+  struct Segment {
+    std::uint64_t value = 0;  // the next ID
+    std::uint64_t max = 0;    // exclusive
+    std::uint64_t step = 0;   // what was granted with it
+  };
+  std::string tag;
+  bool initialised = false;
+  bool next_ready = false;
+  std::size_t position = 0;  // the segment in use
+  std::array<Segment, 2> segments;
 };
 
 // Thread-safe. Callbacks are called exactly once, with no lock held, on whatever thread completes them.
@@ -125,9 +154,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   // Serves a request that TryTake turned away: at once if it can be by now, else when a grant arrives, else
   // with an error at its deadline. Never blocks. Errors: kExhausted (drained until the deadline), kNotFound,
-  // kFrozen, kLimited (too many parked), kRefused / kOverflow / kConfig / kPermission as the grant failed,
-  // kUnavailable on Stop. False, with `done` untouched, if this generator was retired meanwhile: look the tag
-  // up again. `parked` is set if the request is still waiting when this returns.
+  // kFrozen, kPaused, kLimited (too many parked), kRefused / kOverflow / kConfig / kPermission as the grant
+  // failed, kUnavailable on Stop. False, with `done` untouched, if this generator was retired meanwhile: look
+  // the tag up again. `parked` is set if the request is still waiting when this returns.
   bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done, ParkedRequest& parked);
   // See ParkedRequest.
   void Withdraw(std::uint64_t waiter_id);
@@ -145,6 +174,16 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // for it.
   bool TryRetire();
 
+  // Cuts the tag off, or lets it go on. Its reserve is kept; what is parked fails with kPaused. A request
+  // that begins after this returned is given nothing until the tag is resumed.
+  void SetPaused(bool paused);
+  // Looks at the rate, for its peak. Cheap for a tag that was never used.
+  void ObservePeak();
+  // SegmentOptions::reserve_time has changed.
+  void AdoptReserveTime();
+  // What the tag has used of the limits on requests; see RequestLimit.
+  RequestShare& request_share() { return request_share_; }
+
   // The store answers again: a failed refill that somebody waits for is tried now.
   void Kick();
   // Fails everything parked; no further refill begins, and nothing more is issued.
@@ -154,6 +193,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   std::uint64_t reserve() const;
   TagStatus Status();
+  // Neither ever goes back.
+  TagTotals Totals();
+  LeafView View() const;
 
  private:
   enum class State { kUnconfirmed, kServing, kFrozen, kGone, kRetired, kStopped };
@@ -185,11 +227,17 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::milliseconds wait);
   void Expire(std::uint64_t waiter_id);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
-  void EndWait(std::uint64_t waiter_id, const std::function<Error()>& why_locked);
+  void EndWait(std::uint64_t waiter_id, std::size_t cause_slot, const std::function<Error()>& why_locked);
   // Tells the log, once, when the end of the numbers comes near.
   void WatchExhaustionLocked(Completions& completions);
   std::optional<double> DaysToExhaustionLocked() const;
   std::uint64_t IssuedLocked() const;
+  std::uint64_t IssuedToldLocked();
+  TagTallies& TalliesLocked();
+  // IDs that were granted and will never be issued.
+  void DropLocked(std::uint64_t count);
+  void CountErrorLocked(std::size_t cause_slot);
+  void CountRefillLocked(const IdRange& range, std::chrono::nanoseconds latency);
   void ObserveRateLocked();
   core::SegmentBuffer& BufferLocked();
   bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
@@ -199,12 +247,15 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::atomic<std::uint64_t> seen_pass_;
   // Made at the first grant (100 000 idle tags must stay small), never replaced.
   std::atomic<core::SegmentBuffer*> buffer_{nullptr};
+  std::atomic<bool> paused_{false};  // changed under mutex_
+  RequestShare request_share_;
 
   mutable std::mutex mutex_;
   // All below: guarded by mutex_.
   State state_;
   core::StepPolicy policy_;
   std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
+  std::unique_ptr<core::PeakRate> peak_;                 // the same
   std::list<Waiter> waiters_;
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
@@ -229,6 +280,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t dropped_ = 0;   // of granted_: never issued
   std::uint64_t unissued_ = 0;  // in reserve at Stop
   std::uint64_t grants_ = 0;
+  std::unique_ptr<TagTallies> tallies_;
 };
 
 }  // namespace leaf::service

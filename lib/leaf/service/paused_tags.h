@@ -1,0 +1,53 @@
+// The tags that operators have cut off on this node, by name: known or not, and whatever the database says.
+//
+// A pause is durable before it is in force: who was told that a tag is cut off finds it so after any crash.
+// The failing schedule otherwise: pause is answered, the process dies, the next one serves the tag.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/result.h"
+#include "leaf/core/paused_tags.h"
+
+namespace leaf::service {
+
+// Thread-safe. `store` outlives it.
+class PausedTags {
+ public:
+  explicit PausedTags(core::PausedTagsStore& store) : store_(store) {}
+
+  // Blocks. Before anything is served. Errors: the store's.
+  Result<void> Load();
+
+  // Adds or removes a tag, durably, and calls `apply` with no lock held that Contains takes, before another
+  // call of Set begins. Blocks. Returns whether that changed anything. Errors: the store's, kLimited (too
+  // many); nothing was changed then.
+  template <typename Apply>
+  Result<bool> Set(std::string_view tag, bool paused, const Apply& apply) {
+    const std::lock_guard one_at_a_time(writer_mutex_);
+    LEAF_ASSIGN_OR_RETURN(const bool changed, Change(tag, paused));
+    apply();
+    return changed;
+  }
+
+  bool Contains(std::string_view tag) const;
+  bool empty() const { return size_.load(std::memory_order_relaxed) == 0; }
+  // Sorted.
+  std::vector<std::string> All() const;
+
+ private:
+  Result<bool> Change(std::string_view tag, bool paused);
+
+  core::PausedTagsStore& store_;
+  std::mutex writer_mutex_;
+  std::atomic<std::size_t> size_{0};
+  mutable std::mutex mutex_;
+  std::set<std::string, std::less<>> tags_;  // guarded by mutex_, and changed under writer_mutex_ only
+};
+
+}  // namespace leaf::service
