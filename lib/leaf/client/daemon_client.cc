@@ -62,12 +62,14 @@ Error ConnectError(const std::string& server, const error_code& why) {
 template <typename Stream>
 class Exchange {
  public:
-  Exchange(Stream& stream, const std::string& host, const std::string& target) : stream_(stream) {
-    request_.method(http::verb::get);
+  Exchange(Stream& stream, http::verb method, const std::string& host, const std::string& target)
+      : stream_(stream) {
+    request_.method(method);
     request_.target(target);
     request_.version(11);
     request_.set(http::field::host, host);
     request_.set(http::field::connection, "close");
+    if (method == http::verb::post) request_.set(http::field::content_length, "0");
     parser_.body_limit(kAnswerBytesMax);
   }
 
@@ -126,10 +128,11 @@ Result<std::vector<IdRange>> ParseRanges(const std::string& server, const std::s
 
 }  // namespace
 
-Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target) const {
+Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target,
+                                              Method method) const {
   asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
-    Exchange exchange(stream, host, target);
+    Exchange exchange(stream, method == Method::kPost ? http::verb::post : http::verb::get, host, target);
     stream.expires_after(timeout_);
     loop.restart();
     exchange.Start();
@@ -241,6 +244,31 @@ Result<std::string> DaemonClient::Status() {
   return std::move(reply.body);
 }
 
+Result<std::string> DaemonClient::SetPaused(std::string_view tag, bool paused, bool dry_run) {
+  const std::string target = fmt::format("/v1/segment/{}/{}{}", PercentEncode(tag),
+                                         paused ? "pause" : "resume", dry_run ? "?dry_run=1" : "");
+  Error missing{ErrorCode::kUnreachable, "", "start one with leafctl serve"};
+  for (const std::string& server : servers_) {
+    auto reply = Ask(server, target, Method::kPost);
+    // Only who is not there is passed over: another node's tag is not what was meant.
+    if (!reply.ok() && reply.error().code == ErrorCode::kUnreachable) {
+      missing.message += (missing.message.empty() ? "" : "; ") + reply.error().message;
+      continue;
+    }
+    if (!reply.ok()) return std::move(reply).error();
+    answered_by_ = server;
+    if (reply->status != 200) return ErrorOf(server, reply->status, reply->body);
+    return std::move(reply->body);
+  }
+  return missing;
+}
+
+Result<std::string> DaemonClient::Advice(std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(Reply reply, AskAny(fmt::format("/v1/segment/{}/advice", PercentEncode(tag))));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  return std::move(reply.body);
+}
+
 Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}/mark", PercentEncode(tag))));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
@@ -257,6 +285,20 @@ Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t end,
                         ParseUnsigned("mark", mark.get<std::string>(), 0, kMaxIdLimit));
   return NodeMark{end, text("raised_at"), text("raised_by"), text("frozen_since"), text("max_id_seen")};
+}
+
+Result<WallTime> DaemonClient::WallClock() {
+  LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/v1/clock"));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  const Json json = Json::parse(reply.body, nullptr, false);
+  const Json time = json.is_object() ? json.value("time_ms", Json()) : Json();
+  // Beyond the year 10000 is no clock, and nothing to calculate with.
+  constexpr std::int64_t kMillisMax = 253'402'300'799'999;
+  if (!time.is_number_integer() || time.get<std::int64_t>() < 0 || time.get<std::int64_t>() > kMillisMax) {
+    return Error{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", answered_by_),
+                 ""};
+  }
+  return WallTimeOf(time.get<std::int64_t>());
 }
 
 }  // namespace leaf::client

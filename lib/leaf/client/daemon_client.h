@@ -10,6 +10,7 @@
 
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
+#include "leaf/base/time.h"
 
 namespace leaf::client {
 
@@ -46,6 +47,16 @@ class DaemonClient {
   // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
   Result<NodeMark> Mark(std::string_view tag);
 
+  // The server's wall clock. Errors: as of Status.
+  Result<WallTime> WallClock();
+
+  // Cuts `tag` off on the first server that is there, or lets it go on; `dry_run` only asks. The body of the
+  // answer, a JSON object. Errors: kUnreachable, kPermission (also if the server is not on this machine), and
+  // what the server says.
+  Result<std::string> SetPaused(std::string_view tag, bool paused, bool dry_run);
+  // The body of /v1/segment/{tag}/advice. Errors: as of Status, and what the server says.
+  Result<std::string> Advice(std::string_view tag);
+
   // Which server answered last, "" if none did.
   const std::string& answered_by() const { return answered_by_; }
 
@@ -55,7 +66,8 @@ class DaemonClient {
     std::string body;
   };
   Result<void> Next(const std::string& path, std::uint64_t count, const RangeSink& sink);
-  Result<Reply> Ask(const std::string& server, const std::string& target) const;
+  enum class Method { kGet, kPost };
+  Result<Reply> Ask(const std::string& server, const std::string& target, Method method = Method::kGet) const;
   Result<Reply> AskAny(const std::string& target);
 
   const std::vector<std::string> servers_;

@@ -87,6 +87,10 @@ struct Config {
     std::string auth_file;
   } zookeeper;
 
+  struct Metrics {
+    std::int64_t top_tags = 0;
+  } metrics;
+
   struct Log {
     std::string level;
     std::string format;

@@ -117,6 +117,14 @@ Key Later(Key key) {
   return key;
 }
 
+Result<void> CheckHostPort(const std::string& text);
+
+// "" or http://HOST:PORT.
+Result<void> CheckAdvertise(const std::string& text) {
+  if (text.empty() || (text.starts_with("http://") && CheckHostPort(text.substr(7)).ok())) return {};
+  return Bad(fmt::format("{} is not http://HOST:PORT", Quoted(text)));
+}
+
 // HOST:PORT, [v6]:PORT. Port 0 asks the system for a free one.
 Result<void> CheckHostPort(const std::string& text) {
   const std::size_t colon = text.rfind(':');
@@ -222,12 +230,12 @@ std::vector<Key> MakeKeys() {
   add(Duration(
       "server.idle_timeout", "10m", milliseconds{1}, "longest time a connection may be idle",
       [](C & c) -> auto& { return c.server.idle_timeout; }));
-  add(Later(Integer(
+  add(Integer(
       "server.max_requests_per_second", "0", 0, kMany, "requests a second over all tags; 0 = no limit",
-      [](C & c) -> auto& { return c.server.max_requests_per_second; })));
-  add(Later(Integer(
+      [](C & c) -> auto& { return c.server.max_requests_per_second; }));
+  add(Integer(
       "server.max_tag_requests_per_second", "0", 0, kMany, "requests a second of one tag; 0 = no limit",
-      [](C & c) -> auto& { return c.server.max_tag_requests_per_second; })));
+      [](C & c) -> auto& { return c.server.max_tag_requests_per_second; }));
 
   add(List(
       "client.servers", "", "servers that next and status ask, in order", CheckServer,
@@ -299,16 +307,16 @@ std::vector<Key> MakeKeys() {
   add(Choice(
       "snowflake.registry", "static", {"static", "zookeeper", "sql"}, "where worker numbers come from",
       [](C & c) -> auto& { return c.snowflake.registry; }));
-  add(Later(Bool(
+  add(Bool(
       "snowflake.recycle", "false", "a lease instead of a number fixed to the address",
-      [](C & c) -> auto& { return c.snowflake.recycle; })));
+      [](C & c) -> auto& { return c.snowflake.recycle; }));
   add(CheckedString(
       "snowflake.address", "",
       "ip:port that identifies this node; default the first listen address that others can reach",
       CheckAddress, [](C & c) -> auto& { return c.snowflake.address; }));
-  add(Later(String(
-      "snowflake.advertise", "", "URL where peers reach this node",
-      [](C & c) -> auto& { return c.snowflake.advertise; })));
+  add(CheckedString(
+      "snowflake.advertise", "", "URL where peers reach this node; default http://<address>", CheckAdvertise,
+      [](C & c) -> auto& { return c.snowflake.advertise; }));
   add(Integer(
       "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1,
       "static worker number; -1 for none (0 in a private cluster)",
@@ -335,26 +343,31 @@ std::vector<Key> MakeKeys() {
   add(Duration(
       "snowflake.clock_jump_max", "10s", milliseconds{1}, "a forward jump beyond this stops issuing",
       [](C & c) -> auto& { return c.snowflake.clock_jump_max; }));
-  add(Later(Duration(
+  add(Duration(
       "snowflake.offline_start_max", "24h", milliseconds{0},
       "how long after its last contact a node may start without its registry",
-      [](C & c) -> auto& { return c.snowflake.offline_start_max; })));
-  add(Later(Duration(
+      [](C & c) -> auto& { return c.snowflake.offline_start_max; }));
+  add(Duration(
       "snowflake.lease_time", "30s", milliseconds{1000}, "length of a recycled number's lease",
-      [](C & c) -> auto& { return c.snowflake.lease_time; })));
-  add(Later(Duration(
+      [](C & c) -> auto& { return c.snowflake.lease_time; }));
+  add(Duration(
       "snowflake.peer_clock_threshold", "5s", milliseconds{1}, "how far peers' clocks may differ",
-      [](C & c) -> auto& { return c.snowflake.peer_clock_threshold; })));
+      [](C & c) -> auto& { return c.snowflake.peer_clock_threshold; }));
 
-  add(Later(String(
+  add(String(
       "zookeeper.connect", "127.0.0.1:2181", "h1:p,h2:p[/chroot]",
-      [](C & c) -> auto& { return c.zookeeper.connect; })));
-  add(Later(Duration(
+      [](C & c) -> auto& { return c.zookeeper.connect; }));
+  add(Duration(
       "zookeeper.session_timeout", "6s", milliseconds{100}, "session time-out",
-      [](C & c) -> auto& { return c.zookeeper.session_timeout; })));
-  add(Later(String(
+      [](C & c) -> auto& { return c.zookeeper.session_timeout; }));
+  add(String(
       "zookeeper.auth_file", "", "file with user:password for digest authentication",
-      [](C & c) -> auto& { return c.zookeeper.auth_file; })));
+      [](C & c) -> auto& { return c.zookeeper.auth_file; }));
+
+  add(Integer(
+      "metrics.top_tags", "100", 0, 100'000,
+      "tags with metrics of their own: those in trouble, then the fastest; all are in the totals",
+      [](C & c) -> auto& { return c.metrics.top_tags; }));
 
   add(Choice(
       "log.level", "info", {"debug", "info", "warning", "error"}, "least level that is logged",

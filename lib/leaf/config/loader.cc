@@ -262,11 +262,18 @@ class Loader {
   template <typename Refuse>
   void CheckSnowflake(const Refuse& refuse) {
     Config::Snowflake& snowflake = resolved_.config.snowflake;
+    if (snowflake.address.empty()) snowflake.address = ReachableListenAddress();
+    if (snowflake.advertise.empty() && !snowflake.address.empty())
+      snowflake.advertise = "http://" + snowflake.address;
+    if (snowflake.recycle && snowflake.registry != "zookeeper")
+      refuse("snowflake.recycle", "only the registry zookeeper gives leases");
     if (snowflake.registry != "static") {
-      refuse("snowflake.registry", "this version has the static registry only");
+      // That this node needs an address is its own business: who looks at the registry from elsewhere needs
+      // none.
+      if (snowflake.cluster.empty())
+        refuse("snowflake.registry", fmt::format("registry {} needs snowflake.cluster", snowflake.registry));
       return;
     }
-    if (snowflake.address.empty()) snowflake.address = ReachableListenAddress();
     if (!snowflake.workers.empty() && snowflake.address.empty()) {
       refuse("snowflake.workers",
              "no listen address tells which of them this node is (neither loopback nor wildcard), set "

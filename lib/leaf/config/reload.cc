@@ -1,0 +1,49 @@
+#include "leaf/config/reload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "leaf/base/check.h"
+#include "leaf/config/keys.h"
+
+namespace leaf::config {
+namespace {
+
+constexpr std::array<std::string_view, 10> kReloadable = {
+    "server.drain_timeout",
+    "server.max_count",
+    "server.max_connections",
+    "server.header_timeout",
+    "server.idle_timeout",
+    "server.max_requests_per_second",
+    "server.max_tag_requests_per_second",
+    "segment.refresh_interval",
+    "segment.reserve_time",
+    "log.level",
+};
+
+}  // namespace
+
+bool IsReloadable(std::string_view key) {
+  return std::find(kReloadable.begin(), kReloadable.end(), key) != kReloadable.end();
+}
+
+Reload PlanReload(const Config& old_config, const Config& new_config) {
+  Reload reload{.config = old_config, .changed = {}, .restart_for = {}};
+  for (const Key& key : Keys()) {
+    const Value value = key.load(new_config);
+    if (value == key.load(old_config)) continue;
+    if (!IsReloadable(key.name)) {
+      reload.restart_for.push_back(key.name);
+      continue;
+    }
+    const auto stored = key.store(reload.config, value);
+    LEAF_CHECK(stored.ok());  // it was good enough for `new_config`
+    reload.changed.push_back(fmt::format("{} = {}", key.name, FormatToml(value)));
+  }
+  return reload;
+}
+
+}  // namespace leaf::config
