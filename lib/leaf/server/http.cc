@@ -32,10 +32,14 @@ std::string_view StatusText(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
       return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
     case 409:
       return "Conflict";
     case 413:
@@ -64,6 +68,7 @@ std::string Render(const Response& response, Persistence persistence, bool head,
   if (!response.content_type.empty()) fmt::format_to(append, "Content-Type: {}\r\n", response.content_type);
   if (!response.allow.empty()) fmt::format_to(append, "Allow: {}\r\n", response.allow);
   if (response.retry_after_s) fmt::format_to(append, "Retry-After: {}\r\n", *response.retry_after_s);
+  out += response.headers;
   fmt::format_to(append, "Cache-Control: no-store\r\nContent-Length: {}\r\n{}\r\n", response.body.size(),
                  persistence == Persistence::kClose       ? "Connection: close\r\n"
                  : persistence == Persistence::kKeepAlive ? "Connection: keep-alive\r\n"

@@ -16,6 +16,10 @@ struct Request {
   std::string_view method;  // "GET"
   std::string_view target;  // "/v1/segment/pay?count=3", as sent
   std::string_view accept;  // the Accept header, or ""
+  std::string_view accept_language =
+      "";  // the Accept-Language header, or ""; not told to routes that take IDs
+  // Came over a Unix socket or from this machine, and not out of a web page that somebody looks at here.
+  bool from_operator = false;
 };
 
 struct Response {
@@ -24,6 +28,7 @@ struct Response {
   std::string body;
   std::string_view allow;  // static text; Allow header, or ""
   std::optional<std::uint32_t> retry_after_s;
+  std::string_view headers = "";  // static text; further header lines, each with its end
 };
 
 inline constexpr std::string_view kPlainText = "text/plain;charset=UTF-8";

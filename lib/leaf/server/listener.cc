@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
@@ -64,7 +65,7 @@ Result<Listener> Listener::OnTcp(const std::string& address) {
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, &freeaddrinfo);
 
-  Listener listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "");
+  Listener listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), false);
   if (listener.fd_ < 0) return SocketError(address, errno);
   // Old connections in TIME_WAIT do not keep a restart away; a live listener still does.
   const int on = 1;
@@ -87,7 +88,7 @@ Result<Listener> Listener::OnUnix(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
 
-  Listener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "");
+  Listener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), true);
   if (listener.fd_ < 0) return SocketError(path, errno);
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0) {
@@ -110,6 +111,28 @@ Result<Listener> Listener::OnUnix(const std::string& path) {
   listener.unix_path_ = path;
   listener.unix_inode_ = status.st_ino;
   listener.name_ = "unix:" + path;
+  return listener;
+}
+
+Listener Listener::OnPassed(int fd) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  Listener listener(fd, bound.ss_family == AF_UNIX);
+  listener.is_passed_ = true;
+  if (listener.is_unix_) {
+    const auto& unix_address = reinterpret_cast<const sockaddr_un&>(bound);
+    const std::size_t path_size = size - offsetof(sockaddr_un, sun_path);
+    const bool abstract = path_size > 0 && unix_address.sun_path[0] == '\0';
+    listener.name_ = abstract
+                         ? fmt::format("unix:@{}", std::string_view(&unix_address.sun_path[1], path_size - 1))
+                         : fmt::format("unix:{}", unix_address.sun_path);
+    return listener;
+  }
+  char host[NI_MAXHOST] = "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  const bool v6 = bound.ss_family == AF_INET6;
+  listener.name_ = fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", BoundPort(fd));
   return listener;
 }
 

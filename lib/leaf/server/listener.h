@@ -17,8 +17,14 @@ class Listener {
   // Replaces a socket file nobody answers on. Errors: kRefused (somebody answers), kPermission, kConfig.
   static Result<Listener> OnUnix(const std::string& path);
 
+  // A listening socket that was there before this process and outlives it: whoever made it looks after its
+  // file. Takes `fd` over.
+  static Listener OnPassed(int fd);
+
   Listener(Listener&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)),
+        is_unix_(other.is_unix_),
+        is_passed_(other.is_passed_),
         unix_path_(std::exchange(other.unix_path_, "")),
         unix_inode_(other.unix_inode_),
         name_(std::move(other.name_)) {}
@@ -26,15 +32,18 @@ class Listener {
   ~Listener();
 
   int fd() const { return fd_; }
-  bool is_unix() const { return !unix_path_.empty(); }
+  bool is_unix() const { return is_unix_; }
+  bool is_passed() const { return is_passed_; }
   // "http://127.0.0.1:8080" (the port as bound) or "unix:/path".
   const std::string& name() const { return name_; }
 
  private:
-  Listener(int fd, std::string unix_path) : fd_(fd), unix_path_(std::move(unix_path)) {}
+  explicit Listener(int fd, bool is_unix) : fd_(fd), is_unix_(is_unix) {}
 
   int fd_;
-  std::string unix_path_;
+  bool is_unix_;
+  bool is_passed_ = false;
+  std::string unix_path_;  // of the file to remove, "" for none
   unsigned long unix_inode_ = 0;
   std::string name_;
 };

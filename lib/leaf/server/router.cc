@@ -12,6 +12,8 @@
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/server/dashboard.h"
+#include "leaf/server/leaf_pages.h"
 #include "leaf/server/status_json.h"
 
 namespace leaf::server {
@@ -49,6 +51,8 @@ HttpMeaning MeaningOf(ErrorCode code) {
       return {413, false};
     case ErrorCode::kLimited:
       return {429, true};
+    case ErrorCode::kPaused:
+      return {503, false};
     case ErrorCode::kExhausted:
     case ErrorCode::kUnavailable:
     case ErrorCode::kOutcomeUnknown:
@@ -149,9 +153,40 @@ Router::Router(RouterOptions options, service::IdService& ids, const Clock& cloc
       ids_(ids),
       clock_(clock),
       reports_(reports),
-      started_at_(clock.Monotonic()) {}
+      started_at_(clock.Monotonic()),
+      max_count_(options_.max_count) {}
 
-Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
+Route Router::RouteOf(const Target& target) {
+  const auto& segments = target.segments;
+  if (segments.empty()) return Route::kDashboard;
+  const std::string& first = segments[0];
+  const std::size_t size = segments.size();
+  if (first == "api" && size == 4 && segments[2] == "get") {
+    if (segments[1] == "segment") return Route::kLeafSegment;
+    if (segments[1] == "snowflake") return Route::kLeafSnowflake;
+  }
+  if (first == "v1" && size >= 2) {
+    const std::string& second = segments[1];
+    if (second == "segment" && size == 3) return Route::kV1Segment;
+    if (second == "segment" && size == 4 && segments[3] == "mark") return Route::kV1Mark;
+    if (second == "snowflake" && size == 2) return Route::kV1Snowflake;
+    if (second == "decode" && size == 3) return Route::kV1Decode;
+    if (second == "clock" && size == 2) return Route::kV1Clock;
+    if (second == "status" && size == 2) return Route::kV1Status;
+  }
+  if (first == "health") return Route::kHealth;
+  if (size > 1) return Route::kOther;
+  if (first == "metrics") return Route::kMetrics;
+  if (first == "dashboard.css" || first == "dashboard.js") return Route::kDashboard;
+  // Java Leaf cuts a suffix off.
+  const std::string_view name = std::string_view(first).substr(0, first.find('.'));
+  if (name == "decodeSnowflakeId") return Route::kLeafDecode;
+  if (name == "cache" || name == "db") return Route::kLeafPages;
+  return Route::kOther;
+}
+
+Router::Withdraw Router::Handle(const Request& request, Respond respond, Route* route) const {
+  if (route != nullptr) *route = Route::kOther;
   auto target = ParseTarget(request.target);
   const bool v1 = request.target.find("/v1/") != std::string_view::npos;
   if (!target.ok()) {
@@ -159,7 +194,10 @@ Router::Withdraw Router::Handle(const Request& request, Respond respond) const {
                   v1 ? V1Error(target.error()) : LeafPlainError(400, target.error().message, request.target));
   }
   const auto& segments = target->segments;
-  if (segments.empty()) return AtOnce(respond, LeafPlainError(404, "No message available", target->raw_path));
+  const Route found = RouteOf(*target);
+  if (route != nullptr) *route = found;
+  if (found == Route::kDashboard || found == Route::kMetrics || found == Route::kLeafPages)
+    return HandlePage(found, request, *target, std::move(respond));
   if (segments[0] == "v1") return HandleV1(request, *target, std::move(respond));
   if (segments[0] == "health") return HandleHealth(request, *target, std::move(respond));
   return HandleLeaf(request, *target, std::move(respond));
@@ -218,6 +256,8 @@ Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& 
     response.allow = kLeafAllow;
     return AtOnce(respond, std::move(response));
   }
+  if (const auto over = OverLimit(Kind::kOther))
+    return AtOnce(respond, LeafPlainError(429, over->message, target.raw_path));
   const auto parameter = target.Parameter("snowflakeId");
   if (parameter.ok() && !*parameter) {
     return AtOnce(
@@ -252,13 +292,19 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
   if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "mark") {
     return HandleMark(segments[2], std::move(respond));
   }
+  if (segments.size() == 4 && segments[1] == "segment" && (segments[3] == "pause" || segments[3] == "resume"))
+    return HandleControl(request, target, std::move(respond));
+  if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "advice")
+    return HandleAdvice(request, target, std::move(respond));
   if (segments.size() == 2 && segments[1] == "snowflake")
     return HandleV1Snowflake(request, target, std::move(respond));
   if ((segments.size() == 3 && segments[1] == "decode") || (segments.size() == 2 && segments[1] == "clock"))
     return HandleV1Read(request, target, std::move(respond));
   if (segments.size() == 2 && segments[1] == "status") {
     if (request.method == "GET" || request.method == "HEAD") {
-      reports_.Post([this, respond = std::move(respond)] { respond(StatusPage()); });
+      auto query = ParseStatusQuery(target);
+      if (!query.ok()) return AtOnce(respond, V1Error(query.error()));
+      PostReport(std::move(respond), [this, query = std::move(*query)] { return StatusPage(query); });
       return nullptr;
     }
     Response response =
@@ -314,7 +360,7 @@ Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& t
             .as_text = PrefersText(request.accept),
             .raw_path = target.raw_path};
   if (const auto valid = ValidateTag(take.tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
-  if (const auto parsed = ParseTake(target, options_.max_count, take); !parsed.ok())
+  if (const auto parsed = ParseTake(target, max_count_.load(), take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error()));
   return TakeIds(std::move(take), std::move(respond));
 }
@@ -329,7 +375,7 @@ Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target&
             .as_text = PrefersText(request.accept),
             .raw_path = target.raw_path};
   if (ids_.snowflake() == nullptr) return AtOnce(respond, V1Error(SnowflakeDisabled()));
-  const std::uint64_t max_count = std::min(options_.max_count, ids_.snowflake()->generator().count_max());
+  const std::uint64_t max_count = std::min(max_count_.load(), ids_.snowflake()->count_max());
   if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error(), max_count));
   return TakeSnowflakes(std::move(take), std::move(respond));
@@ -348,6 +394,7 @@ Router::Withdraw Router::HandleV1Read(const Request& request, const Target& targ
     return AtOnce(respond,
                   JsonResponse(200, Json{{"time", FormatRfc3339(now)}, {"time_ms", UnixMillis(now)}}));
   }
+  if (const auto over = OverLimit(Kind::kOther)) return AtOnce(respond, V1Error(*over));
   const auto format = target.Parameter("format");
   if (!format.ok()) return AtOnce(respond, V1Error(format.error()));
   std::optional<IdFormat> id_format;
@@ -383,6 +430,7 @@ Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
     return AtOnce(respond,
                   Answer(take, Error{ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
+  if (const auto over = OverLimit(Kind::kSegment, take.tag)) return AtOnce(respond, AnswerError(take, *over));
   IdSpans spans;
   if (segment->TryNext(take.tag, take.count, spans)) [[likely]]
     return AtOnce(respond, Answer(take, spans));
@@ -402,6 +450,7 @@ Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
 Router::Withdraw Router::TakeSnowflakes(Take take, Respond respond) const {
   service::SnowflakeService* const snowflake = ids_.snowflake();
   if (snowflake == nullptr) return AtOnce(respond, AnswerError(take, SnowflakeDisabled()));
+  if (const auto over = OverLimit(Kind::kSnowflake)) return AtOnce(respond, AnswerError(take, *over));
   core::SnowflakeRun run;
   if (snowflake->TryNext(take.count, run)) [[likely]]
     return AtOnce(respond, AnswerRun(take, run));
@@ -420,7 +469,7 @@ Response Router::Answer(const Take& take, const Result<IdSpans>& result) const {
 }
 
 Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) const {
-  const core::Snowflake& generator = ids_.snowflake()->generator();
+  const core::Snowflake& generator = *run.source;
   if (run.count == 1) {
     const std::uint64_t id = generator.FirstId(run);
     const IdRange range{id, id + 1};
@@ -478,7 +527,7 @@ Response Router::LeafPlainError(int status, std::string_view message, std::strin
 Response Router::V1Error(const Error& error, std::uint64_t max_count) const {
   const HttpMeaning meaning = MeaningOf(error.code);
   Json json{{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
-  if (error.code == ErrorCode::kTooLarge) json["max_count"] = max_count == 0 ? options_.max_count : max_count;
+  if (error.code == ErrorCode::kTooLarge) json["max_count"] = max_count == 0 ? max_count_.load() : max_count;
   Response response = JsonResponse(meaning.status, json);
   if (meaning.retry) response.retry_after_s = kRetryAfterSeconds;
   return response;
@@ -508,23 +557,90 @@ Router::Withdraw Router::HandleHealth(const Request& request, const Target& targ
         service::Readiness readiness = ids_.GetReadiness();
         if (!can_issue.ok()) {
           readiness.ready = false;
-          readiness.reasons.push_back(
-              {std::string(ErrorCodeName(can_issue.error().code)), can_issue.error().message});
+          readiness.reasons.push_back({std::string(ErrorCodeName(can_issue.error().code)),
+                                       can_issue.error().message, can_issue.error().hint});
         }
         respond(answer(readiness));
       });
   return nullptr;
 }
 
-Response Router::StatusPage() const {
+void Router::PostReport(Respond respond, std::function<Response()> make) const {
+  reports_.Post([respond = std::move(respond), make = std::move(make)] { respond(make()); });
+}
+
+Router::Withdraw Router::HandlePage(Route route, const Request& request, const Target& target,
+                                    Respond respond) const {
+  if (route == Route::kLeafPages) return HandleLeafPage(request, target, std::move(respond));
+  if (request.method != "GET" && request.method != "HEAD") {
+    Response response = LeafPlainError(405, "only GET and HEAD", target.raw_path);
+    response.allow = kReadAllow;
+    return AtOnce(respond, std::move(response));
+  }
+  if (route == Route::kDashboard)
+    return AtOnce(respond, DashboardFile(target.segments.empty() ? "" : target.segments[0]));
+  if (options_.metrics == nullptr)
+    return AtOnce(respond, LeafPlainError(404, "No message available", target.raw_path));
+  PostReport(std::move(respond), [metrics = options_.metrics] {
+    Response response;
+    response.content_type = MetricsPage::kContentType;
+    response.body = metrics->Render();
+    return response;
+  });
+  return nullptr;
+}
+
+Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& target, Respond respond) const {
+  if (request.method == "OPTIONS" || request.method == "TRACE" || request.method == "CONNECT") {
+    Response response;
+    if (request.method != "OPTIONS")
+      response = LeafPlainError(405, "Request method 'TRACE' not supported", target.raw_path);
+    response.allow = kLeafAllow;
+    return AtOnce(respond, std::move(response));
+  }
+  service::SegmentService* const segment = ids_.segment();
+  if (segment == nullptr) {
+    return AtOnce(respond,
+                  JsonResponse(500, Json{{"timestamp", UnixMillis(clock_.Wall())},
+                                         {"status", 500},
+                                         {"error", StatusText(500)},
+                                         {"exception", "java.lang.IllegalArgumentException"},
+                                         {"message", "You should config leaf.segment.enable=true first"},
+                                         {"path", target.raw_path}}));
+  }
+  const auto page = [](std::string body) {
+    Response response;
+    response.content_type = kHtml;
+    response.headers = kNothingActive;
+    response.body = std::move(body);
+    return response;
+  };
+  const std::string language(request.accept_language);
+  if (target.segments[0].starts_with("cache")) {
+    PostReport(std::move(respond),
+               [segment, page, language] { return page(CachePage(segment->LeafViews(), language)); });
+    return nullptr;
+  }
+  segment->ReadTable([this, page, language, path = target.raw_path,
+                      respond = std::move(respond)](Result<std::vector<core::TagRow>> table) {
+    if (!table.ok()) {
+      return respond(
+          LeafPlainError(table.error().code == ErrorCode::kLimited ? 429 : 500, table.error().message, path));
+    }
+    respond(page(DbPage(std::move(*table), language)));
+  });
+  return nullptr;
+}
+
+Response Router::StatusPage(const StatusQuery& query) const {
   return JsonResponse(200, StatusJson({.version = options_.version,
                                        .store = options_.store,
                                        .listen = options_.listen,
-                                       .max_count = options_.max_count,
+                                       .max_count = max_count_.load(),
                                        .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(
                                            clock_.Monotonic() - started_at_),
                                        .now = clock_.Wall()},
-                                      ids_));
+                                      ids_, query));
 }
 
 }  // namespace leaf::server

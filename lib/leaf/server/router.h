@@ -1,6 +1,7 @@
 // Routes: what each request means. Knows HTTP's words but no socket; never blocks.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -14,7 +15,11 @@
 #include "leaf/base/executor.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/server/http.h"
+#include "leaf/server/metrics_page.h"
+#include "leaf/server/request_metrics.h"
+#include "leaf/server/status_json.h"
 #include "leaf/service/id_service.h"
+#include "leaf/service/request_limit.h"
 
 namespace leaf::server {
 
@@ -22,10 +27,14 @@ struct RouterOptions {
   std::chrono::milliseconds request_timeout{1000};
   std::chrono::milliseconds leaf_wait{10};
   std::uint64_t max_count = 100'000;
-  std::string version;              // for /v1/status
-  std::string store;                // "sqlite" | "mysql", for /v1/status
-  std::vector<std::string> listen;  // as bound, for /v1/status
-  core::IdLayout layout{};          // of the IDs that are decoded
+  std::string version;                     // for /v1/status
+  std::string store;                       // "sqlite" | "mysql", for /v1/status
+  std::vector<std::string> listen;         // as bound, for /v1/status
+  core::IdLayout layout{};                 // of the IDs that are decoded
+  service::RequestLimit* limit = nullptr;  // null for none
+  // Where tags are paused and resumed, which blocks on the disk; null: with the reports.
+  Executor* control = nullptr;
+  const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
 };
 
 // Thread-safe. The service, the clock and the executor outlive it.
@@ -41,8 +50,11 @@ class Router {
   // `reports`: where answers are made that take longer the more tags there are; nothing that blocks.
   Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports);
 
-  // `request` need not outlive the call.
-  Withdraw Handle(const Request& request, Respond respond) const;
+  // `request` need not outlive the call. `route`, unless null, is told what it is for, before it is answered.
+  Withdraw Handle(const Request& request, Respond respond, Route* route = nullptr) const;
+
+  // RouterOptions::max_count has changed. Any time.
+  void SetMaxCount(std::uint64_t max_count) { max_count_.store(max_count); }
 
  private:
   enum class Dialect { kLeaf, kV1 };
@@ -65,6 +77,18 @@ class Router {
   std::optional<Response> AnswerWithoutTaking(const Request& request) const;
   // Reads count and form. Errors: kInvalidArgument, kTooLarge.
   static Result<void> ParseTake(const Target& target, std::uint64_t max_count, Take& take);
+  // POST /v1/segment/{tag}/pause and /resume.
+  Withdraw HandleControl(const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleAdvice(const Request& request, const Target& target, Respond respond) const;
+  // The error to answer with if a request is one too many.
+  enum class Kind { kSegment, kSnowflake, kOther };
+  std::optional<Error> OverLimit(Kind kind, std::string_view tag = "") const;
+  static Route RouteOf(const Target& target);
+  // The pages for people and for Prometheus, and what belongs to them.
+  Withdraw HandlePage(Route route, const Request& request, const Target& target, Respond respond) const;
+  Withdraw HandleLeafPage(const Request& request, const Target& target, Respond respond) const;
+  // Runs `make` where reports are made.
+  void PostReport(Respond respond, std::function<Response()> make) const;
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleMark(const std::string& tag, Respond respond) const;
   Withdraw TakeIds(Take take, Respond respond) const;
@@ -77,13 +101,14 @@ class Router {
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;
   // `max_count`: what is said with kTooLarge; 0 for the configured one.
   Response V1Error(const Error& error, std::uint64_t max_count = 0) const;
-  Response StatusPage() const;
+  Response StatusPage(const StatusQuery& query) const;
 
   const RouterOptions options_;
   service::IdService& ids_;
   const Clock& clock_;
   Executor& reports_;
   const MonotonicTime started_at_;
+  std::atomic<std::uint64_t> max_count_;
 };
 
 }  // namespace leaf::server

@@ -14,7 +14,6 @@
 #include <boost/beast/core/flat_static_buffer.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -26,6 +25,7 @@
 #include <utility>
 
 #include "leaf/base/time.h"
+#include "leaf/server/discard_body.h"
 
 namespace leaf::server {
 namespace {
@@ -45,6 +45,15 @@ constexpr std::chrono::milliseconds kLingerTime{1000};
 // How long a client that stopped sending while its request is parked is believed to be still there. Most have
 // gone; some shut down one direction only, and a grant takes less than this where all is well.
 constexpr std::chrono::milliseconds kHalfClosedTime{250};
+// Connections beyond max_connections whose first request is still read, to be answered with 503; what is more
+// is closed at once. And how long they may take to send it.
+constexpr std::size_t kSurplusMax = 128;
+constexpr std::chrono::milliseconds kSurplusTime{1000};
+// Answers over kLargeAnswerBytes that clients have not read yet, all together. Smaller ones are bounded by
+// max_connections.
+constexpr std::size_t kLargeAnswerBytes = std::size_t{4} * 1024;
+constexpr std::size_t kUnreadBytesMax = std::size_t{256} * 1024 * 1024;
+constexpr std::uint32_t kSurplusRetrySeconds = 1;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 class Worker;
@@ -64,11 +73,15 @@ class AnyConnection {
 
 // What the workers share.
 struct Shared {
-  const ServerOptions& options;
+  std::atomic<std::size_t> max_connections{0};
+  std::atomic<std::chrono::milliseconds> header_timeout{};
+  std::atomic<std::chrono::milliseconds> idle_timeout{};
   const Router& router;
   const Clock& clock;
   Logger& log;
   std::atomic<std::size_t> connections{0};
+  std::atomic<std::size_t> surplus{0};       // of connections: those beyond max_connections
+  std::atomic<std::size_t> unread_bytes{0};  // of large answers
   std::atomic<bool> draining{false};
   std::mutex mutex;
   std::condition_variable connection_closed;
@@ -77,29 +90,37 @@ struct Shared {
 
 using ConnectionId = std::uint64_t;
 
+bool IsLoopback(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+  return address.is_loopback();
+}
+
 // One thread with its own event loop. Connections stay with the worker that accepted them, and are its alone.
 class Worker {
  public:
-  explicit Worker(Shared& shared) : shared_(shared), loop_(1), sweep_timer_(loop_) {}
+  Worker(Shared& shared, RequestMetrics::Shard& metrics)
+      : shared_(shared), metrics_(metrics), loop_(1), sweep_timer_(loop_) {}
 
   void AddListener(const Listener& listener) {
     // A descriptor of its own for each worker; they share one socket and so one queue.
     const int fd = fcntl(listener.fd(), F_DUPFD_CLOEXEC, 0);
     LEAF_CHECK(fd >= 0);
+    const bool passed = listener.is_passed();
     if (listener.is_unix()) {
-      unix_acceptors_.emplace_back(loop_, asio::local::stream_protocol(), fd);
+      unix_acceptors_.push_back({{loop_, asio::local::stream_protocol(), fd}, passed});
     } else {
       sockaddr_storage address{};
       socklen_t size = sizeof address;
       LEAF_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-      tcp_acceptors_.emplace_back(
-          loop_, address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd);
+      tcp_acceptors_.push_back(
+          {{loop_, address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd}, passed});
     }
   }
 
   void Start() {
-    for (auto& acceptor : tcp_acceptors_) Accept(acceptor);
-    for (auto& acceptor : unix_acceptors_) Accept(acceptor);
+    for (auto& acceptor : tcp_acceptors_) Accept(acceptor.socket);
+    for (auto& acceptor : unix_acceptors_) Accept(acceptor.socket);
     ScheduleSweep();
     thread_ = std::thread([this] { loop_.run(); });
     pthread_setname_np(thread_.native_handle(), "leaf-http");
@@ -107,15 +128,20 @@ class Worker {
 
   void BeginDrain() {
     asio::post(loop_, [this] {
-      // Who is in the queue was told that he is connected: he is still served.
-      for (auto& acceptor : tcp_acceptors_) AcceptQueueAndClose(acceptor);
-      for (auto& acceptor : unix_acceptors_) AcceptQueueAndClose(acceptor);
+      for (auto& acceptor : tcp_acceptors_) StopAccepting(acceptor);
+      for (auto& acceptor : unix_acceptors_) StopAccepting(acceptor);
       for (const auto& connection : AllConnections()) connection->BeginDrain();
-      const std::lock_guard lock(shared_.mutex);
-      ++shared_.workers_draining;
-      shared_.connection_closed.notify_all();
+      // Whom the loop has accepted already, but not come to, is counted first.
+      asio::post(loop_, [this] {
+        const std::lock_guard lock(shared_.mutex);
+        ++shared_.workers_draining;
+        shared_.connection_closed.notify_all();
+      });
     });
   }
+
+  // On any thread.
+  void Post(std::function<void()> task) { asio::post(loop_, std::move(task)); }
 
   void Stop() {
     loop_.stop();
@@ -135,6 +161,7 @@ class Worker {
   }
 
   Shared& shared() { return shared_; }
+  RequestMetrics::Shard& metrics() { return metrics_; }
 
   // On this worker's thread.
   void Forget(ConnectionId id) { connections_.erase(id); }
@@ -157,14 +184,22 @@ class Worker {
   void Serve(Socket socket);
 
   template <typename Acceptor>
-  void AcceptQueueAndClose(Acceptor& acceptor) {
+  struct Accepting {
+    Acceptor socket;
+    bool is_passed = false;
+  };
+
+  template <typename Acceptor>
+  void StopAccepting(Accepting<Acceptor>& accepting) {
     error_code failed;
-    acceptor.non_blocking(true, failed);
-    while (!failed) {
-      auto socket = acceptor.accept(failed);
+    // Who is in the queue was told that he is connected: he is still served, unless the queue goes on without
+    // us.
+    if (!accepting.is_passed) accepting.socket.non_blocking(true, failed);
+    while (!accepting.is_passed && !failed) {
+      auto socket = accepting.socket.accept(failed);
       if (!failed) Serve<Acceptor>(std::move(socket));
     }
-    acceptor.close(failed);
+    accepting.socket.close(failed);
   }
 
   void ScheduleSweep() {
@@ -186,12 +221,13 @@ class Worker {
   }
 
   Shared& shared_;
+  RequestMetrics::Shard& metrics_;
   asio::io_context loop_;
   std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
   ConnectionId next_id_ = 0;
   asio::steady_timer sweep_timer_;
-  std::vector<asio::ip::tcp::acceptor> tcp_acceptors_;
-  std::vector<asio::local::stream_protocol::acceptor> unix_acceptors_;
+  std::vector<Accepting<asio::ip::tcp::acceptor>> tcp_acceptors_;
+  std::vector<Accepting<asio::local::stream_protocol::acceptor>> unix_acceptors_;
   std::chrono::sys_seconds date_of_{};
   std::string date_;
   std::thread thread_;
@@ -201,11 +237,15 @@ class Worker {
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
-  Connection(Worker& worker, ConnectionId id, Socket socket)
-      : worker_(worker), id_(id), socket_(std::move(socket)) {}
+  // `surplus`: one too many, which is told so. `local`: the peer is on this machine.
+  Connection(Worker& worker, ConnectionId id, Socket socket, bool surplus, bool local)
+      : worker_(worker), id_(id), surplus_(surplus), local_(local), socket_(std::move(socket)) {}
 
   ~Connection() override {
+    worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
+    ForgetAnswer();
+    if (surplus_) shared.surplus.fetch_sub(1);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
       shared.connection_closed.notify_all();
@@ -220,7 +260,12 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void Sweep(MonotonicTime now) override {
     if (now < deadline_) return;
     if (awaits_answer_) return GiveUp();
-    Close();
+    if (state_ != State::kReading || timed_out_) return Close();
+    // Whoever sends a request too slowly is told so, once the read under way has ended: there is one reader.
+    timed_out_ = true;
+    deadline_ = now + kLingerTime;
+    error_code ignored;
+    socket_.cancel(ignored);
   }
 
   void BeginDrain() override {
@@ -248,16 +293,19 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     parser_->body_limit(kBodyBytesMax);
     header_seen_ = false;
     state_ = State::kIdle;
-    deadline_ = Now() + worker_.shared().options.idle_timeout;
+    idle_since_ = Now();
+    deadline_ = surplus_ ? idle_since_ + kSurplusTime : idle_since_ + worker_.shared().idle_timeout.load();
   }
 
   // While draining: an idle connection is closed, but not one whose first request, or next one, is on its
-  // way.
+  // way: whoever got an answer a moment ago may be sending already, and is told to go elsewhere with the next
+  // answer.
   void LeaveIdle() {
     error_code ignored;
-    const bool waits_for_first = !answered_any_;
-    if (!waits_for_first && socket_.available(ignored) == 0) return Close();
-    deadline_ = std::min(deadline_, Now() + kLingerTime);
+    const MonotonicTime now = Now();
+    const bool asks_often = now - idle_since_ < kLingerTime;
+    if (answered_any_ && !asks_often && socket_.available(ignored) == 0) return Close();
+    deadline_ = std::min(deadline_, (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime);
   }
 
   // Feeds the parser what is in the buffer; reads more, or handles the request once it is whole.
@@ -268,7 +316,10 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     while (buffer_.size() > 0 && !parser_->is_done()) {
       if (state_ == State::kIdle) {
         state_ = State::kReading;
-        deadline_ = Now() + worker_.shared().options.header_timeout;
+        began_at_ = Now();
+        came_in_pieces_ = false;
+        deadline_ =
+            surplus_ ? idle_since_ + kSurplusTime : began_at_ + worker_.shared().header_timeout.load();
       }
       const std::size_t used = parser_->put(buffer_.data(), failed);
       buffer_.consume(used);
@@ -284,8 +335,11 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     }
     if (parser_->is_done()) return HandleRequest();
     if (buffer_.size() == buffer_.max_size()) return RefuseBroken(http::error::header_limit);
+    came_in_pieces_ = true;
     socket_.async_read_some(buffer_.prepare(buffer_.max_size() - buffer_.size()),
                             [self = this->shared_from_this()](error_code read_failed, std::size_t bytes) {
+                              if (self->timed_out_ && self->socket_.is_open())
+                                return self->Refuse(408, "the request took too long to arrive");
                               if (read_failed) return self->Close();
                               self->buffer_.commit(bytes);
                               self->Advance();
@@ -312,6 +366,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
 
   void HandleRequest() {
     state_ = State::kAnswering;
+    // How long a client takes to send its request is not the server's time.
+    if (came_in_pieces_) began_at_ = Now();
     deadline_ = MonotonicTime::max();  // the service has deadlines of its own
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive();
@@ -320,16 +376,30 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     const auto method = message.method_string();
     const auto target = message.target();
     const auto accept = message[http::field::accept];
+    if (surplus_) return Refuse(503, "this server has too many connections", kSurplusRetrySeconds);
     const Request request{.method = {method.data(), method.size()},
                           .target = {target.data(), target.size()},
-                          .accept = {accept.data(), accept.size()}};
+                          .accept = {accept.data(), accept.size()},
+                          .accept_language = AcceptLanguage(message, target),
+                          // A browser says where a request that is no mere link comes from.
+                          .from_operator = local_ && message.method() == http::verb::post &&
+                                           message.find(http::field::origin) == message.end()};
     awaits_answer_ = true;
-    auto withdraw = worker_.shared().router.Handle(request, [worker = &worker_, id = id_](Response response) {
-      worker->PostAnswer(id, std::move(response));
-    });
+    auto withdraw = worker_.shared().router.Handle(
+        request,
+        [worker = &worker_, id = id_](Response response) { worker->PostAnswer(id, std::move(response)); },
+        &route_);
     if (!awaits_answer_ || !withdraw) return;
     withdraw_ = std::move(withdraw);
     WatchPeer();
+  }
+
+  // Looked up only where it can matter: not for what takes IDs.
+  template <typename Message>
+  static std::string_view AcceptLanguage(const Message& message, const boost::beast::string_view& target) {
+    if (target.starts_with("/api/") || target.starts_with("/v1/")) return {};
+    const auto value = message[http::field::accept_language];
+    return {value.data(), value.size()};
   }
 
   // While a request is parked: whoever hangs up wants no answer any more. What else arrives meanwhile are
@@ -364,14 +434,16 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   // Answers what is no request, and ends the connection: nobody knows where the next one would begin.
-  void Refuse(int status, const std::string& why) {
+  void Refuse(int status, const std::string& why, std::optional<std::uint32_t> retry_after_s = std::nullopt) {
     state_ = State::kAnswering;
+    route_ = Route::kOther;
     keep_alive_ = false;
     head_ = false;
     Response response;
     response.status = status;
     response.content_type = kPlainText;
     response.body = why + "\n";
+    response.retry_after_s = retry_after_s;
     Write(response);
   }
 
@@ -383,14 +455,35 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
                   : say_keep_alive_ ? Persistence::kKeepAlive
                                     : Persistence::kDefault,
                   head_, worker_.Date());
-    deadline_ = Now() + worker_.shared().options.header_timeout;
+    if (!CountAnswer()) {
+      // What was taken for it is lost; small answers are given all the same.
+      ForgetAnswer();
+      return Refuse(503, "this server has too many answers that nobody reads", kSurplusRetrySeconds);
+    }
+    const MonotonicTime now = Now();
+    worker_.metrics().Count(route_, response.status, now - began_at_);
+    deadline_ = now + worker_.shared().header_timeout.load();
     asio::async_write(socket_, asio::buffer(out_),
                       [self = this->shared_from_this()](error_code failed, std::size_t) {
+                        self->ForgetAnswer();
                         if (failed) return self->Close();
                         if (!self->keep_alive_) return self->FinishAndClose();
                         self->NextRequest();
                         self->Advance();
                       });
+  }
+
+  // Large answers are counted until they are sent, and what they take up is given back then. False if they
+  // are too many.
+  bool CountAnswer() {
+    if (out_.size() <= kLargeAnswerBytes) return true;
+    counted_bytes_ = out_.size();
+    return worker_.shared().unread_bytes.fetch_add(counted_bytes_) <= kUnreadBytesMax;
+  }
+  void ForgetAnswer() {
+    if (counted_bytes_ == 0) return;
+    worker_.shared().unread_bytes.fetch_sub(std::exchange(counted_bytes_, 0));
+    out_ = std::string();
   }
 
   // Lets the peer read the answer: closing with unread input would reset the connection.
@@ -420,20 +513,28 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
 
   Worker& worker_;
   const ConnectionId id_;
+  const bool surplus_;
+  const bool local_;
   Socket socket_;
   State state_ = State::kIdle;
   bool awaits_answer_ = false;
   bool watches_peer_ = false;
+  bool timed_out_ = false;
   Router::Withdraw withdraw_;  // of a parked request
   MonotonicTime deadline_ = MonotonicTime::max();
+  MonotonicTime idle_since_;
   boost::beast::flat_static_buffer<kReadBytes> buffer_;
-  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<http::request_parser<DiscardBody>> parser_;
   bool header_seen_ = false;
   bool keep_alive_ = false;
   bool say_keep_alive_ = false;
   bool head_ = false;
   bool answered_any_ = false;
+  MonotonicTime began_at_;  // of the request under way: when it was all there
+  bool came_in_pieces_ = false;
+  Route route_ = Route::kOther;
   std::string out_;
+  std::size_t counted_bytes_ = 0;  // of out_, in Shared::unread_bytes
 };
 
 template <typename Acceptor>
@@ -455,16 +556,24 @@ void Worker::Accept(Acceptor& acceptor) {
 
 template <typename Acceptor, typename Socket>
 void Worker::Serve(Socket socket) {
-  if (shared_.connections.fetch_add(1) >= shared_.options.max_connections) {
-    shared_.connections.fetch_sub(1);  // over the limit: closed at once
-    return;
+  const std::size_t before = shared_.connections.fetch_add(1);
+  const bool surplus = before >= shared_.max_connections.load() + shared_.surplus.load();
+  if (surplus && shared_.surplus.fetch_add(1) >= kSurplusMax) {
+    shared_.surplus.fetch_sub(1);
+    shared_.connections.fetch_sub(1);
+    metrics_.CountRefused();
+    return;  // closed at once
   }
+  metrics_.CountAccepted();
+  bool local = true;
   if constexpr (std::is_same_v<typename Acceptor::protocol_type, asio::ip::tcp>) {
-    error_code ignored;
-    socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+    error_code failed;
+    socket.set_option(asio::ip::tcp::no_delay(true), failed);
+    const auto peer = socket.remote_endpoint(failed);
+    local = !failed && IsLoopback(peer.address());
   }
   const ConnectionId id = next_id_++;
-  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket));
+  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket), surplus, local);
   connections_.emplace(id, connection);
   connection->Start();
 }
@@ -474,23 +583,34 @@ void Worker::Serve(Socket socket) {
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
-       const Clock& clock, Logger& log)
-      : options_(options),
-        listeners_(std::move(listeners)),
-        shared_{.options = options_,
-                .router = router,
-                .clock = clock,
-                .log = log,
-                .mutex = {},
-                .connection_closed = {}} {
-    for (std::size_t i = 0; i < options_.threads; ++i) {
-      workers_.push_back(std::make_unique<Worker>(shared_));
+       const Clock& clock, Logger& log, RequestMetrics& metrics)
+      : listeners_(std::move(listeners)),
+        shared_{.router = router, .clock = clock, .log = log, .mutex = {}, .connection_closed = {}} {
+    SetLimits(options.limits);
+    for (std::size_t i = 0; i < options.threads; ++i) {
+      workers_.push_back(std::make_unique<Worker>(shared_, metrics.NewShard()));
       for (const Listener& listener : listeners_) workers_.back()->AddListener(listener);
     }
   }
 
   void Start() {
     for (const auto& worker : workers_) worker->Start();
+  }
+
+  void SetLimits(const ConnectionLimits& limits) {
+    shared_.max_connections.store(limits.max_connections);
+    shared_.header_timeout.store(limits.header_timeout);
+    shared_.idle_timeout.store(limits.idle_timeout);
+  }
+
+  void Probe(std::function<void()> done) {
+    const auto missing = std::make_shared<std::atomic<std::size_t>>(workers_.size());
+    const auto shared_done = std::make_shared<std::function<void()>>(std::move(done));
+    for (const auto& worker : workers_) {
+      worker->Post([missing, shared_done] {
+        if (missing->fetch_sub(1) == 1) (*shared_done)();
+      });
+    }
   }
 
   std::size_t Drain(std::chrono::milliseconds timeout) {
@@ -510,19 +630,22 @@ class Server::Impl {
   }
 
  private:
-  const ServerOptions options_;
   std::vector<Listener> listeners_;
   Shared shared_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
 Server::Server(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
-               const Clock& clock, Logger& log)
-    : impl_(std::make_unique<Impl>(options, router, std::move(listeners), clock, log)) {}
+               const Clock& clock, Logger& log, RequestMetrics& metrics)
+    : impl_(std::make_unique<Impl>(options, router, std::move(listeners), clock, log, metrics)) {}
 
 Server::~Server() { impl_->Drain(std::chrono::milliseconds{0}); }
 
 void Server::Start() { impl_->Start(); }
+
+void Server::SetLimits(const ConnectionLimits& limits) { impl_->SetLimits(limits); }
+
+void Server::Probe(std::function<void()> done) { impl_->Probe(std::move(done)); }
 
 std::size_t Server::Drain(std::chrono::milliseconds timeout) { return impl_->Drain(timeout); }
 

@@ -3,33 +3,47 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
 #include "leaf/server/listener.h"
+#include "leaf/server/request_metrics.h"
 #include "leaf/server/router.h"
 
 namespace leaf::server {
 
-struct ServerOptions {
-  std::size_t threads = 1;
+// What one client, and all of them together, may take up. Any of it can change while the server runs.
+struct ConnectionLimits {
   std::size_t max_connections = 20'000;
+  // For sending a request, and for reading an answer.
   std::chrono::milliseconds header_timeout{10'000};
   std::chrono::milliseconds idle_timeout{600'000};
 };
 
+struct ServerOptions {
+  std::size_t threads = 1;
+  ConnectionLimits limits;
+};
+
 class Server {
  public:
-  // Serves on `listeners` from Start() on. The router, the clock and the log outlive it.
+  // Serves on `listeners` from Start() on. The router, the clock, the log and the metrics outlive it.
   Server(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
-         const Clock& clock, Logger& log);
+         const Clock& clock, Logger& log, RequestMetrics& metrics);
   ~Server();
 
   void Start();
-  // Stops accepting, closes idle connections, lets requests in flight finish, up to `timeout`; then closes
-  // the rest and joins the threads. Blocks. Returns how many connections were cut off.
+  // Holds for what begins from now on; connections beyond a lower limit are not closed.
+  void SetLimits(const ConnectionLimits& limits);
+  // Calls `done` once every thread has come round, on one of them: none is stuck. Dropped by Drain.
+  void Probe(std::function<void()> done);
+  // Stops accepting, lets requests in flight finish, and whoever asked a moment ago ask once more, up to
+  // `timeout`; then closes the rest and joins the threads. Who waits to be accepted is still served, unless
+  // the socket was passed to us: then he waits for the next process. Blocks. Returns how many connections
+  // were cut off.
   std::size_t Drain(std::chrono::milliseconds timeout);
 
  private:

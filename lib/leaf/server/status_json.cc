@@ -1,12 +1,36 @@
 #include "leaf/server/status_json.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "leaf/base/id_text.h"
+#include "leaf/base/text.h"
 
 namespace leaf::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Below this a reserve lasts longer than anybody plans.
+constexpr double kRateShown = 0.01;
+
+Json ErrorsJson(const service::ErrorTally& errors) {
+  Json json = Json::object();
+  for (std::size_t slot = 0; slot < errors.size(); ++slot) {
+    if (errors[slot] > 0) json[service::CauseName(slot)] = errors[slot];
+  }
+  return json;
+}
+
+Json ErrorJson(const Error& error) {
+  return {{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
+}
 
 Json TagJson(const service::TagStatus& tag) {
   Json json{{"tag", tag.tag},
@@ -14,6 +38,7 @@ Json TagJson(const service::TagStatus& tag) {
             {"reserve", tag.reserve},
             {"reserve_target", tag.reserve_target},
             {"rate", tag.ids_per_second},
+            {"peak_rate", tag.peak_ids_per_second},
             {"grant_latency_ms", std::chrono::duration<double, std::milli>(tag.grant_latency).count()},
             {"waiting", tag.waiting},
             {"step", tag.step},
@@ -29,17 +54,78 @@ Json TagJson(const service::TagStatus& tag) {
             {"grants", tag.grants},
             {"failures", tag.failures},
             {"days_to_exhaustion", tag.days_to_exhaustion ? Json(*tag.days_to_exhaustion) : Json(nullptr)}};
+  json["reserve_s"] = tag.ids_per_second < kRateShown
+                          ? Json(nullptr)
+                          : Json(static_cast<double>(tag.reserve) / tag.ids_per_second);
+  json["waits"] = tag.tallies ? tag.tallies->waits : 0;
+  json["refills_failed"] = tag.tallies ? tag.tallies->refills_failed : 0;
+  if (tag.tallies) json["errors"] = ErrorsJson(tag.tallies->errors);
   if (tag.frozen_since) json["frozen_since"] = FormatRfc3339(*tag.frozen_since);
   if (tag.problem) {
-    json["problem"] = {{"code", ErrorCodeName(tag.problem->code)},
-                       {"message", tag.problem->message},
-                       {"hint", tag.problem->hint}};
+    json["problem"] = ErrorJson(*tag.problem);
   }
   return json;
 }
 
-Json ErrorJson(const Error& error) {
-  return {{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+double ReserveSeconds(const service::TagStatus& tag) {
+  return tag.ids_per_second < kRateShown ? std::numeric_limits<double>::infinity()
+                                         : static_cast<double>(tag.reserve) / tag.ids_per_second;
+}
+
+// Those that match, in the order asked for.
+void SelectTags(std::vector<const service::TagStatus*>& tags, const StatusQuery& query) {
+  using Tag = service::TagStatus;
+  using Sort = StatusQuery::Sort;
+  if (const std::string wanted = LowerCase(query.search); !wanted.empty()) {
+    std::erase_if(tags,
+                  [&](const Tag* tag) { return LowerCase(tag->tag).find(wanted) == std::string::npos; });
+  }
+  const auto key = [&](const Tag& tag) -> std::pair<bool, double> {
+    switch (query.sort) {
+      case Sort::kTrouble:
+        return {!tag.problem.has_value(), -tag.ids_per_second};
+      case Sort::kRate:
+        return {false, -tag.ids_per_second};
+      case Sort::kReserve:
+        return {false, ReserveSeconds(tag)};
+      case Sort::kIssued:
+        return {false, -static_cast<double>(tag.issued)};
+      case Sort::kTag:
+        break;
+    }
+    return {false, 0};
+  };
+  std::sort(tags.begin(), tags.end(), [&](const Tag* a, const Tag* b) {
+    const auto key_a = key(*a);
+    const auto key_b = key(*b);
+    return key_a != key_b ? key_a < key_b : a->tag < b->tag;
+  });
+}
+
+Json DependenciesJson(const service::IdService& ids) {
+  Json list = Json::array();
+  for (const service::Dependency& dependency : ids.Dependencies()) {
+    Json item{{"name", dependency.name},
+              {"kind", dependency.kind},
+              {"up", dependency.up},
+              {"identity", dependency.identity},
+              {"connections", dependency.connections},
+              {"reconnects", dependency.reconnects},
+              {"failures", dependency.failures},
+              {"identity_changes", dependency.identity_changes}};
+    if (dependency.lease_left) item["lease_left_ms"] = dependency.lease_left->count();
+    if (dependency.problem) item["problem"] = ErrorJson(*dependency.problem);
+    list.push_back(std::move(item));
+  }
+  return list;
 }
 
 Json SnowflakeJson(const service::SnowflakeService* snowflake) {
@@ -49,15 +135,23 @@ Json SnowflakeJson(const service::SnowflakeService* snowflake) {
             {"state", status.state},
             {"cluster", status.cluster.name},
             {"registry", status.cluster.registry},
-            {"worker", status.worker},
+            {"leased", status.leased},
+            {"registered", status.registered},
             {"node", status.node_uuid},
             {"layout", status.cluster.layout.Bits()},
             {"epoch_ms", status.cluster.layout.epoch_ms()},
-            {"ceiling", FormatRfc3339(status.ceiling)},
-            {"ceiling_ms", UnixMillis(status.ceiling)},
-            {"lead_ms", status.lead.count()},
             {"exhausted_at", FormatRfc3339(status.exhausted_at)},
             {"exhausted_at_ms", UnixMillis(status.exhausted_at)}};
+  if (status.has_worker) {
+    json["worker"] = status.worker;
+    json["ceiling"] = FormatRfc3339(status.ceiling);
+    json["ceiling_ms"] = UnixMillis(status.ceiling);
+    json["lead_ms"] = status.lead.count();
+  }
+  const service::SnowflakeTallies tallies = snowflake->Tallies();
+  json["issued"] = tallies.issued;
+  json["waits"] = tallies.waits;
+  json["errors"] = ErrorsJson(tallies.errors);
   if (status.problem) json["problem"] = ErrorJson(*status.problem);
   if (status.registry_problem) json["registry_problem"] = ErrorJson(*status.registry_problem);
   return json;
@@ -68,7 +162,7 @@ Json SnowflakeJson(const service::SnowflakeService* snowflake) {
 Json ReadinessJson(const service::Readiness& readiness) {
   Json reasons = Json::array();
   for (const service::Reason& reason : readiness.reasons) {
-    reasons.push_back({{"code", reason.code}, {"message", reason.message}});
+    reasons.push_back({{"code", reason.code}, {"message", reason.message}, {"hint", reason.hint}});
   }
   return {{"ready", readiness.ready}, {"reasons", std::move(reasons)}};
 }
@@ -90,7 +184,44 @@ Json MarkJson(const std::string& tag, const core::Mark& mark,
   return json;
 }
 
-Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {
+Result<StatusQuery> ParseStatusQuery(const Target& target) {
+  StatusQuery query;
+  LEAF_ASSIGN_OR_RETURN(auto search, target.Parameter("search"));
+  if (search) query.search = std::move(*search);
+  LEAF_ASSIGN_OR_RETURN(const auto sort, target.Parameter("sort"));
+  if (sort) {
+    using Sort = StatusQuery::Sort;
+    constexpr std::pair<std::string_view, Sort> kSorts[] = {{"tag", Sort::kTag},
+                                                            {"trouble", Sort::kTrouble},
+                                                            {"rate", Sort::kRate},
+                                                            {"reserve", Sort::kReserve},
+                                                            {"issued", Sort::kIssued}};
+    const auto* const found = std::find_if(std::begin(kSorts), std::end(kSorts),
+                                           [&](const auto& known) { return known.first == *sort; });
+    if (found == std::end(kSorts)) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad sort {}: none of tag, trouble, rate, reserve, issued", Quoted(*sort)),
+                   ""};
+    }
+    query.sort = found->second;
+  }
+  constexpr std::uint64_t kMost = 1'000'000'000;
+  LEAF_ASSIGN_OR_RETURN(const auto offset, target.Parameter("offset"));
+  if (offset) {
+    LEAF_ASSIGN_OR_RETURN(query.offset, ParseUnsigned("offset", *offset, 0, kMost));
+  }
+  LEAF_ASSIGN_OR_RETURN(const auto limit, target.Parameter("limit"));
+  if (limit) {
+    LEAF_ASSIGN_OR_RETURN(query.limit, ParseUnsigned("limit", *limit, 0, kMost));
+  }
+  LEAF_ASSIGN_OR_RETURN(const auto problems, target.Parameter("problems"));
+  if (problems) {
+    LEAF_ASSIGN_OR_RETURN(query.problems, ParseUnsigned("problems", *problems, 0, kMost));
+  }
+  return query;
+}
+
+Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const StatusQuery& query) {
   Json json = ReadinessJson(ids.GetReadiness());
   json["version"] = facts.version;
   json["time"] = FormatRfc3339(facts.now);
@@ -100,12 +231,14 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {
   json["limits"] = {{"max_count", facts.max_count}};
   // Grants are fenced by this node's own marks; a witness shared by all nodes is not part of this version.
   json["fence"] = "node";
+  json["dependencies"] = DependenciesJson(ids);
 
   std::vector<service::TagStatus> tags;
   Json segment{{"enabled", ids.segment() != nullptr}};
   if (ids.segment() != nullptr) {
     const service::SegmentStatus status = ids.segment()->Status();
-    tags = ids.segment()->TagStatuses();
+    const service::SegmentTotals totals =
+        ids.segment()->Visit([&](service::TagStatus&& tag) { tags.push_back(std::move(tag)); });
     segment["store"] = facts.store;
     segment["loaded"] = status.loaded;
     segment["store_reachable"] = status.loaded && !status.store_problem;
@@ -113,17 +246,51 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids) {
       segment["refreshed_at"] = FormatRfc3339(*status.refreshed_at);
       segment["refreshed_at_ms"] = UnixMillis(*status.refreshed_at);
     }
+    double rate = 0;
+    std::uint64_t reserve = 0;
+    std::uint64_t frozen = 0;
+    std::vector<const service::TagStatus*> selected;
+    selected.reserve(tags.size());
+    for (const service::TagStatus& tag : tags) {
+      rate += tag.ids_per_second;
+      reserve += tag.reserve;
+      if (tag.state == "frozen") ++frozen;
+      selected.push_back(&tag);
+    }
+    segment["totals"] = {{"rate", rate},
+                         {"reserve", reserve},
+                         {"frozen", frozen},
+                         {"issued", totals.issued},
+                         {"granted", totals.granted},
+                         {"wasted", totals.wasted},
+                         {"waits", totals.tallies.waits},
+                         {"refills_failed", totals.tallies.refills_failed},
+                         {"errors", ErrorsJson(totals.tallies.errors)}};
+    SelectTags(selected, query);
+    segment["tags_total"] = tags.size();
+    segment["tags_matching"] = selected.size();
     Json tag_list = Json::array();
-    for (const service::TagStatus& tag : tags) tag_list.push_back(TagJson(tag));
+    const std::size_t begin = std::min<std::size_t>(query.offset, selected.size());
+    const std::size_t count =
+        std::min<std::size_t>(query.limit.value_or(selected.size()), selected.size() - begin);
+    for (std::size_t i = begin; i < begin + count; ++i) tag_list.push_back(TagJson(*selected[i]));
     segment["tags"] = std::move(tag_list);
+    // By name, as some may not be in the table.
+    const service::PausedTags* const paused = ids.segment()->paused();
+    segment["paused"] = paused == nullptr ? std::vector<std::string>{} : paused->All();
   }
+  // Of equal weight, so in the order of the names.
+  std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
+  const std::vector<service::Problem> all = ids.Problems(tags);
   Json problems = Json::array();
-  for (const service::Problem& problem : ids.Problems(tags)) {
+  for (const service::Problem& problem : all) {
+    if (problems.size() >= query.problems.value_or(all.size())) break;
     Json item{{"code", problem.code}, {"message", problem.message}, {"hint", problem.hint}};
     if (!problem.tag.empty()) item["tag"] = problem.tag;
     problems.push_back(std::move(item));
   }
   json["problems"] = std::move(problems);
+  json["problems_total"] = all.size();
   json["segment"] = std::move(segment);
   json["snowflake"] = SnowflakeJson(ids.snowflake());
   return json;

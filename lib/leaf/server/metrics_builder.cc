@@ -1,0 +1,374 @@
+#include "leaf/server/metrics_builder.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <span>
+#include <tuple>
+
+namespace leaf::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kSecondsPerDay = 86'400;
+// Below this a reserve lasts longer than anybody plans, and the quotient says nothing.
+constexpr double kRateLeast = 0.01;
+
+double Number(std::uint64_t value) { return static_cast<double>(value); }
+
+void AddCounter(MetricFamily& family, Labels labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.counter.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
+void AddGauge(MetricFamily& family, Labels labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
+// `counts` has one more than there are bounds.
+void AddHistogram(MetricFamily& family, Labels labels, std::span<const double> bounds,
+                  std::span<const std::uint64_t> counts, std::uint64_t sum_ns) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  std::uint64_t cumulative = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    cumulative += counts[i];
+    metric.histogram.bucket.push_back(
+        {cumulative, i < bounds.size() ? bounds[i] : std::numeric_limits<double>::infinity()});
+  }
+  metric.histogram.sample_count = cumulative;
+  metric.histogram.sample_sum = Number(sum_ns) / 1e9;
+  family.metric.push_back(std::move(metric));
+}
+
+void AddErrors(MetricFamily& family, const Labels& labels, const service::ErrorTally& errors) {
+  for (std::size_t slot = 0; slot < errors.size(); ++slot) {
+    if (errors[slot] == 0) continue;
+    Labels with_cause = labels;
+    with_cause.push_back({"cause", service::CauseName(slot)});
+    AddCounter(family, std::move(with_cause), Number(errors[slot]));
+  }
+}
+
+std::uint64_t RefillsOf(const service::LatencyTally& tally) {
+  std::uint64_t count = 0;
+  for (const std::uint64_t in_bucket : tally.counts) count += in_bucket;
+  return count;
+}
+
+bool InTrouble(const service::TagStatus& tag) { return tag.problem.has_value(); }
+
+// Whether `a` is to be shown rather than `b`.
+bool GoesBefore(const service::TagStatus& a, const service::TagStatus& b) {
+  return std::tuple(InTrouble(a), a.ids_per_second, a.issued, std::string_view(b.tag)) >
+         std::tuple(InTrouble(b), b.ids_per_second, b.issued, std::string_view(a.tag));
+}
+
+}  // namespace
+
+// ---- tags ------------------------------------------------------------------------------------------------
+
+void TopTags::Add(service::TagStatus&& tag) {
+  if (tag.state == "frozen") {
+    ++frozen;
+  } else {
+    ++(tag.state == "idle" ? idle : active);
+    if (tag.failures > 0) ++failing;
+  }
+  reserve += tag.reserve;
+  waiting += tag.waiting;
+  ids_per_second += tag.ids_per_second;
+  if (size_ == 0) return;
+  if (heap_.size() == size_) {
+    if (!GoesBefore(tag, heap_.front())) return;
+    std::pop_heap(heap_.begin(), heap_.end(), GoesBefore);
+    heap_.pop_back();
+  }
+  heap_.push_back(std::move(tag));
+  std::push_heap(heap_.begin(), heap_.end(), GoesBefore);
+}
+
+std::vector<service::TagStatus> TopTags::Take() {
+  std::sort(heap_.begin(), heap_.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
+  return std::move(heap_);
+}
+
+void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
+  if (tags.empty()) return;
+  using Tag = service::TagStatus;
+  const auto family = [&](std::string_view name, std::string_view help, MetricType type, const auto& value) {
+    MetricFamily& made = Family(name, help, type);
+    for (const Tag& tag : tags) {
+      const std::optional<double> number = value(tag);
+      if (!number) continue;
+      if (type == MetricType::Counter) {
+        AddCounter(made, {{"tag", tag.tag}}, *number);
+      } else {
+        AddGauge(made, {{"tag", tag.tag}}, *number);
+      }
+    }
+  };
+  const auto counter = [&](std::string_view name, std::string_view help, const auto& value) {
+    family(name, help, MetricType::Counter, value);
+  };
+  const auto gauge = [&](std::string_view name, std::string_view help, const auto& value) {
+    family(name, help, MetricType::Gauge, value);
+  };
+  using Value = std::optional<double>;
+  counter("leaf_tag_ids_issued_total", "IDs of the tag that were handed out.",
+          [](const Tag& tag) -> Value { return Number(tag.issued); });
+  counter("leaf_tag_ids_granted_total", "IDs of the tag that the database has granted to this node.",
+          [](const Tag& tag) -> Value { return Number(tag.granted); });
+  counter("leaf_tag_ids_wasted_total", "IDs of the tag that were granted and will never be issued.",
+          [](const Tag& tag) -> Value { return Number(tag.wasted); });
+  counter("leaf_tag_waits_total", "Requests of the tag that could not be served at once.",
+          [](const Tag& tag) -> Value { return Number(tag.tallies ? tag.tallies->waits : 0); });
+  gauge("leaf_tag_ids_per_second", "IDs of the tag that are handed out in a second.",
+        [](const Tag& tag) -> Value { return tag.ids_per_second; });
+  gauge("leaf_tag_reserve_ids", "IDs of the tag in reserve.",
+        [](const Tag& tag) -> Value { return Number(tag.reserve); });
+  gauge("leaf_tag_reserve_target_ids", "IDs to hold at the rate and the grants' latency seen.",
+        [](const Tag& tag) -> Value { return Number(tag.reserve_target); });
+  gauge("leaf_tag_reserve_seconds", "How long the reserve lasts at the rate seen.",
+        [](const Tag& tag) -> Value {
+          if (tag.ids_per_second < kRateLeast) return std::nullopt;
+          return Number(tag.reserve) / tag.ids_per_second;
+        });
+  gauge("leaf_tag_waiting_requests", "Requests that are waiting for IDs of the tag.",
+        [](const Tag& tag) -> Value { return Number(tag.waiting); });
+  gauge("leaf_tag_step_ids", "Size of the next grant, before it is enlarged for who waits.",
+        [](const Tag& tag) -> Value { return static_cast<double>(tag.step); });
+  gauge("leaf_tag_table_step_ids", "The step that the table gives the tag.",
+        [](const Tag& tag) -> Value { return static_cast<double>(tag.table_step); });
+  gauge("leaf_tag_max_id", "The column max_id of the tag, as it was seen last.",
+        [](const Tag& tag) -> Value { return static_cast<double>(tag.max_id); });
+  gauge("leaf_tag_frozen", "Whether the tag is frozen, since the database went back.",
+        [](const Tag& tag) -> Value { return tag.state == "frozen" ? 1 : 0; });
+  gauge("leaf_tag_exhaustion_seconds", "When the tag runs out of numbers, at the rate at which max_id moves.",
+        [](const Tag& tag) -> Value {
+          if (!tag.days_to_exhaustion) return std::nullopt;
+          return *tag.days_to_exhaustion * kSecondsPerDay;
+        });
+
+  MetricFamily& errors = Family("leaf_tag_errors_total",
+                                "Requests of the tag that were answered with an error.", MetricType::Counter);
+  for (const Tag& tag : tags) {
+    if (tag.tallies) AddErrors(errors, {{"tag", tag.tag}}, tag.tallies->errors);
+  }
+  MetricFamily& refills =
+      Family("leaf_tag_refills_total", "Grants asked of the database for the tag.", MetricType::Counter);
+  for (const Tag& tag : tags) {
+    AddCounter(refills, {{"tag", tag.tag}, {"result", "granted"}}, Number(tag.grants));
+    AddCounter(refills, {{"tag", tag.tag}, {"result", "failed"}},
+               Number(tag.tallies ? tag.tallies->refills_failed : 0));
+  }
+  MetricFamily& latency = Family("leaf_tag_refill_duration_seconds",
+                                 "How long grants of the tag took, from asking until IDs could be issued.",
+                                 MetricType::Histogram);
+  for (const Tag& tag : tags) {
+    if (!tag.tallies) continue;
+    AddHistogram(latency, {{"tag", tag.tag}}, service::LatencyTally::kBoundsSeconds,
+                 tag.tallies->refills.counts, tag.tallies->refills.sum_ns);
+  }
+}
+
+// ---- the modes -------------------------------------------------------------------------------------------
+
+void MetricsBuilder::AddSegment(const service::SegmentStatus& status, const service::SegmentTotals& totals,
+                                const TopTags& sums) {
+  Counter("leaf_segment_ids_issued_total", "IDs of all tags that were handed out.", Number(totals.issued));
+  Counter("leaf_segment_ids_granted_total", "IDs of all tags that the database has granted to this node.",
+          Number(totals.granted));
+  Counter("leaf_segment_ids_wasted_total", "IDs of all tags that were granted and will never be issued.",
+          Number(totals.wasted));
+  Counter("leaf_segment_waits_total", "Requests that could not be served at once.",
+          Number(totals.tallies.waits));
+  MetricFamily& refills = Family("leaf_segment_refills_total", "Grants asked of the database, for all tags.",
+                                 MetricType::Counter);
+  AddCounter(refills, {{"result", "granted"}}, Number(RefillsOf(totals.tallies.refills)));
+  AddCounter(refills, {{"result", "failed"}}, Number(totals.tallies.refills_failed));
+  AddHistogram(Family("leaf_segment_refill_duration_seconds",
+                      "How long grants took, from asking until IDs could be issued.", MetricType::Histogram),
+               {}, service::LatencyTally::kBoundsSeconds, totals.tallies.refills.counts,
+               totals.tallies.refills.sum_ns);
+  AddErrors(Family("leaf_segment_errors_total",
+                   "Requests for IDs of a tag, known or not, that were answered with an error.",
+                   MetricType::Counter),
+            {}, totals.tallies.errors);
+  MetricFamily& tags = Family("leaf_segment_tags", "Tags by state.", MetricType::Gauge);
+  AddGauge(tags, {{"state", "idle"}}, Number(sums.idle));
+  AddGauge(tags, {{"state", "active"}}, Number(sums.active));
+  AddGauge(tags, {{"state", "frozen"}}, Number(sums.frozen));
+  Gauge("leaf_segment_tags_failing", "Tags whose last grant has failed, without those that are frozen.",
+        Number(sums.failing));
+  Gauge("leaf_segment_reserve_ids", "IDs in reserve, of all tags.", Number(sums.reserve));
+  Gauge("leaf_segment_waiting_requests", "Requests that are waiting for IDs.", Number(sums.waiting));
+  Gauge("leaf_segment_ids_per_second", "IDs of all tags that are handed out in a second.",
+        sums.ids_per_second);
+  Gauge("leaf_segment_loaded", "Whether the table of tags was read since start.", status.loaded ? 1 : 0);
+  if (status.refreshed_at) {
+    Gauge("leaf_segment_refresh_timestamp_seconds", "When the table of tags was read last.",
+          static_cast<double>(UnixMillis(*status.refreshed_at)) / 1e3);
+  }
+}
+
+void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
+                                  const service::SnowflakeTallies& tallies, WallTime now) {
+  AddGauge(Family("leaf_snowflake_info", "The worker of this node.", MetricType::Gauge),
+           {{"cluster", status.cluster.name},
+            {"registry", status.cluster.registry},
+            {"worker", std::to_string(status.worker)}},
+           1);
+  Gauge("leaf_snowflake_worker", "Number of the worker.", Number(status.worker));
+  MetricFamily& states =
+      Family("leaf_snowflake_state", "The worker's state: 1 for the one it is in.", MetricType::Gauge);
+  for (const std::string_view state : {"starting", "issuing", "stopped"})
+    AddGauge(states, {{"state", std::string(state)}}, status.state == state ? 1 : 0);
+  Counter("leaf_snowflake_ids_issued_total", "Snowflake IDs that were handed out.", Number(tallies.issued));
+  Counter("leaf_snowflake_waits_total", "Requests that had to wait for the clock or the ceiling.",
+          Number(tallies.waits));
+  AddErrors(Family("leaf_snowflake_errors_total",
+                   "Requests for snowflake IDs that were answered with an error.", MetricType::Counter),
+            {}, tallies.errors);
+  Gauge("leaf_snowflake_lead_seconds", "How far the IDs are ahead of the wall clock.",
+        Seconds(status.lead).count());
+  Gauge("leaf_snowflake_ceiling_left_seconds",
+        "How far the durable ceiling is above the wall clock and what was issued; not above at 0.",
+        std::max(0.0, Seconds(status.ceiling - (now + status.lead)).count()));
+  Gauge("leaf_snowflake_ceiling_failing", "Whether the last try to raise the ceiling has failed.",
+        status.problem ? 1 : 0);
+  Gauge("leaf_snowflake_registry_failing", "Whether the registry could not be told the last ceiling.",
+        status.registry_problem ? 1 : 0);
+  Gauge("leaf_snowflake_exhaustion_seconds", "When the layout has no more times.",
+        Seconds(status.exhausted_at - now).count());
+}
+
+// ---- the node --------------------------------------------------------------------------------------------
+
+void MetricsBuilder::AddBuild(const std::string& version) {
+  AddGauge(Family("leaf_build_info", "The version of leafctl.", MetricType::Gauge),
+           {{"version", version}, {"compiler", "g++ " __VERSION__}}, 1);
+}
+
+void MetricsBuilder::AddProcess(const ProcessStats& stats) {
+  Counter("process_cpu_seconds_total", "User and system time of the process.", stats.cpu_seconds);
+  Gauge("process_start_time_seconds", "When the process was started.", stats.start_time_seconds);
+  Gauge("process_resident_memory_bytes", "Resident memory.", Number(stats.resident_bytes));
+  Gauge("process_virtual_memory_bytes", "Virtual memory.", Number(stats.virtual_bytes));
+  Gauge("process_open_fds", "Open files.", Number(stats.open_files));
+  Gauge("process_max_fds", "Files that may be open.", Number(stats.open_files_max));
+  Gauge("process_threads", "Threads.", Number(stats.threads));
+}
+
+void MetricsBuilder::AddReadiness(const service::Readiness& readiness) {
+  Gauge("leaf_ready", "Whether every enabled mode of this node can issue IDs.", readiness.ready ? 1 : 0);
+  MetricFamily& reasons = Family("leaf_not_ready_reason", "Why the node is not ready.", MetricType::Gauge);
+  std::vector<std::string> seen;
+  for (const service::Reason& reason : readiness.reasons) {
+    if (std::find(seen.begin(), seen.end(), reason.code) != seen.end()) continue;
+    seen.push_back(reason.code);
+    AddGauge(reasons, {{"code", reason.code}}, 1);
+  }
+}
+
+void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dependencies) {
+  if (dependencies.empty()) return;
+  using service::Dependency;
+  const auto each = [&](std::string_view name, std::string_view help, MetricType type, const auto& value) {
+    MetricFamily& family = Family(name, help, type);
+    for (const Dependency& dependency : dependencies) {
+      Labels labels{{"dependency", dependency.name}, {"kind", dependency.kind}};
+      if (type == MetricType::Counter) {
+        AddCounter(family, std::move(labels), value(dependency));
+      } else {
+        AddGauge(family, std::move(labels), value(dependency));
+      }
+    }
+  };
+  each("leaf_dependency_up", "Whether it answered when it was asked last.", MetricType::Gauge,
+       [](const Dependency& dependency) { return dependency.up ? 1.0 : 0.0; });
+  each("leaf_dependency_connections_total", "Connections that were made.", MetricType::Counter,
+       [](const Dependency& dependency) { return Number(dependency.connections); });
+  each("leaf_dependency_reconnects_total", "Of those, after one was lost or could not be made.",
+       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.reconnects); });
+  each("leaf_dependency_failures_total", "Times it could not be reached.", MetricType::Counter,
+       [](const Dependency& dependency) { return Number(dependency.failures); });
+  each("leaf_dependency_identity_changes_total", "Times another server answered than before.",
+       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.identity_changes); });
+  MetricFamily& info =
+      Family("leaf_dependency_info", "Which server it is, as it says itself.", MetricType::Gauge);
+  for (const Dependency& dependency : dependencies) {
+    AddGauge(info,
+             {{"dependency", dependency.name}, {"kind", dependency.kind}, {"identity", dependency.identity}},
+             1);
+  }
+  MetricFamily& leases =
+      Family("leaf_dependency_lease_left_seconds", "What is left of the lease.", MetricType::Gauge);
+  for (const Dependency& dependency : dependencies) {
+    if (!dependency.lease_left) continue;
+    AddGauge(leases, {{"dependency", dependency.name}, {"kind", dependency.kind}},
+             Seconds(*dependency.lease_left).count());
+  }
+}
+
+void MetricsBuilder::AddRequests(const RequestTotals& totals) {
+  std::array<double, kDurationBounds.size()> bounds{};
+  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = Seconds(kDurationBounds[i]).count();
+  MetricFamily& requests =
+      Family("leaf_http_requests_total", "Requests that were answered.", MetricType::Counter);
+  for (std::size_t route = 0; route < kRoutes; ++route) {
+    for (std::size_t i = 0; i < kCountedStatuses.size(); ++i) {
+      const std::uint64_t count = totals.routes[route].requests[i];
+      if (count == 0) continue;
+      AddCounter(requests,
+                 {{"route", std::string(RouteName(static_cast<Route>(route)))},
+                  {"code", kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i])}},
+                 Number(count));
+    }
+  }
+  MetricFamily& durations =
+      Family("leaf_http_request_duration_seconds", "From when a request was there until it was answered.",
+             MetricType::Histogram);
+  for (std::size_t route = 0; route < kRoutes; ++route) {
+    const RouteTotals& of = totals.routes[route];
+    if (std::all_of(of.durations.begin(), of.durations.end(), [](std::uint64_t count) { return count == 0; }))
+      continue;
+    AddHistogram(durations, {{"route", std::string(RouteName(static_cast<Route>(route)))}}, bounds,
+                 of.durations, of.sum_ns);
+  }
+  Gauge("leaf_http_connections", "Connections that are open.", Number(totals.connections_open));
+  Counter("leaf_http_connections_accepted_total", "Connections that were accepted.",
+          Number(totals.connections_accepted));
+  Counter("leaf_http_connections_refused_total", "Connections that were closed at once, over the limit.",
+          Number(totals.connections_refused));
+}
+
+void MetricsBuilder::AddCollection(std::chrono::nanoseconds took) {
+  Gauge("leaf_metrics_collection_seconds", "How long it took to collect these metrics.",
+        Seconds(took).count());
+}
+
+MetricFamily& MetricsBuilder::Family(std::string_view name, std::string_view help, MetricType type) {
+  return families_.emplace_back(MetricFamily{std::string(name), std::string(help), type, {}});
+}
+
+void MetricsBuilder::Counter(std::string_view name, std::string_view help, double value) {
+  AddCounter(Family(name, help, MetricType::Counter), {}, value);
+}
+
+void MetricsBuilder::Gauge(std::string_view name, std::string_view help, double value) {
+  AddGauge(Family(name, help, MetricType::Gauge), {}, value);
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,35 @@
+#include "leaf/server/metrics_page.h"
+
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+
+#include "leaf/server/metrics_builder.h"
+
+namespace leaf::server {
+
+std::string MetricsPage::Render() const {
+  const MonotonicTime began = clock_.Monotonic();
+  MetricsBuilder builder;
+  builder.AddBuild(options_.version);
+  builder.AddReadiness(ids_.GetReadiness());
+  builder.AddDependencies(ids_.Dependencies());
+  if (const service::SegmentService* const segment = ids_.segment()) {
+    TopTags top(options_.top_tags);
+    const service::SegmentTotals totals =
+        segment->Visit([&](service::TagStatus&& tag) { top.Add(std::move(tag)); });
+    builder.AddSegment(segment->Status(), totals, top);
+    builder.AddTags(top.Take());
+  }
+  if (const service::SnowflakeService* const snowflake = ids_.snowflake())
+    builder.AddSnowflake(snowflake->Status(), snowflake->Tallies(), clock_.Wall());
+  builder.AddRequests(requests_.Collect());
+  builder.AddProcess(process_());
+  builder.AddCollection(clock_.Monotonic() - began);
+  // A family without a member is no use to anybody.
+  std::vector<prometheus::MetricFamily> families = builder.Take();
+  std::erase_if(families, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace leaf::server

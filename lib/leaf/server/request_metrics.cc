@@ -1,0 +1,93 @@
+#include "leaf/server/request_metrics.h"
+
+#include <algorithm>
+
+namespace leaf::server {
+namespace {
+
+std::size_t StatusSlot(int status) {
+  std::size_t slot = 0;
+  while (slot + 1 < kCountedStatuses.size() && kCountedStatuses[slot] != status) ++slot;
+  return slot;
+}
+
+std::size_t DurationSlot(std::chrono::nanoseconds took) {
+  std::size_t slot = 0;
+  while (slot < kDurationBounds.size() && took > kDurationBounds[slot]) ++slot;
+  return slot;
+}
+
+}  // namespace
+
+std::string_view RouteName(Route route) {
+  switch (route) {
+    case Route::kLeafSegment:
+      return "/api/segment/get";
+    case Route::kLeafSnowflake:
+      return "/api/snowflake/get";
+    case Route::kLeafDecode:
+      return "/decodeSnowflakeId";
+    case Route::kLeafPages:
+      return "/cache,/db";
+    case Route::kV1Segment:
+      return "/v1/segment";
+    case Route::kV1Snowflake:
+      return "/v1/snowflake";
+    case Route::kV1Decode:
+      return "/v1/decode";
+    case Route::kV1Clock:
+      return "/v1/clock";
+    case Route::kV1Mark:
+      return "/v1/segment/mark";
+    case Route::kV1Status:
+      return "/v1/status";
+    case Route::kHealth:
+      return "/health";
+    case Route::kMetrics:
+      return "/metrics";
+    case Route::kDashboard:
+      return "/";
+    case Route::kOther:
+      break;
+  }
+  return "other";
+}
+
+void RequestMetrics::Shard::Count(Route route, int status, std::chrono::nanoseconds took) {
+  took = std::max(took, std::chrono::nanoseconds{0});
+  RouteCells& cells = routes_[static_cast<std::size_t>(route)];
+  Add(cells.requests[StatusSlot(status)], 1);
+  Add(cells.durations[DurationSlot(took)], 1);
+  Add(cells.sum_ns, static_cast<std::uint64_t>(took.count()));
+}
+
+RequestMetrics::Shard& RequestMetrics::NewShard() {
+  const std::lock_guard lock(mutex_);
+  shards_.push_back(std::make_unique<Shard>());
+  return *shards_.back();
+}
+
+RequestTotals RequestMetrics::Collect() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  RequestTotals totals;
+  std::uint64_t closed = 0;
+  const std::lock_guard lock(mutex_);
+  for (const auto& shard : shards_) {
+    for (std::size_t route = 0; route < kRoutes; ++route) {
+      const Shard::RouteCells& cells = shard->routes_[route];
+      RouteTotals& sum = totals.routes[route];
+      for (std::size_t i = 0; i < cells.requests.size(); ++i)
+        sum.requests[i] += cells.requests[i].load(kRelaxed);
+      for (std::size_t i = 0; i < cells.durations.size(); ++i)
+        sum.durations[i] += cells.durations[i].load(kRelaxed);
+      sum.sum_ns += cells.sum_ns.load(kRelaxed);
+    }
+    totals.connections_accepted += shard->accepted_.load(kRelaxed);
+    totals.connections_refused += shard->refused_.load(kRelaxed);
+    closed += shard->closed_.load(kRelaxed);
+  }
+  totals.connections_open = totals.connections_accepted > closed ? totals.connections_accepted - closed : 0;
+  return totals;
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,107 @@
+// What the server counts of its requests: by route and status, how long they took, and its connections.
+//
+// Every thread that serves counts in a shard that only it writes: no lock, no read-modify-write, and no cache
+// line that another thread writes. Whoever collects reads all shards while they are written: each number is
+// right for some moment of the collection, and none ever goes back.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace leaf::server {
+
+// What a request was for. A label of metrics, so there are few, whatever clients ask for.
+enum class Route : std::uint8_t {
+  kOther,  // nothing that exists, or no request at all
+  kLeafSegment,
+  kLeafSnowflake,
+  kLeafDecode,
+  kLeafPages,
+  kV1Segment,
+  kV1Snowflake,
+  kV1Decode,
+  kV1Clock,
+  kV1Mark,
+  kV1Status,
+  kHealth,
+  kMetrics,
+  kDashboard,
+};
+inline constexpr std::size_t kRoutes = static_cast<std::size_t>(Route::kDashboard) + 1;
+// "/api/segment/get", "/v1/status", ..., "other".
+std::string_view RouteName(Route route);
+
+// The status codes that are counted on their own; any other one is counted as the last of them, 0.
+inline constexpr std::array<int, 14> kCountedStatuses{200, 304, 400, 403, 404, 405, 409,
+                                                      413, 429, 431, 500, 501, 503, 0};
+
+// Upper bounds of the classes of durations.
+inline constexpr std::array<std::chrono::microseconds, 14> kDurationBounds{
+    std::chrono::microseconds{50},      std::chrono::microseconds{100},
+    std::chrono::microseconds{250},     std::chrono::microseconds{500},
+    std::chrono::microseconds{1000},    std::chrono::microseconds{2500},
+    std::chrono::microseconds{5000},    std::chrono::microseconds{10'000},
+    std::chrono::microseconds{25'000},  std::chrono::microseconds{50'000},
+    std::chrono::microseconds{100'000}, std::chrono::microseconds{250'000},
+    std::chrono::microseconds{500'000}, std::chrono::microseconds{1'000'000}};
+
+struct RouteTotals {
+  std::array<std::uint64_t, kCountedStatuses.size()> requests{};      // by status
+  std::array<std::uint64_t, kDurationBounds.size() + 1> durations{};  // the last: above every bound
+  std::uint64_t sum_ns = 0;
+};
+
+struct RequestTotals {
+  std::array<RouteTotals, kRoutes> routes;
+  std::uint64_t connections_accepted = 0;
+  std::uint64_t connections_refused = 0;  // over the limit
+  std::uint64_t connections_open = 0;
+};
+
+// Thread-safe.
+class RequestMetrics {
+ public:
+  // All calls from one thread at a time.
+  class alignas(64) Shard {
+   public:
+    // A request was answered, so long after it was there.
+    void Count(Route route, int status, std::chrono::nanoseconds took);
+    void CountAccepted() { Add(accepted_, 1); }
+    void CountRefused() { Add(refused_, 1); }
+    void CountClosed() { Add(closed_, 1); }
+
+   private:
+    friend class RequestMetrics;
+    using Cell = std::atomic<std::uint64_t>;
+    // There is one writer: nothing can come between the two.
+    static void Add(Cell& cell, std::uint64_t count) {
+      cell.store(cell.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
+    }
+    struct RouteCells {
+      std::array<Cell, kCountedStatuses.size()> requests{};
+      std::array<Cell, kDurationBounds.size() + 1> durations{};
+      Cell sum_ns{0};
+    };
+    std::array<RouteCells, kRoutes> routes_;
+    Cell accepted_{0};
+    Cell refused_{0};
+    Cell closed_{0};
+  };
+
+  // A new shard, which lives as long as this.
+  Shard& NewShard();
+  RequestTotals Collect() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Shard>> shards_;  // guarded by mutex_
+};
+
+}  // namespace leaf::server

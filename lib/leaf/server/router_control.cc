@@ -1,0 +1,109 @@
+// Routes of operators: a tag is cut off, let go on, or looked at for advice. And the limits on requests.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "leaf/base/text.h"
+#include "leaf/server/advice_json.h"
+#include "leaf/server/router.h"
+
+namespace leaf::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Response JsonAnswer(const Json& json) {
+  Response response;
+  response.content_type = kJson;
+  response.body = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return response;
+}
+
+Error SegmentDisabled() { return {ErrorCode::kDisabled, "segment mode is disabled on this server", ""}; }
+
+}  // namespace
+
+Router::Withdraw Router::HandleControl(const Request& request, const Target& target, Respond respond) const {
+  const std::string& tag = target.segments[2];
+  const bool pause = target.segments[3] == "pause";
+  const auto answer = [&](Response response) -> Withdraw {
+    respond(std::move(response));
+    return nullptr;
+  };
+  if (request.method != "POST") {
+    Response response =
+        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
+    response.status = 405;
+    response.allow = "POST";
+    return answer(std::move(response));
+  }
+  if (!request.from_operator) {
+    Response response = V1Error({ErrorCode::kPermission,
+                                 "tags are paused and resumed over the Unix socket or from this machine only",
+                                 "run leafctl there"});
+    response.status = 403;
+    return answer(std::move(response));
+  }
+  if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));
+  const auto dry_run = target.Parameter("dry_run");
+  if (!dry_run.ok()) return answer(V1Error(dry_run.error()));
+  service::SegmentService* const segment = ids_.segment();
+  if (segment == nullptr || segment->paused() == nullptr) return answer(V1Error(SegmentDisabled()));
+  Executor& executor = options_.control != nullptr ? *options_.control : reports_;
+  executor.Post([this, segment, tag, pause, dry = *dry_run == "1", respond = std::move(respond)] {
+    Result<bool> changed = segment->paused()->Contains(tag) != pause;
+    if (!dry) changed = segment->SetPaused(tag, pause);
+    if (!changed.ok()) return respond(V1Error(changed.error()));
+    respond(JsonAnswer(Json{{"tag", tag},
+                            {"paused", pause},
+                            {"changed", *changed},
+                            {"known", segment->StatusOf(tag).has_value()},
+                            {"dry_run", dry}}));
+  });
+  return nullptr;
+}
+
+Router::Withdraw Router::HandleAdvice(const Request& request, const Target& target, Respond respond) const {
+  const auto answer = [&](Response response) -> Withdraw {
+    respond(std::move(response));
+    return nullptr;
+  };
+  if (request.method != "GET" && request.method != "HEAD") {
+    Response response =
+        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
+    response.status = 405;
+    response.allow = "GET,HEAD";
+    return answer(std::move(response));
+  }
+  const std::string& tag = target.segments[2];
+  if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));
+  if (ids_.segment() == nullptr) return answer(V1Error(SegmentDisabled()));
+  const auto status = ids_.segment()->StatusOf(tag);
+  if (!status) {
+    return answer(V1Error({ErrorCode::kNotFound, fmt::format("this node does not serve tag {}", Quoted(tag)),
+                           fmt::format("leafctl tag show {}", tag)}));
+  }
+  return answer(JsonAnswer(AdviceJson(*status, clock_.Monotonic() - started_at_)));
+}
+
+std::optional<Error> Router::OverLimit(Kind kind, std::string_view tag) const {
+  if (options_.limit == nullptr || !options_.limit->active()) [[likely]]
+    return std::nullopt;
+  using Verdict = service::RequestLimit::Verdict;
+  const Verdict verdict = kind == Kind::kSnowflake ? options_.limit->AdmitSnowflake()
+                          : kind == Kind::kOther || tag == ""
+                              ? options_.limit->AdmitOther()
+                              : ids_.segment()->AdmitRequest(tag, *options_.limit);
+  if (verdict == Verdict::kAdmitted) [[likely]]
+    return std::nullopt;
+  if (verdict == Verdict::kOfOneTag) {
+    return Error{ErrorCode::kLimited, fmt::format("too many requests for tag {}", Quoted(tag)),
+                 "take more IDs with each request (count=N), or raise server.max_tag_requests_per_second"};
+  }
+  return Error{ErrorCode::kLimited, "too many requests for this server",
+               "ask another server, or raise server.max_requests_per_second"};
+}
+
+}  // namespace leaf::server
