@@ -17,12 +17,21 @@ Run AddServe(CLI::App& app, CommandContext& context);
 Run AddStatus(CLI::App& app, CommandContext& context);
 Run AddTagAdd(CLI::App& app, CommandContext& context);
 Run AddTagAdvance(CLI::App& app, CommandContext& context);
+Run AddTagAdvise(CLI::App& app, CommandContext& context);
 Run AddTagList(CLI::App& app, CommandContext& context);
+Run AddTagPause(CLI::App& app, CommandContext& context);
 Run AddTagRemove(CLI::App& app, CommandContext& context);
 Run AddTagRepair(CLI::App& app, CommandContext& context);
+Run AddTagResume(CLI::App& app, CommandContext& context);
 Run AddTagSet(CLI::App& app, CommandContext& context);
 Run AddTagShow(CLI::App& app, CommandContext& context);
 Run AddVersion(CLI::App& app, CommandContext& context);
 Run AddWorkerAcceptClock(CLI::App& app, CommandContext& context);
+Run AddWorkerCheck(CLI::App& app, CommandContext& context);
+Run AddWorkerExport(CLI::App& app, CommandContext& context);
+Run AddWorkerList(CLI::App& app, CommandContext& context);
+Run AddWorkerRelease(CLI::App& app, CommandContext& context);
+Run AddWorkerRepair(CLI::App& app, CommandContext& context);
+Run AddWorkerShow(CLI::App& app, CommandContext& context);
 
 }  // namespace leaf::cmd

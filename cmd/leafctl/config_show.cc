@@ -10,7 +10,7 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct ConfigShowOptions {
   bool origin = false;
 };
 
@@ -18,7 +18,7 @@ Json ValueJson(const config::Value& value) {
   return std::visit([](const auto& typed) { return Json(typed); }, value);
 }
 
-Result<void> RunConfigShow(CommandContext& context, const Options& options) {
+Result<void> RunConfigShow(CommandContext& context, const ConfigShowOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   if (context.flags.json) {
     Json values = Json::object();
@@ -48,7 +48,7 @@ Result<void> RunConfigShow(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddConfigShow(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigShowOptions>();
   app.add_flag("--origin", options->origin, "Also say where each value comes from");
   app.footer("Precedence: flag > environment > file > default. Example: leafctl config show --origin");
   return [options](CommandContext& context) { return RunConfigShow(context, *options); };

@@ -98,6 +98,7 @@ bool CommandContext::UseColor(const Stream& stream) const {
 
 void CommandContext::Note(std::string_view message) {
   if (flags.quiet) return;
+  const std::lock_guard lock(note_mutex_);
   err.Write(fmt::format("{}\n", message));
   if (const auto written = err.Flush(); !written.ok()) return;  // nobody is left to tell
 }
@@ -106,8 +107,7 @@ void CommandContext::Detail(std::string_view message) {
   if (flags.verbose) Note(message);
 }
 
-Result<const config::Resolved*> CommandContext::Config() {
-  if (resolved_) return &*resolved_;
+Result<config::Resolved> CommandContext::LoadConfig() const {
   config::LoadInput input;
   input.file = flags.config_file;
   input.environment = environment_;
@@ -122,7 +122,12 @@ Result<const config::Resolved*> CommandContext::Config() {
   }
   if (flags.state_dir) input.flags.push_back({"state_dir", *flags.state_dir, "--state-dir"});
   input.flags.insert(input.flags.end(), command_values.begin(), command_values.end());
-  LEAF_ASSIGN_OR_RETURN(resolved_, config::Load(input));
+  return config::Load(input);
+}
+
+Result<const config::Resolved*> CommandContext::Config() {
+  if (resolved_) return &*resolved_;
+  LEAF_ASSIGN_OR_RETURN(resolved_, LoadConfig());
   for (const std::string& warning : resolved_->warnings) Note(fmt::format("leafctl: warning: {}", warning));
   if (!resolved_->file.empty()) Detail(fmt::format("configuration from {}", resolved_->file));
   return &*resolved_;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,14 +75,17 @@ class CommandContext {
   std::string Variable(const std::string& name) const;
   bool UseColor(const Stream& stream) const;
 
-  // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose.
+  // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose. Any thread.
   void Note(std::string_view message);
   void Detail(std::string_view message);
 
   // Resolved at first use; its warnings are printed then. Errors: kConfig, kInvalidArgument.
   Result<const config::Resolved*> Config();
+  // Resolves it anew, from the same flags and variables and the file as it is now. Errors: as Config().
+  Result<config::Resolved> LoadConfig() const;
 
  private:
+  std::mutex note_mutex_;
   std::map<std::string, std::string> environment_;
   bool stdin_is_terminal_;
   std::string input_;           // read and not given out yet

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "context.h"
 
 namespace leaf::cmd {
+
+// How long a daemon may take to answer a question, unless --timeout says otherwise.
+inline constexpr std::chrono::milliseconds kAskTimeout{5000};
 
 struct Daemons {
   std::vector<std::string> servers;  // in the order to ask

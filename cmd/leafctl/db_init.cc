@@ -12,12 +12,12 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct DbInitOptions {
   bool print_sql = false;
   ConfirmFlags confirm;
 };
 
-Result<void> RunDbInit(CommandContext& context, const Options& options) {
+Result<void> RunDbInit(CommandContext& context, const DbInitOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const bool mysql = resolved->config.segment.store == "mysql";
   if (options.print_sql || options.confirm.dry_run) {
@@ -38,7 +38,7 @@ Result<void> RunDbInit(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddDbInit(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DbInitOptions>();
   app.add_flag("--print-sql", options->print_sql, "Print the statements instead of running them");
   AddConfirmFlags(app, options->confirm);
   app.footer("Idempotent: what exists is left as it is. Example: leafctl db init --print-sql | mysql leaf");

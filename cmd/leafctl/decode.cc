@@ -13,15 +13,15 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct DecodeOptions {
   std::vector<std::string> ids;
   IdOptions id;
 };
 
 // Writes IDs with their fields, in text as they come, or as one JSON document at the end.
-class Printer {
+class FieldPrinter {
  public:
-  Printer(CommandContext& context, const core::IdLayout& layout) : context_(context), layout_(layout) {}
+  FieldPrinter(CommandContext& context, const core::IdLayout& layout) : context_(context), layout_(layout) {}
 
   void Add(std::uint64_t id) {
     const core::IdFields fields = layout_.Decompose(id);
@@ -47,7 +47,8 @@ class Printer {
 
 // One ID a line, blanks around it and empty lines do not count. What is wrong is told, the others are
 // printed.
-Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>& format, Printer& printer) {
+Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>& format,
+                         FieldPrinter& printer) {
   constexpr std::string_view kBlanks = " \t\r";
   std::uint64_t line_number = 0;
   std::uint64_t wrong = 0;
@@ -78,11 +79,11 @@ Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>&
   return *std::move(first);
 }
 
-Result<void> RunDecode(CommandContext& context, const Options& options) {
+Result<void> RunDecode(CommandContext& context, const DecodeOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
   const std::optional<IdFormat> format =
       options.id.format ? std::optional(options.id.FormatOr(IdFormat::kDecimal)) : std::nullopt;
-  Printer printer(context, layout);
+  FieldPrinter printer(context, layout);
   if (options.ids.empty() || (options.ids.size() == 1 && options.ids[0] == "-"))
     return DecodeInput(context, format, printer);
   std::vector<std::uint64_t> ids;
@@ -98,7 +99,7 @@ Result<void> RunDecode(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddDecode(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DecodeOptions>();
   app.add_option("ID", options->ids, "Snowflake IDs; none, or '-', reads them from stdin, one a line");
   options->id.AddTo(app, "Form of the IDs (default dec, or hex where they begin with 0x)");
   app.footer("Example: leafctl decode 2123738945798799443");

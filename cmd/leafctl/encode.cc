@@ -10,14 +10,14 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct EncodeOptions {
   std::string time;
   std::string worker = "0";
   std::string sequence = "0";
   IdOptions id;
 };
 
-Result<void> RunEncode(CommandContext& context, const Options& options) {
+Result<void> RunEncode(CommandContext& context, const EncodeOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
   core::IdFields fields;
   LEAF_ASSIGN_OR_RETURN(fields.time, ParseTime(options.time));
@@ -38,7 +38,7 @@ Result<void> RunEncode(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddEncode(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<EncodeOptions>();
   app.add_option("--time", options->time, "RFC 3339, a date (its 00:00:00.000Z), or Unix milliseconds")
       ->type_name("T")
       ->required();

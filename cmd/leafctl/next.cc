@@ -14,6 +14,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "leaf/sys/paused_tags_file.h"
 #include "snowflake_node.h"
 #include "stores.h"
 #include "tag_output.h"
@@ -21,9 +22,9 @@
 namespace leaf::cmd {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeoutDefault{10'000};
+constexpr std::chrono::milliseconds kTakeTimeout{10'000};
 
-struct Options {
+struct NextOptions {
   std::optional<std::string> tag;
   std::string count = "1";
   std::string mode = "segment";
@@ -35,9 +36,9 @@ struct Options {
 };
 
 // Writes IDs as they come, in text, or as one JSON document at the end.
-class Printer {
+class IdPrinter {
  public:
-  Printer(CommandContext& context, const Options& options)
+  IdPrinter(CommandContext& context, const NextOptions& options)
       : context_(context),
         tag_(options.tag),
         as_ranges_(options.range),
@@ -103,13 +104,21 @@ class Printer {
 
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
 Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::uint64_t count,
-                        Printer& printer) {
+                        IdPrinter& printer) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   if (!resolved->config.segment.enabled) {
     return Error{ErrorCode::kDisabled, "segment mode is disabled", "set segment.enabled = true"};
   }
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kWrite));
   LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "next"));
+  // What was cut off on this node is so for all that issues from its state directory.
+  sys::FileOps file_ops;
+  LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> paused,
+                        sys::PausedTagsFile(resolved->config.state_dir, file_ops).Load());
+  if (std::find(paused.begin(), paused.end(), tag) != paused.end()) {
+    return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
+                 fmt::format("leafctl tag resume {}", tag)};
+  }
   ContextLogger log(context);
   service::Granter granter(store->segments(), *marks, context.clock, log,
                            ReplyTimeout(context, resolved->config));
@@ -122,31 +131,32 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
 }
 
 // Issues from this state directory's own worker number, as a daemon would, and alone.
-Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, Printer& printer) {
+Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, IdPrinter& printer) {
   // A batch needs a fraction of the window; what is more is waited for in between.
   constexpr std::uint64_t kBatch = 100'000;
-  const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kTimeoutDefault);
-  LEAF_ASSIGN_OR_RETURN(const auto node, SnowflakeNode::Open(context, timeout));
+  const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kTakeTimeout);
+  // Before the node: its threads log until they end.
   ContextLogger log(context);
+  LEAF_ASSIGN_OR_RETURN(const auto node, SnowflakeNode::Open(context, timeout));
   LEAF_RETURN_IF_ERROR(node->Start(log));
   service::SnowflakeService& snowflake = node->service();
-  const std::uint64_t batch = std::min(kBatch, snowflake.generator().count_max());
+  const std::uint64_t batch = std::min(kBatch, snowflake.count_max());
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);
     std::promise<Result<core::SnowflakeRun>> answer;
     snowflake.Next(wanted, timeout,
                    [&](Result<core::SnowflakeRun> result) { answer.set_value(std::move(result)); });
     LEAF_ASSIGN_OR_RETURN(const core::SnowflakeRun run, answer.get_future().get());
-    for (const IdRange& range : snowflake.generator().RangesOf(run)) LEAF_RETURN_IF_ERROR(printer.Add(range));
+    for (const IdRange& range : run.source->RangesOf(run)) LEAF_RETURN_IF_ERROR(printer.Add(range));
     count -= wanted;
   }
   printer.Finish();
   return {};
 }
 
-Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const Options& options,
-                            std::uint64_t count, Printer& printer) {
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTimeoutDefault));
+Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const NextOptions& options,
+                            std::uint64_t count, IdPrinter& printer) {
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout));
   const auto sink = [&](const std::vector<IdRange>& ranges) -> Result<void> {
     for (const IdRange& range : ranges) LEAF_RETURN_IF_ERROR(printer.Add(range));
     return {};
@@ -165,7 +175,7 @@ Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, con
   return {};
 }
 
-Result<void> RunNext(CommandContext& context, const Options& options) {
+Result<void> RunNext(CommandContext& context, const NextOptions& options) {
   if (!options.tag && !options.is_snowflake()) {
     return Error{ErrorCode::kInvalidArgument, "no TAG is given",
                  "leafctl next TAG, or leafctl next --mode snowflake"};
@@ -176,7 +186,7 @@ Result<void> RunNext(CommandContext& context, const Options& options) {
   if (options.direct && resolved->origins.at("client.servers") == "--server") {
     return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
   }
-  Printer printer(context, options);
+  IdPrinter printer(context, options);
   const auto take_direct = [&] {
     return options.is_snowflake() ? TakeSnowflakesDirect(context, count, printer)
                                   : TakeDirect(context, *options.tag, count, printer);
@@ -209,7 +219,7 @@ Result<void> RunNext(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddNext(CLI::App& app, CommandContext& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<NextOptions>();
   app.add_option("TAG", options->tag, "The tag; ignored by snowflake mode, which has none");
   app.add_option("-n,--count", options->count, "How many IDs, 1..100000000")
       ->type_name("COUNT")

@@ -12,13 +12,13 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct RangeOptions {
   std::string from;
   std::string to;
   IdOptions id;
 };
 
-Result<void> RunRange(CommandContext& context, const Options& options) {
+Result<void> RunRange(CommandContext& context, const RangeOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
   LEAF_ASSIGN_OR_RETURN(const WallTime from, ParseTime(options.from));
   LEAF_ASSIGN_OR_RETURN(const WallTime to, ParseTime(options.to));
@@ -46,7 +46,7 @@ Result<void> RunRange(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddRange(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<RangeOptions>();
   const char* const meaning = "RFC 3339, a date (its 00:00:00.000Z), or Unix milliseconds";
   app.add_option("--from", options->from, meaning)->type_name("T")->required();
   app.add_option("--to", options->to, meaning)->type_name("T")->required();

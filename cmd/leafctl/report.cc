@@ -35,6 +35,7 @@ ExitCode ExitCodeOf(ErrorCode code) {
     case ErrorCode::kClock:
     case ErrorCode::kNotOwner:
     case ErrorCode::kDisabled:
+    case ErrorCode::kPaused:
       return ExitCode::kRefused;
   }
   return ExitCode::kFailed;

@@ -1,5 +1,6 @@
 // leafctl serve: the composition root of the daemon.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,13 +10,24 @@
 #include <vector>
 
 #include "commands.h"
+#include "daemon_loop.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/limits.h"
+#include "leaf/config/reload.h"
 #include "leaf/server/listener.h"
+#include "leaf/server/metrics_page.h"
+#include "leaf/server/request_metrics.h"
 #include "leaf/server/router.h"
 #include "leaf/server/server.h"
 #include "leaf/service/id_service.h"
+#include "leaf/service/paused_tags.h"
+#include "leaf/service/request_limit.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/heartbeat.h"
+#include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/process_stats.h"
 #include "leaf/sys/resources.h"
+#include "leaf/sys/service_manager.h"
 #include "leaf/sys/signals.h"
 #include "leaf/sys/spdlog_logger.h"
 #include "leaf/sys/state_dir.h"
@@ -27,7 +39,7 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct ServeOptions {
   std::vector<std::string> listen;
   std::optional<std::string> socket;
 };
@@ -39,24 +51,58 @@ LogLevel LevelOf(const config::Config& config, bool verbose) {
   return LogLevel::kInfo;
 }
 
-service::SegmentOptions SegmentOptionsOf(const CommandContext& context, const config::Config& config) {
+sys::SpdlogLogger::Format FormatOf(const CommandContext& context, const config::Config& config) {
+  if (config.log.format == "json") return sys::SpdlogLogger::Format::kJson;
+  return sys::StderrIsJournal(context.Variable("JOURNAL_STREAM")) ? sys::SpdlogLogger::Format::kJournal
+                                                                  : sys::SpdlogLogger::Format::kText;
+}
+
+server::ConnectionLimits ConnectionLimitsOf(const config::Config& config) {
+  return {.max_connections = static_cast<std::size_t>(config.server.max_connections),
+          .header_timeout = config.server.header_timeout,
+          .idle_timeout = config.server.idle_timeout};
+}
+
+void SetRequestLimit(service::RequestLimit& limit, const config::Config& config) {
+  limit.Set(static_cast<std::uint64_t>(config.server.max_requests_per_second),
+            static_cast<std::uint64_t>(config.server.max_tag_requests_per_second));
+}
+
+service::SegmentOptions SegmentOptionsOf(const CommandContext& context, const config::Config& config,
+                                         service::PausedTags& paused) {
   return {.refresh_interval = config.segment.refresh_interval,
           .reply_timeout = ReplyTimeout(context, config),
           .tags_max = static_cast<std::size_t>(config.segment.max_tags),
           .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
                                                                : core::StepPolicy::Kind::kLeaf,
           .step_max = config.segment.step_max,
-          .reserve_time = config.segment.reserve_time};
+          .reserve_time = config.segment.reserve_time,
+          .paused = &paused};
 }
 
-Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, Logger& log) {
+// Sockets that the service manager passes stand for those of their kind in the configuration, whatever their
+// names and order.
+Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, sys::ServiceManager& manager,
+                                             Logger& log) {
   const config::Config& config = resolved.config;
   std::vector<server::Listener> listeners;
+  bool has_tcp = false;
+  bool has_unix = false;
+  LEAF_ASSIGN_OR_RETURN(const std::vector<sys::PassedSocket> passed, manager.TakeSockets());
+  for (const sys::PassedSocket& socket : passed) {
+    listeners.push_back(server::Listener::OnPassed(socket.fd));
+    (socket.is_unix ? has_unix : has_tcp) = true;
+  }
+  for (const auto& [key, stands_back] : {std::pair{"server.listen", has_tcp}, {"server.socket", has_unix}}) {
+    if (stands_back && resolved.IsSet(key))
+      log.Info("{} is not used: the service manager passed sockets", key);
+  }
   for (const std::string& address : config.server.listen) {
+    if (has_tcp) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
     listeners.push_back(std::move(listener));
   }
-  if (!config.server.socket.empty()) {
+  if (!has_unix && !config.server.socket.empty()) {
     auto listener = server::Listener::OnUnix(config.server.socket);
     if (listener.ok()) {
       listeners.push_back(std::move(*listener));
@@ -74,24 +120,27 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, L
   return listeners;
 }
 
+// The database of the tags, as metrics and status show it.
 std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
   std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
   if (snowflake != nullptr) {
     const service::SnowflakeStatus status = snowflake->service().Status();
-    text += fmt::format("{}snowflake mode as worker {} of {}", text.empty() ? "" : " and ", status.worker,
+    text += fmt::format("{}snowflake mode {} of {}", text.empty() ? "" : " and ",
+                        status.has_worker ? fmt::format("as worker {}", status.worker)
+                                          : std::string("without a worker number yet"),
                         status.cluster.name);
   }
   return text.empty() ? "no mode" : text;
 }
 
-Result<void> RunServe(CommandContext& context, const Options&) {
+Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
   // Before the first thread, so that all inherit the mask.
   const sys::SignalWaiter signals({SIGTERM, SIGINT, SIGHUP});
-  sys::SpdlogLogger log(LevelOf(config, context.flags.verbose), config.log.format == "json"
-                                                                    ? sys::SpdlogLogger::Format::kJson
-                                                                    : sys::SpdlogLogger::Format::kText);
+  sys::SpdlogLogger log(LevelOf(config, context.flags.verbose), FormatOf(context, config));
+  sys::ServiceManager manager([&](const std::string& name) { return context.Variable(name); });
+  manager.Status("starting");
 
   // A connection is a file, and so are the listeners, the databases and their logs.
   constexpr std::uint64_t kOwnFiles = 128;
@@ -104,11 +153,15 @@ Result<void> RunServe(CommandContext& context, const Options&) {
 
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   LEAF_ASSIGN_OR_RETURN(const sys::StateDirLock lock, sys::StateDirLock::Take(config.state_dir));
-  LEAF_ASSIGN_OR_RETURN(std::vector<server::Listener> listeners, Listen(*resolved, log));
+  LEAF_ASSIGN_OR_RETURN(std::vector<server::Listener> listeners, Listen(*resolved, manager, log));
   std::vector<std::string> names;
   names.reserve(listeners.size());
   for (const server::Listener& listener : listeners) names.push_back(listener.name());
 
+  sys::FileOps file_ops;
+  sys::PausedTagsFile paused_file(config.state_dir, file_ops);
+  service::PausedTags paused(paused_file);
+  LEAF_RETURN_IF_ERROR(paused.Load());
   std::unique_ptr<Store> store;
   std::unique_ptr<sql::SqliteMarkStore> marks;
   sys::SystemRandom random;
@@ -123,54 +176,124 @@ Result<void> RunServe(CommandContext& context, const Options&) {
   if (config.segment.enabled) {
     LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite));
     LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
-    segment.emplace(SegmentOptionsOf(context, config), store->segments(), *marks, context.clock, random,
-                    service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
+    segment.emplace(SegmentOptionsOf(context, config, paused), store->segments(), *marks, context.clock,
+                    random, service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
+  sys::ThreadPool control("leaf-control", 1, context.clock);
+  service::RequestLimit request_limit(context.clock);
+  SetRequestLimit(request_limit, config);
   std::unique_ptr<SnowflakeNode> snowflake;
   if (config.snowflake.enabled) {
     LEAF_ASSIGN_OR_RETURN(snowflake, SnowflakeNode::OpenLocked(context));
-    LEAF_RETURN_IF_ERROR(snowflake->Start(log));
+    LEAF_RETURN_IF_ERROR(snowflake->Prepare(log));
   }
   service::IdService ids(segment ? &*segment : nullptr, snowflake ? &snowflake->service() : nullptr);
+  if (store) ids.Watch([&store = *store] { return DependencyOf(store.database(), "database"); });
+  if (snowflake && snowflake->has_remote_registry())
+    ids.Watch([&node = *snowflake] { return node.Registry(); });
+  server::RequestMetrics requests;
+  const server::MetricsPage metrics(
+      {.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config.metrics.top_tags)}, ids,
+      requests, context.clock, [] { return sys::ReadProcessStats(); });
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
-  const server::Router router({.request_timeout = config.server.request_timeout,
-                               .leaf_wait = config.server.leaf_wait,
-                               .max_count = static_cast<std::uint64_t>(config.server.max_count),
-                               .version = LEAFCTL_VERSION,
-                               .store = config.segment.store,
-                               .listen = names,
-                               .layout = layout},
-                              ids, context.clock, reports);
+  server::Router router({.request_timeout = config.server.request_timeout,
+                         .leaf_wait = config.server.leaf_wait,
+                         .max_count = static_cast<std::uint64_t>(config.server.max_count),
+                         .version = LEAFCTL_VERSION,
+                         .store = config.segment.store,
+                         .listen = names,
+                         .layout = layout,
+                         .limit = &request_limit,
+                         .control = &control,
+                         .metrics = &metrics},
+                        ids, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  server::Server server({.threads = threads,
-                         .max_connections = static_cast<std::size_t>(config.server.max_connections),
-                         .header_timeout = config.server.header_timeout,
-                         .idle_timeout = config.server.idle_timeout},
-                        router, std::move(listeners), context.clock, log);
+  server::Server server({.threads = threads, .limits = ConnectionLimitsOf(config)}, router,
+                        std::move(listeners), context.clock, log, requests);
   if (segment) segment->Start();
+  // Where there are peers the server goes first: those that start at the same time ask for this node's clock.
+  const bool peers = snowflake && snowflake->peer_clocks() != nullptr;
+  if (snowflake && !peers) LEAF_RETURN_IF_ERROR(snowflake->StartInBackground());
   server.Start();
+  if (peers) {
+    if (auto started = snowflake->StartInBackground(); !started.ok()) {
+      ids.BeginDrain();
+      server.Drain(std::chrono::milliseconds{0});
+      if (segment) segment->Stop();
+      snowflake->Stop();
+      for (sys::ThreadPool* pool : {&reports, &timers, &workers, &slow_workers, &refresher}) pool->Stop();
+      return started;
+    }
+  }
   log.Info("leafctl {} serves {} with {} threads, state in {}", LEAFCTL_VERSION,
            ModesText(config, snowflake.get()), threads, config.state_dir);
 
-  int signal = signals.Wait();
-  while (signal == SIGHUP) {
-    log.Warning("SIGHUP: this version reloads nothing; restart to change the configuration");
-    signal = signals.Wait();
-  }
+  sys::Heartbeat heartbeat(context.clock);
+  // What never blocks comes round soon. Refills may wait for the database as long as its time-outs allow; a
+  // database that is slow is no reason to be ended. The refresh, which may take longer still, and the
+  // snowflake worker, which stops by itself when its ceiling is not raised, are not waited for.
+  const std::chrono::milliseconds patience = ThreadPatience(manager);
+  const auto endpoints = static_cast<int>(std::max<std::size_t>(1, config.mysql.endpoints.size()));
+  const std::chrono::milliseconds refill_patience = patience + endpoints * ReplyTimeout(context, config);
+  const auto probe_of = [](sys::ThreadPool& pool) {
+    return [&pool](Executor::Task done) { pool.Probe(std::move(done)); };
+  };
+  heartbeat.Watch(
+      "leaf-http", [&server](Executor::Task done) { server.Probe(std::move(done)); }, patience);
+  heartbeat.Watch("leaf-timers", probe_of(timers), patience);
+  heartbeat.Watch("leaf-workers", probe_of(workers), refill_patience);
+  heartbeat.Watch("leaf-slow", probe_of(slow_workers), refill_patience);
+
+  config::Config in_force = config;
+  const auto reload = [&]() -> std::string {
+    const auto loaded = context.LoadConfig();
+    if (!loaded.ok()) {
+      log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
+      return loaded.error().message;
+    }
+    const config::Reload plan = config::PlanReload(in_force, loaded->config);
+    in_force = plan.config;
+    log.SetLevel(LevelOf(in_force, context.flags.verbose));
+    SetRequestLimit(request_limit, in_force);
+    server.SetLimits(ConnectionLimitsOf(in_force));
+    router.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
+    if (segment) segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
+    for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
+    if (!plan.restart_for.empty())
+      log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));
+    log.Info("reloaded: {}",
+             plan.changed.empty() ? "nothing has changed" : fmt::format("{}", fmt::join(plan.changed, ", ")));
+    return "";
+  };
+  DaemonLoop loop{.signals = signals,
+                  .manager = manager,
+                  .heartbeat = heartbeat,
+                  .ids = ids,
+                  .clock = context.clock,
+                  .log = log,
+                  .serving = ModesText(config, snowflake.get()),
+                  .each_second =
+                      [&] {
+                        if (segment) reports.Post([&] { segment->ObservePeaks(); });
+                      },
+                  .reload = reload};
+  const int signal = loop.Run();
   log.Info("{}: draining, at most {}", signal == SIGTERM ? "SIGTERM" : "SIGINT",
-           FormatDuration(config.server.drain_timeout));
+           FormatDuration(in_force.server.drain_timeout));
+  manager.Stopping(fmt::format("draining, at most {}", FormatDuration(in_force.server.drain_timeout)));
   // Who asks twice does not want to wait: the second signal ends the process at once.
   signals.RestoreDefaults();
   ids.BeginDrain();
-  if (const std::size_t cut_off = server.Drain(config.server.drain_timeout); cut_off > 0) {
+  if (const std::size_t cut_off = server.Drain(in_force.server.drain_timeout); cut_off > 0) {
     log.Warning("{} connections were cut off", cut_off);
   }
   // Parked requests hold connections: they are let go of before the server is.
   if (segment) segment->Stop();
   if (snowflake) snowflake->service().Stop();
+  control.Stop();
   reports.Stop();
   timers.Stop();
   workers.Stop();
@@ -188,13 +311,16 @@ Result<void> RunServe(CommandContext& context, const Options&) {
 }  // namespace
 
 Run AddServe(CLI::App& app, CommandContext& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ServeOptions>();
   app.add_option("--listen", options->listen, "Address to serve HTTP on (server.listen)")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
   app.add_option("--socket", options->socket, "Unix socket to serve HTTP on, '' for none (server.socket)")
       ->type_name("PATH");
-  app.footer("SIGTERM and SIGINT drain and exit with 0. Example: leafctl serve --listen 0.0.0.0:8080");
+  app.footer(
+      "SIGTERM and SIGINT drain and exit with 0, a second one ends it at once. SIGHUP reloads limits, "
+      "refresh,\n"
+      "reserve and the log level. Example: leafctl serve --listen 0.0.0.0:8080");
   app.callback([options, &context] {
     if (!options->listen.empty()) {
       std::string list;

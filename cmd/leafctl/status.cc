@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.h"
@@ -15,14 +19,13 @@
 namespace leaf::cmd {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeoutDefault{5000};
 constexpr std::chrono::milliseconds kWatchInterval{2000};
 
-struct Options {
+struct StatusOptions {
   bool watch = false;
 };
 
-std::string Text(const Json& json, const std::string& server) {
+std::string StatusText(const Json& json, const std::string& server) {
   std::string out =
       fmt::format("{}  leafctl {}  up {}  {}  fence: {}\n", server, json.value("version", "?"),
                   FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
@@ -57,36 +60,154 @@ std::string Text(const Json& json, const std::string& server) {
   return out;
 }
 
-Result<void> ShowOnce(CommandContext& context, client::DaemonClient& daemon) {
+// What one of several daemons said.
+struct Asked {
+  std::string server;
+  Result<Json> status;
+};
+
+Result<Json> AskOne(client::DaemonClient& daemon) {
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status());
-  const Json json = Json::parse(body, nullptr, false);
+  Json json = Json::parse(body, nullptr, false);
   if (!json.is_object())
     return Error{ErrorCode::kInternal,
                  fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()), ""};
+  return json;
+}
+
+// All at once: one that does not answer keeps nobody waiting for the others.
+std::vector<Asked> AskAll(const std::vector<std::string>& servers, std::chrono::milliseconds timeout) {
+  std::vector<std::future<Result<Json>>> answers;
+  answers.reserve(servers.size());
+  for (const std::string& server : servers) {
+    answers.push_back(std::async(std::launch::async, [server, timeout] {
+      client::DaemonClient daemon({server}, timeout);
+      return AskOne(daemon);
+    }));
+  }
+  std::vector<Asked> asked;
+  asked.reserve(servers.size());
+  for (std::size_t i = 0; i < servers.size(); ++i) asked.push_back({servers[i], answers[i].get()});
+  return asked;
+}
+
+bool IsWell(const Json& json) {
+  return json.value("ready", false) && json.value("problems", Json::array()).empty();
+}
+
+std::string Health(const Json& json) {
+  const std::size_t problems = json.value("problems", Json::array()).size();
+  return fmt::format(
+      "{}{}", json.value("ready", false) ? "ready" : "not ready",
+      problems == 0 ? "" : fmt::format(", with {} problem{}", problems, problems == 1 ? "" : "s"));
+}
+
+// Several daemons, a line each, and what is wrong with them.
+std::string TableText(const std::vector<Asked>& asked) {
+  std::size_t width = 6;
+  for (const Asked& one : asked) width = std::max(width, one.server.size());
+  std::string out =
+      fmt::format("{:<{}}  {:<11}  {:<8}  {:>8}  {:>8}  {:>10}  {:>12}  {:>7}  {:>8}\n", "SERVER", width,
+                  "STATE", "VERSION", "UP", "TAGS", "PER SECOND", "RESERVE", "WORKER", "PROBLEMS");
+  std::string notes;
+  for (const Asked& one : asked) {
+    if (!one.status.ok()) {
+      out += fmt::format("{:<{}}  UNREACHABLE\n", one.server, width);
+      notes += fmt::format("{}: {}\n", one.server, one.status.error().message);
+      continue;
+    }
+    const Json& json = *one.status;
+    const Json segment = json.value("segment", Json::object());
+    const Json totals = segment.value("totals", Json::object());
+    const Json snowflake = json.value("snowflake", Json::object());
+    const Json problems = json.value("problems", Json::array());
+    out += fmt::format(
+        "{:<{}}  {:<11}  {:<8}  {:>8}  {:>8}  {:>10.0f}  {:>12}  {:>7}  {:>8}\n", one.server, width,
+        json.value("ready", false) ? "ready" : "NOT READY", json.value("version", "?"),
+        FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
+        segment.value("tags_total", std::uint64_t{0}), totals.value("rate", 0.0),
+        totals.value("reserve", std::uint64_t{0}),
+        snowflake.value("enabled", false) ? std::to_string(snowflake.value("worker", std::uint64_t{0})) : "-",
+        problems.size());
+    for (const Json& reason : json.value("reasons", Json::array()))
+      notes += fmt::format("{}: not ready: {}\n", one.server, reason.value("message", ""));
+    for (const Json& problem : problems) {
+      notes += fmt::format("{}: problem: {}\n", one.server, problem.value("message", ""));
+      if (const std::string hint = problem.value("hint", ""); !hint.empty())
+        notes += fmt::format("  hint: {}\n", hint);
+    }
+  }
+  return out + notes;
+}
+
+Json TableJson(const std::vector<Asked>& asked) {
+  Json servers = Json::array();
+  for (const Asked& one : asked) {
+    Json item{{"server", one.server}};
+    if (one.status.ok()) {
+      item.update(*one.status);
+    } else {
+      const Error& error = one.status.error();
+      item["error"] = {{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
+    }
+    servers.push_back(std::move(item));
+  }
+  return {{"servers", std::move(servers)}};
+}
+
+Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& asked) {
+  if (context.flags.json) {
+    WriteJson(context, TableJson(asked));
+  } else {
+    context.out.Write(TableText(asked));
+  }
+  // One that does not answer outweighs any problem of those that do: nobody knows what it is doing.
+  std::string unreachable;
+  std::string unhealthy;
+  std::optional<Error> error;
+  const auto append = [](std::string& list, const std::string& item) {
+    list += (list.empty() ? "" : "; ") + item;
+  };
+  for (const Asked& one : asked) {
+    if (!one.status.ok()) {
+      append(unreachable, one.status.error().message);
+      if (!error) error = one.status.error();
+    } else if (!IsWell(*one.status)) {
+      append(unhealthy, fmt::format("{} is {}", one.server, Health(*one.status)));
+    }
+  }
+  if (error) return Error{ErrorCode::kUnreachable, unreachable, error->hint};
+  if (!unhealthy.empty()) return Error{ErrorCode::kUnhealthy, unhealthy, ""};
+  return {};
+}
+
+Result<void> ShowOnce(CommandContext& context, client::DaemonClient& daemon) {
+  LEAF_ASSIGN_OR_RETURN(const Json json, AskOne(daemon));
   if (context.flags.json) {
     WriteJson(context, json);
   } else {
-    context.out.Write(Text(json, daemon.answered_by()));
+    context.out.Write(StatusText(json, daemon.answered_by()));
   }
-  const std::size_t problems = json.value("problems", Json::array()).size();
-  const bool ready = json.value("ready", false);
-  if (ready && problems == 0) return {};
-  return Error{
-      ErrorCode::kUnhealthy,
-      fmt::format(
-          "{} is {}{}", daemon.answered_by(), ready ? "ready" : "not ready",
-          problems == 0 ? "" : fmt::format(", with {} problem{}", problems, problems == 1 ? "" : "s")),
-      ""};
+  if (IsWell(json)) return {};
+  return Error{ErrorCode::kUnhealthy, fmt::format("{} is {}", daemon.answered_by(), Health(json)), ""};
 }
 
-Result<void> RunStatus(CommandContext& context, const Options& options) {
+Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  client::DaemonClient daemon(FindDaemons(*resolved).servers,
-                              context.flags.timeout.value_or(kTimeoutDefault));
-  if (!options.watch) return ShowOnce(context, daemon);
+  const std::vector<std::string> servers = FindDaemons(*resolved).servers;
+  const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kAskTimeout);
+  // Named on the command line, all are meant; configured, each stands for the others.
+  const bool several =
+      servers.size() > 1 && std::any_of(context.command_values.begin(), context.command_values.end(),
+                                        [](const auto& value) { return value.key == "client.servers"; });
+  client::DaemonClient daemon(servers, timeout);
+  const auto show = [&] {
+    return several ? ShowSeveral(context, AskAll(servers, timeout)) : ShowOnce(context, daemon);
+  };
+  if (!options.watch) return show();
   while (true) {
     if (context.out.is_terminal() && !context.flags.json) context.out.Write("\x1b[H\x1b[2J");
-    const auto shown = ShowOnce(context, daemon);
+    const auto shown = show();
     LEAF_RETURN_IF_ERROR(context.out.Flush());
     // A daemon that comes and goes is what one watches for.
     if (!shown.ok()) context.Note(fmt::format("leafctl: {}", shown.error().message));
@@ -97,12 +218,14 @@ Result<void> RunStatus(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddStatus(CLI::App& app, CommandContext& context) {
-  const auto options = std::make_shared<Options>();
-  AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
+  const auto options = std::make_shared<StatusOptions>();
+  AddServerFlag(app, context,
+                "Daemon to ask: http://HOST:PORT or unix:/PATH; with several, all are asked, a line each");
   app.add_flag("--watch", options->watch, "Show again every two seconds, until interrupted");
   app.footer(
       "WASTED: IDs granted that nobody will get, by this daemon and by restarts before it.\n"
-      "Exit code 10 if the daemon is not ready or has a problem, 7 if none answers.");
+      "Without --server, client.servers are tried in order until one answers.\n"
+      "Exit code 10 if a daemon is not ready or has a problem, 7 if none answers, or one of those named.");
   return [options](CommandContext& run_context) { return RunStatus(run_context, *options); };
 }
 

@@ -29,7 +29,7 @@ std::string MarksPath(const config::Config& config) { return config.state_dir + 
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access) {
+Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
@@ -42,11 +42,11 @@ Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access acces
     if (!config.mysql.password_file.empty()) {
       LEAF_ASSIGN_OR_RETURN(options.password, sys::ReadSecretFile(config.mysql.password_file));
     }
-    return std::unique_ptr<Store>(new Store(std::move(options)));
+    return std::make_unique<sql::Database>(std::move(options));
   }
   std::string path = config.sqlite.path;
   const bool is_default = path == config.state_dir + "/leaf.db";
-  if (access == Access::kLook && IsMissing(path) &&
+  if (access == Store::Access::kLook && IsMissing(path) &&
       (is_default || !IsMissing(std::filesystem::absolute(path).parent_path()))) {
     path = ":memory:";
   } else if (is_default) {
@@ -54,7 +54,26 @@ Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access acces
   }
   sql::SqliteOptions options{.path = path, .create_tables = true};
   if (context.flags.timeout) options.busy_timeout = *context.flags.timeout;
-  return std::unique_ptr<Store>(new Store(std::move(options)));
+  return std::make_unique<sql::Database>(std::move(options));
+}
+
+Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access) {
+  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(context, access));
+  return std::unique_ptr<Store>(new Store(std::move(database)));
+}
+
+service::Dependency DependencyOf(const sql::Database& database, std::string name) {
+  sql::DatabaseState state = database.State();
+  return {.name = std::move(name),
+          .kind = std::string(database.dialect().name),
+          .up = state.up,
+          .identity = std::move(state.identity),
+          .connections = state.connections,
+          .reconnects = state.reconnects,
+          .failures = state.failures,
+          .identity_changes = state.identity_changes,
+          .problem = std::move(state.problem),
+          .lease_left = std::nullopt};
 }
 
 Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context, std::string_view command) {

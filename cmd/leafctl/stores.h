@@ -10,6 +10,7 @@
 #include "context.h"
 #include "leaf/base/logger.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/tallies.h"
 #include "leaf/sql/database.h"
 #include "leaf/sql/mark_store.h"
 #include "leaf/sql/segment_store.h"
@@ -26,16 +27,22 @@ class Store {
   static Result<std::unique_ptr<Store>> Open(CommandContext& context, Access access);
   static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
 
-  sql::Database& database() { return database_; }
+  sql::Database& database() { return *database_; }
   sql::SqlSegmentStore& segments() { return segments_; }
 
  private:
-  template <typename Options>
-  explicit Store(Options options) : database_(std::move(options)), segments_(database_) {}
+  explicit Store(std::unique_ptr<sql::Database> database)
+      : database_(std::move(database)), segments_(*database_) {}
 
-  sql::Database database_;
+  const std::unique_ptr<sql::Database> database_;
   sql::SqlSegmentStore segments_;
 };
+
+// The same database, with connections of its own.
+Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access);
+
+// What is known of it, for metrics and status. `name`: what it is for.
+service::Dependency DependencyOf(const sql::Database& database, std::string name);
 
 // The marks of the state directory; makes the directory if it is missing. `command`: who raises them.
 Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context, std::string_view command);

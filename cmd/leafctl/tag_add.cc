@@ -15,7 +15,7 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct TagAddOptions {
   std::string tag;
   std::string step = std::to_string(kStepDefault);
   std::optional<std::string> start;
@@ -24,7 +24,7 @@ struct Options {
   ConfirmFlags confirm;
 };
 
-Result<void> RunTagAdd(CommandContext& context, const Options& options) {
+Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateNewTag(options.tag));
   core::NewTag tag;
   tag.tag = options.tag;
@@ -59,7 +59,7 @@ Result<void> RunTagAdd(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagAdd(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagAddOptions>();
   app.add_option("TAG", options->tag, "The new tag: UTF-8, 1..128 characters, no '/'")->required();
   app.add_option("--step", options->step, "IDs of a grant")->type_name("N")->capture_default_str();
   app.add_option("--start", options->start,

@@ -14,13 +14,13 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct TagAdvanceOptions {
   std::string tag;
   std::string to;
   ConfirmFlags confirm;
 };
 
-Result<void> RunTagAdvance(CommandContext& context, const Options& options) {
+Result<void> RunTagAdvance(CommandContext& context, const TagAdvanceOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t to, ParseUnsigned("--to", options.to, 0, kMaxIdLimit));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
@@ -35,7 +35,7 @@ Result<void> RunTagAdvance(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagAdvance(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagAdvanceOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
   app.add_option("--to", options->to, "Where the next grant begins; never below where it is")
       ->required()

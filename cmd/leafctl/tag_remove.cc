@@ -12,13 +12,13 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct TagRemoveOptions {
   std::string tag;
   bool if_present = false;
   ConfirmFlags confirm;
 };
 
-Result<void> RunTagRemove(CommandContext& context, const Options& options) {
+Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
   // Looked at before anyone is asked: there is nothing to confirm about a tag that does not exist.
@@ -62,7 +62,7 @@ Result<void> RunTagRemove(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagRemove(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagRemoveOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
   app.add_flag("--if-present", options->if_present, "Success if there is no such tag");
   AddConfirmFlags(app, options->confirm);

@@ -19,9 +19,7 @@
 namespace leaf::cmd {
 namespace {
 
-constexpr std::chrono::milliseconds kTimeoutDefault{5000};
-
-struct Options {
+struct TagRepairOptions {
   std::string tag;
   std::optional<std::string> to;
   ConfirmFlags confirm;
@@ -45,7 +43,7 @@ Witnessed ByDaemon(const std::string& server, const client::NodeMark& mark) {
   return witnessed;
 }
 
-Result<void> RunTagRepair(CommandContext& context, const Options& options) {
+Result<void> RunTagRepair(CommandContext& context, const TagRepairOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   std::uint64_t target = 0;
   if (options.to) {
@@ -63,7 +61,7 @@ Result<void> RunTagRepair(CommandContext& context, const Options& options) {
   seen.push_back({"table leafctl_removed_tags", removed, ", by a tag of this name that was removed"});
   const Daemons daemons = FindDaemons(*resolved);
   for (const std::string& server : daemons.servers) {
-    client::DaemonClient daemon({server}, context.flags.timeout.value_or(kTimeoutDefault));
+    client::DaemonClient daemon({server}, context.flags.timeout.value_or(kAskTimeout));
     const auto mark = daemon.Mark(options.tag);
     if (mark.ok()) {
       seen.push_back(ByDaemon(server, *mark));
@@ -113,7 +111,7 @@ Result<void> RunTagRepair(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagRepair(CLI::App& app, CommandContext& context) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagRepairOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
   app.add_option("--to", options->to, "At least up to here, if a node that holds a higher mark is lost")
       ->type_name("N");

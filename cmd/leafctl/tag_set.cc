@@ -13,14 +13,14 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct TagSetOptions {
   std::string tag;
   std::optional<std::string> step;
   std::optional<std::string> description;
   ConfirmFlags confirm;
 };
 
-Result<void> RunTagSet(CommandContext& context, const Options& options) {
+Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   core::TagChange change;
   if (options.step) {
@@ -45,7 +45,7 @@ Result<void> RunTagSet(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagSet(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagSetOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
   app.add_option("--step", options->step, "IDs of a grant; running daemons use it from their next grant on")
       ->type_name("N");

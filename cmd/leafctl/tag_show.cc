@@ -11,11 +11,11 @@
 namespace leaf::cmd {
 namespace {
 
-struct Options {
+struct TagShowOptions {
   std::string tag;
 };
 
-Result<void> RunTagShow(CommandContext& context, const Options& options) {
+Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(options.tag));
@@ -56,7 +56,7 @@ Result<void> RunTagShow(CommandContext& context, const Options& options) {
 }  // namespace
 
 Run AddTagShow(CLI::App& app, CommandContext&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TagShowOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
   app.footer(
       "max_id is where the next grant begins; mark is the end of everything this node was granted. held: IDs "

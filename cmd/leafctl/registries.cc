@@ -1,0 +1,140 @@
+#include "registries.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "leaf/sql/worker_registry.h"
+#include "leaf/sys/process_name.h"
+#include "leaf/sys/static_registry.h"
+#include "leaf/zookeeper/fixed_registry.h"
+#include "leaf/zookeeper/lease_registry.h"
+#include "leaf/zookeeper/session.h"
+#include "snowflake_node.h"
+#include "stores.h"
+#include "zookeeper_link.h"
+
+namespace leaf::cmd {
+namespace {
+
+// A private cluster has one node.
+std::optional<std::uint64_t> WorkerOf(const config::Config::Snowflake& snowflake) {
+  if (snowflake.worker_id >= 0) return static_cast<std::uint64_t>(snowflake.worker_id);
+  if (snowflake.cluster.empty() && snowflake.workers.empty()) return 0;
+  return std::nullopt;
+}
+
+class StaticLink final : public RegistryLink {
+ public:
+  explicit StaticLink(const config::Config::Snowflake& snowflake)
+      : registry_(WorkerOf(snowflake), snowflake.workers) {}
+  core::WorkerRegistry& registry() override { return registry_; }
+  core::PeerDirectory* peers() override { return nullptr; }
+  service::Dependency Dependency() const override { return {}; }
+
+ private:
+  sys::StaticRegistry registry_;
+};
+
+class SqlLink final : public RegistryLink {
+ public:
+  SqlLink(std::unique_ptr<sql::Database> database, sql::SqlRegistryOptions options, const Clock& clock)
+      : database_(std::move(database)), registry_(*database_, std::move(options), clock) {}
+  core::WorkerRegistry& registry() override { return registry_; }
+  core::PeerDirectory* peers() override { return &registry_; }
+  service::Dependency Dependency() const override {
+    service::Dependency dependency = DependencyOf(*database_, "registry");
+    // What went wrong there is told by the worker number's own problem.
+    dependency.problem.reset();
+    return dependency;
+  }
+
+ private:
+  // Its own: refills may have all connections of the other.
+  const std::unique_ptr<sql::Database> database_;
+  sql::SqlWorkerRegistry registry_;
+};
+
+// Whichever of ZooKeeper's registries, and the session under it.
+template <typename Registry>
+class ZookeeperLink final : public RegistryLink {
+ public:
+  ZookeeperLink(std::unique_ptr<zookeeper::Session> session, zookeeper::RegistryOptions options,
+                const Clock& clock, Logger& log)
+      : session_(std::move(session)), registry_(std::move(options), *session_, clock, log) {}
+  core::WorkerRegistry& registry() override { return registry_; }
+  core::PeerDirectory* peers() override { return &registry_; }
+  service::Dependency Dependency() const override {
+    service::Dependency dependency;
+    dependency.name = "registry";
+    dependency.kind = "zookeeper";
+    dependency.up = session_->connected();
+    dependency.connections = session_->sessions();
+    dependency.reconnects = dependency.connections > 0 ? dependency.connections - 1 : 0;
+    return dependency;
+  }
+
+ private:
+  const std::unique_ptr<zookeeper::Session> session_;
+  Registry registry_;
+};
+
+}  // namespace
+
+WorkerNumbers WorkerNumbersOf(const config::Config& config) {
+  const std::string& text = config.snowflake.worker_range;
+  WorkerNumbers numbers;
+  std::uint64_t last = 0;
+  const char* const text_end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), text_end, numbers.begin);
+  std::from_chars(first.ptr + 1, text_end, last);
+  numbers.end = last + 1;
+  if (const auto layout = LayoutOf(config); layout.ok())
+    numbers.end = std::min(numbers.end, layout->worker_end());
+  return numbers;
+}
+
+Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, const config::Config& config,
+                                                   Logger& log) {
+  const config::Config::Snowflake& snowflake = config.snowflake;
+  if (snowflake.registry == "static")
+    return std::unique_ptr<RegistryLink>(std::make_unique<StaticLink>(snowflake));
+  if (snowflake.address.empty()) {
+    return Error{
+        ErrorCode::kConfig,
+        fmt::format("registry {} needs an address that identifies this node, and no listen address does "
+                    "(neither loopback nor wildcard)",
+                    snowflake.registry),
+        "set snowflake.address = \"IP:PORT\""};
+  }
+  const WorkerNumbers numbers = WorkerNumbersOf(config);
+  if (snowflake.registry == "zookeeper") {
+    const auto timeout = context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout);
+    LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(context, log, timeout));
+    zookeeper::RegistryOptions options;
+    options.advertise = snowflake.advertise;
+    options.host = sys::HostName();
+    options.worker_begin = numbers.begin;
+    options.worker_end = numbers.end;
+    options.lease_time = snowflake.lease_time;
+    if (snowflake.recycle) {
+      return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
+          std::move(session), std::move(options), context.clock, log));
+    }
+    return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(
+        std::move(session), std::move(options), context.clock, log));
+  }
+  LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
+                        OpenDatabase(context, Store::Access::kWrite));
+  return std::unique_ptr<RegistryLink>(
+      std::make_unique<SqlLink>(std::move(database),
+                                sql::SqlRegistryOptions{.worker_begin = numbers.begin,
+                                                        .worker_end = numbers.end,
+                                                        .host = sys::HostName(),
+                                                        .url = snowflake.advertise},
+                                context.clock));
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,75 @@
+// leafctl tag advise
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "commands.h"
+#include "daemons.h"
+#include "leaf/base/text.h"
+#include "leaf/client/daemon_client.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct TagAdviseOptions {
+  std::string tag;
+};
+
+std::string AdviceText(const Json& json) {
+  const auto number = [&](const char* name) -> std::string {
+    const Json value = json.value(name, Json());
+    return value.is_number() ? fmt::format("{:.1f}", value.get<double>()) : "-";
+  };
+  const auto whole = [&](const char* name) -> std::string {
+    const Json value = json.value(name, Json());
+    return value.is_number_integer() ? fmt::format("{}", value.get<std::int64_t>()) : "-";
+  };
+  return fmt::format(
+      "{:<14}{}\n{:<14}{}\n{:<14}{}\n{:<14}{} IDs a second\n{:<14}{} IDs a second\n{:<14}{} IDs, {} s at the "
+      "peak\n"
+      "{:<14}{}\n",
+      "tag:", json.value("tag", ""), "step:", whole("step"), "advised step:", whole("advised_step"),
+      "rate:", number("rate"), "peak rate:", number("peak_rate"), "reserve:", whole("reserve"),
+      number("reserve_s"), "why:", json.value("why", ""));
+}
+
+Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& options) {
+  LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Advice(options.tag));
+  const Json json = Json::parse(body, nullptr, false);
+  if (!json.is_object() || json.value("tag", "") != options.tag) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()), ""};
+  }
+  if (context.flags.json) {
+    WriteJson(context, json);
+    return {};
+  }
+  context.out.Write(AdviceText(json));
+  const Json advised = json.value("advised_step", Json());
+  if (advised.is_number_integer() && advised != json.value("step", Json()))
+    context.Note(fmt::format("hint: leafctl tag set {} --step {}", options.tag, advised.get<std::int64_t>()));
+  return {};
+}
+
+}  // namespace
+
+Run AddTagAdvise(CLI::App& app, CommandContext& context) {
+  const auto options = std::make_shared<TagAdviseOptions>();
+  app.add_option("TAG", options->tag, "The tag")->required();
+  AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
+  app.footer(
+      "A step should last for ten minutes of the highest rate (Leaf's rule: 600 times the peak). The rate is "
+      "what\n"
+      "one daemon has seen since it started, over a second or more; with several, ask each and take the "
+      "largest.\n"
+      "Example: leafctl tag advise pay");
+  return [options](CommandContext& run_context) { return RunTagAdvise(run_context, *options); };
+}
+
+}  // namespace leaf::cmd

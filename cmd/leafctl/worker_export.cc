@@ -1,0 +1,36 @@
+// leafctl worker export
+#include "commands.h"
+#include "worker_output.h"
+#include "worker_source.h"
+
+namespace leaf::cmd {
+namespace {
+
+Result<void> RunWorkerExport(CommandContext& context) {
+  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const auto records, source->Records());
+  Json json = WorkerHeading(*source);
+  json["records"] = Json::array();
+  for (const core::RawRecord& record : records) {
+    Json item = RecordJson(record);
+    // Null for what is no JSON.
+    const Json decoded = Json::parse(record.data, nullptr, false);
+    item["decoded"] = decoded.is_discarded() ? Json(nullptr) : decoded;
+    json["records"].push_back(std::move(item));
+  }
+  // For people and diff as well: one value a line.
+  context.out.Write(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return {};
+}
+
+}  // namespace
+
+Run AddWorkerExport(CLI::App& app, CommandContext&) {
+  app.footer(
+      "Nodes or rows as they stand, in a fixed order and without anything that depends on when it is asked: "
+      "two\n"
+      "exports of an unchanged registry are equal. Example: leafctl worker export > before.json");
+  return [](CommandContext& context) { return RunWorkerExport(context); };
+}
+
+}  // namespace leaf::cmd

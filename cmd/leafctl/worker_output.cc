@@ -1,0 +1,99 @@
+#include "worker_output.h"
+
+#include <fmt/format.h>
+
+#include "leaf/base/text.h"
+#include "worker_source.h"
+
+namespace leaf::cmd {
+namespace {
+
+Json TimeJson(const std::optional<WallTime>& time) {
+  return time ? Json(FormatRfc3339(*time)) : Json(nullptr);
+}
+Json MillisJson(const std::optional<WallTime>& time) {
+  return time ? Json(UnixMillis(*time)) : Json(nullptr);
+}
+
+std::string Hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
+}  // namespace
+
+Json WorkerHeading(const WorkerSource& source) {
+  return {{"registry", source.registry()}, {"cluster", source.cluster()}};
+}
+
+Json EntryJson(const core::WorkerEntry& entry, WallTime now) {
+  Json json{{"kind", core::NumberKindName(entry.kind)},
+            {"worker", entry.worker},
+            {"address", entry.address},
+            {"reported", TimeJson(entry.reported)},
+            {"reported_ms", MillisJson(entry.reported)},
+            {"age_ms", entry.reported ? Json((now - *entry.reported).count()) : Json(nullptr)},
+            {"live", entry.live},
+            {"url", entry.url},
+            {"owner", entry.owner},
+            {"host", entry.host},
+            {"since", TimeJson(entry.since)},
+            {"since_ms", MillisJson(entry.since)},
+            {"ceiling", TimeJson(entry.ceiling)},
+            {"ceiling_ms", MillisJson(entry.ceiling)},
+            {"lead_ms", entry.ceiling ? Json((*entry.ceiling - now).count()) : Json(nullptr)},
+            {"generation", entry.generation ? Json(*entry.generation) : Json(nullptr)}};
+  return json;
+}
+
+Json FindingJson(const core::WorkerFinding& finding) {
+  return {{"code", finding.code},
+          {"subject", finding.subject},
+          {"cause", finding.cause},
+          {"consequence", finding.consequence},
+          {"remedy", finding.remedy},
+          {"repairable", finding.repairable},
+          {"left", finding.repairable ? Json(nullptr) : Json(finding.left)}};
+}
+
+Json RecordJson(const core::RawRecord& record) {
+  Json json{{"name", record.name}};
+  if (CountCodePoints(record.data)) {
+    json["data"] = record.data;
+  } else {
+    json["data_hex"] = Hex(record.data);
+  }
+  for (const auto& [name, value] : record.facts) json[name] = value;
+  return json;
+}
+
+std::string AgeText(std::chrono::milliseconds age) {
+  const std::string sign = age.count() < 0 ? "-" : "";
+  const long long seconds = (age.count() < 0 ? -age.count() : age.count()) / 1000;
+  if (seconds < 120) return fmt::format("{}{} s", sign, seconds);
+  if (seconds < 2 * 3600) return fmt::format("{}{} min", sign, seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{}{} h", sign, seconds / 3600);
+  return fmt::format("{}{} d", sign, seconds / 86400);
+}
+
+std::string Printable(std::string_view text) {
+  if (CountCodePoints(text) && !HasControlCharacter(text)) return std::string(text);
+  std::string printable;
+  for (const char c : text) {
+    if (c >= ' ' && c <= '~') {
+      printable += c;
+    } else {
+      printable += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+  }
+  return printable;
+}
+
+std::string FindingText(const core::WorkerFinding& finding) {
+  return fmt::format("{}: {}\n  cause:       {}\n  consequence: {}\n  remedy:      {}\n", finding.code,
+                     Printable(finding.subject), Printable(finding.cause), Printable(finding.consequence),
+                     Printable(finding.remedy));
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,32 @@
+// How worker numbers, findings and stored records are shown, shared by the worker commands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "leaf/base/time.h"
+#include "leaf/core/worker_inspection.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+
+class WorkerSource;
+
+// {"registry","cluster"}: how every document of the worker commands begins.
+Json WorkerHeading(const WorkerSource& source);
+
+Json EntryJson(const core::WorkerEntry& entry, WallTime now);
+Json FindingJson(const core::WorkerFinding& finding);
+// Bytes that are not UTF-8 become "data_hex".
+Json RecordJson(const core::RawRecord& record);
+
+// "12 s", "5 min", "3 h", "40 d"; "-" in front if it is in the future.
+std::string AgeText(std::chrono::milliseconds age);
+
+// Control characters and bytes that are not UTF-8 made harmless to a terminal.
+std::string Printable(std::string_view text);
+
+// Four lines for people.
+std::string FindingText(const core::WorkerFinding& finding);
+
+}  // namespace leaf::cmd

@@ -1,0 +1,125 @@
+// leafctl worker repair
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "confirm.h"
+#include "repair_record.h"
+#include "worker_output.h"
+#include "worker_source.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct WorkerRepairOptions {
+  bool java_retired = false;
+  ConfirmFlags confirm;
+};
+
+constexpr std::string_view kDone = "done";
+constexpr std::string_view kSkipped = "skipped";
+constexpr std::string_view kPlanned = "planned";
+
+// Text mode: the plan, and what is left alone.
+void PrintPlan(CommandContext& context, const core::WorkerInspection& inspection) {
+  if (inspection.steps.empty()) context.out.Write("nothing to repair\n");
+  int number = 0;
+  for (const core::RepairStep& step : inspection.steps) {
+    context.out.Write(
+        fmt::format("{}. {}\n   why: {}\n", ++number, Printable(step.what), Printable(step.why)));
+  }
+  for (const core::WorkerFinding& finding : inspection.findings) {
+    if (finding.repairable) continue;
+    context.out.Write(fmt::format("left alone: {}: {}\n   why: {}\n   remedy: {}\n", finding.code,
+                                  Printable(finding.subject), Printable(finding.left),
+                                  Printable(finding.remedy)));
+  }
+}
+
+void PrintJson(CommandContext& context, const WorkerSource& source, const core::WorkerInspection& inspection,
+               const std::vector<std::string_view>& outcomes, const std::string& record, bool dry_run) {
+  Json json = WorkerHeading(source);
+  json["dry_run"] = dry_run;
+  json["record"] = record.empty() ? Json(nullptr) : Json(record);
+  json["steps"] = Json::array();
+  for (std::size_t i = 0; i < inspection.steps.size(); ++i) {
+    Json step = StepJson(inspection.steps[i]);
+    step["outcome"] = i < outcomes.size() ? outcomes[i] : kPlanned;
+    json["steps"].push_back(std::move(step));
+  }
+  json["left"] = Json::array();
+  for (const core::WorkerFinding& finding : inspection.findings) {
+    if (!finding.repairable) json["left"].push_back(FindingJson(finding));
+  }
+  WriteJson(context, json);
+}
+
+Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions& options) {
+  const bool dry_run = options.confirm.dry_run;
+  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::AccessFor(dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection,
+                        source->InspectForRepair(options.java_retired));
+  const auto& steps = inspection.steps;
+  if (!context.flags.json) PrintPlan(context, inspection);
+  if (dry_run || steps.empty()) {
+    if (context.flags.json) PrintJson(context, *source, inspection, {}, "", dry_run);
+    return {};
+  }
+  // The plan has to be on the screen before anyone is asked about it.
+  LEAF_RETURN_IF_ERROR(context.out.Flush());
+  LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kDestructive,
+                               fmt::format("do {} step{} in cluster {}", steps.size(),
+                                           steps.size() == 1 ? "" : "s", source->cluster()),
+                               source->cluster()));
+  LEAF_ASSIGN_OR_RETURN(const std::string record, WriteRepairRecord(context, *source, steps));
+  context.Note(fmt::format("what is about to change is kept in {}", record));
+
+  std::vector<std::string_view> outcomes;
+  std::size_t skipped = 0;
+  Result<void> result;
+  for (std::size_t i = 0; i < steps.size() && result.ok(); ++i) {
+    const auto applied = source->Apply(steps[i]);
+    if (!applied.ok()) {
+      // Whether an unknown outcome happened, the next look will tell: the steps are conditional.
+      result = Error{
+          applied.error().code,
+          fmt::format("repair stopped at step {} of {}: {}", i + 1, steps.size(), applied.error().message),
+          "run it again: it goes on where this has got to"};
+      break;
+    }
+    outcomes.push_back(*applied ? kDone : kSkipped);
+    if (!*applied) ++skipped;
+    if (!context.flags.json) {
+      context.out.Write(fmt::format("{}. {}\n", i + 1,
+                                    *applied ? "done" : "skipped: it has changed since it was looked at"));
+    }
+  }
+  if (context.flags.json) PrintJson(context, *source, inspection, outcomes, record, dry_run);
+  if (!result.ok() || skipped == 0) return result;
+  return Error{ErrorCode::kRefused,
+               fmt::format("{} of {} steps skipped: what they would have changed had changed by itself",
+                           skipped, steps.size()),
+               "run it again"};
+}
+
+}  // namespace
+
+Run AddWorkerRepair(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<WorkerRepairOptions>();
+  app.add_flag("--java-retired", options->java_retired,
+               "No Java node of the cluster will ever start again: times in the future may be taken back");
+  AddConfirmFlags(app, options->confirm);
+  app.footer(
+      "Shows its plan and asks. No ceiling is ever lowered, and nothing that a Java node still needs is "
+      "removed;\n"
+      "what is left alone is said with the reason. Each step happens only if what it changes is as it was "
+      "seen,\n"
+      "and is first written to <state_dir>/repairs. Exit code 11 if a step was skipped.\n"
+      "Example: leafctl worker repair --dry-run");
+  return [options](CommandContext& context) { return RunWorkerRepair(context, *options); };
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,94 @@
+// leafctl worker show
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "leaf/base/text.h"
+#include "worker_output.h"
+#include "worker_source.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct WorkerShowOptions {
+  std::string worker;
+};
+
+bool Matches(const core::WorkerEntry& entry, const std::string& word) {
+  return word == std::to_string(entry.worker) || word == entry.address;
+}
+
+void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTime now) {
+  const auto line = [&](std::string_view name, const std::string& value) {
+    context.out.Write(fmt::format("{:<12}{}\n", fmt::format("{}:", name), value));
+  };
+  line("worker", fmt::format("{} ({})", entry.worker, core::NumberKindName(entry.kind)));
+  line("address", entry.address.empty() ? "-" : Printable(entry.address));
+  line("reported", entry.reported ? fmt::format("{}, {} ago", FormatRfc3339(*entry.reported),
+                                                AgeText(now - *entry.reported))
+                                  : "-");
+  line("live", entry.live ? fmt::format("yes, at {}", Printable(entry.url)) : "-");
+  line("owner", entry.owner.empty() ? "-" : Printable(entry.owner));
+  if (!entry.host.empty()) line("host", Printable(entry.host));
+  if (entry.since) line("since", FormatRfc3339(*entry.since));
+  line("ceiling", entry.ceiling ? fmt::format("{}, {} ahead of now", FormatRfc3339(*entry.ceiling),
+                                              AgeText(*entry.ceiling - now))
+                                : "-");
+  line("generation", entry.generation ? std::to_string(*entry.generation) : "-");
+  for (const core::RawRecord& record : entry.records) {
+    context.out.Write(fmt::format("{}\n  {}\n", Printable(record.name), Printable(record.data)));
+    for (const auto& [name, value] : record.facts)
+      context.out.Write(fmt::format("  {}: {}\n", name, Printable(value)));
+  }
+}
+
+Result<void> RunWorkerShow(CommandContext& context, const WorkerShowOptions& options) {
+  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection, source->Inspect());
+  std::vector<const core::WorkerEntry*> found;
+  for (const core::WorkerEntry& entry : inspection.entries) {
+    if (Matches(entry, options.worker)) found.push_back(&entry);
+  }
+  if (found.empty()) {
+    return Error{
+        ErrorCode::kNotFound,
+        fmt::format("no worker {} is known to the {} registry{}", Quoted(options.worker), source->registry(),
+                    source->cluster().empty() ? "" : " of cluster " + Quoted(source->cluster())),
+        "leafctl worker list shows them; a worker is named by its number or its ip:port"};
+  }
+  const WallTime now = context.clock.Wall();
+  if (context.flags.json) {
+    Json json = WorkerHeading(*source);
+    json["workers"] = Json::array();
+    for (const core::WorkerEntry* const entry : found) {
+      Json item = EntryJson(*entry, now);
+      item["records"] = Json::array();
+      for (const core::RawRecord& record : entry->records) item["records"].push_back(RecordJson(record));
+      json["workers"].push_back(std::move(item));
+    }
+    WriteJson(context, json);
+    return {};
+  }
+  for (const core::WorkerEntry* const entry : found) {
+    if (entry != found.front()) context.out.Write("\n");
+    PrintEntry(context, *entry, now);
+  }
+  return {};
+}
+
+}  // namespace
+
+Run AddWorkerShow(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<WorkerShowOptions>();
+  app.add_option("WORKER", options->worker, "Its number, or its address as ip:port")->required();
+  app.footer(
+      "With the stored records as they stand: nodes of ZooKeeper or rows of the tables.\n"
+      "Example: leafctl worker show 10.0.0.1:8080");
+  return [options](CommandContext& context) { return RunWorkerShow(context, *options); };
+}
+
+}  // namespace leaf::cmd
