@@ -13,3 +13,34 @@ CREATE TABLE IF NOT EXISTS leafctl_removed_tags (
   removed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
   PRIMARY KEY (biz_tag)
 ) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leaf_workerid_alloc (
+  id bigint(20) NOT NULL AUTO_INCREMENT,
+  ip varchar(127) DEFAULT NULL,
+  port varchar(127) DEFAULT NULL,
+  ip_port varchar(127) NOT NULL,
+  max_timestamp bigint(20) DEFAULT NULL,
+  create_time timestamp NULL DEFAULT NULL,
+  update_time timestamp NULL DEFAULT NULL ON UPDATE CURRENT_TIMESTAMP,
+  PRIMARY KEY (id),
+  UNIQUE KEY idx_ipport (ip_port)
+) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_cluster (
+  one int NOT NULL,
+  name varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  layout varchar(32) NOT NULL,
+  epoch_ms bigint(20) NOT NULL,
+  PRIMARY KEY (one)
+) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_workers (
+  worker bigint(20) NOT NULL,
+  ip_port varchar(127) NOT NULL,
+  uuid varchar(64) NOT NULL,
+  host varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  url varchar(512) CHARACTER SET utf8mb4 NOT NULL,
+  claims bigint(20) NOT NULL,
+  ceiling_ms bigint(20) NOT NULL,
+  reported_ms bigint(20) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  live int NOT NULL,
+  PRIMARY KEY (worker)
+) ENGINE=InnoDB;
