@@ -136,6 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AssigningRegistryContract, ::testing::Values(Mem
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Kinds, RememberingRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(Kinds, OutageRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(Kinds, FallibleRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
                          NameOf);
 

@@ -3,15 +3,14 @@
 #include <soci/mysql/soci-mysql.h>
 #include <soci/soci.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "contract/mariadb.h"
 #include "contract/segment_store_contract.h"
 #include "leaf/sql/database.h"
 #include "leaf/sql/schema.h"
 #include "leaf/sql/segment_store.h"
-#include "leaf/sys/secret_file.h"
 #include "support/fakes.h"
 #include "support/temp_dir.h"
 
@@ -72,19 +71,6 @@ class SqliteWorld final : public SqlWorld {
   }
   const std::unique_ptr<TempDir> dir_;
 };
-
-// The server that scripts/dev_up.sh started; a test without one fails.
-sql::MysqlOptions MysqlFromEnvironment() {
-  const char* const port = std::getenv("LEAF_MYSQL_PORT");
-  const char* const password_file = std::getenv("LEAF_MYSQL_PASSWORD_FILE");
-  if (port == nullptr || password_file == nullptr) {
-    throw std::runtime_error("no MariaDB: run this through tests/support/with_mariadb.sh");
-  }
-  return {.endpoints = {std::string("127.0.0.1:") + port},
-          .database = "leaf",
-          .user = "leaf",
-          .password = sys::ReadSecretFile(password_file).value()};
-}
 
 constexpr const char* kVariantA =
     "CREATE TABLE `leaf_alloc` (`biz_tag` varchar(128) NOT NULL DEFAULT '', `max_id` bigint(20) NOT NULL "

@@ -140,7 +140,7 @@ TEST_P(AssigningRegistryContract, NodesThatClaimAtOnceGetDifferentNumbers) {
   EXPECT_EQ(workers.size(), static_cast<std::size_t>(nodes));
 }
 
-TEST_P(FallibleRegistryContract, AnOutageIsUnavailableAndChangesNothing) {
+TEST_P(OutageRegistryContract, AnOutageIsUnavailableAndChangesNothing) {
   const auto registry = world_->Connect(1);
   const core::WorkerClaim claim = Claim(*registry, 1);
   ASSERT_TRUE(registry->Renew(claim, now_ + seconds{1}).ok());

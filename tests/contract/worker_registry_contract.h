@@ -57,6 +57,7 @@ class LeasedRegistryContract : public WorkerRegistryContract {};  // a number is
 class AssigningRegistryContract : public WorkerRegistryContract {
 };  // finds free numbers by itself, up to capacity
 class RememberingRegistryContract : public WorkerRegistryContract {};  // keeps ceilings
-class FallibleRegistryContract : public WorkerRegistryContract {};     // there is an outside that can fail
+class OutageRegistryContract : public WorkerRegistryContract {};       // there is an outside that can be away
+class FallibleRegistryContract : public WorkerRegistryContract {};     // … and whose replies can be lost
 
 }  // namespace leaf::testing

@@ -57,8 +57,7 @@ class SnowflakeRouter : public ::testing::Test {
                                      state_file_,
                                      clock_,
                                      random_,
-                                     timers_,
-                                     workers_,
+                                     {timers_, workers_, workers_},
                                      log_};
   service::IdService ids_{nullptr, &service_};
   Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};

@@ -38,8 +38,8 @@ class Machine {
     Forget();
     timers_ = std::make_unique<ManualExecutor>(clock);
     workers_ = std::make_unique<ManualExecutor>(clock);
-    service_ = std::make_unique<SnowflakeService>(options, registry, state_file, clock, random_, *timers_,
-                                                  *workers_, log);
+    service_ = std::make_unique<SnowflakeService>(options, registry, state_file, clock, random_,
+                                                  SnowflakeExecutors{*timers_, *workers_, *workers_}, log);
     auto started = service_->Start();
     if (!started.ok()) Forget();
     return started;
@@ -360,8 +360,8 @@ TEST(SnowflakeService, AnotherWorkerNumberBeginsAboveTheOld) {
   FakeRandom random;
   ManualExecutor timers(machine.clock);
   ManualExecutor workers(machine.clock);
-  SnowflakeService service(machine.options, other, machine.state_file, machine.clock, random, timers, workers,
-                           machine.log);
+  SnowflakeService service(machine.options, other, machine.state_file, machine.clock, random,
+                           {timers, workers, workers}, machine.log);
   machine.Forget();
   ASSERT_TRUE(service.Start().ok());
   EXPECT_EQ(service.generator().End(), ceiling);

@@ -6,7 +6,9 @@
 
 #include <cerrno>
 #include <fstream>
+#include <iomanip>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "leaf/core/snowflake.h"
@@ -29,13 +31,17 @@ core::WorkerState SomeState() {
   state.ceiling = WallTimeOf(1'795'000'003'000);
   state.boot_id = "b-1";
   state.clock_offset = std::chrono::milliseconds{1'794'000'000'000};
+  state.highest = WallTimeOf(1'795'000'004'000);
+  state.machine = "m-1";
+  state.last_contact = WallTimeOf(1'795'000'001'000);
   return state;
 }
 
 bool Equal(const core::WorkerState& a, const core::WorkerState& b) {
   return a.cluster.name == b.cluster.name && a.cluster.registry == b.cluster.registry &&
          a.cluster.layout == b.cluster.layout && a.node_uuid == b.node_uuid && a.worker == b.worker &&
-         a.ceiling == b.ceiling && a.boot_id == b.boot_id && a.clock_offset == b.clock_offset;
+         a.ceiling == b.ceiling && a.boot_id == b.boot_id && a.clock_offset == b.clock_offset &&
+         a.highest == b.highest && a.machine == b.machine && a.last_contact == b.last_contact;
 }
 
 class WorkerStateTest : public ::testing::Test {
@@ -76,6 +82,8 @@ TEST_F(WorkerStateTest, WhatIsStoredIsLoaded) {
     EXPECT_TRUE(Equal(**loaded, state));
   }
   state.boot_id = "";
+  state.machine = "";
+  state.worker.reset();
   ASSERT_TRUE(file_.Store(state).ok());
   EXPECT_TRUE(Equal(**file_.Load(), state));
   // For its owner only, and no draft is left.
@@ -83,6 +91,26 @@ TEST_F(WorkerStateTest, WhatIsStoredIsLoaded) {
   ASSERT_EQ(stat(file_.path().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777U, 0600U);
   EXPECT_NE(access((file_.path() + ".new").c_str(), F_OK), 0);
+}
+
+TEST_F(WorkerStateTest, TheFirstFormatIsRead) {
+  const std::string body =
+      "leafctl-snowflake-state 1\nnode 6fa1\ncluster pay cluster\nregistry static\nlayout 40-11-12\n"
+      "epoch_ms 1600000000000\nworker 2047\nceiling_ms 1795000003000\nboot_id b-1\n"
+      "clock_offset_ms 1794000000000\n";
+  // FNV-1a of the above.
+  std::uint64_t hash = 14695981039346656037U;
+  for (const char c : body) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  std::ostringstream text;
+  text << body << "checksum " << std::hex << std::setw(16) << std::setfill('0') << hash << "\n";
+  Write(text.str());
+  const auto loaded = file_.Load();
+  ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.error().message;
+  core::WorkerState expected = SomeState();
+  expected.highest = expected.ceiling;
+  expected.machine = "";
+  expected.last_contact = WallTime{};
+  EXPECT_TRUE(Equal(**loaded, expected));
 }
 
 TEST_F(WorkerStateTest, EveryTruncationIsRefused) {
@@ -114,8 +142,8 @@ TEST_F(WorkerStateTest, ForeignAndNewerFilesAreNamedAsSuch) {
   EXPECT_NE(Wrong(std::string(100, '\0')).find("not a file of leafctl"), std::string::npos);
   ASSERT_TRUE(file_.Store(SomeState()).ok());
   std::string newer = Content();
-  newer.replace(newer.find(" 1\n"), 3, " 2\n");
-  EXPECT_NE(Wrong(newer).find("version '2'"), std::string::npos);
+  newer.replace(newer.find(" 2\n"), 3, " 3\n");
+  EXPECT_NE(Wrong(newer).find("version '3'"), std::string::npos);
   Write(std::string(100'000, 'x'));
   EXPECT_FALSE(file_.Load().ok());
 }

@@ -1,0 +1,26 @@
+// The MariaDB that the contract suites run on.
+#pragma once
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "leaf/sql/database.h"
+#include "leaf/sys/secret_file.h"
+
+namespace leaf::testing {
+
+// The server that scripts/dev_up.sh started; a test without one fails.
+inline sql::MysqlOptions MysqlFromEnvironment() {
+  const char* const port = std::getenv("LEAF_MYSQL_PORT");
+  const char* const password_file = std::getenv("LEAF_MYSQL_PASSWORD_FILE");
+  if (port == nullptr || password_file == nullptr) {
+    throw std::runtime_error("no MariaDB: run this through tests/support/with_mariadb.sh");
+  }
+  return {.endpoints = {std::string("127.0.0.1:") + port},
+          .database = "leaf",
+          .user = "leaf",
+          .password = sys::ReadSecretFile(password_file).value()};
+}
+
+}  // namespace leaf::testing

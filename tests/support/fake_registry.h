@@ -1,0 +1,105 @@
+// A worker registry in memory that misbehaves on demand: away, replies lost, slow to believe that a lease has
+// run out.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/random.h"
+#include "leaf/core/worker_ports.h"
+
+namespace leaf::testing {
+
+// What all nodes share. One thread.
+struct FakeRegistryRecords {
+  struct Record {
+    std::string owner;  // uuid; "" for nobody
+    std::string address;
+    std::uint64_t generation = 0;
+    std::optional<WallTime> ceiling;
+    MonotonicTime changed;
+  };
+  std::map<std::uint64_t, Record> records;
+  std::uint64_t capacity = 4;
+  std::chrono::milliseconds lease{30'000};
+};
+
+// One node's view of it. One thread.
+class FakeRegistry final : public core::WorkerRegistry {
+ public:
+  FakeRegistry(FakeRegistryRecords& shared, bool leased, const Clock& clock)
+      : shared_(shared), leased_(leased), clock_(clock) {}
+
+  bool down = false;        // nothing arrives
+  bool lose_reply = false;  // the next write arrives, its reply does not
+  int claims = 0;
+  int renewals = 0;
+  std::optional<Error> refuse;  // what the next claims are answered
+
+  std::string_view kind() const override { return "fake"; }
+  bool leased() const override { return leased_; }
+
+  Result<core::WorkerClaim> Claim(const core::NodeIdentity& node, const core::ClusterProperties&) override {
+    ++claims;
+    if (down) return Away();
+    if (refuse) return *refuse;
+    std::optional<std::uint64_t> chosen;
+    for (std::uint64_t worker = 0; worker < shared_.capacity; ++worker) {
+      auto& record = shared_.records[worker];
+      if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid)
+        return Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+      if (record.owner == node.uuid) {
+        chosen = worker;
+        break;
+      }
+      const bool expired = clock_.Monotonic() - record.changed > shared_.lease;
+      const bool free = record.generation == 0 || (leased_ && (record.owner.empty() || expired));
+      if (free && !chosen) chosen = worker;
+    }
+    if (!chosen) return Error{ErrorCode::kExhausted, "all numbers are taken", ""};
+    auto& record = shared_.records[*chosen];
+    record.owner = node.uuid;
+    record.address = node.address;
+    ++record.generation;
+    record.changed = clock_.Monotonic();
+    if (std::exchange(lose_reply, false)) return LostReply();
+    return core::WorkerClaim{*chosen, record.generation, record.ceiling};
+  }
+  Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
+    ++renewals;
+    return Write(claim, [&](auto& record) {
+      record.ceiling = std::max(record.ceiling.value_or(ceiling), ceiling);
+      record.changed = clock_.Monotonic();
+    });
+  }
+  Result<void> Release(const core::WorkerClaim& claim, WallTime end) override {
+    return Write(claim, [&](auto& record) {
+      record.ceiling = end;
+      if (leased_) record.owner.clear();
+    });
+  }
+
+ private:
+  template <typename Change>
+  Result<void> Write(const core::WorkerClaim& claim, Change change) {
+    if (down) return Away();
+    auto& record = shared_.records[claim.worker];
+    if (record.generation != claim.generation || record.owner.empty())
+      return Error{ErrorCode::kNotOwner, "the number is somebody else's", ""};
+    change(record);
+    return std::exchange(lose_reply, false) ? Result<void>(LostReply()) : Result<void>();
+  }
+  static Error Away() { return {ErrorCode::kUnavailable, "the registry is away", ""}; }
+  static Error LostReply() { return {ErrorCode::kOutcomeUnknown, "the reply was lost", ""}; }
+
+  FakeRegistryRecords& shared_;
+  const bool leased_;
+  const Clock& clock_;
+};
+
+}  // namespace leaf::testing

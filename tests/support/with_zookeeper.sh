@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs a command with a private ZooKeeper: LEAF_ZK_CONNECT is set for it.
+# Usage: with_zookeeper.sh COMMAND [ARG...]
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+dir=$(mktemp -d)
+trap '"$here/scripts/dev_down.sh" "$dir" >/dev/null' EXIT
+"$here/scripts/dev_up.sh" --dir "$dir" --only zookeeper >/dev/null
+set -a
+# shellcheck source=/dev/null
+. "$dir/env"
+set +a
+"$@"

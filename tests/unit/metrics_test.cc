@@ -1,0 +1,371 @@
+// What the server tells of itself: request counts, metrics text, status queries, Leaf's pages.
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <ctime>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "leaf/server/dashboard.h"
+#include "leaf/server/leaf_pages.h"
+#include "leaf/server/metrics_builder.h"
+#include "leaf/server/request_metrics.h"
+#include "leaf/server/router.h"
+#include "leaf/server/status_json.h"
+#include "support/fakes.h"
+
+namespace leaf::server {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::seconds;
+
+// ---- requests
+// --------------------------------------------------------------------------------------------------
+
+std::uint64_t CountOf(const RouteTotals& totals, int status) {
+  const auto found = std::find(kCountedStatuses.begin(), kCountedStatuses.end(), status);
+  return totals.requests[static_cast<std::size_t>(found - kCountedStatuses.begin())];
+}
+
+TEST(RequestMetrics, ThreadsCountOnTheirOwnAndTheSumIsExact) {
+  constexpr int kThreads = 4;
+  constexpr std::uint64_t kEach = 20'000;
+  RequestMetrics metrics;
+  std::vector<RequestMetrics::Shard*> shards;
+  for (int i = 0; i < kThreads; ++i) shards.push_back(&metrics.NewShard());
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (RequestMetrics::Shard* shard : shards) {
+    threads.emplace_back([shard, &running] {
+      shard->CountAccepted();
+      for (std::uint64_t i = 0; i < kEach; ++i)
+        shard->Count(i % 2 == 0 ? Route::kV1Segment : Route::kHealth, i % 4 == 0 ? 503 : 200,
+                     microseconds{60});
+      shard->CountClosed();
+      --running;
+    });
+  }
+  std::uint64_t last = 0;
+  while (running > 0) {
+    const std::uint64_t seen =
+        CountOf(metrics.Collect().routes[static_cast<std::size_t>(Route::kHealth)], 200);
+    EXPECT_GE(seen, last);
+    last = seen;
+  }
+  for (std::thread& thread : threads) thread.join();
+  const RequestTotals totals = metrics.Collect();
+  const RouteTotals& segment = totals.routes[static_cast<std::size_t>(Route::kV1Segment)];
+  EXPECT_EQ(CountOf(segment, 503), kThreads * kEach / 4);
+  EXPECT_EQ(CountOf(segment, 200), kThreads * kEach / 4);
+  EXPECT_EQ(segment.durations[1], kThreads * kEach / 2);
+  EXPECT_EQ(segment.sum_ns, kThreads * kEach / 2 * 60'000);
+  EXPECT_EQ(totals.connections_accepted, static_cast<std::uint64_t>(kThreads));
+  EXPECT_EQ(totals.connections_open, 0U);
+}
+
+TEST(RequestMetrics, OddOnesHaveAPlace) {
+  RequestMetrics metrics;
+  auto& shard = metrics.NewShard();
+  shard.Count(Route::kOther, 418, -seconds{1});
+  shard.Count(Route::kOther, 200, seconds{100});
+  shard.CountRefused();
+  const RequestTotals totals = metrics.Collect();
+  EXPECT_EQ(totals.routes[0].requests.back(), 1U);
+  EXPECT_EQ(totals.routes[0].durations.front(), 1U);
+  EXPECT_EQ(totals.routes[0].durations.back(), 1U);
+  EXPECT_EQ(totals.connections_refused, 1U);
+  std::set<std::string_view> names;
+  for (std::size_t route = 0; route < kRoutes; ++route) names.insert(RouteName(static_cast<Route>(route)));
+  EXPECT_EQ(names.size(), kRoutes);
+}
+
+TEST(RequestMetrics, TheRouterTellsTheRoute) {
+  testing::FakeClock clock;
+  testing::ManualExecutor reports{clock};
+  service::IdService none(nullptr);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, none, clock, reports);
+  const std::map<std::string, Route> routes{
+      {"/api/segment/get/pay", Route::kLeafSegment},
+      {"//api//segment/get/pay/", Route::kLeafSegment},
+      {"/api/snowflake/get/x", Route::kLeafSnowflake},
+      {"/decodeSnowflakeId?snowflakeId=1", Route::kLeafDecode},
+      {"/decodeSnowflakeId.json?snowflakeId=1", Route::kLeafDecode},
+      {"/cache", Route::kLeafPages},
+      {"/db.html", Route::kLeafPages},
+      {"/v1/segment/pay?count=3", Route::kV1Segment},
+      {"/v1/segment/pay/mark", Route::kV1Mark},
+      {"/v1/snowflake", Route::kV1Snowflake},
+      {"/v1/decode/1", Route::kV1Decode},
+      {"/v1/clock", Route::kV1Clock},
+      {"/v1/status", Route::kV1Status},
+      {"/health/live", Route::kHealth},
+      {"/metrics", Route::kMetrics},
+      {"/", Route::kDashboard},
+      {"/dashboard.css", Route::kDashboard},
+      {"/api/segment/get", Route::kOther},
+      {"/v1", Route::kOther},
+      {"/metrics/x", Route::kOther},
+      {"/%zz", Route::kOther},
+  };
+  for (const auto& [target, expected] : routes) {
+    Route route = Route::kMetrics;
+    router.Handle(
+        {"GET", target, ""}, [](const Response&) {}, &route);
+    EXPECT_EQ(RouteName(route), RouteName(expected)) << target;
+  }
+}
+
+// ---- metrics
+// ---------------------------------------------------------------------------------------------------
+
+service::TagStatus Tag(const std::string& name, double rate, std::uint64_t issued = 0) {
+  service::TagStatus tag;
+  tag.tag = name;
+  tag.state = "active";
+  tag.ids_per_second = rate;
+  tag.issued = issued;
+  tag.reserve = 10;
+  return tag;
+}
+
+std::vector<std::string> Names(std::vector<service::TagStatus> tags) {
+  std::vector<std::string> names;
+  for (const auto& tag : tags) names.push_back(tag.tag);
+  return names;
+}
+
+TEST(TopTags, TroubleGoesFirstThenTheFastest) {
+  TopTags top(3);
+  top.Add(Tag("slow", 1));
+  top.Add(Tag("fast", 100));
+  top.Add(Tag("faster", 200));
+  service::TagStatus frozen = Tag("frozen", 0);
+  frozen.state = "frozen";
+  frozen.problem = Error{ErrorCode::kFrozen, "", ""};
+  top.Add(std::move(frozen));
+  top.Add(Tag("slower", 0.5));
+  EXPECT_EQ(top.active, 4U);
+  EXPECT_EQ(top.frozen, 1U);
+  EXPECT_EQ(top.reserve, 50U);
+  EXPECT_EQ(Names(top.Take()), (std::vector<std::string>{"fast", "faster", "frozen"}));
+}
+
+TEST(TopTags, EqualsAreChosenByWhatTheyIssuedAndThenByName) {
+  TopTags top(2);
+  for (const char* name : {"d", "b", "c", "a"}) top.Add(Tag(name, 0, name[0] == 'd' ? 5 : 0));
+  EXPECT_EQ(Names(top.Take()), (std::vector<std::string>{"a", "d"}));
+  TopTags none(0);
+  none.Add(Tag("x", 7));
+  EXPECT_EQ(none.ids_per_second, 7);
+  EXPECT_TRUE(none.Take().empty());
+}
+
+TEST(TopTags, RandomOnesAreTheSameAsSortedOnes) {
+  testing::FakeRandom random;
+  for (int round = 0; round < 50; ++round) {
+    const std::size_t size = random.Below(12);
+    TopTags top(size);
+    std::vector<std::pair<double, std::string>> all;
+    for (std::uint64_t i = random.Below(60); i > 0; --i) {
+      const double rate = static_cast<double>(random.Below(10));
+      const std::string name = std::to_string(i);
+      top.Add(Tag(name, rate));
+      all.emplace_back(-rate, name);
+    }
+    std::sort(all.begin(), all.end());
+    all.resize(std::min(all.size(), size));
+    std::set<std::string> expected;
+    for (const auto& [rate, name] : all) expected.insert(name);
+    const auto names = Names(top.Take());
+    EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), expected);
+  }
+}
+
+MetricsBuilder FullBuilder() {
+  MetricsBuilder builder;
+  builder.AddBuild("1.2.3");
+  builder.AddReadiness({false, {{"a", "", ""}, {"a", "", ""}, {"b", "", ""}}});
+  service::Dependency lease;
+  lease.name = "registry";
+  lease.kind = "zookeeper";
+  lease.lease_left = milliseconds{1500};
+  service::Dependency database;
+  database.name = "database";
+  database.kind = "mysql";
+  database.up = true;
+  database.identity = "db\"1\\";
+  builder.AddDependencies({lease, database});
+  TopTags top(10);
+  service::TagStatus pay = Tag("pay", 2, 7);
+  service::TagTallies tallies;
+  tallies.waits = 3;
+  tallies.errors[service::SlotOf(ErrorCode::kFrozen)] = 4;
+  tallies.refills.Add(milliseconds{3});
+  tallies.refills.Add(seconds{60});
+  pay.tallies = std::make_shared<const service::TagTallies>(tallies);
+  pay.days_to_exhaustion = 2;
+  top.Add(std::move(pay));
+  top.Add(Tag("quote\" and \\", 0));
+  service::SegmentTotals totals;
+  totals.issued = 7;
+  totals.tallies = tallies;
+  builder.AddSegment({}, totals, top);
+  builder.AddTags(top.Take());
+  service::SnowflakeStatus snowflake;
+  snowflake.state = "issuing";
+  snowflake.ceiling = WallTimeOf(10'000);
+  snowflake.lead = milliseconds{500};
+  builder.AddSnowflake(snowflake, {.issued = 9, .waits = 1, .errors = {}}, WallTimeOf(8000));
+  RequestMetrics requests;
+  requests.NewShard().Count(Route::kHealth, 200, microseconds{50});
+  builder.AddRequests(requests.Collect());
+  builder.AddProcess({});
+  builder.AddCollection(milliseconds{2});
+  return builder;
+}
+
+TEST(MetricsBuilder, EachFamilyComesOnceAndEachSampleOnce) {
+  auto builder = FullBuilder();
+  std::set<std::string> families;
+  for (const auto& family : builder.Take()) {
+    EXPECT_TRUE(families.insert(family.name).second) << family.name;
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    EXPECT_EQ(family.type == prometheus::MetricType::Counter, family.name.ends_with("_total")) << family.name;
+    std::set<std::vector<prometheus::ClientMetric::Label>> samples;
+    for (const auto& metric : family.metric) {
+      EXPECT_TRUE(samples.insert(metric.label).second) << family.name;
+      EXPECT_TRUE(std::is_sorted(
+          metric.histogram.bucket.begin(), metric.histogram.bucket.end(), [](const auto& a, const auto& b) {
+            return a.upper_bound < b.upper_bound && a.cumulative_count <= b.cumulative_count;
+          }));
+    }
+  }
+}
+
+TEST(MetricsBuilder, SaysWhatItWasTold) {
+  auto builder = FullBuilder();
+  const std::string text = prometheus::TextSerializer().Serialize(builder.Take());
+  for (const char* line : {
+           "leaf_build_info{version=\"1.2.3\",",
+           "leaf_ready 0\n",
+           "leaf_not_ready_reason{code=\"a\"} 1\n",
+           "leaf_dependency_up{dependency=\"database\",kind=\"mysql\"} 1\n",
+           "leaf_dependency_lease_left_seconds{dependency=\"registry\",kind=\"zookeeper\"} 1.5\n",
+           "identity=\"db\\\"1\\\\\"} 1\n",
+           "leaf_segment_ids_issued_total 7\n",
+           "leaf_tag_ids_issued_total{tag=\"pay\"} 7\n",
+           "leaf_tag_ids_issued_total{tag=\"quote\\\" and \\\\\"} 0\n",
+           "leaf_tag_reserve_seconds{tag=\"pay\"} 5\n",
+           "leaf_tag_exhaustion_seconds{tag=\"pay\"} 172800\n",
+           "leaf_tag_errors_total{tag=\"pay\",cause=\"frozen\"} 4\n",
+           "leaf_tag_refill_duration_seconds_bucket{tag=\"pay\",le=\"0.005\"} 1\n",
+           "leaf_tag_refill_duration_seconds_bucket{tag=\"pay\",le=\"+Inf\"} 2\n",
+           "leaf_tag_refill_duration_seconds_count{tag=\"pay\"} 2\n",
+           "leaf_snowflake_ids_issued_total 9\n",
+           "leaf_snowflake_lead_seconds 0.5\n",
+           "leaf_snowflake_ceiling_left_seconds 1.5\n",
+           "leaf_http_requests_total{route=\"/health\",code=\"200\"} 1\n",
+           "leaf_http_request_duration_seconds_bucket{route=\"/health\",le=\"5e-05\"} 1\n",
+       }) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+  // No rate, no time that it lasts.
+  EXPECT_EQ(text.find("leaf_tag_reserve_seconds{tag=\"quote"), std::string::npos);
+}
+
+// ---- status
+// ----------------------------------------------------------------------------------------------------
+
+TEST(StatusQuery, ReadsWhatThereIs) {
+  const auto parse = [](const std::string& query) {
+    return ParseStatusQuery(*ParseTarget("/v1/status" + query));
+  };
+  EXPECT_EQ(parse("")->limit, std::nullopt);
+  EXPECT_EQ(parse("?limit=5&offset=7&search=a%20b&sort=rate&problems=0")->search, "a b");
+  EXPECT_EQ(parse("?limit=5")->limit, 5U);
+  EXPECT_EQ(parse("?sort=reserve")->sort, StatusQuery::Sort::kReserve);
+  for (const char* bad : {"?limit=", "?limit=-1", "?limit=1x", "?offset=99999999999999999999",
+                          "?sort=", "?sort=Rate", "?search=a&search=b", "?problems=one"}) {
+    ASSERT_FALSE(parse(bad).ok()) << bad;
+    EXPECT_EQ(parse(bad).error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Dependencies, OneThatIsAwayIsAProblemAndAlwaysInTheStatus) {
+  testing::FakeClock clock;
+  testing::ManualExecutor reports{clock};
+  service::IdService ids(nullptr);
+  service::Dependency registry;
+  registry.name = "registry";
+  registry.kind = "zookeeper";
+  registry.problem = Error{ErrorCode::kUnavailable, "no server answers", "start one"};
+  ids.Watch([&] { return registry; });
+  ASSERT_EQ(ids.Problems({}).size(), 1U);
+  EXPECT_EQ(ids.Problems({})[0].code, "unavailable");
+  auto json = StatusJson({}, ids, {});
+  EXPECT_EQ(json["dependencies"][0]["up"], false);
+  EXPECT_EQ(json["dependencies"][0]["problem"]["hint"], "start one");
+  EXPECT_EQ(json["problems_total"], 1);
+  registry.up = true;
+  registry.problem.reset();
+  registry.lease_left = milliseconds{2500};
+  EXPECT_TRUE(ids.Problems({}).empty());
+  EXPECT_EQ(StatusJson({}, ids, {})["dependencies"][0]["lease_left_ms"], 2500);
+}
+
+// ---- Leaf's pages
+// ----------------------------------------------------------------------------------------------
+
+TEST(LeafPages, NumbersAreGroupedForTheirReader) {
+  EXPECT_EQ(GroupDigits(0, ","), "0");
+  EXPECT_EQ(GroupDigits(999, ","), "999");
+  EXPECT_EQ(GroupDigits(1000, ","), "1,000");
+  EXPECT_EQ(GroupDigits(-123456, "."), "-123.456");
+  EXPECT_EQ(GroupDigits(std::numeric_limits<std::int64_t>::max(), ","), "9,223,372,036,854,775,807");
+  EXPECT_EQ(GroupDigits(std::numeric_limits<std::int64_t>::min(), ","), "-9,223,372,036,854,775,808");
+  for (const char* english : {"", "en", "en-GB", "*", "zh-CN,zh;q=0.9", ";;;", "de;q=0", "q=1", ","})
+    EXPECT_EQ(GroupSeparator(english), ",") << english;
+  for (const char* german : {"de", "DE-at", " de ; q=0.8 , en;q=0.7", "en;q=0.5,de"})
+    EXPECT_EQ(GroupSeparator(german), ".") << german;
+  EXPECT_EQ(GroupSeparator("fr-FR,fr;q=0.9"), "\u202F");
+}
+
+TEST(LeafPages, NothingInANameIsMarkup) {
+  EXPECT_EQ(EscapeHtml("<a href=\"x\" b='y'>&"), "&lt;a href=&quot;x&quot; b=&#39;y&#39;&gt;&amp;");
+  const std::string page = DbPage({{"<script>", 1, 2, std::nullopt, WallTimeOf(0)}}, "");
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_NE(page.find("&lt;script&gt;"), std::string::npos);
+}
+
+TEST(LeafPages, TimesAreWrittenAsJdbcDoes) {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  EXPECT_EQ(FormatJdbc(WallTimeOf(0)), "1970-01-01 00:00:00.0");
+  EXPECT_EQ(FormatJdbc(WallTimeOf(1'795'173'796'120)), "2026-11-20 11:23:16.12");
+  EXPECT_EQ(FormatJdbc(WallTimeOf(1'795'173'796'100)), "2026-11-20 11:23:16.1");
+  EXPECT_EQ(FormatJdbc(WallTimeOf(1'795'173'796'123)), "2026-11-20 11:23:16.123");
+  unsetenv("TZ");
+  tzset();
+}
+
+TEST(Dashboard, IsCompiledInWhole) {
+  EXPECT_TRUE(DashboardFile("").body.starts_with("<!DOCTYPE html>"));
+  EXPECT_TRUE(DashboardFile("").body.ends_with("</html>\n"));
+  EXPECT_EQ(DashboardFile("dashboard.js").content_type, "text/javascript;charset=UTF-8");
+  EXPECT_NE(DashboardFile("dashboard.css").body.find("prefers-color-scheme"), std::string::npos);
+  EXPECT_EQ(DashboardFile("x").status, 404);
+}
+
+}  // namespace
+}  // namespace leaf::server

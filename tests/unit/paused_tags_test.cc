@@ -1,0 +1,220 @@
+// Cutting a tag off: the file, the list, and what requests see.
+#include "leaf/service/paused_tags.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "leaf/sys/paused_tags_file.h"
+#include "support/fakes.h"
+#include "support/snowflake_fakes.h"
+#include "unit/segment_service_fixture.h"
+
+namespace leaf::service {
+namespace {
+
+using std::chrono::milliseconds;
+using Strings = std::vector<std::string>;
+
+TEST(PausedTagsFile, WhatIsStoredIsLoaded) {
+  testing::CrashingDisk disk;
+  sys::PausedTagsFile file("/state", disk);
+  EXPECT_TRUE(file.Load()->empty());
+  for (const Strings& tags : {Strings{"pay"}, Strings{"/1 tags", "a b", "订单", "x/y"}, Strings{}}) {
+    ASSERT_TRUE(file.Store(tags).ok());
+    EXPECT_EQ(*file.Load(), tags);
+  }
+}
+
+TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
+  const std::string good = "leafctl-paused-tags 1\npay\norder\n/2 tags\n";
+  for (const std::string& bad :
+       {std::string(), std::string("pay\n"), std::string("leafctl-paused-tags 2\n/0 tags\n"), good + "x",
+        good + "\n", std::string("leafctl-paused-tags 1\npay\n/2 tags\n"),
+        std::string("leafctl-paused-tags 1\n\n/1 tags\n"),
+        std::string("leafctl-paused-tags 1\n\xFF\n/1 tags\n")}) {
+    testing::CrashingDisk disk;
+    disk.Put("/state/paused-tags", bad);
+    const auto loaded = sys::PausedTagsFile("/state", disk).Load();
+    ASSERT_FALSE(loaded.ok()) << bad;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kRefused);
+    EXPECT_FALSE(loaded.error().hint.empty());
+  }
+  // Any beginning of a good one, as a power cut might leave it, is no good one.
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    testing::CrashingDisk disk;
+    disk.Put("/state/paused-tags", good.substr(0, size));
+    EXPECT_FALSE(sys::PausedTagsFile("/state", disk).Load().ok()) << size;
+  }
+}
+
+TEST(PausedTagsFile, ACrashAtAnyCallLeavesTheOldListOrTheNew) {
+  testing::FakeRandom random;
+  const Strings before{"pay"};
+  const Strings after{"order", "pay"};
+  int olds = 0;
+  int news = 0;
+  for (const bool power_cut : {false, true}) {
+    for (std::size_t call = 0;; ++call) {
+      testing::CrashingDisk disk;
+      sys::PausedTagsFile file("/state", disk);
+      ASSERT_TRUE(file.Store(before).ok());
+      disk.CrashAt(call, call % 2 == 0);
+      const bool stored = file.Store(after).ok();
+      const bool crashed = disk.dead();
+      power_cut ? disk.LosePower(random) : disk.Restart();
+      const auto found = file.Load();
+      ASSERT_TRUE(found.ok()) << found.error().message;
+      EXPECT_TRUE(*found == before || *found == after);
+      // Who was told that it is stored finds it so.
+      if (stored) {
+        EXPECT_EQ(*found, after);
+      }
+      (*found == before ? olds : news) += 1;
+      if (!crashed) break;
+    }
+  }
+  EXPECT_GT(olds, 0);
+  EXPECT_GT(news, 0);
+}
+
+TEST(PausedTags, ADiskThatFailsChangesNothing) {
+  testing::CrashingDisk disk;
+  sys::PausedTagsFile file("/state", disk);
+  PausedTags paused(file);
+  ASSERT_TRUE(paused.Load().ok());
+  EXPECT_TRUE(paused.empty());
+  int applied = 0;
+  const auto set = [&](const char* tag, bool on) { return paused.Set(tag, on, [&] { ++applied; }); };
+  EXPECT_EQ(*set("pay", true), true);
+  EXPECT_EQ(*set("pay", true), false);
+  EXPECT_EQ(applied, 2);
+  disk.FailWrites(ENOSPC);
+  EXPECT_EQ(set("order", true).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(set("pay", false).error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(applied, 2);
+  EXPECT_TRUE(paused.Contains("pay"));
+  EXPECT_FALSE(paused.Contains("order"));
+  disk.FailWrites(0);
+  EXPECT_EQ(*set("pay", false), true);
+  EXPECT_EQ(*set("pay", false), false);
+  EXPECT_TRUE(paused.All().empty());
+  PausedTags next(file);
+  ASSERT_TRUE(next.Load().ok());
+  EXPECT_TRUE(next.empty());
+}
+
+class PausedServiceTest : public SegmentServiceTest {
+ protected:
+  PausedServiceTest() {
+    options_.paused = &paused_;
+    table_.Put("pay", 1, 100);
+    table_.Put("order", 1, 100);
+  }
+  testing::CrashingDisk disk_;
+  sys::PausedTagsFile file_{"/state", disk_};
+  PausedTags paused_{file_};
+};
+
+TEST_F(PausedServiceTest, APausedTagGivesNothingAndGoesOnWhereItWas) {
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(*service_->SetPaused("pay", true), true);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(StatusOf("pay").state, "paused");
+  EXPECT_EQ(StatusOf("pay").reserve, 99U);
+  EXPECT_EQ(Get("order")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(*service_->SetPaused("pay", false), true);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(StatusOf("pay").state, "active");
+}
+
+TEST_F(PausedServiceTest, WhoIsParkedIsToldAtOnce) {
+  StartService();
+  Run();
+  const auto waiting = Ask("pay", 50);
+  EXPECT_FALSE(waiting->done());
+  EXPECT_EQ(*service_->SetPaused("pay", true), true);
+  ASSERT_TRUE(waiting->done());
+  EXPECT_EQ(waiting->code(), ErrorCode::kPaused);
+  // The grant that was under way for it is kept for later.
+  Run();
+  EXPECT_EQ(*service_->SetPaused("pay", false), true);
+  EXPECT_EQ(Get("pay", 2)->ids(), (std::vector<std::uint64_t>{1, 2}));
+}
+
+TEST_F(PausedServiceTest, ANameThatIsNotKnownYetAndADatabaseThatIsAwayMakeNoDifference) {
+  ASSERT_TRUE(service_ == std::nullopt);
+  StartService();  // the table is not read yet
+  EXPECT_EQ(*service_->SetPaused("pay", true), true);
+  EXPECT_EQ(*service_->SetPaused("nobody", true), true);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
+  Run();
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(Get("nobody")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(*service_->SetPaused("nobody", false), true);
+  EXPECT_EQ(Get("nobody")->code(), ErrorCode::kNotFound);
+  // Added to the table later, while it is paused.
+  EXPECT_EQ(*service_->SetPaused("late", true), true);
+  table_.Put("late", 1, 100);
+  EXPECT_EQ(Get("late")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(*service_->SetPaused("late", false), true);
+  Pass(milliseconds{1100});
+  EXPECT_EQ(Get("late")->ids(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(PausedServiceTest, ItIsRememberedByTheNextProcess) {
+  ASSERT_TRUE(file_.Store({"pay"}).ok());
+  ASSERT_TRUE(paused_.Load().ok());
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(StatusOf("pay").state, "paused");
+  EXPECT_EQ(Get("order")->ids(), std::vector<std::uint64_t>{1});
+}
+
+// Pauses that come while a tag is first seen, from other threads: once SetPaused has returned, nothing more.
+TEST(PausedThreads, NothingIsGivenAfterThePauseWasAcknowledged) {
+  testing::FakeClock clock;
+  testing::FakeRandom random;
+  testing::ManualExecutor idle(clock);
+  testing::RecordingLogger log;
+  testing::MemorySegmentStore table;
+  testing::MemoryMarkStore marks(clock);
+  testing::CrashingDisk disk;
+  sys::PausedTagsFile file("/state", disk);
+  PausedTags paused(file);
+  SegmentOptions options;
+  options.paused = &paused;
+  SegmentService service(options, table, marks, clock, random, SegmentExecutors{idle, idle, idle, idle}, log);
+  std::mt19937 shuffle(3);
+  for (int round = 0; round < 200; ++round) {
+    const std::string tag = "t" + std::to_string(round);
+    std::optional<ErrorCode> after;
+    std::thread asker([&] {
+      // First sight: makes the generator while the other thread pauses the tag.
+      service.Next(tag, 1, {std::chrono::seconds{1}, milliseconds{10}}, [](const Result<IdSpans>&) {});
+    });
+    ASSERT_TRUE(service.SetPaused(tag, true).ok());
+    service.Next(tag, 1, {std::chrono::seconds{1}, milliseconds{10}},
+                 [&](const Result<IdSpans>& result) { after = result.error().code; });
+    asker.join();
+    ASSERT_TRUE(after.has_value()) << "it waits for a grant in round " << round;
+    ASSERT_EQ(*after, ErrorCode::kPaused);
+    IdSpans spans;
+    ASSERT_FALSE(service.TryNext(tag, 1, spans));
+    ASSERT_TRUE(service.SetPaused(tag, false).ok());
+  }
+  service.Stop();
+}
+
+}  // namespace
+}  // namespace leaf::service

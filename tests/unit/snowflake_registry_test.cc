@@ -1,0 +1,507 @@
+// SnowflakeService with a registry that has an outside: what is done without it, and what is not.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "leaf/service/snowflake_service.h"
+#include "leaf/sys/worker_state_file.h"
+#include "support/fake_registry.h"
+#include "support/fakes.h"
+#include "support/snowflake_fakes.h"
+
+namespace leaf::service {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::CrashingDisk;
+using testing::FakeClock;
+using testing::FakeRandom;
+using testing::FakeRegistry;
+using testing::FakeRegistryRecords;
+using testing::ManualExecutor;
+using testing::RecordingLogger;
+
+// A cluster: what its nodes share, and every ID that any of them issued.
+struct Cluster {
+  FakeClock clock;
+  FakeRegistryRecords records;
+  std::set<std::uint64_t> issued;
+};
+
+// One node: its disk and the process that runs at the moment.
+class Node {
+ public:
+  Node(Cluster& cluster, bool leased, int index = 1)
+      : registry(cluster.records, leased, cluster.clock),
+        cluster_(cluster),
+        random_(static_cast<std::uint64_t>(index)) {
+    options.cluster.name = "test";
+    options.address = "10.0.0." + std::to_string(index) + ":8080";
+    options.boot_id = "boot-1";
+    options.machine = "machine-" + std::to_string(index);
+  }
+
+  Result<void> Start() {
+    Make();
+    auto started = service_->Start();
+    if (!started.ok()) Crash();
+    return started;
+  }
+  void StartInBackground() {
+    Make();
+    first.reset();
+    service_->StartInBackground([this](Result<void> result) { first = std::move(result); });
+    Settle();
+  }
+  // kill -9
+  void Crash() {
+    service_.reset();
+    timers_.reset();
+    workers_.reset();
+    registry_worker_.reset();
+  }
+  void Stop() {
+    service_->Stop();
+    Crash();
+  }
+  bool running() const { return service_ != nullptr; }
+  SnowflakeService& service() { return *service_; }
+
+  void Settle() {
+    while (timers_->RunOne() || workers_->RunOne() || (!registry_hangs && registry_worker_->RunOne())) {
+    }
+  }
+
+  bool Take(std::uint64_t count = 1) {
+    core::SnowflakeRun run;
+    if (!service_->TryNext(count, run)) return false;
+    for (const IdRange& range : run.source->RangesOf(run)) {
+      EXPECT_GE(range.begin, issued_end) << "order is not kept";
+      issued_end = range.end;
+      for (std::uint64_t id = range.begin; id < range.end; ++id) {
+        EXPECT_TRUE(cluster_.issued.insert(id).second) << "an ID is issued twice: " << id;
+      }
+    }
+    return true;
+  }
+  Result<void> CanIssue() { return service_->CanIssue(); }
+
+  CrashingDisk disk;
+  sys::WorkerStateFile state_file{"/state", disk};
+  FakeRegistry registry;
+  SnowflakeOptions options;
+  RecordingLogger log;
+  std::optional<Result<void>> first;
+  bool registry_hangs = false;
+  std::uint64_t issued_end = 0;
+
+ private:
+  void Make() {
+    timers_ = std::make_unique<ManualExecutor>(cluster_.clock);
+    workers_ = std::make_unique<ManualExecutor>(cluster_.clock);
+    registry_worker_ = std::make_unique<ManualExecutor>(cluster_.clock);
+    service_ =
+        std::make_unique<SnowflakeService>(options, registry, state_file, cluster_.clock, random_,
+                                           SnowflakeExecutors{*timers_, *workers_, *registry_worker_}, log);
+  }
+
+  Cluster& cluster_;
+  FakeRandom random_;
+  std::unique_ptr<ManualExecutor> timers_;
+  std::unique_ptr<ManualExecutor> workers_;
+  std::unique_ptr<ManualExecutor> registry_worker_;
+  std::unique_ptr<SnowflakeService> service_;
+};
+
+class SnowflakeRegistryTest : public ::testing::Test {
+ protected:
+  // Lets time pass for `nodes`, in steps that let every timer run about when it should.
+  void Pass(milliseconds time, std::vector<Node*> nodes) {
+    for (milliseconds step{10}; time > milliseconds{0}; time -= step) {
+      step = std::min(step, time);
+      cluster_.clock.Advance(step);
+      for (Node* node : nodes) {
+        if (node->running()) node->Settle();
+      }
+    }
+  }
+  static ErrorCode CodeOf(const Result<void>& result) {
+    return result.ok() ? ErrorCode::kInternal : result.error().code;
+  }
+
+  Cluster cluster_;
+};
+
+// ---- fixed numbers
+// ---------------------------------------------------------------------------------------------
+
+TEST_F(SnowflakeRegistryTest, AFixedNumberStartsFromItsStateAndRegistersLater) {
+  Node other(cluster_, false, 2);
+  ASSERT_TRUE(other.Start().ok());
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Settle();
+  EXPECT_TRUE(node.Take());
+  const std::uint64_t worker = node.service().Status().worker;
+  EXPECT_EQ(worker, 1U);
+  node.Stop();
+
+  node.registry.down = true;
+  Pass(minutes{1}, {&other});
+  ASSERT_TRUE(node.Start().ok());
+  node.Settle();
+  EXPECT_TRUE(node.Take());
+  SnowflakeStatus status = node.service().Status();
+  EXPECT_EQ(status.worker, worker);
+  EXPECT_FALSE(status.registered);
+  ASSERT_TRUE(status.registry_problem.has_value());
+  Pass(minutes{1}, {&node});
+  EXPECT_TRUE(node.Take());
+
+  node.registry.down = false;
+  Pass(seconds{5}, {&node});
+  status = node.service().Status();
+  EXPECT_TRUE(status.registered);
+  EXPECT_FALSE(status.registry_problem.has_value());
+  EXPECT_EQ(cluster_.records.records[worker].ceiling, status.ceiling);
+  EXPECT_TRUE(node.Take());
+}
+
+TEST_F(SnowflakeRegistryTest, WithoutStateThereIsNoStartWithoutTheRegistry) {
+  Node node(cluster_, false);
+  node.registry.down = true;
+  const auto refused = node.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(refused.error().message.find("no worker number yet"), std::string::npos);
+}
+
+TEST_F(SnowflakeRegistryTest, ADaemonWaitsForTheRegistryAndSaysSo) {
+  Node node(cluster_, false);
+  node.registry.down = true;
+  node.StartInBackground();
+  ASSERT_TRUE(node.first.has_value());
+  EXPECT_TRUE(node.first->ok()) << "it goes on trying";
+  Pass(minutes{2}, {&node});
+  EXPECT_FALSE(node.Take());
+  const auto why = node.CanIssue();
+  ASSERT_FALSE(why.ok());
+  EXPECT_NE(why.error().message.find("the registry is away"), std::string::npos);
+  EXPECT_EQ(node.service().Status().state, "claiming");
+  EXPECT_LT(node.registry.claims, 60) << "with a back-off";
+  // Whoever asks is told at once.
+  std::optional<Result<core::SnowflakeRun>> answer;
+  EXPECT_EQ(node.service().Next(1, seconds{1}, [&](Result<core::SnowflakeRun> r) { answer = std::move(r); }),
+            0U);
+  ASSERT_TRUE(answer && !answer->ok());
+  EXPECT_EQ(answer->error().code, ErrorCode::kUnavailable);
+
+  node.registry.down = false;
+  Pass(seconds{20}, {&node});
+  EXPECT_TRUE(node.Take());
+  EXPECT_TRUE(node.service().Status().registered);
+}
+
+TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
+  Node node(cluster_, false);
+  node.registry.refuse = Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+  node.StartInBackground();
+  ASSERT_TRUE(node.first && !node.first->ok());
+  EXPECT_EQ(node.first->error().code, ErrorCode::kRefused);
+  node.registry.refuse.reset();
+  Pass(minutes{1}, {&node});
+  EXPECT_EQ(node.registry.claims, 1);
+  EXPECT_FALSE(node.Take());
+}
+
+TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  node.options.machine = "another";
+  auto refused = node.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("another machine"), std::string::npos);
+  node.options.machine = "";
+  EXPECT_FALSE(node.Start().ok());
+  node.options.machine = "machine-1";
+  cluster_.clock.Advance(hours{25});
+  refused = node.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("offline_start_max"), std::string::npos);
+  node.options.offline_start_max = hours{48};
+  EXPECT_TRUE(node.Start().ok());
+}
+
+TEST_F(SnowflakeRegistryTest, EvenWithoutTheRegistryAClockBehindTheCeilingIsRefused) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(minutes{1}, {&node});
+  EXPECT_TRUE(node.Take());
+  node.Stop();
+  node.registry.down = true;
+  cluster_.clock.StepWall(-seconds{30});
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
+}
+
+TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_TRUE(node.Take());
+  // An operator has emptied the registry, and another node has taken the number meanwhile.
+  cluster_.records.records.clear();
+  Node other(cluster_, false, 2);
+  ASSERT_TRUE(other.Start().ok());
+  node.registry.down = false;
+  Pass(seconds{5}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+  // For good.
+  Pass(minutes{5}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(node.service().Status().state, "stopped");
+}
+
+TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAHigherCeilingStops) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  cluster_.records.records[0].ceiling = cluster_.clock.Wall() + hours{1};
+  ASSERT_TRUE(node.Start().ok());
+  node.registry.down = false;
+  Pass(seconds{5}, {&node});
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+}
+
+TEST_F(SnowflakeRegistryTest, ALateRegistrationThatIsRefusedStops) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  ASSERT_TRUE(node.Start().ok());
+  node.registry.refuse = Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+  node.registry.down = false;
+  Pass(seconds{5}, {&node});
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+  EXPECT_FALSE(node.Take());
+}
+
+// An orderly stop lowers the ceiling in the file to the exact end; one that the registry could not be told of
+// leaves the higher one there, which is this node's own.
+TEST_F(SnowflakeRegistryTest, OnesOwnCeilingFromBeforeTheStopIsNoStranger) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{10}, {&node});
+  EXPECT_TRUE(node.Take());
+  const WallTime told = *cluster_.records.records[0].ceiling;
+  node.registry.down = true;
+  node.Stop();
+  EXPECT_EQ(cluster_.records.records[0].ceiling, told);
+  ASSERT_TRUE(node.Start().ok());
+  node.registry.down = false;
+  Pass(seconds{10}, {&node});
+  EXPECT_TRUE(node.service().Status().registered);
+  EXPECT_TRUE(node.Take());
+}
+
+TEST_F(SnowflakeRegistryTest, ARegistryThatHangsKeepsNoFixedNumberWaiting) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.registry_hangs = true;
+  for (int i = 0; i < 600; ++i) {
+    Pass(seconds{1}, {&node});
+    ASSERT_TRUE(node.Take()) << i;
+  }
+}
+
+TEST_F(SnowflakeRegistryTest, AFixedNumberThatIsLostIsLostForGood) {
+  Node node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  ++cluster_.records.records[0].generation;  // worker release, and somebody else
+  Pass(seconds{5}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+  const WallTime ceiling = *cluster_.records.records[0].ceiling;
+  node.Stop();
+  EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling) << "who has lost a number releases nothing";
+}
+
+TEST_F(SnowflakeRegistryTest, AClaimWhoseReplyWasLostIsFoundAfterACrash) {
+  Node node(cluster_, false);
+  node.registry.lose_reply = true;
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kOutcomeUnknown);
+  // The process is gone, and only what is durable tells that the claim was its own.
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_EQ(node.service().Status().worker, 0U);
+}
+
+// ---- leases
+// ----------------------------------------------------------------------------------------------------
+
+TEST_F(SnowflakeRegistryTest, ALeaseStopsAtItsCeilingAndGoesOn) {
+  Node node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{10}, {&node});
+  node.registry.down = true;
+  const WallTime ceiling = *cluster_.records.records[0].ceiling;
+  while (cluster_.clock.Wall() < ceiling) {
+    EXPECT_TRUE(node.Take());
+    Pass(milliseconds{50}, {&node});
+  }
+  Pass(milliseconds{50}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kUnavailable);
+  node.registry.down = false;
+  Pass(seconds{2}, {&node});
+  EXPECT_TRUE(node.Take());
+}
+
+TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
+  Node node(cluster_, true);
+  Node other(cluster_, true, 2);
+  ASSERT_TRUE(node.Start().ok());
+  ASSERT_TRUE(other.Start().ok());
+  Pass(seconds{5}, {&node, &other});
+  EXPECT_TRUE(node.Take());
+  const std::uint64_t worker = node.service().Status().worker;
+  // It sleeps past its lease, and somebody takes the number.
+  Pass(seconds{40}, {&other});
+  Node late(cluster_, true, 3);
+  cluster_.records.capacity = 2;
+  ASSERT_TRUE(late.Start().ok());
+  EXPECT_EQ(late.service().Status().worker, worker);
+  EXPECT_TRUE(late.Take());
+  // Up to the moment it is told, it has nothing left to issue with.
+  EXPECT_FALSE(node.Take());
+  Pass(seconds{2}, {&node, &other, &late});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(node.service().Status().state, "claiming");
+  // All numbers are taken; once there is one more, it goes on with that.
+  cluster_.records.capacity = 3;
+  Pass(seconds{40}, {&node, &other, &late});
+  EXPECT_TRUE(node.Take());
+  EXPECT_EQ(node.service().Status().worker, 2U);
+  EXPECT_TRUE(late.Take());
+  EXPECT_TRUE(other.Take());
+}
+
+TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
+  Node node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kUnavailable);
+}
+
+TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockStandsBehind) {
+  Node node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  cluster_.clock.StepWall(-minutes{10});
+  const MonotonicTime before = cluster_.records.records[0].changed;
+  Pass(minutes{1}, {&node});
+  EXPECT_GT(cluster_.records.records[0].changed, before + seconds{50});
+}
+
+TEST_F(SnowflakeRegistryTest, AStartThatIsRefusedGivesItsLeaseBack) {
+  Node node(cluster_, true);
+  node.options.check_peers = [] { return Result<void>(Error{ErrorCode::kClock, "the peers disagree", ""}); };
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
+  EXPECT_EQ(cluster_.records.records[0].owner, "");
+}
+
+TEST_F(SnowflakeRegistryTest, AVerdictOfThePeersStopsAtTheCeiling) {
+  Node node(cluster_, false);
+  std::optional<Error> verdict;
+  node.options.peers_verdict = [&] { return verdict ? Result<void>(*verdict) : Result<void>(); };
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  EXPECT_TRUE(node.Take());
+  verdict = Error{ErrorCode::kClock, "the peers disagree", ""};
+  Pass(seconds{4}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kClock);
+  verdict.reset();
+  Pass(seconds{1}, {&node});
+  EXPECT_TRUE(node.Take());
+}
+
+// Everything at once: nodes that crash, stop, sleep and are cut off, replies that are lost. No ID twice, in
+// order per node, and all issue again once the world is well.
+class SnowflakeRegistryTrouble : public ::testing::TestWithParam<int> {};
+
+TEST_P(SnowflakeRegistryTrouble, NothingRepeats) {
+  const bool leased = GetParam() % 2 == 0;
+  FakeRandom random(static_cast<std::uint64_t>(GetParam()));
+  Cluster cluster;
+  cluster.records.capacity = 4;
+  cluster.records.lease = seconds{5};
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<MonotonicTime> asleep_until(4);
+  for (int i = 0; i < 4; ++i) {
+    nodes.push_back(std::make_unique<Node>(cluster, leased, i + 1));
+    nodes.back()->StartInBackground();
+  }
+  const auto tend = [&](std::size_t index) {
+    Node& node = *nodes[index];
+    if (cluster.clock.Monotonic() < asleep_until[index]) return;
+    if (!node.running()) node.StartInBackground();
+    node.Settle();
+    node.Take(1 + random.Below(30));
+  };
+  for (int round = 0; round < 6000; ++round) {
+    cluster.clock.Advance(milliseconds{random.Below(40)});
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      Node& node = *nodes[i];
+      switch (random.Below(400)) {
+        case 0:
+          node.Crash();
+          break;
+        case 1:
+          if (node.running()) node.Stop();
+          break;
+        case 2:
+          asleep_until[i] = cluster.clock.Monotonic() + milliseconds{random.Below(12'000)};
+          break;
+        case 3:
+          node.registry.down = !node.registry.down;
+          break;
+        case 4:
+          node.registry.lose_reply = true;
+          break;
+        default:
+          break;
+      }
+      tend(i);
+    }
+  }
+  for (auto& node : nodes) {
+    node->registry.down = false;
+    node->registry.lose_reply = false;
+  }
+  for (MonotonicTime& until : asleep_until) until = {};
+  for (int round = 0; round < 3000; ++round) {
+    cluster.clock.Advance(milliseconds{20});
+    for (std::size_t i = 0; i < nodes.size(); ++i) tend(i);
+  }
+  for (auto& node : nodes) EXPECT_TRUE(node->CanIssue().ok()) << node->CanIssue().error().message;
+  EXPECT_GT(cluster.issued.size(), 10'000U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SnowflakeRegistryTrouble, ::testing::Range(0, 20));
+
+}  // namespace
+}  // namespace leaf::service

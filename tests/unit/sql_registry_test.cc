@@ -1,0 +1,217 @@
+// The sql registry beside the fork whose table it shares. The contract is tests/contract.
+#include <gtest/gtest.h>
+#include <soci/soci.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "leaf/sql/database.h"
+#include "leaf/sql/worker_registry.h"
+#include "support/fakes.h"
+#include "support/temp_dir.h"
+
+namespace leaf::sql {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::FakeClock;
+
+// A clock that lets something happen whenever somebody waits.
+class BusyClock final : public Clock {
+ public:
+  WallTime Wall() const override { return clock.Wall(); }
+  MonotonicTime Monotonic() const override { return clock.Monotonic(); }
+  BootTime Boot() const override { return clock.Boot(); }
+  void WaitUntil(MonotonicTime time) const override {
+    clock.WaitUntil(time);
+    if (meanwhile) meanwhile();
+  }
+  mutable FakeClock clock;
+  std::function<void()> meanwhile;
+};
+
+class SqlRegistryTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<SqlWorkerRegistry> Connect(std::uint64_t end = 1024) {
+    return std::make_unique<SqlWorkerRegistry>(
+        database_, SqlRegistryOptions{.worker_begin = 0, .worker_end = end, .host = "h", .url = "http://u"},
+        clock_);
+  }
+  void Execute(const std::string& statement) {
+    const auto done = database_.Run("prepare the test", [&](soci::session& session) -> Result<void> {
+      session << statement;
+      return {};
+    });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+  }
+  long long Number(const std::string& query) {
+    long long number = -1;
+    const auto done = database_.Run("look", [&](soci::session& session) -> Result<void> {
+      session << query, soci::into(number);
+      return {};
+    });
+    EXPECT_TRUE(done.ok());
+    return number;
+  }
+  // What a node of the fork does every 3 s.
+  void ForkReports(const std::string& address) {
+    Execute("UPDATE leaf_workerid_alloc SET max_timestamp = " + std::to_string(UnixMillis(clock_.Wall())) +
+            " WHERE ip_port = '" + address + "'");
+  }
+  void ForkRegisters(const std::string& address) {
+    Execute("INSERT INTO leaf_workerid_alloc (ip_port, max_timestamp) VALUES ('" + address + "', " +
+            std::to_string(UnixMillis(clock_.Wall())) + ")");
+  }
+
+  testing::TempDir dir_;
+  Database database_{SqliteOptions{.path = dir_.path() + "/leaf.db", .create_tables = true}};
+  BusyClock clock_;
+  const core::ClusterProperties cluster_{"test", "sql", core::IdLayout{}};
+  const core::NodeIdentity node_{"10.0.0.1:8080", "uuid-1"};
+};
+
+TEST_F(SqlRegistryTest, TakesOverFromTheForkAboveWhatItReported) {
+  ForkRegisters(node_.address);
+  const WallTime reported = clock_.Wall();
+  clock_.clock.Advance(seconds{1});
+  const auto claim = Connect()->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok()) << claim.error().message;
+  EXPECT_EQ(claim->worker, 1U);
+  EXPECT_EQ(claim->ceiling, reported + SqlWorkerRegistry::kWatch);
+  EXPECT_GE(clock_.Wall(), reported + SqlWorkerRegistry::kWatch) << "it was not watched";
+}
+
+TEST_F(SqlRegistryTest, AForkThatStillReportsIsNotTakenOver) {
+  ForkRegisters(node_.address);
+  clock_.meanwhile = [this] { ForkReports(node_.address); };
+  const auto refused = Connect()->Claim(node_, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_EQ(Number("SELECT count(*) FROM leafctl_workers"), 0);
+}
+
+TEST_F(SqlRegistryTest, AForkThatBeginsToReportLaterIsNoticed) {
+  const auto registry = Connect();
+  const auto claim = registry->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(registry->Renew(*claim, clock_.Wall()).ok());
+  clock_.clock.Advance(seconds{1});
+  ForkReports(node_.address);
+  const auto lost = registry->Renew(*claim, clock_.Wall());
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_FALSE(registry->Release(*claim, clock_.Wall()).ok());
+}
+
+TEST_F(SqlRegistryTest, ReportsTheTrueTimeEveryFewSeconds) {
+  const auto registry = Connect();
+  const auto claim = registry->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  std::set<long long> reported;
+  for (int i = 0; i < 30; ++i) {
+    clock_.clock.Advance(seconds{1});
+    ASSERT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+    const long long time = Number("SELECT max_timestamp FROM leaf_workerid_alloc");
+    EXPECT_LE(time, UnixMillis(clock_.Wall())) << "a time in the future keeps the fork from starting";
+    reported.insert(time);
+  }
+  EXPECT_EQ(reported.size(), 11U);
+}
+
+TEST_F(SqlRegistryTest, AnotherStateDirectoryIsRefusedUntilTheNumberIsReleased) {
+  const auto first = Connect();
+  const auto claim = first->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(first->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+  const core::NodeIdentity second{node_.address, "uuid-2"};
+  const auto refused = Connect()->Claim(second, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().message.find("uuid-1"), std::string::npos);
+  EXPECT_NE(refused.error().hint.find("worker release 1"), std::string::npos);
+  // What `worker release` does.
+  Execute("UPDATE leafctl_workers SET uuid = '', claims = claims + 1 WHERE worker = 1");
+  const auto allowed = Connect()->Claim(second, cluster_);
+  ASSERT_TRUE(allowed.ok()) << allowed.error().message;
+  EXPECT_EQ(allowed->worker, claim->worker);
+  EXPECT_EQ(allowed->ceiling, clock_.Wall() + seconds{3});
+  const auto lost = first->Renew(*claim, clock_.Wall() + seconds{60});
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+}
+
+TEST_F(SqlRegistryTest, AFormerClaimOfTheSameDirectoryIsOver) {
+  const auto first = Connect();
+  const auto claim = first->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  const auto again = Connect()->Claim(node_, cluster_);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->worker, claim->worker);
+  EXPECT_EQ(first->Renew(*claim, clock_.Wall()).error().code, ErrorCode::kNotOwner);
+}
+
+TEST_F(SqlRegistryTest, ANumberOutsideTheRangeLeavesNoRow) {
+  ASSERT_TRUE(Connect(2)->Claim(node_, cluster_).ok());
+  const auto refused = Connect(2)->Claim({"10.0.0.2:8080", "uuid-2"}, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(refused.error().hint.find("recycle"), std::string::npos);
+  EXPECT_EQ(Number("SELECT count(*) FROM leaf_workerid_alloc"), 1);
+  // One that was given out by the fork is refused as well.
+  Execute("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES (1024, '10.0.0.3:8080')");
+  EXPECT_EQ(Connect()->Claim({"10.0.0.3:8080", "uuid-3"}, cluster_).error().code, ErrorCode::kRefused);
+}
+
+TEST_F(SqlRegistryTest, OneTableIsOneCluster) {
+  ASSERT_TRUE(Connect()->Claim(node_, cluster_).ok());
+  core::ClusterProperties other = cluster_;
+  other.layout = *core::IdLayout::Make(40, 11, 12, cluster_.layout.epoch_ms());
+  const auto refused = Connect()->Claim({"10.0.0.2:8080", "uuid-2"}, other);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().message.find("41-10-12"), std::string::npos);
+  other = cluster_;
+  other.name = "another";
+  EXPECT_EQ(Connect()->Claim({"10.0.0.2:8080", "uuid-2"}, other).error().code, ErrorCode::kRefused);
+}
+
+TEST_F(SqlRegistryTest, WithoutTablesItSaysHowToMakeThem) {
+  Database bare(SqliteOptions{.path = dir_.path() + "/bare.db"});
+  SqlWorkerRegistry registry(bare, {}, clock_);
+  const auto refused = registry.Claim(node_, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kConfig);
+  EXPECT_NE(refused.error().hint.find("db init"), std::string::npos);
+}
+
+TEST_F(SqlRegistryTest, AWatchCanBeInterrupted) {
+  ForkRegisters(node_.address);
+  const auto registry = Connect();
+  clock_.meanwhile = [&] { registry->Interrupt(); };
+  const MonotonicTime before = clock_.Monotonic();
+  EXPECT_EQ(registry->Claim(node_, cluster_).error().code, ErrorCode::kUnavailable);
+  EXPECT_LT(clock_.Monotonic(), before + SqlWorkerRegistry::kWatch);
+}
+
+TEST_F(SqlRegistryTest, PeersAreTheOthersThatLive) {
+  const auto one = Connect();
+  const auto two = Connect();
+  ASSERT_TRUE(one->Claim(node_, cluster_).ok());
+  EXPECT_TRUE(one->LivePeers()->empty());
+  const auto claim = two->Claim({"10.0.0.2:8080", "uuid-2"}, cluster_);
+  ASSERT_TRUE(claim.ok());
+  auto peers = one->LivePeers();
+  ASSERT_TRUE(peers.ok());
+  ASSERT_EQ(peers->size(), 1U);
+  EXPECT_EQ(peers->front().address, "10.0.0.2:8080");
+  EXPECT_EQ(peers->front().worker, claim->worker);
+  ASSERT_TRUE(two->Release(*claim, clock_.Wall()).ok());
+  EXPECT_TRUE(one->LivePeers()->empty());
+}
+
+}  // namespace
+}  // namespace leaf::sql

@@ -1,0 +1,1160 @@
+// The registries' protocols, against a ZooKeeper in memory: every schedule that their headers name, at every
+// call at which it can happen.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "leaf/zookeeper/connect_string.h"
+#include "leaf/zookeeper/fixed_registry.h"
+#include "leaf/zookeeper/lease_registry.h"
+#include "support/zookeeper_fakes.h"
+
+namespace leaf::zookeeper {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::MemoryClient;
+using testing::MemoryZooKeeper;
+using Fault = MemoryClient::Fault;
+
+constexpr int kCallsMax =
+    40;  // more than any claim makes; each test sees to it that it has seen the last one
+const std::string kAddress = "10.0.0.1:8080";
+
+// One process: a client and a registry on it.
+template <typename Registry>
+struct Process {
+  Process(MemoryZooKeeper& server, const RegistryOptions& options, const Clock& clock, Logger& log)
+      : client(server), registry(options, client, clock, log) {}
+  MemoryClient client;
+  Registry registry;
+};
+
+class ZooKeeperRegistryTest : public ::testing::Test {
+ protected:
+  const core::ClusterProperties cluster_{"test", "zookeeper", core::IdLayout{}};
+  const Tree tree_ = *Tree::Make("test");
+  testing::HookedClock clock_;
+  testing::RecordingLogger log_;
+
+  RegistryOptions Options() const {
+    RegistryOptions options;
+    options.advertise = "http://" + kAddress;
+    options.host = "host-a";
+    return options;
+  }
+  // Everything the tests start with is made anew for each round.
+  template <typename Registry>
+  std::unique_ptr<Process<Registry>> Start(MemoryZooKeeper& server, RegistryOptions options) {
+    return std::make_unique<Process<Registry>>(server, options, clock_, log_);
+  }
+  std::unique_ptr<Process<FixedRegistry>> Fixed(MemoryZooKeeper& server) {
+    return Start<FixedRegistry>(server, Options());
+  }
+  std::unique_ptr<Process<LeaseRegistry>> Leased(MemoryZooKeeper& server) {
+    return Start<LeaseRegistry>(server, Options());
+  }
+
+  template <typename P>
+  Result<core::WorkerClaim> Claim(P& process, const std::string& uuid,
+                                  const std::string& address = kAddress) {
+    return process.registry.Claim({address, uuid}, cluster_);
+  }
+  // A claim that has to succeed.
+  template <typename P>
+  core::WorkerClaim Get(P& process, const std::string& uuid, const std::string& address = kAddress) {
+    const auto claim = Claim(process, uuid, address);
+    EXPECT_TRUE(claim.ok()) << claim.error().message;
+    return claim.ok() ? *claim : core::WorkerClaim{};
+  }
+  template <typename Registry>
+  static ErrorCode RenewCode(Process<Registry>& process, const core::WorkerClaim& claim, WallTime ceiling) {
+    const auto renewed = process.registry.Renew(claim, ceiling);
+    return renewed.ok() ? ErrorCode::kInternal : renewed.error().code;
+  }
+
+  // Java Leaf's start with our address: its own node if there is one, else a new one. Its number.
+  struct Java {
+    std::string path;
+    std::uint64_t worker = 0;
+  };
+  Java StartJava(MemoryZooKeeper& server, const std::string& address = kAddress) const {
+    for (const std::string& child : server.Children(tree_.Forever())) {
+      if (child.substr(0, child.find('-')) == address) return {tree_.ForeverNode(child), Suffix(child)};
+    }
+    for (const std::string& folder : {std::string("/snowflake"), tree_.Base(), tree_.Forever()}) {
+      if (!server.Data(folder)) server.Create(folder, "");
+    }
+    const std::string path =
+        server.CreateSequential(tree_.ForeverPrefix(address), FormatForeverData(address, clock_.Wall()));
+    return {path, Suffix(path)};
+  }
+  static std::uint64_t Suffix(const std::string& name) { return ParseForeverName(name)->worker; }
+  void Heartbeat(MemoryZooKeeper& server, const Java& java) {
+    server.Set(java.path, FormatForeverData(kAddress, clock_.Wall()));
+  }
+  // It reports every 3 s of whatever time passes.
+  void LetJavaLive(MemoryZooKeeper& server, const Java& java) {
+    auto next = std::make_shared<BootTime>(clock_.Boot() + seconds{3});
+    clock_.OnWait([this, &server, java, next] {
+      if (clock_.Boot() < *next) return;
+      *next = clock_.Boot() + seconds{3};
+      Heartbeat(server, java);
+    });
+  }
+};
+
+// ---- fixed
+// -------------------------------------------------------------------------------------------------
+
+class FixedRegistryTest : public ZooKeeperRegistryTest {
+ protected:
+  std::vector<std::string> Forever(MemoryZooKeeper& server) { return server.Children(tree_.Forever()); }
+  CeilingRecord CeilingOf(MemoryZooKeeper& server, std::uint64_t worker) {
+    return *ParseCeiling(server.Data(tree_.Ceiling(worker)).value());
+  }
+};
+
+TEST_F(FixedRegistryTest, AVirginNamespaceGetsLeafsTreeAndOursBesideIt) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, 0U);
+  EXPECT_FALSE(claim.ceiling.has_value());
+  ASSERT_EQ(Forever(server), (std::vector<std::string>{kAddress + "-0000000000"}));
+  EXPECT_EQ(server.Data(tree_.ForeverNode(kAddress + "-0000000000")),
+            FormatForeverData(kAddress, WallTimeOf(1'795'000'000'000)));
+  for (const std::string& folder : {std::string("/snowflake"), tree_.Base(), tree_.Forever()})
+    EXPECT_EQ(server.Data(folder), "");
+  EXPECT_EQ(ParseOwner(*server.Data(tree_.Owner(0)))->host, "host-a");
+  EXPECT_EQ(*ParseAddress(*server.Data(tree_.Address(kAddress))), (AddressRecord{"a", 0}));
+  EXPECT_EQ(ParseTemporary(*server.Data(tree_.Temporary(kAddress)))->url, "http://" + kAddress);
+  EXPECT_EQ(clock_.fake().Wall(), WallTimeOf(1'795'000'000'000)) << "it waited for nothing";
+}
+
+TEST_F(FixedRegistryTest, TheReportIsTrueTimeEveryThreeSecondsAndNeverEarlier) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  const std::string path = tree_.ForeverNode(Forever(server).at(0));
+  const auto reported = [&] { return ParseForeverData(*server.Data(path))->timestamp_ms; };
+  const WallTime begin = clock_.Wall();
+  int changes = 0;
+  for (int i = 0; i < 100; ++i) {
+    clock_.fake().Advance(milliseconds{300});
+    const std::int64_t before = reported();
+    ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+    if (reported() != before) ++changes;
+    EXPECT_LE(reported(), UnixMillis(clock_.Wall()));
+    EXPECT_GE(reported(), UnixMillis(clock_.Wall() - seconds{3}));
+    // Exactly what Java writes.
+    EXPECT_EQ(server.Data(path), FormatForeverData(kAddress, WallTimeOf(reported())));
+  }
+  EXPECT_EQ(changes, 10);
+  clock_.fake().StepWall(-seconds{60});
+  const std::int64_t before = reported();
+  for (int i = 0; i < 20; ++i) {
+    clock_.fake().Advance(seconds{1});
+    ASSERT_TRUE(process->registry.Renew(claim, begin).ok());
+    EXPECT_EQ(reported(), before) << "it went back";
+  }
+}
+
+TEST_F(FixedRegistryTest, LostRepliesOfAClaimMakeNoSecondNode) {
+  for (const Fault fault : {Fault::kLostReply, Fault::kDown}) {
+    bool seen_last = false;
+    for (int index = 0; index < kCallsMax && !seen_last; ++index) {
+      SCOPED_TRACE(index);
+      MemoryZooKeeper server;
+      const auto process = Fixed(server);
+      process->client.FailWrite(index, fault);
+      const auto first = Claim(*process, "a");
+      seen_last = !process->client.failed();
+      process->client.ClearFault();
+      if (!first.ok()) {
+        EXPECT_EQ(first.error().code,
+                  fault == Fault::kDown ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown);
+      }
+      const auto claim = Get(*process, "a");
+      EXPECT_EQ(claim.worker, 0U);
+      EXPECT_EQ(Forever(server).size(), 1U);
+      EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+      // The next node gets the next number: none was lost.
+      const auto other = Fixed(server);
+      EXPECT_EQ(Get(*other, "b", "10.0.0.2:8080").worker, 1U);
+    }
+    EXPECT_TRUE(seen_last);
+  }
+}
+
+// S2, I3: whatever is late lands when another process has claimed already, and has renewed.
+TEST_F(FixedRegistryTest, ALateWriteOfAFormerLifeChangesNothing) {
+  bool seen_last = false;
+  for (int index = 0; index < kCallsMax && !seen_last; ++index) {
+    SCOPED_TRACE(index);
+    MemoryZooKeeper server;
+    const auto dead = Fixed(server);
+    dead->client.FailWrite(index, Fault::kLate);
+    const auto first = Claim(*dead, "a");
+    seen_last = !dead->client.failed();
+    if (first.ok()) {
+      // A renewal that is late.
+      dead->client.FailWrite(0, Fault::kLate);
+      EXPECT_FALSE(dead->registry.Renew(*first, clock_.Wall() + seconds{1}).ok());
+    }
+    const auto process = Fixed(server);
+    const auto claim = Get(*process, "a");
+    ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{5}).ok());
+    const auto before = CeilingOf(server, claim.worker);
+    dead->client.LandLate();
+    EXPECT_EQ(Forever(server).size(), 1U);
+    EXPECT_EQ(CeilingOf(server, claim.worker), before);
+    EXPECT_EQ(ParseOwner(*server.Data(tree_.Owner(claim.worker)))->uuid, "a");
+    EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{6}).ok());
+    // The next start finds it all as it was.
+    const auto again = Fixed(server);
+    const auto next = Get(*again, "a");
+    EXPECT_EQ(next.worker, claim.worker);
+    EXPECT_GE(next.ceiling, before.ceiling);
+  }
+  EXPECT_TRUE(seen_last);
+}
+
+// The same, landing between any two calls of the second claim.
+TEST_F(FixedRegistryTest, ALateWriteBetweenAnyTwoCallsOfTheNextClaim) {
+  for (int index = 0; index < 14; ++index) {
+    for (int call = 0; call < kCallsMax; ++call) {
+      SCOPED_TRACE(std::to_string(index) + " " + std::to_string(call));
+      MemoryZooKeeper server;
+      const auto dead = Fixed(server);
+      dead->client.FailWrite(index, Fault::kLate);
+      (void)Claim(*dead, "a");
+      const auto process = Fixed(server);
+      process->client.BeforeCall(call, [&] { dead->client.LandLate(); });
+      auto claim = Claim(*process, "a");
+      if (!claim.ok()) claim = Claim(*process, "a");
+      ASSERT_TRUE(claim.ok()) << claim.error().message;
+      ASSERT_EQ(Forever(server).size(), 1U);
+      EXPECT_EQ(Suffix(Forever(server)[0]), claim->worker);
+      EXPECT_TRUE(process->registry.Renew(*claim, clock_.Wall() + seconds{6}).ok());
+      if (process->client.calls() < call) break;
+    }
+  }
+}
+
+// S3
+TEST_F(FixedRegistryTest, TwoStateDirectoriesWithOneAddress) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto a = Fixed(server);
+    const auto b = Fixed(server);
+    std::optional<Result<core::WorkerClaim>> second;
+    a->client.BeforeCall(call, [&] { second = Claim(*b, "b"); });
+    const auto first = Claim(*a, "a");
+    const bool in_between = second.has_value();
+    if (!second) second = Claim(*b, "b");
+    EXPECT_EQ(Forever(server).size(), 1U);
+    ASSERT_NE(first.ok(), second->ok()) << "both, or none";
+    const Error& refused = first.ok() ? second->error() : first.error();
+    EXPECT_EQ(refused.code, ErrorCode::kRefused) << refused.message;
+    EXPECT_NE(refused.message.find("host-a"), std::string::npos) << refused.message;
+    EXPECT_NE(refused.message.find(kAddress), std::string::npos);
+    EXPECT_NE(refused.hint.find("worker release 0"), std::string::npos);
+    const auto& winner = first.ok() ? a : b;
+    EXPECT_TRUE(winner->registry.Renew(first.ok() ? *first : **second, clock_.Wall()).ok());
+    if (!in_between) return;
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+TEST_F(FixedRegistryTest, TwoAddressesBetweenAnyTwoCalls) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto a = Fixed(server);
+    const auto b = Fixed(server);
+    bool in_between = false;
+    core::WorkerClaim second;
+    a->client.BeforeCall(call, [&] {
+      in_between = true;
+      second = Get(*b, "b", "10.0.0.2:8080");
+    });
+    const auto first = Get(*a, "a");
+    if (!in_between) return;
+    EXPECT_NE(first.worker, second.worker);
+    EXPECT_EQ(Forever(server).size(), 2U);
+    EXPECT_TRUE(a->registry.Renew(first, clock_.Wall()).ok());
+    EXPECT_TRUE(b->registry.Renew(second, clock_.Wall()).ok());
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+// S4, S5: Java starts with our address between any two calls, and lives on.
+TEST_F(FixedRegistryTest, JavaStartsWithOurAddressBetweenAnyTwoCalls) {
+  bool refused = false;
+  bool shared = false;
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto process = Fixed(server);
+    Java java;
+    bool in_between = false;
+    process->client.BeforeCall(call, [&] {
+      in_between = true;
+      java = StartJava(server);
+      LetJavaLive(server, java);
+    });
+    const auto claim = Claim(*process, "a");
+    clock_.OnWait(nullptr);
+    if (!in_between) {
+      EXPECT_TRUE(refused);
+      EXPECT_TRUE(shared);
+      return;
+    }
+    if (!claim.ok()) {
+      refused = true;
+      EXPECT_EQ(claim.error().code, ErrorCode::kRefused) << claim.error().message;
+      EXPECT_NE(claim.error().message.find("Java"), std::string::npos) << claim.error().message;
+      continue;
+    }
+    if (claim->worker != java.worker) continue;
+    // It took the node that we had just made. As soon as it reports, we stop.
+    shared = true;
+    clock_.fake().Advance(seconds{1});
+    Heartbeat(server, java);
+    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kNotOwner);
+    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kNotOwner) << "for good";
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+TEST_F(FixedRegistryTest, JavaTakesOurNumberWhileWeRun) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+  const Java java = StartJava(server);
+  EXPECT_EQ(java.worker, claim.worker);
+  clock_.fake().Advance(seconds{1});
+  Heartbeat(server, java);
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
+}
+
+TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {
+  MemoryZooKeeper server;
+  StartJava(server, "10.0.0.9:1");
+  const Java java = StartJava(server);
+  clock_.fake().Advance(seconds{30});
+  Heartbeat(server, java);
+  const WallTime last = clock_.Wall();
+  clock_.fake().Advance(seconds{1});
+  const auto process = Fixed(server);
+  const BootTime begin = clock_.Boot();
+  const auto claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, 1U);
+  EXPECT_EQ(claim.ceiling, last + seconds{4});
+  EXPECT_GE(clock_.Boot() - begin, kJavaWatch);
+  EXPECT_EQ(Forever(server).size(), 2U);
+  // A second start does not wait, and no less is covered: even if nothing was renewed in between.
+  const auto again = Fixed(server);
+  const BootTime restart = clock_.Boot();
+  const auto next = Get(*again, "a");
+  EXPECT_EQ(clock_.Boot(), restart);
+  EXPECT_EQ(next.ceiling, last + seconds{4});
+}
+
+TEST_F(FixedRegistryTest, HandedToJavaAndBack) {
+  MemoryZooKeeper server;
+  auto process = Fixed(server);
+  auto claim = Get(*process, "a");
+  clock_.fake().Advance(seconds{1});
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+  clock_.fake().Advance(seconds{3});
+  ASSERT_TRUE(process->registry.Release(claim, clock_.Wall()).ok());
+  // Java's start check: its clock against the report.
+  EXPECT_EQ(ParseForeverData(*server.Data(tree_.ForeverNode(Forever(server)[0])))->timestamp_ms,
+            UnixMillis(clock_.Wall()));
+  EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
+  const Java java = StartJava(server);
+  EXPECT_EQ(java.worker, claim.worker);
+  clock_.fake().Advance(seconds{100});
+  Heartbeat(server, java);
+  const WallTime last = clock_.Wall();
+  process = Fixed(server);
+  claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, java.worker);
+  EXPECT_EQ(claim.ceiling, last + seconds{4});
+  EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+}
+
+// S6
+TEST_F(FixedRegistryTest, AReleasedNumberIsLostHoweverTheVersionsLook) {
+  MemoryZooKeeper server;
+  const auto a = Fixed(server);
+  const auto claim = Get(*a, "a");
+  ASSERT_TRUE(a->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+  // A renewal that is on its way all the time.
+  a->client.FailWrite(0, Fault::kLate);
+  EXPECT_EQ(RenewCode(*a, claim, clock_.Wall() + seconds{1}), ErrorCode::kOutcomeUnknown);
+  const auto b = Fixed(server);
+  EXPECT_EQ(Claim(*b, "b").error().code, ErrorCode::kRefused);
+  ASSERT_TRUE(server.Delete(tree_.Owner(claim.worker)));  // worker release
+  const auto theirs = Get(*b, "b");
+  EXPECT_EQ(theirs.worker, claim.worker);
+  EXPECT_GE(theirs.ceiling, clock_.Wall() + seconds{3});
+  ASSERT_TRUE(b->registry.Renew(theirs, clock_.Wall() + seconds{9}).ok());
+  const auto before = CeilingOf(server, claim.worker);
+  a->client.LandLate();
+  EXPECT_EQ(CeilingOf(server, claim.worker), before);
+  EXPECT_EQ(RenewCode(*a, claim, clock_.Wall()), ErrorCode::kNotOwner);
+  EXPECT_EQ(CeilingOf(server, claim.worker), before);
+  EXPECT_TRUE(b->registry.Renew(theirs, clock_.Wall() + seconds{9}).ok());
+  EXPECT_EQ(Claim(*a, "a").error().code, ErrorCode::kRefused);
+}
+
+TEST_F(FixedRegistryTest, WhateverProvesOurRightMayNotGoAway) {
+  for (const int which : {0, 1, 2}) {
+    MemoryZooKeeper server;
+    const auto process = Fixed(server);
+    const auto claim = Get(*process, "a");
+    ASSERT_TRUE(server.Delete(which == 0   ? tree_.Owner(0)
+                              : which == 1 ? tree_.Ceiling(0)
+                                           : tree_.ForeverNode(Forever(server)[0])));
+    EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
+    EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
+  }
+}
+
+TEST_F(FixedRegistryTest, ACopiedStateDirectoryStopsTheFirst) {
+  MemoryZooKeeper server;
+  const auto a = Fixed(server);
+  const auto copy = Fixed(server);
+  const auto first = Get(*a, "a");
+  ASSERT_TRUE(a->registry.Renew(first, clock_.Wall() + seconds{3}).ok());
+  const auto second = Get(*copy, "a");
+  EXPECT_GE(second.ceiling, clock_.Wall() + seconds{3});
+  EXPECT_EQ(RenewCode(*a, first, clock_.Wall() + seconds{6}), ErrorCode::kNotOwner);
+  EXPECT_TRUE(copy->registry.Renew(second, clock_.Wall() + seconds{6}).ok());
+}
+
+TEST_F(FixedRegistryTest, LostRepliesOfRenewalsAreMadeUpFor) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  for (int i = 1; i <= 20; ++i) {
+    clock_.fake().Advance(seconds{1});
+    if (i % 2 == 0) process->client.FailWrite(0, Fault::kLostReply);
+    const WallTime ceiling = clock_.Wall() + seconds{3};
+    const auto renewed = process->registry.Renew(claim, ceiling);
+    EXPECT_EQ(renewed.ok(), i % 2 == 1);
+    EXPECT_EQ(CeilingOf(server, 0).ceiling, ceiling);
+  }
+  process->client.FailWrite(0, Fault::kLostReply);
+  EXPECT_FALSE(process->registry.Release(claim, clock_.Wall()).ok());
+  EXPECT_TRUE(process->registry.Release(claim, clock_.Wall()).ok());
+  EXPECT_EQ(Get(*Fixed(server), "a").ceiling, clock_.Wall());
+}
+
+// S7
+TEST_F(FixedRegistryTest, TheSessionExpiresBetweenAnyTwoCalls) {
+  for (const bool behind : {false, true}) {
+    bool done = false;
+    for (int call = 0; call < kCallsMax && !done; ++call) {
+      SCOPED_TRACE(call);
+      MemoryZooKeeper server;
+      const auto process = Fixed(server);
+      // What a server showed that is as far behind as it can be.
+      const auto stale = server.Snapshot();
+      bool in_between = false;
+      process->client.BeforeCall(call, [&] {
+        in_between = true;
+        process->client.Expire(behind ? std::optional(stale) : std::nullopt);
+      });
+      auto claim = Claim(*process, "a");
+      for (int i = 0; i < 3 && !claim.ok(); ++i) claim = Claim(*process, "a");
+      ASSERT_TRUE(claim.ok()) << claim.error().message;
+      EXPECT_EQ(claim->worker, 0U);
+      EXPECT_EQ(Forever(server).size(), 1U);
+      EXPECT_TRUE(process->registry.Renew(*claim, clock_.Wall()).ok());
+      done = !in_between;
+    }
+    EXPECT_TRUE(done);
+  }
+}
+
+// S1 and S7 together: our node is made, the reply is lost, the session too, and the next server has not
+// heard of the node.
+TEST_F(FixedRegistryTest, AServerThatIsBehindDoesNotHideOurNode) {
+  for (int write = 0; write < kCallsMax; ++write) {
+    for (int call = 0; call < 16; ++call) {
+      SCOPED_TRACE(std::to_string(write) + " " + std::to_string(call));
+      MemoryZooKeeper server;
+      const auto process = Fixed(server);
+      auto stale = server.Snapshot();
+      process->client.FailWrite(write, Fault::kLostReply);
+      const auto first = Claim(*process, "a");
+      if (first.ok()) return;
+      // Everything up to the lost one is there, without it.
+      process->client.BeforeCall(call, [&] {
+        stale = server.Snapshot();
+        for (const std::string& child : Forever(server)) stale.erase(tree_.ForeverNode(child));
+        process->client.Expire(stale);
+      });
+      auto claim = Claim(*process, "a");
+      for (int i = 0; i < 3 && !claim.ok(); ++i) claim = Claim(*process, "a");
+      ASSERT_TRUE(claim.ok()) << claim.error().message;
+      EXPECT_EQ(Forever(server).size(), 1U);
+      EXPECT_EQ(claim->worker, 0U);
+    }
+  }
+  FAIL() << "a claim makes more writes than that";
+}
+
+TEST_F(FixedRegistryTest, AServerThatIsBehindDoesNotMakeUsLoseOurNumber) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto stale = server.Snapshot();
+  const auto claim = Get(*process, "a");
+  process->client.FailWrite(0, Fault::kLostReply);
+  EXPECT_FALSE(process->registry.Renew(claim, clock_.Wall()).ok());
+  // The renewal conflicts; what is read then comes from a new session at a server that knows nothing of us.
+  process->client.BeforeCall(1, [&] { process->client.Expire(stale); });
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kUnavailable);
+  EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+}
+
+TEST_F(FixedRegistryTest, TheThousandAndTwentyFifthWorkerIsToldWhatToDo) {
+  MemoryZooKeeper server;
+  for (int i = 0; i < 1024; ++i)
+    StartJava(server, "10.1." + std::to_string(i / 256) + "." + std::to_string(i % 256) + ":1");
+  const auto process = Fixed(server);
+  const auto claim = Claim(*process, "a");
+  ASSERT_FALSE(claim.ok());
+  EXPECT_EQ(claim.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(claim.error().message.find("1024"), std::string::npos);
+  EXPECT_NE(claim.error().hint.find("recycle"), std::string::npos);
+  EXPECT_EQ(Forever(server).size(), 1024U) << "a number was used up for nothing";
+  // One that Java made for us is of no more use.
+  const Java java = StartJava(server);
+  EXPECT_EQ(java.worker, 1024U);
+  EXPECT_EQ(Claim(*process, "a").error().code, ErrorCode::kExhausted);
+}
+
+TEST_F(FixedRegistryTest, ANumberOutsideTheRangeIsRefusedAndNotMade) {
+  MemoryZooKeeper server;
+  StartJava(server, "10.0.0.9:1");
+  const auto code = [&](std::uint64_t begin, std::uint64_t end) {
+    RegistryOptions options = Options();
+    options.worker_begin = begin;
+    options.worker_end = end;
+    const auto process = Start<FixedRegistry>(server, options);
+    const auto claim = Claim(*process, "a");
+    if (claim.ok()) return ErrorCode::kInternal;
+    EXPECT_NE(claim.error().message.find("worker_range"), std::string::npos) << claim.error().message;
+    return claim.error().code;
+  };
+  EXPECT_EQ(code(0, 1), ErrorCode::kExhausted) << "the next one is 1: all of the range are used up";
+  EXPECT_EQ(code(2, 9), ErrorCode::kRefused);
+  EXPECT_EQ(Forever(server).size(), 1U);
+  // One that this node has already.
+  StartJava(server);
+  EXPECT_EQ(code(0, 1), ErrorCode::kRefused);
+}
+
+TEST_F(FixedRegistryTest, TheAddressIsFoundBeforeTheLastDash) {
+  MemoryZooKeeper server;
+  StartJava(server, "10.0.0.9:1");
+  const Java java = StartJava(server);
+  EXPECT_EQ(java.worker, 1U);
+  // A host name, and strangers.
+  server.CreateSequential(tree_.ForeverNode("my-host:80-"), "{}");
+  server.Create(tree_.ForeverNode("lock"), "");
+  server.Create(tree_.ForeverNode(kAddress), "");
+  server.Create(tree_.ForeverNode("x-" + kAddress + "-0000000009"), "");
+  EXPECT_EQ(Get(*Fixed(server), "a").worker, 1U);
+  EXPECT_EQ(Claim(*Fixed(server), "c", "my-host:80").error().code, ErrorCode::kConfig);
+}
+
+TEST_F(FixedRegistryTest, WhatCannotBeReadIsNotGuessedAt) {
+  const auto refused = [&](const std::string& path, const std::string& data) {
+    MemoryZooKeeper server;
+    auto process = Fixed(server);
+    Get(*process, "a");
+    const std::string real = path.empty() ? tree_.ForeverNode(Forever(server)[0]) : path;
+    ASSERT_TRUE(server.Set(real, data));
+    process = Fixed(server);
+    const auto claim = Claim(*process, "a");
+    ASSERT_FALSE(claim.ok()) << path;
+    EXPECT_EQ(claim.error().code, ErrorCode::kRefused);
+    EXPECT_NE(claim.error().message.find(real), std::string::npos) << claim.error().message;
+    EXPECT_EQ(Forever(server).size(), 1U);
+  };
+  refused(tree_.Properties(), "{}");
+  refused(tree_.Owner(0), "x");
+  refused(tree_.Address(kAddress), "");
+  refused(tree_.Ceiling(0), "{}");
+  refused("", "");
+  refused("", R"({"ip":"10.0.0.1","port":"8080","timestamp":5,"lease":7})");
+  refused("", R"({"ip":"10.0.0.1","port":"8080","timestamp":9000000000000000000})");
+}
+
+TEST_F(FixedRegistryTest, AnotherClusterUnderThisNameIsRefused) {
+  MemoryZooKeeper server;
+  Get(*Fixed(server), "a");
+  const auto process = Fixed(server);
+  const auto layout = process->registry.Claim(
+      {kAddress, "a"}, {"test", "zookeeper", *core::IdLayout::Make(40, 11, 12, core::kLeafEpochMillis)});
+  ASSERT_FALSE(layout.ok());
+  EXPECT_EQ(layout.error().code, ErrorCode::kRefused);
+  const auto recycling = Leased(server);
+  EXPECT_EQ(Claim(*recycling, "a").error().code, ErrorCode::kRefused);
+}
+
+TEST_F(FixedRegistryTest, ATypoInTheChrootMakesNoUniverse) {
+  class Rootless final : public Client {
+   public:
+    explicit Rootless(Client& inner) : inner_(inner) {}
+    Result<std::optional<NodeData>> Get(const std::string& p) override { return inner_.Get("/none" + p); }
+    Result<std::optional<NodeStat>> Exists(const std::string& p) override {
+      return inner_.Exists("/none" + p);
+    }
+    Result<std::optional<std::vector<std::string>>> Children(const std::string& p) override {
+      return inner_.Children("/none" + p);
+    }
+    Result<std::vector<std::optional<NodeData>>> GetAll(const std::vector<std::string>& paths) override {
+      std::vector<std::string> below;
+      for (const std::string& path : paths) below.push_back("/none" + path);
+      return inner_.GetAll(below);
+    }
+    Result<WriteOutcome> Write(const std::vector<Operation>& operations) override {
+      std::vector<Operation> below = operations;
+      for (Operation& operation : below) operation.path = "/none" + operation.path;
+      return inner_.Write(below);
+    }
+    std::int64_t session_id() const override { return inner_.session_id(); }
+    std::unique_ptr<Subscription> OnNewSession(std::function<void()> listener) override {
+      return inner_.OnNewSession(std::move(listener));
+    }
+
+   private:
+    Client& inner_;
+  };
+  MemoryZooKeeper server;
+  MemoryClient inner(server);
+  Rootless client(inner);
+  FixedRegistry registry(Options(), client, clock_, log_);
+  const auto claim = registry.Claim({kAddress, "a"}, cluster_);
+  ASSERT_FALSE(claim.ok());
+  EXPECT_EQ(claim.error().code, ErrorCode::kConfig);
+}
+
+TEST_F(FixedRegistryTest, ClaimsOfManyNodesInRandomOrderStayApart) {
+  // Up to 12 nodes, two to an address at times, with lost and late writes and sessions that end: whoever
+  // holds a number by an acknowledged renewal is the only one who does.
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    testing::FakeRandom random(seed);
+    MemoryZooKeeper server;
+    struct Node {
+      std::string uuid;
+      std::string address;
+      std::unique_ptr<Process<FixedRegistry>> process;
+      std::optional<core::WorkerClaim> claim;
+    };
+    std::vector<Node> nodes;
+    for (int i = 0; i < 12; ++i)
+      nodes.push_back(
+          {"u" + std::to_string(i), "10.0.0." + std::to_string(i * 2 / 3) + ":80", Fixed(server), {}});
+    std::vector<std::unique_ptr<Process<FixedRegistry>>> dead;
+    std::map<std::uint64_t, WallTime> issued;  // exclusive end of what a number has had acknowledged
+    for (int step = 0; step < 150; ++step) {
+      Node& node = nodes[random.Below(nodes.size())];
+      clock_.fake().Advance(milliseconds{random.Below(2000)});
+      if (random.Below(4) == 0) {
+        node.process->client.FailWrite(static_cast<int>(random.Below(8)),
+                                       random.Below(2) == 0 ? Fault::kLostReply : Fault::kLate);
+      }
+      switch (random.Below(6)) {
+        case 0:
+        case 1: {
+          const auto claim = Claim(*node.process, node.uuid, node.address);
+          node.claim.reset();
+          if (!claim.ok()) break;
+          node.claim = *claim;
+          if (issued.count(claim->worker) > 0) {
+            ASSERT_TRUE(claim->ceiling.has_value());
+            ASSERT_GE(*claim->ceiling, issued[claim->worker]);
+          }
+          break;
+        }
+        case 2:
+        case 3: {
+          if (!node.claim) break;
+          const WallTime ceiling = clock_.Wall() + seconds{3};
+          if (node.process->registry.Renew(*node.claim, ceiling).ok()) {
+            auto& end = issued[node.claim->worker];
+            end = std::max(end, ceiling);
+            for (const Node& other : nodes) {
+              if (&other == &node || !other.claim || other.claim->worker != node.claim->worker) continue;
+              EXPECT_FALSE(other.process->registry.Renew(*other.claim, ceiling).ok())
+                  << "two hold one number";
+            }
+          }
+          break;
+        }
+        case 4:
+          // Killed; what it had sent may still land.
+          dead.push_back(std::move(node.process));
+          node.process = Fixed(server);
+          node.claim.reset();
+          break;
+        default:
+          if (!dead.empty()) dead[random.Below(dead.size())]->client.LandLate();
+          if (random.Below(3) == 0) node.process->client.Expire();
+      }
+      // One node for an address, for ever.
+      std::set<std::string> addresses;
+      for (const std::string& child : Forever(server))
+        ASSERT_TRUE(addresses.insert(ParseForeverName(child)->address).second) << child;
+    }
+  }
+}
+
+// ---- presence
+// ----------------------------------------------------------------------------------------------
+
+TEST_F(FixedRegistryTest, TheTemporaryNodeComesBackWithEachSession) {
+  MemoryZooKeeper server;
+  const auto a = Fixed(server);
+  const auto b = Fixed(server);
+  EXPECT_FALSE(a->registry.LivePeers().ok()) << "not before a claim";
+  const auto claim = Get(*a, "a");
+  Get(*b, "b", "10.0.0.2:8080");
+  auto peers = a->registry.LivePeers();
+  ASSERT_TRUE(peers.ok());
+  ASSERT_EQ(peers->size(), 1U);
+  EXPECT_EQ(peers->front().address, "10.0.0.2:8080");
+  EXPECT_EQ(peers->front().url, "http://" + kAddress);
+  EXPECT_EQ(peers->front().worker, 1U);
+
+  b->client.Expire();
+  b->client.Announce();
+  EXPECT_TRUE(server.Data(tree_.Temporary("10.0.0.2:8080")).has_value()) << "made by the new session's event";
+  EXPECT_EQ(a->registry.LivePeers()->size(), 1U);
+
+  // The event comes while nothing works: the next renewal makes up for it.
+  a->client.SetDown(true);
+  a->client.Expire();
+  a->client.Announce();
+  EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
+  a->client.SetDown(false);
+  ASSERT_TRUE(a->registry.Renew(claim, clock_.Wall()).ok());
+  EXPECT_TRUE(server.Data(tree_.Temporary(kAddress)).has_value());
+  EXPECT_EQ(b->registry.LivePeers()->size(), 1U);
+
+  // What others left there does no harm.
+  server.Create(tree_.Temporary("10.0.0.3:1"), "x");
+  EXPECT_EQ(a->registry.LivePeers()->size(), 1U);
+  ASSERT_TRUE(a->registry.Release(claim, clock_.Wall()).ok());
+  EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
+  a->client.Expire();
+  a->client.Announce();
+  EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value()) << "released";
+}
+
+TEST_F(FixedRegistryTest, ATemporaryNodeOfTheSessionBeforeIsReplaced) {
+  MemoryZooKeeper server;
+  const auto dead = Fixed(server);
+  Get(*dead, "a");
+  const auto process = Fixed(server);  // its session has not run out yet
+  Get(*process, "a");
+  dead->client.Expire();
+  EXPECT_TRUE(server.Data(tree_.Temporary(kAddress)).has_value());
+}
+
+// ---- leased
+// ------------------------------------------------------------------------------------------------
+
+class LeaseRegistryTest : public ZooKeeperRegistryTest {
+ protected:
+  static constexpr std::uint64_t kCapacity = 4;
+  RegistryOptions Few() const {
+    RegistryOptions options = Options();
+    options.worker_begin = 1020;
+    options.worker_end = 1024;
+    return options;
+  }
+  std::unique_ptr<Process<LeaseRegistry>> LeasedOfFew(MemoryZooKeeper& server) {
+    return Start<LeaseRegistry>(server, Few());
+  }
+  static std::string AddressOf(int node) { return "10.0.0." + std::to_string(node) + ":80"; }
+  LeaseRecord RecordOf(MemoryZooKeeper& server, std::uint64_t worker) {
+    return *ParseLease(server.Data(tree_.Lease(worker)).value());
+  }
+};
+
+TEST_F(LeaseRegistryTest, NumbersComeFromTheTopAndBack) {
+  MemoryZooKeeper server;
+  const auto a = Leased(server);
+  const auto b = Leased(server);
+  const auto first = Get(*a, "a");
+  EXPECT_EQ(first.worker, 1023U);
+  EXPECT_EQ(first.generation, 1U);
+  EXPECT_FALSE(first.ceiling.has_value());
+  EXPECT_EQ(Get(*b, "b", AddressOf(2)).worker, 1022U);
+  const WallTime end = clock_.Wall() + seconds{2};
+  ASSERT_TRUE(a->registry.Renew(first, end + seconds{1}).ok());
+  ASSERT_TRUE(a->registry.Release(first, end).ok());
+  EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
+  EXPECT_EQ(RenewCode(*a, first, end), ErrorCode::kNotOwner);
+  const auto c = Leased(server);
+  const auto next = Get(*c, "c", AddressOf(3));
+  EXPECT_EQ(next.worker, 1023U);
+  EXPECT_EQ(next.generation, 2U);
+  EXPECT_EQ(next.ceiling, end);
+  EXPECT_TRUE(server.Children(tree_.Forever()).empty()) << "Java's numbers are not ours to use up";
+}
+
+TEST_F(LeaseRegistryTest, OnesOwnLeaseComesBackAtOnce) {
+  MemoryZooKeeper server;
+  const auto first = Get(*Leased(server), "a");
+  Get(*Leased(server), "b", AddressOf(2));
+  const BootTime begin = clock_.Boot();
+  const auto again = Get(*Leased(server), "a");
+  EXPECT_EQ(again.worker, first.worker);
+  EXPECT_EQ(again.generation, first.generation + 1);
+  EXPECT_EQ(clock_.Boot(), begin);
+}
+
+// S1, S2
+TEST_F(LeaseRegistryTest, LostAndLateWritesOfAClaim) {
+  for (const Fault fault : {Fault::kLostReply, Fault::kDown, Fault::kLate}) {
+    bool seen_last = false;
+    for (int index = 0; index < kCallsMax && !seen_last; ++index) {
+      SCOPED_TRACE(index);
+      MemoryZooKeeper server;
+      const auto process = Leased(server);
+      process->client.FailWrite(index, fault);
+      (void)Claim(*process, "a");
+      seen_last = !process->client.failed();
+      const auto next = Leased(server);
+      const auto claim = Get(*next, "a");
+      EXPECT_EQ(claim.worker, 1023U) << "it used up another number";
+      ASSERT_TRUE(next->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+      const auto before = RecordOf(server, 1023);
+      process->client.LandLate();
+      EXPECT_EQ(RecordOf(server, 1023), before);
+      EXPECT_TRUE(next->registry.Renew(claim, clock_.Wall() + seconds{4}).ok());
+    }
+    EXPECT_TRUE(seen_last);
+  }
+}
+
+TEST_F(LeaseRegistryTest, TwoClaimsBetweenAnyTwoCalls) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto a = Leased(server);
+    const auto b = Leased(server);
+    bool in_between = false;
+    core::WorkerClaim second;
+    a->client.BeforeCall(call, [&] {
+      in_between = true;
+      second = Get(*b, "b", AddressOf(2));
+    });
+    const auto first = Get(*a, "a");
+    if (!in_between) return;
+    EXPECT_NE(first.worker, second.worker);
+    EXPECT_TRUE(a->registry.Renew(first, clock_.Wall()).ok());
+    EXPECT_TRUE(b->registry.Renew(second, clock_.Wall()).ok());
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+// S3, S5: all of them are frozen; several claim, and their waits go on at the same time.
+TEST_F(LeaseRegistryTest, ALeaseThatHasRunOutIsTakenAboveItsCeilingAndTheOldHolderGetsNoFurther) {
+  MemoryZooKeeper server;
+  std::vector<std::unique_ptr<Process<LeaseRegistry>>> holders;
+  std::vector<core::WorkerClaim> claims;
+  for (int i = 0; i < static_cast<int>(kCapacity); ++i) {
+    holders.push_back(LeasedOfFew(server));
+    claims.push_back(Get(*holders.back(), "u" + std::to_string(i), AddressOf(i)));
+    ASSERT_TRUE(holders.back()->registry.Renew(claims.back(), clock_.Wall() + seconds{100 + i}).ok());
+  }
+  const WallTime renewed_at = clock_.Wall();
+  const BootTime begin = clock_.Boot();
+  const auto late = LeasedOfFew(server);
+  const auto taken = Get(*late, "late", AddressOf(9));
+  const auto waited = clock_.Boot() - begin;
+  EXPECT_GE(waited, seconds{30}) << "not before the lease has run out";
+  EXPECT_LE(waited, seconds{33}) << "one wait for all";
+  EXPECT_EQ(taken.worker, 1023U);
+  EXPECT_EQ(taken.generation, 2U);
+  EXPECT_EQ(taken.ceiling, renewed_at + seconds{100});
+  // The frozen one wakes up.
+  EXPECT_EQ(RenewCode(*holders[0], claims[0], renewed_at + seconds{200}), ErrorCode::kNotOwner);
+  EXPECT_EQ(holders[0]->registry.Release(claims[0], renewed_at).error().code, ErrorCode::kNotOwner);
+  EXPECT_TRUE(late->registry.Renew(taken, renewed_at + seconds{200}).ok());
+  // The others were only watched.
+  EXPECT_TRUE(holders[1]->registry.Renew(claims[1], renewed_at + seconds{200}).ok());
+}
+
+TEST_F(LeaseRegistryTest, TwoClaimantsSeeTheSameRecordRunOut) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    RegistryOptions one = Few();
+    one.worker_begin = 1023;
+    const auto dead = Start<LeaseRegistry>(server, one);
+    const auto old = Get(*dead, "dead", AddressOf(0));
+    const auto a = Start<LeaseRegistry>(server, one);
+    const auto b = Start<LeaseRegistry>(server, one);
+    std::optional<Result<core::WorkerClaim>> second;
+    a->client.BeforeCall(call, [&] { second = Claim(*b, "b", AddressOf(2)); });
+    auto first = Claim(*a, "a");
+    if (!second) {
+      ASSERT_GT(call, 60) << "the wait itself makes more calls than that";
+      return;
+    }
+    // The second may have to wait for the first, who does not renew here: then the first has lost it.
+    ASSERT_TRUE(second->ok() || first.ok());
+    if (first.ok() && second->ok()) {
+      const bool later = first->generation > (*second)->generation;
+      EXPECT_EQ(RenewCode(later ? *b : *a, later ? **second : *first, clock_.Wall()), ErrorCode::kNotOwner);
+      EXPECT_TRUE((later ? *a : *b).registry.Renew(later ? *first : **second, clock_.Wall()).ok());
+    }
+    EXPECT_EQ(RenewCode(*dead, old, clock_.Wall()), ErrorCode::kNotOwner);
+  }
+}
+
+TEST_F(LeaseRegistryTest, WhenAllAreAliveTheNextIsToldSo) {
+  MemoryZooKeeper server;
+  std::vector<std::unique_ptr<Process<LeaseRegistry>>> holders;
+  std::vector<core::WorkerClaim> claims;
+  for (int i = 0; i < static_cast<int>(kCapacity); ++i) {
+    holders.push_back(LeasedOfFew(server));
+    claims.push_back(Get(*holders.back(), "u" + std::to_string(i), AddressOf(i)));
+  }
+  std::size_t turn = 0;
+  clock_.OnWait([&] {
+    const std::size_t i = turn++ % claims.size();
+    EXPECT_TRUE(holders[i]->registry.Renew(claims[i], clock_.Wall() + seconds{3}).ok());
+  });
+  const auto late = LeasedOfFew(server);
+  const auto refused = Claim(*late, "late", AddressOf(9));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(refused.error().message.find("1020..1023"), std::string::npos) << refused.error().message;
+  // One is released while somebody waits: he gets it at once.
+  const BootTime begin = clock_.Boot();
+  turn = 0;
+  clock_.OnWait([&] {
+    if (turn++ != 3) return;
+    EXPECT_TRUE(holders[2]->registry.Release(claims[2], clock_.Wall()).ok());
+  });
+  const auto got = Claim(*late, "late", AddressOf(9));
+  clock_.OnWait(nullptr);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->worker, claims[2].worker);
+  EXPECT_LE(clock_.Boot() - begin, seconds{3});
+}
+
+// S4
+TEST_F(LeaseRegistryTest, LostRepliesOfRenewalsAndOfTheReleaseAreMadeUpFor) {
+  MemoryZooKeeper server;
+  const auto process = Leased(server);
+  const auto claim = Get(*process, "a");
+  for (int i = 1; i <= 20; ++i) {
+    clock_.fake().Advance(seconds{1});
+    if (i % 2 == 0) process->client.FailWrite(0, Fault::kLostReply);
+    const WallTime ceiling = clock_.Wall() + seconds{3};
+    EXPECT_EQ(process->registry.Renew(claim, ceiling).ok(), i % 2 == 1);
+    EXPECT_EQ(RecordOf(server, claim.worker).ceiling, ceiling);
+  }
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+  EXPECT_GT(RecordOf(server, claim.worker).ceiling, clock_.Wall()) << "lowered";
+  process->client.FailWrite(0, Fault::kLostReply);
+  EXPECT_FALSE(process->registry.Release(claim, clock_.Wall()).ok());
+  EXPECT_TRUE(process->registry.Release(claim, clock_.Wall()).ok());
+  EXPECT_EQ(Get(*Leased(server), "b").ceiling, clock_.Wall());
+}
+
+TEST_F(LeaseRegistryTest, ALeaseThatAnOperatorReleasedIsLost) {
+  MemoryZooKeeper server;
+  const auto process = Leased(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+  LeaseRecord record = RecordOf(server, claim.worker);
+  record.uuid.clear();
+  server.Set(tree_.Lease(claim.worker), FormatLease(record));
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{6}), ErrorCode::kNotOwner);
+  EXPECT_EQ(RecordOf(server, claim.worker), record);
+  const auto other = Leased(server);
+  EXPECT_GE(Get(*other, "b", AddressOf(2)).ceiling, clock_.Wall() + seconds{3});
+}
+
+TEST_F(LeaseRegistryTest, ARecordMadeAnewIsNoticed) {
+  MemoryZooKeeper server;
+  const auto process = Leased(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+  server.Delete(tree_.Lease(claim.worker));
+  server.Create(tree_.Lease(claim.worker), FormatLease({1, "b", AddressOf(2), std::nullopt}));
+  server.Set(tree_.Lease(claim.worker), FormatLease({1, "b", AddressOf(2), clock_.Wall()}));
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
+}
+
+// S6
+TEST_F(LeaseRegistryTest, LeasesKeepAwayFromLeafsOwnNumbers) {
+  MemoryZooKeeper server;
+  RegistryOptions options = Options();
+  options.worker_end = 16;
+  const auto process = Start<LeaseRegistry>(server, options);
+  const auto claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, 15U);
+  for (int i = 0; i < 8; ++i) StartJava(server, "10.1.0." + std::to_string(i) + ":1");
+  // Java's next is 8: with 8 kept free, there is nothing below 16.
+  const auto none = Start<LeaseRegistry>(server, options);
+  const auto refused = Claim(*none, "b", AddressOf(2));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  EXPECT_NE(refused.error().message.find("Leaf"), std::string::npos);
+  // Deleted nodes give nothing back.
+  server.Delete(tree_.ForeverNode(server.Children(tree_.Forever())[0]));
+  EXPECT_EQ(Claim(*none, "b", AddressOf(2)).error().code, ErrorCode::kExhausted);
+  for (int i = 8; i < 12; ++i) {
+    StartJava(server, "10.1.0." + std::to_string(i) + ":1");
+    // Next is 9 … 12: of 15, at least 4 remain up to 11.
+    EXPECT_EQ(process->registry.Renew(claim, clock_.Wall()).ok(), i < 11) << i;
+  }
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
+  EXPECT_EQ(Claim(*process, "a").error().code, ErrorCode::kExhausted);
+}
+
+TEST_F(LeaseRegistryTest, TheSessionExpiresBetweenAnyTwoCalls) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto process = Leased(server);
+    bool in_between = false;
+    const auto stale = server.Snapshot();
+    process->client.BeforeCall(call, [&] {
+      in_between = true;
+      process->client.Expire(stale);
+    });
+    auto claim = Claim(*process, "a");
+    if (!claim.ok()) claim = Claim(*process, "a");
+    ASSERT_TRUE(claim.ok()) << claim.error().message;
+    EXPECT_EQ(claim->worker, 1023U);
+    if (!in_between) return;
+    EXPECT_TRUE(process->registry.Renew(*claim, clock_.Wall()).ok());
+    EXPECT_TRUE(server.Data(tree_.Temporary(kAddress)).has_value());
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+TEST_F(LeaseRegistryTest, AnUnreadableRecordIsLeftAlone) {
+  MemoryZooKeeper server;
+  const auto process = Leased(server);
+  ASSERT_EQ(Get(*process, "a").worker, 1023U);
+  server.Set(tree_.Lease(1023), "?");
+  EXPECT_EQ(Get(*Leased(server), "b", AddressOf(2)).worker, 1022U);
+  EXPECT_EQ(server.Data(tree_.Lease(1023)), "?");
+}
+
+TEST_F(LeaseRegistryTest, RandomClaimsNeverShareATime) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    testing::FakeRandom random(seed);
+    MemoryZooKeeper server;
+    struct Node {
+      std::string uuid;
+      std::string address;
+      std::unique_ptr<Process<LeaseRegistry>> process;
+      std::optional<core::WorkerClaim> claim;
+      WallTime acknowledged;  // it may issue up to here
+    };
+    std::vector<Node> nodes;
+    for (int i = 0; i < 7; ++i)
+      nodes.push_back({"u" + std::to_string(i), AddressOf(i), LeasedOfFew(server), {}, {}});
+    std::vector<std::unique_ptr<Process<LeaseRegistry>>> dead;
+    std::map<std::uint64_t, WallTime> issued;
+    for (int step = 0; step < 150; ++step) {
+      Node& node = nodes[random.Below(nodes.size())];
+      clock_.fake().Advance(milliseconds{random.Below(3000)});
+      if (random.Below(4) == 0) {
+        node.process->client.FailWrite(static_cast<int>(random.Below(4)),
+                                       random.Below(2) == 0 ? Fault::kLostReply : Fault::kLate);
+      }
+      switch (random.Below(7)) {
+        case 0:
+        case 1: {
+          const auto claim = Claim(*node.process, node.uuid, node.address);
+          node.claim.reset();
+          if (!claim.ok()) break;
+          node.claim = *claim;
+          if (issued.count(claim->worker) > 0) {
+            ASSERT_TRUE(claim->ceiling.has_value());
+            ASSERT_GE(*claim->ceiling, issued[claim->worker]);
+          }
+          break;
+        }
+        case 2:
+        case 3:
+        case 4: {
+          if (!node.claim) break;
+          const WallTime ceiling = clock_.Wall() + seconds{3};
+          if (node.process->registry.Renew(*node.claim, ceiling).ok()) {
+            auto& end = issued[node.claim->worker];
+            end = std::max(end, ceiling);
+          }
+          break;
+        }
+        case 5:
+          dead.push_back(std::move(node.process));
+          node.process = LeasedOfFew(server);
+          node.claim.reset();
+          break;
+        default:
+          if (!dead.empty()) dead[random.Below(dead.size())]->client.LandLate();
+          if (random.Below(3) == 0) node.process->client.Expire();
+      }
+    }
+  }
+}
+
+// ---- where it is
+// -------------------------------------------------------------------------------------------
+
+TEST(ConnectStringTest, HostsAndChroot) {
+  const auto plain = ParseConnectString("127.0.0.1:2181");
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->hosts, "127.0.0.1:2181");
+  EXPECT_EQ(plain->chroot, "");
+  const auto full = ParseConnectString("zk-1.example:2181,[2001:db8::1]:2182,zk_3:1/a/b");
+  ASSERT_TRUE(full.ok()) << full.error().message;
+  EXPECT_EQ(full->hosts, "zk-1.example:2181,[2001:db8::1]:2182,zk_3:1");
+  EXPECT_EQ(full->chroot, "/a/b");
+  EXPECT_EQ(ParseConnectString("h:1/")->chroot, "");
+}
+
+TEST(ConnectStringTest, WhatIsWrongIsNamed) {
+  for (const std::string text :
+       {"", "/", "h", "h:", ":1", "h:0", "h:65536", "h:1,", ",h:1", "h:1,,g:1", "h:1/a/", "h:1//a",
+        "h:1/../a", "h:1 ", " h:1", "h:1/a\n", "2001:db8::1:2181", "h:1x", "h;rm:1"}) {
+    const auto parsed = ParseConnectString(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kConfig);
+    EXPECT_NE(parsed.error().message.find(Quoted(text)), std::string::npos) << parsed.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace leaf::zookeeper

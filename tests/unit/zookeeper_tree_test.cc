@@ -1,0 +1,218 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "leaf/zookeeper/tree.h"
+#include "support/fakes.h"
+
+namespace leaf::zookeeper {
+namespace {
+
+TEST(TreeTest, PathsAreLeafs) {
+  const Tree tree = *Tree::Make("com.sankuai.leaf-test");
+  EXPECT_EQ(tree.Forever(), "/snowflake/com.sankuai.leaf-test/forever");
+  EXPECT_EQ(tree.ForeverPrefix("192.0.2.2:9001"), "/snowflake/com.sankuai.leaf-test/forever/192.0.2.2:9001-");
+  EXPECT_EQ(tree.Properties(), "/snowflake/com.sankuai.leaf-test/leafctl/cluster");
+  EXPECT_EQ(tree.Owner(7), "/snowflake/com.sankuai.leaf-test/leafctl/owners/7");
+  EXPECT_EQ(tree.Address("10.0.0.1:80"), "/snowflake/com.sankuai.leaf-test/leafctl/addresses/10.0.0.1:80");
+  EXPECT_EQ(tree.Ceiling(0), "/snowflake/com.sankuai.leaf-test/leafctl/ceilings/0");
+  EXPECT_EQ(tree.Lease(1023), "/snowflake/com.sankuai.leaf-test/leafctl/leases/1023");
+  EXPECT_EQ(tree.Temporary("[::1]:80"), "/snowflake/com.sankuai.leaf-test/leafctl/temporary/[::1]:80");
+  EXPECT_EQ(tree.RecycleUsed(), "/snowflake/com.sankuai.leaf-test/recycle/inuse");
+}
+
+TEST(TreeTest, FoldersComeParentsFirstAndForeverAsEarlyAsItCan) {
+  const auto folders = Tree::Make("c", "/a/b")->Folders();
+  const std::vector<std::string> begin{"/a", "/a/b", "/a/b/c", "/a/b/c/forever", "/a/b/c/leafctl"};
+  ASSERT_GT(folders.size(), begin.size());
+  EXPECT_TRUE(std::equal(begin.begin(), begin.end(), folders.begin()));
+  EXPECT_EQ(Tree::Make("c")->Folders().front(), "/snowflake");
+  EXPECT_EQ(Tree::Make("c", "")->Folders().front(), "/c");
+}
+
+TEST(TreeTest, ANameThatCannotStandInAPathIsRefused) {
+  for (const std::string& name :
+       std::vector<std::string>{"", ".", "..", "a/b", "/", "a\n", "\xff", "a\x7f", std::string(256, 'x')}) {
+    const auto tree = Tree::Make(name);
+    ASSERT_FALSE(tree.ok()) << name;
+    EXPECT_EQ(tree.error().code, ErrorCode::kConfig);
+  }
+  for (const std::string root : {"a", "/", "//", "/a/", "/a//b", "/a/.."})
+    EXPECT_FALSE(Tree::Make("c", root).ok()) << root;
+}
+
+TEST(TreeTest, AddressesThatWouldBreakJavaAreRefused) {
+  for (const std::string good : {"10.0.0.1:80", "[2001:db8::1]:65535", "host.example:1"})
+    EXPECT_TRUE(ValidateAddress(good).ok()) << good;
+  for (const std::string bad : {"", ":80", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:080",
+                                "10.0.0.1:65536", "my-host:80", "a/b:80", "a:80\n", "10.0.0.1:+80"}) {
+    const auto valid = ValidateAddress(bad);
+    ASSERT_FALSE(valid.ok()) << bad;
+    EXPECT_EQ(valid.error().code, ErrorCode::kConfig);
+  }
+}
+
+TEST(TreeTest, TheAddressIsWhatStandsBeforeTheLastDash) {
+  EXPECT_EQ(ParseForeverName("192.0.2.2:9001-0000000007"), (ForeverName{"192.0.2.2:9001", 7, true}));
+  EXPECT_EQ(ParseForeverName("my-host:80-0000001024"), (ForeverName{"my-host:80", 1024, false}));
+  EXPECT_EQ(ParseForeverName("10.0.0.1:80-7"), (ForeverName{"10.0.0.1:80", 7, false}));
+  EXPECT_EQ(ParseForeverName(":80-0000000000"), (ForeverName{":80", 0, false}));
+  for (const std::string none :
+       {"lock", "", "-", "10.0.0.1:80-", "10.0.0.1:80-x", "a-1x", "a- 1", "a-2147483648"})
+    EXPECT_FALSE(ParseForeverName(none).has_value()) << none;
+  EXPECT_EQ(FormatForeverName("10.0.0.1:80", 7), "10.0.0.1:80-0000000007");
+  EXPECT_EQ(ParseForeverName(FormatForeverName("10.0.0.1:80", 1023)),
+            (ForeverName{"10.0.0.1:80", 1023, true}));
+}
+
+TEST(TreeTest, NumberNames) {
+  EXPECT_EQ(ParseNumberName("0"), 0U);
+  EXPECT_EQ(ParseNumberName("1023"), 1023U);
+  for (const std::string none : {"", "01", "-1", "+1", "1 ", "x", "99999999999999999999"})
+    EXPECT_FALSE(ParseNumberName(none).has_value()) << none;
+  EXPECT_EQ(ParseRecycleName("workId:1024"), 1024U);
+  EXPECT_FALSE(ParseRecycleName("workId:").has_value());
+  EXPECT_FALSE(ParseRecycleName("7").has_value());
+}
+
+TEST(TreeTest, TheNextNumberIsHowManyWereEverCreated) {
+  EXPECT_EQ(NextForeverNumber(0, 0), 0U);
+  EXPECT_EQ(NextForeverNumber(3, 3), 3U);      // three created
+  EXPECT_EQ(NextForeverNumber(3 + 2, 1), 3U);  // two of them deleted
+}
+
+TEST(TreeTest, LeafsJsonIsExact) {
+  EXPECT_EQ(FormatForeverData("192.0.2.2:9001", WallTimeOf(1795173800515)),
+            R"({"ip":"192.0.2.2","port":"9001","timestamp":1795173800515})");
+  EXPECT_EQ(FormatForeverData("[::1]:80", WallTimeOf(1)), R"({"ip":"[::1]","port":"80","timestamp":1})");
+  EXPECT_EQ(*ParseForeverData(FormatForeverData("192.0.2.2:9001", WallTimeOf(5))),
+            (ForeverData{"192.0.2.2", "9001", 5}));
+}
+
+TEST(TreeTest, WhatJavaToleratesIsTolerated) {
+  const ForeverData data{"1.2.3.4", "80", 5};
+  EXPECT_EQ(*ParseForeverData(R"({"timestamp":5,"port":"80","ip":"1.2.3.4"})"), data);
+  EXPECT_EQ(*ParseForeverData(R"( {"ip":"1.2.3.4","port":80,"timestamp":5.9} )"), data);
+  EXPECT_EQ(*ParseForeverData(R"({"ip":"1.2.3.4","port":"80"})"), (ForeverData{"1.2.3.4", "80", 0}));
+  EXPECT_EQ(*ParseForeverData(R"({"ip":null,"port":"80","timestamp":-1})"), (ForeverData{"", "80", -1}));
+}
+
+TEST(TreeTest, WhatMakesJavaFailIsMalformed) {
+  for (const std::string bad :
+       {"", "{", "null", "[]", "7", R"({"ip":"1","port":"80","timestamp":5,"lease":1})",
+        R"({"timestamp":"x"})", R"({"timestamp":18446744073709551615})", R"({"timestamp":1e300})",
+        R"({"ip":{}})", R"({"ip":"1","ip":"2"})"}) {
+    const auto parsed = ParseForeverData(bad);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(TreeTest, OurRecordsComeBackAsTheyWereWritten) {
+  const PropertiesRecord properties{{"pay-1", "zookeeper", *core::IdLayout::Make(40, 11, 12, 5)}, true};
+  const auto read = ParseProperties(FormatProperties(properties));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_TRUE(CheckSameProperties(*read, properties, "here").ok());
+  EXPECT_EQ(FormatProperties(properties),
+            R"({"name":"pay-1","registry":"zookeeper","layout":"40-11-12","epoch_ms":5,"recycle":true})");
+
+  const OwnerRecord owner{"u-1", "1.2.3.4:80", "host \"x\"", WallTimeOf(1795000000000)};
+  EXPECT_EQ(*ParseOwner(FormatOwner(owner)), owner);
+  for (const AddressRecord& address : {AddressRecord{"u", 7}, AddressRecord{"u", std::nullopt}})
+    EXPECT_EQ(*ParseAddress(FormatAddress(address)), address);
+  for (const CeilingRecord& ceiling :
+       {CeilingRecord{"u", 3, WallTimeOf(9), 4, 8}, CeilingRecord{"u", 1, std::nullopt, 0, 0}})
+    EXPECT_EQ(*ParseCeiling(FormatCeiling(ceiling)), ceiling);
+  for (const LeaseRecord& lease :
+       {LeaseRecord{3, "u", "1.2.3.4:80", WallTimeOf(9)}, LeaseRecord{1, "", "", std::nullopt}})
+    EXPECT_EQ(*ParseLease(FormatLease(lease)), lease);
+  const TemporaryRecord temporary{"http://1.2.3.4:80", 7, "u"};
+  EXPECT_EQ(*ParseTemporary(FormatTemporary(temporary)), temporary);
+}
+
+TEST(TreeTest, OurRecordsAreReadStrictly) {
+  const std::string good = R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":5})";
+  ASSERT_TRUE(ParseLease(good).ok());
+  for (const std::string bad :
+       {"", "x", "[]", "null", R"({"generation":1,"uuid":"u","address":"a"})",
+        R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":5,"more":1})",
+        R"({"generation":1,"generation":1,"uuid":"u","address":"a","ceiling_ms":5})",
+        R"({"generation":-1,"uuid":"u","address":"a","ceiling_ms":5})",
+        R"({"generation":1.5,"uuid":"u","address":"a","ceiling_ms":5})",
+        R"({"generation":"1","uuid":"u","address":"a","ceiling_ms":5})",
+        R"({"generation":1,"uuid":7,"address":"a","ceiling_ms":5})",
+        R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":-5})",
+        R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":18446744073709551615})",
+        R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":5} {})"}) {
+    const auto parsed = ParseLease(bad);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(parsed.error().message.find("lease"), std::string::npos);
+  }
+  EXPECT_FALSE(
+      ParseProperties(R"({"name":"n","registry":"r","layout":"99-1-1","epoch_ms":5,"recycle":true})").ok());
+  EXPECT_FALSE(
+      ParseProperties(R"({"name":"n","registry":"r","layout":"41-10-12","epoch_ms":5,"recycle":1})").ok());
+  EXPECT_FALSE(ParseAddress(R"({"uuid":"","worker":1})").ok());
+  EXPECT_FALSE(ParseOwner(R"({"uuid":"","address":"","host":"","since_ms":1})").ok());
+}
+
+TEST(TreeTest, AnotherKindOfNumbersIsAnotherCluster) {
+  const PropertiesRecord fixed{{"c", "zookeeper", {}}, false};
+  PropertiesRecord leased = fixed;
+  leased.recycle = true;
+  EXPECT_TRUE(CheckSameProperties(fixed, fixed, "here").ok());
+  const auto differ = CheckSameProperties(fixed, leased, "here");
+  ASSERT_FALSE(differ.ok());
+  EXPECT_EQ(differ.error().code, ErrorCode::kRefused);
+  EXPECT_NE(differ.error().message.find("recycle"), std::string::npos);
+}
+
+TEST(TreeTest, TheForksRecycleNodes) {
+  EXPECT_EQ(
+      *ParseRecycleData(R"({"workId":0,"lastUsedIp":null,"lastUsedPort":null,"lastUsedTimestamp":null})"),
+      (RecycleData{}));
+  EXPECT_EQ(
+      *ParseRecycleData(R"({"workId":3,"lastUsedIp":"1.2.3.4","lastUsedPort":"80","lastUsedTimestamp":5})"),
+      (RecycleData{3, "1.2.3.4", "80", 5}));
+  EXPECT_FALSE(ParseRecycleData(R"({"lastUsedIp":"1.2.3.4"})").ok());
+  EXPECT_FALSE(ParseRecycleData(R"({"workId":null})").ok());
+  EXPECT_FALSE(ParseRecycleData(R"({"workId":3,"lastUsedIp":7})").ok());
+}
+
+// Whatever is in a node: an error or a record, never an exception.
+TEST(TreeTest, NoBytesBreakAParser) {
+  testing::FakeRandom random(7);
+  const std::string seed =
+      R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":5,"ip":"1","port":[],"timestamp":1e9})";
+  for (int i = 0; i < 5'000; ++i) {
+    std::string text = seed;
+    for (std::uint64_t changes = random.Below(6) + 1; changes > 0; --changes) {
+      const std::size_t at = random.Below(text.size());
+      switch (random.Below(3)) {
+        case 0:
+          text[at] = static_cast<char>(random.Below(256));
+          break;
+        case 1:
+          text.erase(at, random.Below(20) + 1);
+          break;
+        default:
+          text.insert(at, text.substr(random.Below(text.size()), random.Below(12)));
+      }
+      if (text.empty()) break;
+    }
+    (void)ParseForeverData(text).ok();
+    (void)ParseProperties(text).ok();
+    (void)ParseOwner(text).ok();
+    (void)ParseAddress(text).ok();
+    (void)ParseCeiling(text).ok();
+    (void)ParseLease(text).ok();
+    (void)ParseTemporary(text).ok();
+    (void)ParseRecycleData(text).ok();
+    (void)ParseForeverName(text);
+  }
+}
+
+}  // namespace
+}  // namespace leaf::zookeeper
