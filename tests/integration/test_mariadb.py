@@ -828,7 +828,7 @@ class Outage(MariaDbTest):
         self.assertEqual(ready.status, 503)
         poll(lambda: str(SERVER.port) in daemon.get("/health/ready").body, "it says why", timeout=30)
         for reason in json.loads(daemon.get("/health/ready").body)["reasons"]:
-            self.assertEqual(list(reason), ["code", "message"])
+            self.assertEqual(list(reason), ["code", "message", "hint"])
         self.assertEqual(daemon.get("/health/live").status, 200)
         self.assertEqual(self.box.run(["status"]).rc, 10)
         self.check_v1_error(daemon.v1("pay"), 503)

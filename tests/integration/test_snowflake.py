@@ -250,7 +250,7 @@ class State(SnowflakeTest):
         self.refused(*cluster, "--set", "snowflake.epoch_ms=1500000000000", parts=("1500000000000", str(EPOCH_MS)))
         self.refused(*cluster, "--set", "snowflake.layout=42-9-12", parts=("41-10-12", "42-9-12"))
         self.refused("--set", "snowflake.cluster=other", "--set", "snowflake.worker_id=1", parts=("'pay'", "'other'"))
-        self.refused(*cluster, "--set", "snowflake.registry=zookeeper", rc=6, parts=("snowflake.registry",))
+        self.refused(*cluster, "--set", "snowflake.registry=zookeeper", rc=6, parts=("snowflake.address",))
         daemon = self.box.serve(*cluster)
         self.take(daemon)
         self.check_seen()
@@ -266,7 +266,7 @@ class State(SnowflakeTest):
             (b"", "truncated"),
             (good.replace(b"worker 0", b"worker 1"), "corrupt"),
             (b"workerID=0\n", "not a file of leafctl"),
-            (good.replace(b"state 1\n", b"state 9\n"), "version '9'"),
+            (good.replace(b"state 2\n", b"state 9\n"), "version '9'"),
         ):
             with open(self.state_file(), "wb") as file:
                 file.write(bad)

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""Each dependency killed: the right gauge, alert, problem and status line appear, and go away. With a real Prometheus
+that scrapes and judges by config/prometheus/leafctl.rules.yml, and real servers of MariaDB and ZooKeeper."""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import metrics
+from leafctl import ROOT, LeafTest, main, poll
+from servers import PASSWORD, MariaDb, free_port
+from zookeeper import ZooKeeper
+
+RULES = os.path.join(ROOT, "config", "prometheus", "leafctl.rules.yml")
+START_TRIES = 5
+TIMEOUT_S = 120.0
+
+database = None
+
+
+def setUpModule():
+    global database
+    database = MariaDb()
+    database.sql("CREATE DATABASE leaf_alerts CHARACTER SET utf8mb4")
+
+
+def tearDownModule():
+    database.close()
+
+
+class Prometheus:
+    """A server of its own that scrapes every second. Alerts fire as soon as what they are for was seen: how long
+    they hold back otherwise is tested with promtool."""
+
+    def __init__(self, targets):
+        tool = shutil.which("prometheus")
+        if not tool:
+            raise AssertionError("there is no prometheus: apt-get install prometheus")
+        self.dir = tempfile.mkdtemp(prefix="leafctl-prometheus-")
+        self.process = None
+        with open(RULES, encoding="utf-8") as file:
+            rules, changed = re.subn(r"\n +for: \w+", "", file.read())
+        assert changed > 0
+        self._write("rules.yml", rules)
+        self._write("targets.json", json.dumps([{"targets": targets}]))
+        self._write(
+            "prometheus.yml",
+            "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
+            "rule_files: [rules.yml]\n"
+            "scrape_configs:\n"
+            "  - job_name: leafctl\n"
+            "    file_sd_configs: [{files: [targets.json]}]\n",
+        )
+        # A port that was free is not always free any more.
+        for attempt in range(START_TRIES):
+            self.port = free_port()
+            with open(os.path.join(self.dir, "log"), "wb") as log:
+                self.process = subprocess.Popen(
+                    [tool, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:%d"
+                     % self.port], cwd=self.dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                )  # fmt: skip
+            if self._wait_up():
+                return
+            log = self.log()
+            self._kill()
+            if attempt + 1 == START_TRIES:
+                self.close()
+                raise AssertionError("prometheus does not come up:\n" + log)
+
+    def _write(self, name, text):
+        path = os.path.join(self.dir, name)
+        with open(path + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.rename(path + ".new", path)
+
+    def log(self):
+        with open(os.path.join(self.dir, "log"), encoding="utf-8", errors="replace") as file:
+            return file.read()[-4000:]
+
+    def _wait_up(self):
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                if self._get("/-/ready")[0] == 200:
+                    return True
+            except OSError:
+                pass
+            time.sleep(0.05)
+        return False
+
+    def _get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def firing(self):
+        """The alerts that fire: name → their labels."""
+        alerts = json.loads(self._get("/api/v1/alerts")[1])["data"]["alerts"]
+        return {alert["labels"]["alertname"]: alert["labels"] for alert in alerts if alert["state"] == "firing"}
+
+    def _kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        if self.process is not None:
+            self.process.wait()
+
+    def close(self):
+        self._kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Alerts(LeafTest):
+    def setUp(self):
+        super().setUp()
+        database.ensure_up()
+        self.addCleanup(database.ensure_up)
+        password = self.box.write("password", PASSWORD + "\n")
+        self.box.env.update(
+            LEAFCTL_SEGMENT_STORE="mysql",
+            LEAFCTL_MYSQL_ENDPOINTS="127.0.0.1:%d" % database.port,
+            LEAFCTL_MYSQL_DATABASE="leaf_alerts",
+            LEAFCTL_MYSQL_PASSWORD_FILE=password,
+            LEAFCTL_MYSQL_CONNECT_TIMEOUT="1s",
+            LEAFCTL_MYSQL_QUERY_TIMEOUT="1s",
+            LEAFCTL_SEGMENT_REFRESH_INTERVAL="500ms",
+        )
+        self.box.ok("db", "init")
+
+    def until(self, predicate, what):
+        return poll(predicate, what, TIMEOUT_S, 0.1)
+
+    def watch(self, daemon):
+        prometheus = Prometheus(["127.0.0.1:%d" % daemon.port])
+        self.addCleanup(prometheus.close)
+        return prometheus
+
+    def database_of(self, daemon):
+        (found,) = [d for d in daemon.status()["dependencies"] if d["name"] == "database"]
+        return found
+
+    def test_a_database_that_is_killed_and_comes_back(self):
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        daemon = self.box.serve("--set", "segment.step_policy=fixed")
+        daemon.ids("pay", 3)
+        prometheus = self.watch(daemon)
+        self.until(lambda: prometheus._get("/api/v1/query?query=leaf_ready")[1].count('"1"') == 1, "it is scraped")
+        self.until(lambda: prometheus.firing() == {}, "all is well")
+        identity = self.database_of(daemon)["identity"]
+        self.assertIn("MariaDB", identity)
+        self.assertEqual(self.box.run(["status", "--server", daemon.url]).rc, 0)
+
+        database.kill()
+        self.until(lambda: "LeafDatabaseDown" in prometheus.firing(), "the alert")
+        labels = prometheus.firing()["LeafDatabaseDown"]
+        self.assertEqual((labels["kind"], labels["instance"]), ("mysql", "127.0.0.1:%d" % daemon.port))
+        read = metrics.of(daemon)
+        self.assertEqual(read.get("leaf_dependency_up", dependency="database", kind="mysql"), 0)
+        self.assertEqual(read.get("leaf_snowflake_state", state="issuing"), 1)
+        self.assertFalse(self.database_of(daemon)["up"])
+        # There is a reserve: the node is ready, and IDs go on.
+        self.assertEqual(daemon.get("/health/ready").status, 200)
+        daemon.ids("pay")
+        status = self.box.run(["status", "--server", daemon.url])
+        self.assertEqual(status.rc, 10, status)
+        self.assertIn("problem: cannot", status.out)
+        self.assertIn("ready", status.out)
+        self.assertEqual(daemon.get("/db").status, 500)
+        self.assertEqual(daemon.get("/cache").status, 200)
+
+        # The reserve is used up: now the node is not ready, and says why.
+        self.until(lambda: daemon.v1("pay").status == 503, "the reserve is used up")
+        self.until(lambda: daemon.get("/health/ready").status == 503, "not ready")
+        (reason,) = json.loads(daemon.get("/health/ready").body)["reasons"]
+        self.assertEqual(reason["code"], "segment_unavailable")
+        self.until(lambda: "LeafNotReady" in prometheus.firing(), "the other alert")
+        firing = set(prometheus.firing())
+        self.assertLessEqual({"LeafDatabaseDown", "LeafNotReady"}, firing)
+        self.assertLessEqual(firing, {"LeafDatabaseDown", "LeafNotReady", "LeafRefillsFail", "LeafRequestsFail", "LeafSlow"})
+        self.assertEqual(metrics.of(daemon).get("leaf_not_ready_reason", code="segment_unavailable"), 1)
+
+        database.start()
+        self.until(lambda: daemon.get("/health/ready").status == 200, "ready again")
+        self.until(lambda: not {"LeafDatabaseDown", "LeafNotReady"} & set(prometheus.firing()), "they go away")
+        after = self.database_of(daemon)
+        self.assertTrue(after["up"])
+        self.assertGreaterEqual(after["reconnects"], 1)
+        self.assertEqual((after["identity"], after["identity_changes"]), (identity, 0), "it is the same server")
+        self.until(lambda: daemon.v1("pay").status == 200, "IDs again")
+        self.until(lambda: self.box.run(["status", "--server", daemon.url]).rc == 0, "no problem is left")
+
+    def test_a_registry_that_is_killed_and_comes_back(self):
+        zookeeper = ZooKeeper()
+        self.addCleanup(zookeeper.close)
+        daemon = self.box.serve(
+            "--set", "snowflake.registry=zookeeper", "--set", "snowflake.cluster=alerts", "--set",
+            "snowflake.address=10.0.0.1:8080", "--set", "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
+        prometheus = self.watch(daemon)
+
+        def up():
+            return metrics.of(daemon).get("leaf_dependency_up", dependency="registry", kind="zookeeper")
+
+        self.until(lambda: up() == 1, "it is up")
+        self.until(lambda: prometheus._get("/api/v1/query?query=leaf_ready")[1].count('"1"') == 1, "it is scraped")
+        self.until(lambda: prometheus.firing() == {}, "all is well")
+        zookeeper.kill()
+        self.until(lambda: "LeafRegistryDown" in prometheus.firing(), "the alert")
+        self.assertEqual(up(), 0)
+        self.assertLessEqual(set(prometheus.firing()), {"LeafRegistryDown", "LeafSlow"})
+        # A fixed number goes on.
+        self.assertEqual(daemon.get("/health/ready").status, 200)
+        self.assertEqual(daemon.get("/v1/snowflake").status, 200)
+        self.until(lambda: self.box.run(["status", "--server", daemon.url]).rc == 10, "a problem in status")
+        zookeeper.ensure_up()
+        self.until(lambda: up() == 1, "up again")
+        self.until(lambda: prometheus.firing() == {}, "it goes away")
+        self.until(lambda: self.box.run(["status", "--server", daemon.url]).rc == 0, "no problem is left")
+
+    def test_a_frozen_tag_and_a_daemon_that_refuses_to_start(self):
+        self.box.ok("tag", "add", "frost", "--step", "100")
+        daemon = self.box.serve()
+        daemon.ids("frost")
+        prometheus = self.watch(daemon)
+        database.sql("UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = 'frost'", "leaf_alerts")
+        self.until(lambda: "LeafTagFrozen" in prometheus.firing(), "the alert")
+        self.assertEqual(metrics.of(daemon).get("leaf_tag_frozen", tag="frost"), 1)
+        self.box.ok("tag", "repair", "frost", "--confirm", "frost")
+        self.until(lambda: "LeafTagFrozen" not in prometheus.firing(), "it goes away")
+        self.assertNotIn("LeafDown", prometheus.firing())
+        # One that does not start is a target that is down.
+        daemon.kill()
+        refused = self.box.run(
+            ["serve", "--listen", "127.0.0.1:%d" % daemon.port, "--set", "snowflake.worker_id=-1", "--set",
+             "snowflake.cluster=c"])  # fmt: skip
+        self.assertNotEqual(refused.rc, 0, refused)
+        self.until(lambda: "LeafDown" in prometheus.firing(), "the target is down")
+        # Taken from the list, it has vanished.
+        prometheus._write("targets.json", "[]")
+        self.until(lambda: "LeafVanished" in prometheus.firing(), "the target has vanished")
+        self.assertNotIn("LeafDown", prometheus.firing())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""The dashboard in a headless Chromium. Screenshots go to `screenshots` beside the binary; nothing is asserted on
+pixels."""
+
+import os
+import signal
+import socket
+import sqlite3
+import sys
+import urllib.parse
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from browser import Browser
+from leafctl import BINARY, LeafTest, main, poll
+
+SCREENSHOTS = os.path.join(os.path.dirname(BINARY), "screenshots")
+TIMEOUT_S = 120.0
+EVIL = "<script>window.leaked=1</script><img src=x onerror='window.leaked=2'>\"&amp;"
+MANY_TAGS = 10_000
+PAGE = 50
+
+browser = None
+
+
+def setUpModule():
+    global browser
+    os.makedirs(SCREENSHOTS, exist_ok=True)
+    browser = Browser()
+
+
+def tearDownModule():
+    browser.close()
+
+
+class Dashboard(LeafTest):
+    def setUp(self):
+        super().setUp()
+        browser.resize(1280, 900)
+        browser.prefer("light")
+        # Whatever the test before it left open stops asking.
+        self.addCleanup(browser.open, "about:blank")
+
+    def table(self, statement, rows):
+        connection = sqlite3.connect(os.path.join(self.box.state, "leaf.db"))
+        connection.executemany(statement, rows)
+        connection.commit()
+        connection.close()
+
+    def start(self, *args):
+        return self.box.serve("--set", "segment.refresh_interval=200ms", *args)
+
+    def open(self, daemon, path="/"):
+        browser.open(daemon.url + path)
+        self.until(lambda: browser.text("#live") == "live", "the first answer is shown")
+
+    def until(self, predicate, what):
+        return poll(predicate, what + "; the page says: %r" % browser.text("body"), TIMEOUT_S, 0.1)
+
+    def names(self):
+        return browser.run("return [...document.querySelectorAll('#rows td.name')].map(e => e.textContent);")
+
+    def cells(self, tag):
+        """The texts of a tag's row; None without one."""
+        return browser.run(
+            "const row = [...document.querySelectorAll('#rows tr')].find(r => r.cells[0].textContent === arguments[0]);"
+            "return row ? [...row.cells].map(c => c.textContent) : null;", tag)  # fmt: skip
+
+    def type(self, selector, text):
+        browser.run(
+            "const e = document.querySelector(arguments[0]); e.value = arguments[1];"
+            "e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change'));",
+            selector, text)  # fmt: skip
+
+    def click(self, selector):
+        browser.run("document.querySelector(arguments[0]).click();", selector)
+
+    def check_fits(self):
+        """Nothing reaches beyond the right edge."""
+        width, room = browser.run("return [document.documentElement.scrollWidth, window.innerWidth];")
+        self.assertLessEqual(width, room, "the page scrolls sideways")
+
+    def test_shows_the_node_and_follows_it(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000")
+        self.box.ok("tag", "add", "order", "--step", "50")
+        daemon = self.start()
+        daemon.ids("pay", 10)
+        browser.requests()
+        browser.messages()
+        self.open(daemon)
+        self.assertEqual(browser.text("#ready"), "ready")
+        self.assertIn("leafctl 0.", browser.text("#node"))
+        self.assertIn("worker 0", browser.text("#worker"))
+        self.assertIn("sqlite", browser.text("#dependencies"))
+        self.assertIn("up", browser.text("#dependencies"))
+        self.assertFalse(browser.run("return document.querySelector('#problems').checkVisibility();"))
+        self.assertEqual(sorted(self.names()), ["order", "pay"])
+        self.assertEqual(self.cells("pay")[7], "10")
+        # It updates by itself, and draws.
+        daemon.ids("pay", 7)
+        daemon.ids("order", 3)
+        self.until(lambda: self.cells("pay")[7] == "17" and self.cells("order")[7] == "3", "the new counts")
+        self.until(
+            lambda: browser.run("return document.querySelector('#lead-chart .line').getAttribute('d').split('L').length;")
+            >= 3,
+            "the chart grows",
+        )
+        # Nobody else is asked, and the policy forbids nothing that the page wants.
+        urls = browser.requests()
+        self.assertTrue(any("/v1/status?" in url for url in urls), urls)
+        outside = [url for url in urls if not url.startswith((daemon.url + "/", "data:", "about:", "chrome:"))]
+        self.assertEqual(outside, [])
+        self.assertEqual([m for m in browser.messages() if m["level"] in ("SEVERE", "WARNING")], [])
+        browser.screenshot(os.path.join(SCREENSHOTS, "light.png"))
+        browser.prefer("dark")
+        dark = browser.run("return getComputedStyle(document.body).backgroundColor;")
+        browser.screenshot(os.path.join(SCREENSHOTS, "dark.png"))
+        browser.prefer("light")
+        light = browser.run("return getComputedStyle(document.body).backgroundColor;")
+        self.assertNotEqual(dark, light)
+
+    def test_a_frozen_tag_stands_on_top_until_it_is_repaired(self):
+        for tag in ("alpha", "beta", "gamma"):
+            self.box.ok("tag", "add", tag, "--step", "100")
+        daemon = self.start()
+        for tag in ("alpha", "beta", "gamma"):
+            daemon.ids(tag, 5)
+        self.open(daemon)
+        self.table("UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = ?", [("gamma",)])
+        self.until(lambda: "gamma" in (browser.text("#problem-list") or ""), "the frozen tag is a problem")
+        self.assertIn("frozen", browser.text("#problem-list .code"))
+        self.assertIn("tag repair", browser.text("#problem-list .hint"))
+        self.until(lambda: self.names()[0] == "gamma", "trouble comes first")
+        self.assertEqual(self.cells("gamma")[1], "frozen")
+        self.assertTrue(browser.run("return document.title;").startswith("!"))
+        # The others go on.
+        self.assertEqual(browser.text("#ready"), "ready")
+        browser.screenshot(os.path.join(SCREENSHOTS, "frozen.png"))
+        self.box.ok("tag", "repair", "gamma", "--confirm", "gamma")
+        self.until(lambda: not browser.run("return document.querySelector('#problems').checkVisibility();"), "all is well")
+        self.assertEqual(self.cells("gamma")[1], "active")
+
+    def test_a_daemon_that_goes_away_and_comes_back(self):
+        self.box.ok("tag", "add", "pay")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        address = ("127.0.0.1:%d" % port,)
+        daemon = self.box.serve(listen=address)
+        self.open(daemon)
+        daemon.signal(signal.SIGKILL)
+        daemon.wait()
+        self.until(lambda: browser.text("#ready") == "no answer", "the loss is seen")
+        self.assertIn("unreachable", browser.text("#problem-list"))
+        self.assertEqual(self.names(), ["pay"], "what was known stays to be read")
+        again = self.box.serve(listen=address)
+        self.until(lambda: browser.text("#ready") == "ready" and browser.text("#live") == "live", "it is seen again")
+        self.assertFalse(browser.run("return document.querySelector('#problems').checkVisibility();"))
+        again.terminate()
+
+    def test_no_text_becomes_markup(self):
+        self.box.ok("tag", "add", "pay")
+        # No command adds such a name, but somebody else's tool can.
+        self.table("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, 1, 100)", [(EVIL,)])
+        daemon = self.start()
+        self.assertEqual(daemon.get("/v1/segment/" + urllib.parse.quote(EVIL, safe="") + "?count=1").status, 200)
+        browser.messages()
+        for path in ("/", "/cache", "/db"):
+            with self.subTest(path):
+                if path == "/":
+                    self.open(daemon)
+                    self.assertEqual(self.cells(EVIL)[0], EVIL)
+                    # As a problem, too.
+                    self.table("UPDATE leaf_alloc SET max_id = 0 WHERE biz_tag = ?", [(EVIL,)])
+                    self.until(lambda: "frozen" in (browser.text("#problem-list") or ""), "it is frozen")
+                    self.assertIn(EVIL[:20], browser.text("#problem-list"))
+                    self.type("#search", EVIL)
+                    self.until(lambda: self.names() == [EVIL], "it is found")
+                else:
+                    browser.open(daemon.url + path)
+                    texts = browser.run("return [...document.querySelectorAll('td')].map(e => e.textContent);")
+                    self.assertIn(EVIL, texts)
+                self.assertIsNone(browser.run("return window.leaked || null;"))
+                self.assertEqual(browser.run("return document.querySelectorAll('td script, td img, li img').length;"), 0)
+                self.assertEqual([m for m in browser.messages() if m["level"] == "SEVERE"], [])
+
+    def test_ten_thousand_tags(self):
+        self.box.ok("tag", "add", "needle-00", "--step", "100")
+        names = [("tag-%05d" % i,) for i in range(1, MANY_TAGS)]
+        self.table("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, 1, 100)", names)
+        daemon = self.start("--set", "segment.refresh_interval=60s")
+        daemon.ids("needle-00", 3)
+        self.open(daemon)
+        self.assertEqual(browser.text("#tag-count"), "10,000")
+        self.assertEqual(len(self.names()), PAGE)
+        self.assertEqual(browser.text("#page"), "1–50 of 10,000")
+        self.assertTrue(browser.run("return document.querySelector('#previous').disabled;"))
+        self.type("#sort", "tag")
+        self.until(lambda: self.names()[0] == "needle-00", "by name")
+        self.click("#next")
+        self.until(lambda: browser.text("#page") == "51–100 of 10,000", "the next page")
+        self.assertEqual(self.names()[0], "tag-%05d" % PAGE)
+        self.assertEqual(self.names()[-1], "tag-%05d" % (2 * PAGE - 1))
+        self.click("#previous")
+        self.until(lambda: browser.text("#page") == "1–50 of 10,000", "back")
+        self.type("#search", "NEEDLE")
+        self.until(lambda: self.names() == ["needle-00"], "one is found")
+        self.assertEqual(browser.text("#tag-count"), "1 of 10,000")
+        self.assertTrue(browser.run("return document.querySelector('#next').disabled;"))
+        self.type("#search", "nothing is called so")
+        self.until(lambda: browser.text("#no-tags") == "No tag matches.", "none is found")
+        self.type("#search", "")
+        self.until(lambda: len(self.names()) == PAGE, "all again")
+        browser.screenshot(os.path.join(SCREENSHOTS, "many.png"))
+
+    def test_on_a_phone(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000000")
+        self.table(
+            "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, ?, 1000000)",
+            [("w" * 120, 1), ("a rather long name with spaces in it, as people have them", 9_000_000_000_000_000_000)],
+        )
+        daemon = self.start()
+        daemon.ids("pay", 90000)
+        daemon.ids("w" * 120, 12345)
+        browser.resize(320, 700)
+        self.open(daemon)
+        self.assertEqual(len(self.names()), 3)
+        self.check_fits()
+        browser.screenshot(os.path.join(SCREENSHOTS, "phone-light.png"))
+        browser.prefer("dark")
+        self.table("UPDATE leaf_alloc SET max_id = 1 WHERE biz_tag = ?", [("w" * 120,)])
+        self.until(lambda: "frozen" in (browser.text("#problem-list") or ""), "a long problem")
+        self.check_fits()
+        browser.screenshot(os.path.join(SCREENSHOTS, "phone-dark.png"))
+        browser.run("document.querySelector('#tags').scrollIntoView();")
+        browser.screenshot(os.path.join(SCREENSHOTS, "phone-tags.png"))
+        browser.resize(760, 900)
+        self.check_fits()
+        browser.resize(1000, 900)
+        self.check_fits()
+
+
+if __name__ == "__main__":
+    main()

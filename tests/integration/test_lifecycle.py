@@ -1,0 +1,612 @@
+#!/usr/bin/env python3
+"""From start to end under a service manager: notifications, reload, watchdog, sockets that are passed, log, pauses.
+
+Environment, beside that of leafctl.py:
+  LEAFCTL_ROLLING_REQUESTS  requests behind the rolling restart (default 20000)
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import freeze  # noqa: E402
+from leafctl import LeafTest, RawConnection, main, poll, scaled  # noqa: E402
+from manager import ActivatedSandbox, NotifySocket, tcp_listener, unix_listener  # noqa: E402
+
+LEAF = "/api/segment/get/"
+V1 = "/v1/segment/"
+ROLLING_REQUESTS = int(os.environ.get("LEAFCTL_ROLLING_REQUESTS") or scaled(20000))
+
+
+def report(text, *values):
+    print("lifecycle: " + text % values, flush=True)
+
+
+class ManagedTest(LeafTest):
+    def setUp(self):
+        super().setUp()
+        self.notify = NotifySocket(self.box.path("notify"))
+        self.addCleanup(self.notify.close)
+
+    def serve(self, *args, env=None, **more):
+        env = dict(env or {}, NOTIFY_SOCKET=self.notify.path)
+        return self.box.serve(*args, env=env, **more)
+
+
+class Notify(ManagedTest):
+    def test_from_start_to_end(self):
+        daemon = self.serve()
+        ready = self.notify.wait(r"^READY=1$|^READY=1\n")
+        self.assertIn("STATUS=ready: segment mode on sqlite and snowflake mode as worker 0", ready)
+        self.assertEqual(self.notify.messages[0], "STATUS=starting\n")
+        self.assertEqual(self.notify.count("WATCHDOG"), 0)
+        before = time.monotonic_ns() // 1000
+        daemon.signal(signal.SIGHUP)
+        reloading = self.notify.wait("RELOADING=1")
+        usec = int(re.search(r"MONOTONIC_USEC=(\d+)\n", reloading).group(1))
+        self.assertTrue(before <= usec <= time.monotonic_ns() // 1000, usec)
+        self.notify.wait("READY=1", times=2)
+        self.assertEqual(daemon.terminate(), 0)
+        self.notify.wait("STOPPING=1\nSTATUS=draining")
+        order = [
+            word
+            for message in self.notify.messages
+            for word in re.findall(r"^(READY|RELOADING|STOPPING)=1", message, re.MULTILINE)
+        ]
+        self.assertEqual(order, ["READY", "RELOADING", "READY", "STOPPING"])
+
+    def test_an_abstract_name_too(self):
+        name = "@leafctl-test-%d" % os.getpid()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(listener.close)
+        listener.bind("\0" + name[1:])
+        listener.settimeout(60)
+        daemon = self.box.serve(env={"NOTIFY_SOCKET": name})
+        messages = [listener.recv(4096).decode()]
+        while not messages[-1].startswith("READY=1"):
+            messages.append(listener.recv(4096).decode())
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_a_database_that_is_away_keeps_nobody_from_starting(self):
+        """READY comes all the same: the daemon is up, and its status says what is missing."""
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            endpoint = "127.0.0.1:%d" % closed.getsockname()[1]
+        daemon = self.serve(
+            "--set", "segment.store=mysql", "--set", "mysql.endpoints=" + endpoint, ready=False
+        )
+        self.notify.wait("^STATUS=not ready: segment mode")
+        self.assertEqual(daemon.get("/health/live").status, 200)
+        self.assertEqual(daemon.get("/health/ready").status, 503)
+        self.assertIn("STATUS=not ready: segment mode", self.notify.wait("READY=1"))
+        self.assertEqual(daemon.terminate(), 0)
+
+
+class Reload(ManagedTest):
+    def config(self, text):
+        self.box.write("leafctl.toml", text)
+
+    def setUp(self):
+        super().setUp()
+        self.config("[server]\nmax_count = 10\n")
+        self.daemon = self.serve("--config", self.box.path("leafctl.toml"))
+        self.notify.wait("READY=1")
+        self.box.ok("tag", "add", "pay")
+        self.reloads = 1
+
+    def reload(self, text):
+        self.config(text)
+        self.daemon.signal(signal.SIGHUP)
+        self.reloads += 1
+        return self.notify.wait("READY=1", times=self.reloads)
+
+    def test_limits_and_log_level(self):
+        self.assertEqual(self.daemon.v1("pay", 11).status, 413)
+        self.assertNotIn(" debug ", self.daemon.log())
+        self.reload('[server]\nmax_count = 20\nmax_tag_requests_per_second = 1\n[log]\nlevel = "warning"\n')
+        self.assertEqual(self.daemon.v1("pay", 21).status, 413)
+        self.assertEqual(self.daemon.v1("pay", 11).status, 200)
+        poll(lambda: self.daemon.v1("pay", 1).status == 429, "the new limit on requests")
+        lines = len(self.daemon.lines)
+        self.reload('[server]\nmax_count = 20\n[log]\nlevel = "info"\n')
+        for _ in range(20):
+            self.assertEqual(self.daemon.v1("pay", 1).status, 200)
+        found = self.daemon.wait_log(r"reloaded: (.*)").group(1)
+        self.assertIn("server.max_tag_requests_per_second = 0", found)
+        self.assertIn('log.level = "info"', found)
+        self.assertEqual(lines, [i for i, line in enumerate(self.daemon.lines) if "reloaded" in line][0])
+
+    def test_a_tag_that_was_removed_stops_sooner_when_asked_to(self):
+        self.assertEqual(self.daemon.leaf("pay").status, 200)
+        self.box.ok("tag", "remove", "pay", "--yes")
+        self.assertEqual(self.daemon.leaf("pay").status, 200)  # the table is read once a minute
+        self.reload('[segment]\nrefresh_interval = "100ms"\n')
+        poll(lambda: self.daemon.leaf("pay").status == 500, "the removal is noticed")
+
+    def test_a_bad_file_changes_nothing(self):
+        for bad, word in (
+            ("[server]\nmax_count = 'many'\n", "max_count"),
+            ("[server]\nmax_cuont = 3\n", "max_cuont"),
+            ("][", "leafctl.toml"),
+        ):
+            status = self.reload(bad)
+            self.assertIn("the last reload failed", status)
+            self.daemon.wait_log("reload failed, the old settings stay in force: .*" + re.escape(word))
+            self.assertEqual(self.daemon.v1("pay", 10).status, 200)
+            self.assertEqual(self.daemon.v1("pay", 11).status, 413)
+        os.unlink(self.box.path("leafctl.toml"))
+        self.daemon.signal(signal.SIGHUP)
+        self.assertIn("the last reload failed", self.notify.wait("READY=1", times=self.reloads + 1))
+        self.reloads += 1
+        self.assertNotIn("failed", self.reload("[server]\nmax_count = 12\n"))
+        self.assertEqual(self.daemon.v1("pay", 12).status, 200)
+
+    def test_what_needs_a_restart_is_named(self):
+        self.reload('[server]\nthreads = 3\nmax_count = 10\n[segment]\nstep_policy = "fixed"\n')
+        self.daemon.wait_log("server.threads, segment.step_policy changed, which needs a restart")
+
+    def test_many_reloads_under_load(self):
+        stop = threading.Event()
+        bad = []
+
+        def ask():
+            with self.daemon.raw() as raw:
+                while not stop.is_set():
+                    response = raw.get(LEAF + "pay")
+                    if response is None or response.status != 200:
+                        bad.append(response)
+                        return
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        try:
+            for number in range(20):
+                self.reload('[server]\nmax_count = %d\n[segment]\nrefresh_interval = "%dms"\nreserve_time = "%dms"\n'
+                            % (10 + number, 200 + number, number))  # fmt: skip
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(bad, [])
+
+
+class Signals(ManagedTest):
+    def parked_drain(self):
+        """A daemon that drains, and cannot come to an end by itself."""
+        daemon = self.serve("--set", "server.drain_timeout=300s", "--set", "server.idle_timeout=300s")
+        self.notify.wait("READY=1")
+        raw = daemon.raw()
+        self.addCleanup(raw.close)
+        raw.send("POST /v1/clock HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n")
+        # Its bytes have arrived once later requests of other connections are answered by every thread.
+        for _ in range(50):
+            daemon.get("/health/live")
+            daemon.disconnect()
+        return daemon
+
+    def test_sighup_does_not_end_a_drain(self):
+        daemon = self.parked_drain()
+        daemon.signal(signal.SIGTERM)
+        self.notify.wait("STOPPING=1")
+        daemon.wait_log("draining")
+        for _ in range(3):
+            daemon.signal(signal.SIGHUP)
+        time.sleep(0.3)
+        self.assertIsNone(daemon.process.poll())
+        daemon.signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), -signal.SIGTERM)
+
+    def test_second_signal_of_either_kind(self):
+        daemon = self.parked_drain()
+        daemon.signal(signal.SIGINT)
+        self.notify.wait("STOPPING=1")
+        daemon.wait_log("SIGINT: draining")
+        daemon.signal(signal.SIGINT)
+        self.assertEqual(daemon.wait(), -signal.SIGINT)
+
+
+class Watchdog(ManagedTest):
+    WATCHDOG_S = 4.0
+
+    def serve(self, *args, **more):
+        return super().serve(*args, env={"WATCHDOG_USEC": str(int(self.WATCHDOG_S * 1e6))}, **more)
+
+    def pings_go_on(self):
+        count = self.notify.count("WATCHDOG=1")
+        self.notify.wait("WATCHDOG=1", times=count + 3)
+
+    def pings_stop(self, daemon):
+        """Until no ping has come for the time after which a service manager acts."""
+
+        def quiet():
+            count = self.notify.count("WATCHDOG=1")
+            time.sleep(self.WATCHDOG_S)
+            return self.notify.count("WATCHDOG=1") == count
+
+        poll(quiet, "the pings stop")
+        daemon.wait_log("no progress of the threads")
+
+    def test_for_somebody_else(self):
+        daemon = self.box.serve(env={"NOTIFY_SOCKET": self.notify.path, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"})
+        self.notify.wait("READY=1")
+        self.assertEqual(daemon.terminate(), 0)
+        self.assertEqual(self.notify.count("WATCHDOG"), 0)
+
+    def test_stops_when_one_thread_hangs(self):
+        # Refills are given what they may wait for SQLite, twice its busy time-out, on top.
+        daemon = self.serve("--set", "server.threads=3", "--timeout", "500ms")
+        daemon.disconnect()
+        self.pings_go_on()
+        pid = daemon.process.pid
+        for name, count in (("leaf-http", 3), ("leaf-timers", 1), ("leaf-workers", 2)):
+            found = freeze.threads(pid, name)
+            self.assertEqual(len(found), count, name)
+            with freeze.frozen(found[-1]):
+                self.pings_stop(daemon)
+                self.assertIn(name, daemon.log().rsplit("no progress", 1)[1])
+            self.pings_go_on()  # it moves again, and all is well
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_a_database_that_is_locked_is_no_reason(self):
+        self.box.ok("tag", "add", "pay")
+        daemon = self.serve("--set", "server.request_timeout=100ms")
+        lock = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        self.addCleanup(lock.close)
+        lock.execute("BEGIN IMMEDIATE")
+        self.assertEqual(daemon.v1("pay").status, 503)
+        deadline = time.monotonic() + 3 * self.WATCHDOG_S
+        while time.monotonic() < deadline:
+            self.pings_go_on()
+        self.assertNotIn("no progress", daemon.log())
+        lock.execute("ROLLBACK")
+        self.assertEqual(daemon.terminate(), 0)
+
+
+class Activation(LeafTest):
+    def activated(self, passed):
+        box = ActivatedSandbox(passed)
+        self.addCleanup(box.close)
+        for _, listener in passed:
+            self.addCleanup(listener.close)
+        return box
+
+    def test_sockets_in_any_order(self):
+        for tcp_first in (True, False):
+            path = self.box.path("passed-%s.sock" % tcp_first)
+            tcp = tcp_listener()
+            passed = [("http", tcp), ("local", unix_listener(path))]
+            box = self.activated(passed if tcp_first else passed[::-1])
+            box.ok("tag", "add", "pay")
+            daemon = box.serve()
+            self.assertEqual(daemon.port, tcp.getsockname()[1])
+            self.assertIn("server.listen is not used", daemon.log())
+            self.assertEqual(daemon.leaf("pay").body, "1")
+            with RawConnection(path) as raw:
+                self.assertEqual(raw.get(LEAF + "pay").body, "2")
+            self.assertEqual(daemon.status()["listen"][0 if tcp_first else 1], daemon.url)
+            self.assertFalse(os.path.exists(os.path.join(box.state, "leafctl.sock")))
+            # Its children would not find them; nor are they announced to anybody again.
+            with open("/proc/%d/environ" % daemon.process.pid, "rb") as file:
+                self.assertIn(b"LISTEN_PID=%d" % daemon.process.pid, file.read())
+            self.assertEqual(daemon.terminate(), 0)
+            # It is the manager's file, and still listened on.
+            self.assertTrue(stat.S_ISSOCK(os.stat(path).st_mode))
+            with RawConnection(path):
+                pass
+
+    def test_one_kind_stands_for_that_kind_only(self):
+        box = self.activated([("", tcp_listener())])
+        box.serve()
+        with RawConnection(os.path.join(box.state, "leafctl.sock")) as raw:
+            self.assertEqual(raw.get("/health/live").status, 200)
+        path = self.box.path("only.sock")
+        box = self.activated([("", unix_listener(path))])
+        daemon = box.serve()
+        with RawConnection(path) as raw:
+            self.assertEqual(raw.get("/health/live").status, 200)
+        self.assertEqual(daemon.get("/health/live").status, 200)
+
+    def test_what_cannot_be_served_is_refused(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.bind(("127.0.0.1", 0))
+            box = self.activated([("odd", udp)])
+            daemon = box.serve(listening=False)
+            self.assertEqual(daemon.wait(), 6)
+            self.assertIn("passed descriptor 3 (odd) is no listening stream socket", daemon.log())
+
+    def test_who_connects_between_two_processes_is_served_by_the_second(self):
+        box = self.activated([("http", tcp_listener())])
+        box.ok("tag", "add", "pay")
+        daemon = box.serve()
+        first = int(daemon.leaf("pay").body)
+        self.assertEqual(daemon.terminate(), 0)
+        with daemon.raw() as waiting:
+            waiting.send("GET %spay HTTP/1.1\r\nHost: t\r\n\r\n" % V1)
+            box.serve("--set", "server.request_timeout=60s")
+            response = waiting.response()
+            self.assertEqual(response.status, 200, response.body)
+            self.assertGreater(int(json.loads(response.body)["ids"][0]), first)
+
+
+class Client:
+    """Takes IDs one by one over kept connections to several servers in turn, and fails at the least failure."""
+
+    def __init__(self, ports, requests):
+        self.ports = ports
+        self.requests = requests
+        self.ids = []
+        self.reconnects = 0
+        self.done = 0
+        self.failures = []
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        connections = {}
+        request = ("GET %spay HTTP/1.1\r\nHost: t\r\nAccept: text/plain\r\n\r\n" % V1).encode()
+        try:
+            for number in range(self.requests):
+                self.done = number
+                port = self.ports[number % len(self.ports)]
+                raw = connections.get(port)
+                # As every pool of connections does: one that was closed meanwhile is not used again.
+                if raw is not None and select.select([raw.socket], [], [], 0)[0]:
+                    raw.close()
+                    raw = None
+                if raw is None:
+                    raw = connections[port] = RawConnection(("127.0.0.1", port), timeout=120)
+                    self.reconnects += 1
+                raw.send(request)
+                response = raw.response()
+                if response is None or response.status != 200:
+                    self.failures.append(response)
+                    del connections[port]
+                    continue
+                self.ids.append(int(response.body))
+                if response.headers.get("connection") == "close":
+                    raw.close()
+                    del connections[port]
+        except Exception as error:  # pylint: disable=broad-except
+            self.failures.append(error)
+        finally:
+            self.done = self.requests
+            for raw in connections.values():
+                raw.close()
+
+
+class RollingRestart(LeafTest):
+    RESTARTS = 4
+    CLIENTS = 8
+
+    def test_no_request_fails_and_no_id_repeats(self):
+        """Two daemons on one database are restarted in turn, again and again, while clients ask both."""
+        boxes = []
+        for _ in range(2):
+            listener = tcp_listener()
+            self.addCleanup(listener.close)
+            box = ActivatedSandbox([("http", listener)])
+            self.addCleanup(box.close)
+            box.env["LEAFCTL_SQLITE_PATH"] = self.box.path("shared.db")
+            boxes.append(box)
+        boxes[0].ok("tag", "add", "pay", "--step", "1000")
+        settings = ("--set", "server.request_timeout=60s", "--set", "server.drain_timeout=60s")
+        daemons = [box.serve(*settings) for box in boxes]
+        ports = [daemon.port for daemon in daemons]
+        for daemon in daemons:
+            daemon.disconnect()
+        clients = [Client(ports[n % 2 :] + ports[: n % 2], ROLLING_REQUESTS // self.CLIENTS) for n in range(self.CLIENTS)]
+        # Spread over the whole run.
+        restarts = max(self.RESTARTS, ROLLING_REQUESTS // 50000)
+        for restart in range(restarts):
+            due = ROLLING_REQUESTS * (restart + 1) // (restarts + 1)
+            poll(
+                lambda due=due: sum(client.done for client in clients) >= due
+                or not any(client.thread.is_alive() for client in clients),
+                "%d requests" % due,
+                timeout=60 + ROLLING_REQUESTS / 100,
+                interval=0.005,
+            )
+            turn = restart % 2
+            self.assertEqual(daemons[turn].terminate(), 0)
+            self.assertNotIn("cut off", daemons[turn].log())
+            daemons[turn] = boxes[turn].serve(*settings)
+            daemons[turn].disconnect()
+        for client in clients:
+            client.thread.join()
+        failures = [failure for client in clients for failure in client.failures]
+        self.assertEqual(failures, [])
+        ids = [value for client in clients for value in client.ids]
+        self.assertEqual(len(ids), ROLLING_REQUESTS // self.CLIENTS * self.CLIENTS)
+        self.check_distinct(ids)
+        report(
+            "%d requests over %d restarts, %d connections: 0 failed, 0 duplicates",
+            len(ids), restarts, sum(client.reconnects for client in clients),
+        )  # fmt: skip
+
+
+class Log(LeafTest):
+    def serve_into_journal(self, *args):
+        """A daemon whose stderr is what $JOURNAL_STREAM names; its lines as they are, once it has ended."""
+        reader, writer = os.pipe()
+        status = os.fstat(writer)
+        env = {"JOURNAL_STREAM": "%d:%d" % (status.st_dev, status.st_ino)}
+        process = self.box.popen(["serve", "--listen", "127.0.0.1:0", *args], env, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL, stderr=writer)  # fmt: skip
+        os.close(writer)
+        lines = []
+        with os.fdopen(reader, encoding="utf-8") as stream:
+            for line in stream:
+                lines.append(line.rstrip("\n"))
+                if "ready: " in line and process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0)
+        return lines
+
+    def test_text_for_the_journal(self):
+        lines = self.serve_into_journal("--set", "segment.max_tags=1", "--set", "mysql.tls=verify")
+        self.assertTrue(any(re.match(r"<6>listening on http://", line) for line in lines), lines)
+        ours = [line for line in lines if not line.startswith("leafctl: ")]  # what precedes the log
+        for line in ours:
+            self.assertRegex(line, r"^<[3-7]>\S")
+            self.assertNotRegex(line, r"^<.>\d{4}-")
+
+    def test_json(self):
+        lines = self.serve_into_journal("--set", "log.format=json")
+        for line in lines:
+            entry = json.loads(line)
+            self.assertEqual(list(entry), ["time", "level", "message"])
+
+    def test_a_stream_that_is_not_the_journal(self):
+        daemon = self.box.serve(env={"JOURNAL_STREAM": "1:2"})
+        self.assertRegex(daemon.lines[0], r"^\d{4}-\d\d-\d\dT.*Z info listening")
+
+    def test_no_line_for_a_request(self):
+        daemon = self.box.serve("--set", "server.max_tag_requests_per_second=100")
+        self.box.ok("tag", "add", "pay")
+        daemon.wait_log("ready: ")
+        before = len(daemon.lines)
+        seen = set()
+        for number in range(300):
+            seen.add(daemon.leaf("pay").status)
+            seen.add(daemon.leaf("nobody%d" % (number % 10)).status)
+            seen.add(daemon.get("/nothing").status)
+            with daemon.raw() as raw:
+                raw.send("garbage\r\n\r\n")
+                seen.add(raw.response().status)
+        self.assertTrue({200, 400, 404, 500} <= seen, seen)
+        self.assertEqual(daemon.lines[before:], [])
+
+
+class Pause(LeafTest):
+    def setUp(self):
+        super().setUp()
+        self.box.ok("tag", "add", "pay")
+        self.box.ok("tag", "add", "order")
+
+    def check_paused(self, daemon):
+        error = self.check_v1_error(daemon.v1("pay"), 503, "paused")
+        self.assertIn("resume", error["hint"])
+        self.check_leaf_error(daemon.leaf("pay"), -3)
+        self.check(self.box.run(["next", "pay"]), 11, "paused")
+        self.check(self.box.run(["next", "pay", "--direct"]), 11, "paused")
+        self.assertEqual(daemon.tag_status("pay")["state"], "paused")
+        result = self.box.run(["status"])
+        self.assertEqual(result.rc, 10)
+        self.assertIn("tag 'pay' is paused on this node", result.out)
+        self.assertEqual(daemon.get("/health/ready").status, 200)
+        self.assertEqual(daemon.leaf("order").status, 200)
+
+    def test_across_restarts(self):
+        daemon = self.box.serve()
+        self.assertEqual(daemon.leaf("pay").body, "1")
+        self.assertIn("would pause", self.box.run(["tag", "pause", "pay", "--dry-run"]).err)
+        self.assertEqual(daemon.leaf("pay").body, "2")
+        self.assertIn("paused tag 'pay'", self.box.run(["tag", "pause", "pay"]).err)
+        self.check_paused(daemon)
+        self.assertEqual(json.loads(self.box.ok("tag", "pause", "pay", "--json"))["changed"], False)
+        daemon.kill()
+        daemon = self.box.serve()
+        self.check_paused(daemon)
+        self.assertEqual(daemon.terminate(), 0)
+        daemon = self.box.serve()
+        self.check_paused(daemon)
+        answer = json.loads(self.box.ok("tag", "resume", "pay", "--json"))
+        self.assertEqual(answer, {"tag": "pay", "paused": False, "changed": True, "known": True, "dry_run": False})
+        self.assertGreater(int(daemon.leaf("pay").body), 2)
+        self.assertEqual(self.box.run(["status"]).rc, 0)
+        self.assertEqual(daemon.terminate(), 0)
+        self.assertEqual(self.box.serve().leaf("pay").status, 200)
+
+    def test_without_the_database(self):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            endpoint = "127.0.0.1:%d" % closed.getsockname()[1]
+        self.box.serve("--set", "segment.store=mysql", "--set", "mysql.endpoints=" + endpoint, ready=False)
+        result = self.box.run(["tag", "pause", "any"])
+        self.assertEqual(result.rc, 0, result)
+        self.assertIn("does not know a tag 'any'", result.err)
+        self.assertEqual(json.loads(self.box.run(["status", "--json"]).out)["segment"]["paused"], ["any"])
+        self.assertEqual(self.box.run(["tag", "resume", "any"]).rc, 0)
+
+    def test_over_tcp_from_here_but_not_out_of_a_browser(self):
+        daemon = self.box.serve()
+        answer = daemon.request("POST", V1 + "pay/pause", headers={"Origin": "http://127.0.0.1:%d" % daemon.port})
+        self.check_v1_error(answer, 403, "permission")
+        self.assertEqual(daemon.get(V1 + "pay/pause").status, 405)
+        self.assertEqual(daemon.leaf("pay").status, 200)
+        self.assertEqual(daemon.request("POST", V1 + "pay/pause").status, 200)
+        self.assertEqual(daemon.v1("pay").status, 503)
+        self.check(self.box.run(["tag", "resume", "pay", "--server", "http://127.0.0.1:1"]), 7)
+        self.assertEqual(self.box.run(["tag", "resume", "pay", "--server", daemon.url]).rc, 0)
+        self.assertEqual(daemon.leaf("pay").status, 200)
+
+    def test_not_from_another_address(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing; tells which address would
+                address = probe.getsockname()[0]
+            except OSError:
+                address = "127.0.0.1"
+        daemon = self.box.serve("--listen", address + ":0")
+        port = int(daemon.wait_log(r"listening on http://%s:(\d+)" % re.escape(address)).group(1))
+        if address.startswith("127."):  # this machine is on no network: all that comes is from here
+            return
+        with RawConnection((address, port)) as raw:
+            self.assertEqual(raw.get(LEAF + "pay").status, 200)
+            self.assertEqual(raw.get(V1 + "pay/pause", method="POST").status, 403)
+            self.assertEqual(raw.get(LEAF + "pay").status, 200)
+        self.check(self.box.run(["tag", "pause", "pay", "--server", "http://%s:%d" % (address, port)]), 4, "machine")
+
+    def test_a_damaged_list_is_no_list(self):
+        self.box.serve().terminate()
+        path = os.path.join(self.box.state, "paused-tags")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("pay\n")
+        daemon = self.box.serve(listening=False)
+        self.assertEqual(daemon.wait(), 11)
+        self.assertIn("paused-tags", daemon.log())
+        os.unlink(path)
+        self.box.serve()
+
+
+class Advise(LeafTest):
+    def test_ten_minutes_of_the_peak(self):
+        self.box.ok("tag", "add", "pay", "--step", "500")
+        daemon = self.box.serve()
+        advice = json.loads(self.box.ok("tag", "advise", "pay", "--json"))
+        self.assertIsNone(advice["advised_step"])
+        self.assertEqual(advice["step"], 500)
+        self.check(self.box.run(["tag", "advise", "nobody"]), 9)
+        # Two looks at a second and more each, with IDs in both.
+        started = time.monotonic()
+        taken = 0
+
+        def seen():
+            nonlocal taken
+            for _ in range(5):
+                taken += len(daemon.ids("pay", 20))
+            return (daemon.tag_status("pay") or {}).get("peak_rate", 0) > 0
+
+        poll(seen, "a rate is seen", interval=0.1)
+        advice = json.loads(self.box.ok("tag", "advise", "pay", "--json"))
+        self.assertGreater(advice["peak_rate"], 0)
+        self.assertAlmostEqual(advice["advised_step"], 600 * advice["peak_rate"], delta=1.5)
+        self.assertLess(advice["peak_rate"], taken / 1.0 + 1, "more than all IDs in one second")
+        self.assertGreaterEqual(advice["watched_s"], 1)
+        self.assertLess(advice["watched_s"], time.monotonic() - started + 600)
+        result = self.box.run(["tag", "advise", "pay"])
+        self.assertIn("peak rate:", result.out)
+        self.assertIn("hint: leafctl tag set pay --step %d" % advice["advised_step"], result.err)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,708 @@
+#!/usr/bin/env python3
+"""leafctl worker list | show | check | repair | release | export on a real ZooKeeper, SQLite and MariaDB."""
+
+import contextlib
+import glob
+import json
+import os
+import re
+import shutil
+import sqlite3
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import LeafTest, main  # noqa: E402
+from servers import PASSWORD, MariaDb, free_port  # noqa: E402
+from zk_client import EPHEMERAL, SEQUENTIAL, BadVersion, NodeExists  # noqa: E402
+from zookeeper import Proxy, ZooKeeper  # noqa: E402
+
+SERVER = None
+HOUR_MS = 3600 * 1000
+UUID = "11111111-2222-3333-4444-555555555555"
+# What Java can start beside (leaf-compat): no other dash, and Leaf's ten digits.
+JAVA_NAME = re.compile(r"[^/:-]+:[0-9]+-[0-9]{10}")
+
+
+def setUpModule():
+    global SERVER
+    SERVER = ZooKeeper()
+
+
+def tearDownModule():
+    SERVER.close()
+
+
+def now_ms():
+    return int(time.time() * 1000)
+
+
+def leaf_json(address, timestamp):
+    """As Jackson writes it."""
+    ip, port = address.rsplit(":", 1)
+    return '{"ip":"%s","port":"%s","timestamp":%d}' % (ip, port, timestamp)
+
+
+class WorkersTest(LeafTest):
+    """A cluster of its own in the shared server."""
+
+    CLUSTER = "pay"
+
+    def setUp(self):
+        super().setUp()
+        self.zk = SERVER.client()
+        self.addCleanup(self.zk.close)
+        self.base = "/snowflake/" + self.CLUSTER
+        self.zk.delete_all(self.base)
+        self.addCleanup(self.zk.delete_all, self.base)
+
+    def args(self, *more):
+        return [
+            "--set", "snowflake.registry=zookeeper",
+            "--set", "snowflake.cluster=" + self.CLUSTER,
+            "--set", "zookeeper.connect=" + SERVER.connect,
+            "worker", *more,
+        ]  # fmt: skip
+
+    def worker(self, *more, **options):
+        return self.box.run(self.args(*more), **options)
+
+    def json(self, *more, rc=0):
+        result = self.worker(*more, "--json")
+        self.assertEqual(result.rc, rc, result)
+        return json.loads(result.out)
+
+    def findings(self):
+        """[(code, subject)] of `worker check`."""
+        result = self.worker("check", "--json")
+        document = json.loads(result.out)
+        self.assertEqual(result.rc, 10 if document["findings"] else 0, result)
+        self.assertEqual(document["ok"], not document["findings"])
+        for finding in document["findings"]:
+            for key in ("code", "subject", "cause", "consequence", "remedy"):
+                self.assertTrue(finding[key], finding)
+            self.assertEqual(finding["repairable"], finding["left"] is None, finding)
+        return [(finding["code"], finding["subject"]) for finding in document["findings"]]
+
+    def workers(self):
+        return {(item["kind"], item["worker"]): item for item in self.json("list")["workers"]}
+
+    def forever(self, name=""):
+        return self.base + "/forever" + ("/" + name if name else "")
+
+    def own(self, path):
+        return self.base + "/leafctl/" + path
+
+    def java_node(self, address, timestamp=None, data=None):
+        """As a Java node leaves it; its number."""
+        data = leaf_json(address, now_ms() if timestamp is None else timestamp) if data is None else data
+        path = self.zk.create(self.forever(address + "-"), data, SEQUENTIAL, parents=True)
+        return int(path[-10:])
+
+    def make_own(self, **records):
+        """Nodes of leafctl's, as its registries write them: owners={7: {...}}."""
+        for folder in ("owners", "addresses", "ceilings", "leases", "temporary"):
+            with contextlib.suppress(NodeExists):
+                self.zk.create(self.own(folder), parents=True)
+        for folder, nodes in records.items():
+            for name, record in nodes.items():
+                flags = EPHEMERAL if folder == "temporary" else 0
+                self.zk.create(self.own("%s/%s" % (folder, name)), json.dumps(record), flags)
+
+    @staticmethod
+    def owner(address, uuid=UUID):
+        return {"uuid": uuid, "address": address, "host": "alpha", "since_ms": now_ms()}
+
+    @staticmethod
+    def ceiling(time_ms, uuid=UUID, generation=3):
+        return {
+            "uuid": uuid, "generation": generation, "ceiling_ms": time_ms, "leaf_version": 0, "leaf_timestamp_ms": 0,
+        }  # fmt: skip
+
+    def own_fixed(self, worker, address, ceiling_ms=None):
+        self.make_own(
+            owners={worker: self.owner(address)},
+            addresses={address: {"uuid": UUID, "worker": worker}},
+            ceilings={worker: self.ceiling(now_ms() - 1000 if ceiling_ms is None else ceiling_ms)},
+        )
+
+
+class JavaNamespace(WorkersTest):
+    """What years of Java Leaf leave behind."""
+
+    CLUSTER = "pay-core"
+
+    def setUp(self):
+        super().setUp()
+        self.good = self.java_node("10.0.0.1:8080")
+        self.future_ms = now_ms() + HOUR_MS
+        self.future = self.java_node("10.0.0.2:8080", self.future_ms)
+        self.empty = self.java_node("10.0.0.3:8080", data="")
+        self.first = self.java_node("10.0.0.4:8080")
+        self.second = self.java_node("10.0.0.4:8080")
+        self.docker = self.java_node("172.17.0.1:8080")
+        self.nowhere = self.java_node(":8080")
+        self.extra = self.java_node(
+            "10.0.0.6:8080", data='{"ip":"10.0.0.6","port":"8080","timestamp":1795173800515,"zone":"a"}'
+        )
+        self.zk.create(self.forever("10.0.0.5:8080-0000001024"), leaf_json("10.0.0.5:8080", now_ms()))
+        self.zk.create(self.forever("lock"), b"\xff\x00held")
+        self.zk.create(self.forever("lock/below"), b"")
+        self.zk.create(self.base + "/recycle/notuse", parents=True)
+        self.zk.create(self.base + "/recycle/inuse")
+        self.recycle("notuse", 0)
+        self.recycle("notuse", 1024)
+        self.recycle("inuse", 17, '"10.0.0.9"', '"8080"', now_ms())
+
+    def recycle(self, folder, worker, ip="null", port="null", timestamp="null"):
+        self.zk.create(
+            "%s/recycle/%s/workId:%d" % (self.base, folder, worker),
+            '{"workId":%d,"lastUsedIp":%s,"lastUsedPort":%s,"lastUsedTimestamp":%s}' % (worker, ip, port, timestamp),
+        )
+
+    def name(self, address, worker):
+        return self.forever("%s-%010d" % (address, worker))
+
+    def left(self):
+        """What no repair may touch."""
+        return {
+            ("dashed-cluster", self.base),
+            ("duplicate-address", "10.0.0.4:8080"),
+            ("number-too-large", self.name("10.0.0.5:8080", 1024)),
+            ("shared-address", self.name("172.17.0.1:8080", self.docker)),
+            ("shared-address", self.name(":8080", self.nowhere)),
+            ("recycled-too-large", self.base + "/recycle/notuse/workId:1024"),
+        }
+
+    def mended(self):
+        return {
+            ("malformed-data", self.name("10.0.0.3:8080", self.empty)),
+            ("malformed-data", self.name("10.0.0.6:8080", self.extra)),
+            ("foreign-child", self.forever("lock")),
+        }
+
+    def future_time(self):
+        return {("future-time", self.name("10.0.0.2:8080", self.future))}
+
+    def check_java_rules(self, *exceptions):
+        for name in self.zk.children(self.forever()):
+            data, stat = self.zk.get(self.forever(name))
+            self.assertEqual(stat.ephemeral_owner, 0)
+            if name.startswith(exceptions):
+                continue
+            self.assertRegex(name, JAVA_NAME)
+            record = json.loads(data)
+            self.assertEqual(list(record), ["ip", "port", "timestamp"], name)
+            self.assertEqual("%s:%s" % (record["ip"], record["port"]), name[: name.rindex("-")])
+            self.assertIs(type(record["timestamp"]), int)
+
+    def test_check_names_each(self):
+        findings = self.findings()
+        self.assertEqual(len(findings), len(set(findings)), findings)
+        self.assertEqual(set(findings), self.left() | self.mended() | self.future_time())
+        text = self.check(self.worker("check"), 10, "10 findings")
+        for code, subject in findings:
+            self.assertIn("%s: %s\n" % (code, subject), text.out)
+
+    def test_list_and_show(self):
+        workers = self.workers()
+        self.assertEqual(workers[("fixed", self.good)]["address"], "10.0.0.1:8080")
+        self.assertLess(workers[("fixed", self.good)]["age_ms"], 600 * 1000)
+        self.assertLess(workers[("fixed", self.future)]["age_ms"], 0)
+        self.assertIsNone(workers[("fixed", self.empty)]["reported"])
+        self.assertEqual(workers[("fixed", 1024)]["address"], "10.0.0.5:8080")
+        self.assertEqual(workers[("recycled", 17)]["address"], "10.0.0.9:8080")
+        self.assertFalse(any(item["live"] for item in workers.values()))
+        result = self.worker("list")
+        self.assertEqual(result.rc, 0, result)
+        self.assertIn("10.0.0.2:8080", result.out)
+        self.assertIn("-5", result.out)  # minutes
+        self.assertIn("2 unused numbers", result.err)
+
+        found = self.json("show", "10.0.0.4:8080")["workers"]
+        self.assertEqual([item["worker"] for item in found], [self.first, self.second])
+        record = self.json("show", str(self.extra))["workers"][0]["records"][0]
+        self.assertEqual(record["name"], self.name("10.0.0.6:8080", self.extra))
+        self.assertIn('"zone":"a"', record["data"])
+        self.assertEqual(record["version"], "0")
+        self.assertIn(self.name("10.0.0.1:8080", self.good), self.worker("show", str(self.good)).out)
+        self.check(self.worker("show", "999"), 9, "no worker '999'")
+        self.check(self.worker("show", "10.0.0.99:1"), 9, "10.0.0.99:1")
+
+    def test_dry_run_changes_nothing(self):
+        before = self.worker("export")
+        self.assertEqual(before.rc, 0, before)
+        plan = self.worker("repair", "--dry-run")
+        self.assertEqual(plan.rc, 0, plan)
+        for _, subject in self.mended():
+            self.assertIn(subject, plan.out)
+        self.assertIn("left alone: number-too-large", plan.out)
+        document = self.json("repair", "--dry-run", "--java-retired")
+        self.assertTrue(document["dry_run"])
+        self.assertIsNone(document["record"])
+        self.assertEqual({step["outcome"] for step in document["steps"]}, {"planned"})
+        self.assertEqual(self.worker("export").out, before.out)
+        self.assertFalse(os.path.exists(os.path.join(self.box.state, "repairs")))
+        # Everything is in it, bytes that are no text included.
+        records = {record["name"]: record for record in json.loads(before.out)["records"]}
+        self.assertEqual(set(records), set(self.zk.tree(self.base)))
+        self.assertEqual(records[self.forever("lock")]["data_hex"], b"\xff\x00held".hex())
+        self.assertEqual(records[self.name("10.0.0.1:8080", self.good)]["decoded"]["port"], "8080")
+
+    def test_repair_needs_to_be_confirmed(self):
+        before = self.zk.tree(self.base)
+        result = self.worker("repair")
+        self.assertEqual(result.rc, 11, result)
+        self.assertIn("--yes", result.err)
+        self.assertEqual(self.zk.tree(self.base), before)
+
+    def test_repair_mends_what_it_may(self):
+        before = self.zk.tree(self.base)
+        result = self.worker("repair", "--yes")
+        self.assertEqual(result.rc, 0, result)
+        # The future time stays: a Java node may need it.
+        self.assertEqual(set(self.findings()), self.left() | self.future_time())
+        after = self.zk.tree(self.base)
+        touched = {path for path in before if after.get(path) != before[path]}
+        self.assertEqual(
+            touched,
+            {
+                self.name("10.0.0.3:8080", self.empty), self.name("10.0.0.6:8080", self.extra),
+                self.forever("lock"), self.forever("lock/below"),
+            },
+        )  # fmt: skip
+        self.assertEqual(set(after) - set(before), set())
+        # What was there stands in the record.
+        (path,) = glob.glob(os.path.join(self.box.state, "repairs", "*.json"))
+        self.assertIn(path, result.err)
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        with open(path, encoding="utf-8") as file:
+            steps = json.load(file)["steps"]
+        kept = {
+            change["before"]["name"]: change["before"].get("data_hex", change["before"].get("data"))
+            for step in steps
+            for change in step["changes"]
+        }
+        self.assertEqual(set(kept), touched)
+        self.assertEqual(kept[self.forever("lock")], b"\xff\x00held".hex())
+        self.assertIn('"zone":"a"', kept[self.name("10.0.0.6:8080", self.extra)])
+
+        # Once nobody will start a Java node again, its time becomes a ceiling.
+        document = self.json("repair", "--yes", "--java-retired")
+        self.assertEqual({step["outcome"] for step in document["steps"]}, {"done"})
+        ceiling = ("future-ceiling", self.own("ceilings/%d" % self.future))
+        self.assertEqual(set(self.findings()), self.left() | {ceiling})
+        record = json.loads(self.zk.get(self.own("ceilings/%d" % self.future))[0])
+        self.assertGreaterEqual(record["ceiling_ms"], self.future_ms)
+        self.assertGreaterEqual(self.workers()[("fixed", self.future)]["lead_ms"], HOUR_MS // 2)
+        written = json.loads(self.zk.get(self.name("10.0.0.2:8080", self.future))[0])
+        self.assertLessEqual(written["timestamp"], now_ms())
+        self.check_java_rules(":8080")
+        self.assertNotIn("lock", self.zk.children(self.forever()))
+        third = self.worker("repair", "--yes", "--java-retired")
+        self.assertEqual(third.rc, 0, third)
+        self.assertIn("nothing to repair", third.out)
+
+    def test_a_running_node_is_not_written_over(self):
+        """Somebody writes all the time what a repair would mend."""
+        name = self.name("10.0.0.3:8080", self.empty)
+        ended = threading.Event()
+        written_over = []
+
+        def write():
+            version = 0
+            while not ended.is_set():
+                try:
+                    version = self.zk.set(name, "not JSON %d" % version, version).version
+                except BadVersion:
+                    written_over.append(self.zk.get(name)[0])
+                    return
+                time.sleep(0.05)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            document = self.json("repair", "--yes")
+        finally:
+            ended.set()
+            writer.join()
+        self.assertEqual(written_over, [])
+        self.assertIn(name, [finding["subject"] for finding in document["left"]])
+        self.assertEqual({step["outcome"] for step in document["steps"]}, {"done"})
+        self.assertNotIn("lock", self.zk.children(self.forever()))
+
+
+class OurRecords(WorkersTest):
+    """Findings about leafctl's own nodes, and release."""
+
+    def test_a_healthy_cluster(self):
+        worker = self.java_node("10.0.0.1:8080")
+        self.own_fixed(worker, "10.0.0.1:8080", now_ms() + 2000)
+        self.make_own(temporary={"10.0.0.1:8080": {"url": "http://a:1", "worker": worker, "uuid": UUID}})
+        self.assertEqual(self.findings(), [])
+        result = self.worker("check")
+        self.assertEqual((result.rc, result.out), (0, "ok: nothing is wrong with the 1 worker number of pay\n"))
+        item = self.workers()[("fixed", worker)]
+        self.assertEqual(
+            (item["live"], item["url"], item["owner"], item["host"], item["generation"]),
+            (True, "http://a:1", UUID, "alpha", 3),
+        )
+        names = [record["name"] for record in self.json("show", str(worker))["workers"][0]["records"]]
+        self.assertEqual(
+            set(names),
+            {self.forever("10.0.0.1:8080-%010d" % worker), self.own("owners/%d" % worker),
+             self.own("addresses/10.0.0.1:8080"), self.own("ceilings/%d" % worker), self.own("temporary/10.0.0.1:8080")},
+        )  # fmt: skip
+        again = self.worker("repair", "--yes")
+        self.assertEqual((again.rc, again.out), (0, "nothing to repair\n"))
+
+    def test_orphans_and_leases(self):
+        for _ in range(3):
+            last = self.java_node("10.0.0.1:%d" % free_port())
+        soon = now_ms() + 60_000
+        lease = {"generation": 4, "uuid": "", "address": "10.0.0.2:1", "ceiling_ms": soon}
+        held = {"generation": 4, "uuid": UUID, "address": "10.0.0.3:1", "ceiling_ms": None}
+        self.make_own(
+            owners={700: self.owner("10.0.0.8:1"), 701: self.owner("10.0.0.9:1")},
+            addresses={"10.0.0.8:1": {"uuid": UUID, "worker": 700}, "10.0.0.7:1": {"uuid": UUID, "worker": None}},
+            ceilings={700: self.ceiling(soon), 900: self.ceiling(soon)},
+            leases={last: lease, last - 1: held, 1000: lease},
+            temporary={"10.0.0.9:1": {"url": "", "worker": 701, "uuid": UUID}},
+        )
+        self.zk.create(self.own("temporary/10.0.0.1:1"), '{"url":"","worker":900,"uuid":"%s"}' % UUID)
+        self.zk.set(self.own("ceilings/900"), '{"ceiling_ms":1}')
+        self.zk.create(self.own("leases/x"))
+        found = set(self.findings())
+        ceilings = {
+            ("future-ceiling", self.own(path)) for path in ("ceilings/700", "leases/%d" % last, "leases/1000")
+        }
+        left = {
+            ("orphaned-owner", self.own("owners/701")),  # live
+            ("lease-below-forever", self.own("leases/%d" % (last - 1))),  # owned
+            ("malformed-record", self.own("ceilings/900")),
+            ("malformed-name", self.own("leases/x")),
+        }
+        mended = {
+            ("orphaned-owner", self.own("owners/700")),
+            ("orphaned-hold", self.own("addresses/10.0.0.8:1")),
+            ("dead-temporary", self.own("temporary/10.0.0.1:1")),
+            ("lease-below-forever", self.own("leases/%d" % last)),
+        }
+        self.assertEqual(found, ceilings | left | mended)
+        result = self.worker("repair", "--yes")
+        self.assertEqual(result.rc, 0, result)
+        # The lease's ceiling is kept where a claim of the number finds it.
+        ceilings -= {("future-ceiling", self.own("leases/%d" % last))}
+        ceilings |= {("future-ceiling", self.own("ceilings/%d" % last))}
+        self.assertEqual(set(self.findings()), ceilings | left)
+        self.assertEqual(json.loads(self.zk.get(self.own("ceilings/%d" % last))[0])["ceiling_ms"], soon)
+        self.assertEqual(json.loads(self.zk.get(self.own("ceilings/700"))[0])["ceiling_ms"], soon)
+
+    def test_release_of_a_fixed_number(self):
+        worker = self.java_node("10.0.0.1:8080")
+        self.own_fixed(worker, "10.0.0.1:8080")
+        with SERVER.client() as live:
+            live.create(
+                self.own("temporary/10.0.0.1:8080"), '{"url":"","worker":%d,"uuid":"%s"}' % (worker, UUID), EPHEMERAL
+            )
+            before = self.zk.tree(self.base)
+            self.check(self.worker("release", str(worker), "--confirm", "pay"), 11, "is live")
+            self.assertEqual(self.zk.tree(self.base), before)
+        before = self.zk.tree(self.base)
+        self.check(self.worker("release", str(worker)), 11, "--confirm pay")
+        self.check(self.worker("release", str(worker), "--yes"), 11, "--confirm pay")
+        self.check(self.worker("release", str(worker), "--confirm", "other"), 11, "is not 'pay'")
+        dry = self.worker("release", str(worker), "--dry-run")
+        self.assertEqual(dry.rc, 0, dry)
+        self.assertIn(UUID, dry.err)
+        self.assertEqual(self.zk.tree(self.base), before)
+        self.check(self.worker("release", "999", "--confirm", "pay"), 9, "no worker 999")
+        self.check(self.worker("release", "10.0.0.1:8080", "--confirm", "pay"), 2)
+
+        document = self.json("release", str(worker), "--confirm", "pay")
+        self.assertEqual((document["released"], document["worker"]), (True, worker))
+        after = self.zk.tree(self.base)
+        self.assertEqual(
+            set(before) - set(after), {self.own("owners/%d" % worker), self.own("addresses/10.0.0.1:8080")}
+        )
+        self.assertEqual({path: before[path] for path in after}, after)
+        item = self.workers()[("fixed", worker)]
+        self.assertEqual(item["owner"], "")
+        self.assertIsNotNone(item["ceiling"])
+        self.assertFalse(self.json("release", str(worker), "--confirm", "pay")["released"])
+
+    def test_release_of_a_lease(self):
+        lease = {"generation": 4, "uuid": UUID, "address": "10.0.0.3:1", "ceiling_ms": now_ms()}
+        self.zk.create(self.forever(), parents=True)
+        self.make_own(leases={1023: lease})
+        result = self.worker("release", "1023", "--confirm", "pay")
+        self.assertEqual(result.rc, 0, result)
+        self.assertEqual(
+            json.loads(self.zk.get(self.own("leases/1023"))[0]), dict(lease, uuid="", generation=5)
+        )
+
+    def test_a_virgin_namespace(self):
+        self.zk.delete_all(self.base)
+        self.assertEqual(self.findings(), [("virgin-namespace", self.forever())])
+        self.assertEqual(self.worker("repair", "--dry-run").rc, 0)
+        self.assertIsNone(self.zk.exists(self.base))
+        self.assertEqual(self.worker("repair", "--yes").rc, 0)
+        self.assertEqual(self.zk.get(self.forever())[0], b"")
+        self.assertEqual(self.findings(), [])
+        # Java's next node gets a number that it parses.
+        self.assertEqual(self.java_node("10.0.0.1:8080"), 0)
+
+    def test_configuration_that_differs(self):
+        self.zk.create(self.forever(), parents=True)
+        self.make_own()
+        record = {
+            "name": "pay", "registry": "zookeeper", "layout": "41-10-12", "epoch_ms": 1288834974657, "recycle": False,
+        }  # fmt: skip
+        self.zk.create(self.own("cluster"), json.dumps(record))
+        self.assertEqual(self.findings(), [])
+        result = self.worker("check", "--json", "--set", "snowflake.recycle=true")
+        self.assertEqual(result.rc, 10, result)
+        self.assertEqual(json.loads(result.out)["findings"][0]["code"], "cluster-differs")
+
+
+class Errors(WorkersTest):
+    def test_zookeeper_away(self):
+        for command in ("list", "check", "export"):
+            self.check(
+                self.box.run(
+                    ["worker", command, "--timeout", "500ms", "--set", "snowflake.registry=zookeeper", "--set",
+                     "snowflake.cluster=pay", "--set", "zookeeper.connect=127.0.0.1:%d" % free_port()]
+                ),
+                8,
+            )  # fmt: skip
+
+    def test_a_silent_server(self):
+        proxy = Proxy(SERVER.port)
+        self.addCleanup(proxy.close)
+        proxy.blackhole()
+        result = self.box.run(
+            ["worker", "list", "--timeout", "500ms", "--set", "snowflake.registry=zookeeper", "--set",
+             "snowflake.cluster=pay", "--set", "zookeeper.connect=127.0.0.1:%d" % proxy.port]
+        )  # fmt: skip
+        self.check(result, 8)
+
+    def test_no_cluster(self):
+        for registry in ("zookeeper", "sql"):
+            for command in (["list"], ["check"], ["repair", "--yes"], ["release", "3", "--confirm", "x"], ["export"]):
+                result = self.box.run(["worker", *command, "--set", "snowflake.registry=" + registry])
+                self.check(result, 6, "snowflake.cluster")
+
+    def test_bad_connect_string_and_secret(self):
+        self.check(self.worker("list", "--set", "zookeeper.connect=nowhere"), 6, "nowhere")
+        secret = self.box.write("secret", "user:password", 0o644)
+        self.check(self.worker("list", "--set", "zookeeper.auth_file=" + secret), 6, "secret")
+        os.chmod(secret, 0o600)
+        self.zk.create(self.forever(), parents=True)
+        result = self.worker("check", "--set", "zookeeper.auth_file=" + secret)
+        self.assertEqual(result.rc, 0, result)
+
+    def test_a_node_that_may_not_be_read(self):
+        self.zk.create(self.forever(), parents=True)
+        with SERVER.client(auth="admin:admin") as admin:
+            path = self.own("owners")
+            self.zk.create(self.own("").rstrip("/"), parents=True)
+            # digest of admin:admin; nobody else may do anything
+            admin.create(path, acl=((31, "auth", ""),))
+            self.check(self.worker("check"), 4)
+            secret = self.box.write("secret", "admin:admin")
+            self.assertEqual(self.worker("check", "--set", "zookeeper.auth_file=" + secret).rc, 0)
+            admin.delete(path)
+
+
+class StaticRegistry(LeafTest):
+    def test_says_what_the_state_directory_knows(self):
+        self.assertEqual(json.loads(self.box.ok("worker", "list", "--json"))["workers"], [])
+        self.box.ok("next", "--mode", "snowflake")
+        (item,) = json.loads(self.box.ok("worker", "list", "--json"))["workers"]
+        self.assertEqual((item["kind"], item["worker"]), ("fixed", 0))
+        self.assertTrue(item["owner"])
+        self.assertIsNotNone(item["ceiling"])
+        self.assertIn("snowflake.state", self.box.ok("worker", "show", "0"))
+        self.assertEqual(self.box.run(["worker", "check"]).rc, 0)
+        self.assertEqual(self.box.ok("worker", "repair", "--yes"), "nothing to repair\n")
+        self.check(self.box.run(["worker", "release", "0", "--confirm", "x"]), 11, "configuration")
+        self.assertEqual(len(json.loads(self.box.ok("worker", "export"))["records"]), 1)
+        self.check(self.box.run(["worker", "show", "5"]), 9)
+
+
+class SqlTests:
+    """The same list on both databases; subclasses say where."""
+
+    def sql(self, statement):
+        raise NotImplementedError
+
+    def args(self, *more):
+        return ["worker", *more, "--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay", *self.store]
+
+    def worker(self, *more):
+        return self.box.run(self.args(*more))
+
+    def json(self, *more, rc=0):
+        result = self.worker(*more, "--json")
+        self.assertEqual(result.rc, rc, result)
+        return json.loads(result.out)
+
+    def findings(self):
+        result = self.worker("check", "--json")
+        document = json.loads(result.out)
+        self.assertEqual(result.rc, 10 if document["findings"] else 0, result)
+        return {(finding["code"], finding["subject"]) for finding in document["findings"]}
+
+    def add_number(self, worker, address, timestamp):
+        ip, port = address.rsplit(":", 1)
+        self.sql(
+            "INSERT INTO leaf_workerid_alloc (id, ip, port, ip_port, max_timestamp) VALUES (%d, '%s', '%s', '%s', %s)"
+            % (worker, ip, port, address, timestamp)
+        )
+
+    def add_owner(self, worker, address, uuid=UUID, ceiling=0, reported=0, live=0):
+        self.sql(
+            "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, reported_ms, since_ms, "
+            "live) VALUES (%d, '%s', '%s', 'alpha', 'http://a:1', 2, %d, %d, %d, %d)"
+            % (worker, address, uuid, ceiling, reported, now_ms(), live)
+        )
+
+    def fill(self):
+        now = now_ms()
+        self.future_ms = now + HOUR_MS
+        self.add_number(1, "10.0.0.1:8080", now)
+        self.add_owner(1, "10.0.0.1:8080", ceiling=now + 1000, reported=now, live=1)
+        self.add_number(2, "10.0.0.2:8080", self.future_ms)  # of the fork
+        self.add_number(3, "10.0.0.3:8080", "NULL")
+        self.add_owner(3, "10.0.0.3:8080", ceiling=now - 5000, reported=now - 60_000, live=1)  # crashed
+        self.add_number(1024, "10.0.0.5:8080", now)
+        self.add_number(4, "127.0.0.1:8080", now)
+        self.add_owner(9, "10.0.0.9:8080", ceiling=now - 5000)  # orphaned
+        self.sql("INSERT INTO leafctl_cluster (one, name, layout, epoch_ms) VALUES (1, 'pay', '41-10-12', 1288834974657)")
+
+    def test_findings_repair_and_release(self):
+        self.fill()
+        left = {
+            ("number-too-large", "leaf_workerid_alloc/1024"),
+            ("shared-address", "leaf_workerid_alloc/4"),
+        }
+        future = {("future-time", "leaf_workerid_alloc/2")}
+        self.assertEqual(self.findings(), left | future | {("orphaned-owner", "leafctl_workers/9")})
+        workers = {item["worker"]: item for item in self.json("list")["workers"]}
+        self.assertTrue(workers[3]["owner"])
+        self.assertEqual((workers[2]["owner"], workers[3]["host"], workers[3]["live"]), ("", "alpha", False))
+        self.assertEqual(len(self.json("show", "10.0.0.1:8080")["workers"][0]["records"]), 2)
+        self.check(self.worker("show", "77"), 9)
+
+        before = self.worker("export")
+        self.assertEqual(self.worker("repair", "--dry-run").rc, 0)
+        self.assertEqual(self.worker("export").out, before.out)
+        self.assertEqual(self.worker("repair").rc, 11)
+        result = self.worker("repair", "--yes")
+        self.assertEqual(result.rc, 0, result)
+        self.assertEqual(self.findings(), left | future)
+        result = self.worker("repair", "--yes", "--java-retired")
+        self.assertEqual(result.rc, 0, result)
+        self.assertEqual(self.findings(), left | {("future-ceiling", "leafctl_workers/2")})
+        self.assertEqual(len(glob.glob(os.path.join(self.box.state, "repairs", "*.json"))), 2)
+        workers = {item["worker"]: item for item in self.json("list")["workers"]}
+        self.assertGreaterEqual(workers[2]["ceiling_ms"], self.future_ms)
+        self.assertLessEqual(workers[2]["reported_ms"], now_ms())
+        self.assertEqual(workers[9]["owner"], "")
+
+        self.check(self.worker("release", "3"), 11, "--confirm pay")
+        self.check(self.worker("release", "77", "--confirm", "pay"), 9)
+        document = self.json("release", "3", "--confirm", "pay")
+        self.assertTrue(document["released"])
+        released = {item["worker"]: item for item in self.json("list")["workers"]}[3]
+        self.assertEqual((released["owner"], released["generation"]), ("", 3))
+        self.assertEqual(released["ceiling_ms"], workers[3]["ceiling_ms"])
+        self.assertFalse(self.json("release", "3", "--confirm", "pay")["released"])
+
+    def test_a_live_owner_keeps_its_number(self):
+        now = now_ms() + HOUR_MS  # reports far enough ahead to be live however long this takes
+        self.add_number(5, "10.0.0.1:8080", now)
+        self.add_owner(5, "10.0.0.1:8080", reported=now, live=1)
+        self.check(self.worker("release", "5", "--confirm", "pay"), 11, "reported")
+
+    def test_addresses_that_moved(self):
+        self.add_number(1, "10.0.0.1:8080", 1)
+        self.add_owner(1, "10.0.0.7:8080", uuid="", ceiling=5)
+        self.add_number(2, "10.0.0.2:8080", 1)
+        self.add_owner(2, "10.0.0.8:8080")
+        self.assertEqual(
+            self.findings(), {("owners-disagree", "leafctl_workers/1"), ("owners-disagree", "leafctl_workers/2")}
+        )
+        self.assertEqual(self.worker("repair", "--yes").rc, 0)
+        self.assertEqual(self.findings(), {("owners-disagree", "leafctl_workers/2")})
+
+
+class Sqlite(SqlTests, LeafTest):
+    def setUp(self):
+        super().setUp()
+        self.store = []
+        self.box.ok("db", "init")
+
+    def sql(self, statement):
+        with contextlib.closing(sqlite3.connect(os.path.join(self.box.state, "leaf.db"), timeout=60)) as connection:
+            connection.execute(statement)
+            connection.commit()
+
+    def test_addresses_that_differ_in_case(self):
+        self.add_number(1, "Host.example:8080", 1)
+        self.add_number(2, "host.example:8080", 1)
+        self.assertEqual(self.findings(), {("duplicate-address", "host.example:8080")})
+
+    def test_looking_leaves_no_file_behind(self):
+        shutil.rmtree(self.box.state)
+        for command in (["list"], ["check"], ["repair", "--dry-run"], ["export"]):
+            self.assertEqual(self.worker(*command).rc, 0)
+        self.assertFalse(os.path.exists(self.box.state))
+
+
+class MariaDbTables(SqlTests, LeafTest):
+    server = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = MariaDb()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+
+    def setUp(self):
+        super().setUp()
+        password = self.box.write("password", PASSWORD)
+        self.store = [
+            "--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:%d" % self.server.port,
+            "--set", "mysql.password_file=" + password,
+        ]  # fmt: skip
+        self.server.sql("DROP DATABASE IF EXISTS leaf; CREATE DATABASE leaf CHARACTER SET utf8mb4")
+        self.box.ok("db", "init", *self.store)
+
+    def sql(self, statement):
+        self.server.sql("USE leaf; " + statement)
+
+    def test_the_forks_own_database(self):
+        """Before `db init`: its table alone."""
+        self.add_number(1, "10.0.0.1:8080", now_ms())
+        self.sql("DROP TABLE leafctl_workers; DROP TABLE leafctl_cluster")
+        self.assertEqual(self.findings(), {("tables-missing", "leafctl_workers")})
+        self.assertEqual([item["worker"] for item in self.json("list")["workers"]], [1])
+        self.sql("DROP TABLE leaf_workerid_alloc")
+        self.check(self.worker("list"), 6)
+
+    def test_database_away(self):
+        store = ["--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:%d" % free_port()]
+        self.check(
+            self.box.run(
+                ["worker", "list", "--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay", *store]
+            ),
+            8,
+        )
+
+
+if __name__ == "__main__":
+    main()

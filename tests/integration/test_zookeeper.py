@@ -1,0 +1,514 @@
+#!/usr/bin/env python3
+"""Worker numbers from a real ZooKeeper, one server and an ensemble of three: claims, outages, leases, peers' clocks."""
+
+import concurrent.futures
+import http.server
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import LeafTest, Sandbox, main, poll, scaled  # noqa: E402
+from zk_client import EPHEMERAL  # noqa: E402
+from zookeeper import Ensemble, Proxy, ZooKeeper  # noqa: E402
+
+EPOCH_MS = 1288834974657
+LEAF_NODE = re.compile(r"^[^-/]+:\d+-\d{10}$")
+
+
+def time_ms(value):
+    return (value >> 22) + EPOCH_MS
+
+
+def worker_of(value):
+    return value >> 12 & 1023
+
+
+class Taker:
+    """Takes IDs from a daemon all the time, one request after the other, and keeps them and every other answer."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.ids = []
+        self.errors = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.is_set():
+            try:
+                response = self.daemon.get("/v1/snowflake?count=20")
+            except OSError as error:
+                self.errors.append((time.time(), 0, str(error)))
+                time.sleep(0.01)
+                continue
+            if response.status == 200:
+                self.ids += [int(text) for text in json.loads(response.body)["ids"]]
+            else:
+                self.errors.append((time.time(), response.status, json.loads(response.body)["code"]))
+            time.sleep(0.005)
+        self.daemon.disconnect()
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+        return self.ids
+
+
+class RegistryTest(LeafTest):
+    """Each test has a cluster name, and so a tree, of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.zookeeper = cls.make_servers()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.zookeeper.close()
+
+    @classmethod
+    def make_servers(cls):
+        return ZooKeeper()
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = "com.example." + self._testMethodName.replace("_", "-")
+        self.boxes = []
+        self.addCleanup(lambda: [box.close() for box in self.boxes])
+
+    def more_box(self):
+        box = Sandbox()
+        self.boxes.append(box)
+        return box
+
+    def settings(self, address, *more, connect=None):
+        """`address`: a number that makes one."""
+        values = (
+            "snowflake.registry=zookeeper",
+            "snowflake.cluster=" + self.cluster,
+            "snowflake.address=10.0.%d.%d:8080" % divmod(address, 256),
+            "zookeeper.connect=" + (connect or self.zookeeper.connect),
+            "segment.enabled=false",
+            *more,
+        )
+        return [part for value in values for part in ("--set", value)]
+
+    def serve(self, address, *more, box=None, connect=None, **options):
+        return (box or self.box).serve(*self.settings(address, *more, connect=connect), **options)
+
+    def take(self, daemon, count=1):
+        response = daemon.get("/v1/snowflake?count=%d" % count)
+        self.assertEqual(response.status, 200, response.body)
+        return [int(text) for text in json.loads(response.body)["ids"]]
+
+    def snowflake(self, daemon):
+        return daemon.status()["snowflake"]
+
+    def forever(self):
+        with self.zookeeper.client() as client:
+            path = "/snowflake/%s/forever" % self.cluster
+            return {name: client.get(path + "/" + name)[0] for name in client.children(path)}
+
+    def check_javas_rules(self):
+        """What Java Leaf can live with: leaf-compat 9.2, M1, M2 and M7."""
+        for name, data in self.forever().items():
+            self.assertRegex(name, LEAF_NODE)
+            value = json.loads(data)
+            self.assertEqual(list(value), ["ip", "port", "timestamp"], data)
+            self.assertIsInstance(value["port"], str)
+            self.assertEqual("%s:%s" % (value["ip"], value["port"]), name.rsplit("-", 1)[0])
+            self.assertLessEqual(value["timestamp"], time.time() * 1000 + 1)
+
+
+class Claims(RegistryTest):
+    def test_many_nodes_at_once_on_a_virgin_namespace(self):
+        nodes = scaled(64, 12)
+        boxes = [self.more_box() for _ in range(nodes)]
+        for round_number in range(scaled(3, 1)):
+            cluster = "%s-%d" % (self.cluster, round_number)
+
+            def start(index, cluster=cluster, round_number=round_number):
+                settings = self.settings(index)
+                state = boxes[index].path("state-%d" % round_number)
+                out = boxes[index].ok(
+                    "next", "--mode", "snowflake", "--direct", "--timeout", "60s", *settings,
+                    "--set", "snowflake.cluster=" + cluster, "--state-dir", state, timeout=240,
+                )  # fmt: skip
+                return index, worker_of(int(out))
+
+            with concurrent.futures.ThreadPoolExecutor(nodes) as pool:
+                found = dict(pool.map(start, range(nodes)))
+            self.assertEqual(len(set(found.values())), nodes, found)
+            with self.zookeeper.client() as client:
+                names = client.children("/snowflake/%s/forever" % cluster)
+            self.assertEqual(len(names), nodes)
+            suffixes = {name.rsplit("-", 1)[0]: int(name.rsplit("-", 1)[1]) for name in names}
+            for index, worker in found.items():
+                self.assertEqual(suffixes["10.0.%d.%d:8080" % divmod(index, 256)], worker)
+
+    def test_a_number_is_kept_over_restarts(self):
+        daemon = self.serve(1)
+        first = self.take(daemon, 10)
+        daemon.terminate()
+        daemon = self.serve(1)
+        second = self.take(daemon, 10)
+        daemon.kill()
+        daemon = self.serve(1)
+        third = self.take(daemon, 10)
+        self.assertEqual({worker_of(value) for value in first + second + third}, {0})
+        self.check_distinct(first + second + third)
+        self.assertEqual(first + second + third, sorted(first + second + third))
+        self.check_javas_rules()
+        self.assertEqual(len(self.forever()), 1)
+
+    def test_two_hosts_with_one_address(self):
+        daemon = self.serve(1)
+        owner = self.snowflake(daemon)["node"]
+        other = self.more_box()
+        result = other.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
+        self.check(result, 11, owner, "10.0.0.1:8080", "worker release 0")
+        self.take(daemon)
+        # While it is live nobody may take it away.
+        release = ["worker", "release", "0", "--confirm", self.cluster, *self.settings(1)]
+        self.check(other.run(release), 11)
+        ids = self.take(daemon, 100)
+        daemon.terminate()
+        other.ok(*release)
+        second = self.serve(1, box=other)
+        ids += self.take(second, 100)
+        self.check_distinct(ids)
+        self.assertEqual({worker_of(value) for value in ids}, {0})
+        # The first one is a stranger now.
+        self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)]), 11, "worker release")
+
+    def test_a_released_number_stops_who_still_runs(self):
+        daemon = self.serve(1)
+        self.take(daemon)
+        with self.zookeeper.client() as client:
+            client.delete("/snowflake/%s/leafctl/owners/0" % self.cluster)
+        poll(lambda: daemon.get("/health/ready").status == 503, "the loss is noticed")
+        self.check_v1_error(daemon.get("/v1/snowflake"), 503, "not_owner")
+        self.assertIn("owner", json.loads(daemon.get("/health/ready").body)["reasons"][0]["message"])
+
+    def test_a_running_java_node_is_not_taken_over(self):
+        stop = threading.Event()
+        path = "/snowflake/%s/forever/10.0.0.1:8080-" % self.cluster
+
+        def data():
+            return json.dumps({"ip": "10.0.0.1", "port": "8080", "timestamp": int(time.time() * 1000)}).encode()
+
+        with self.zookeeper.client() as client:
+            node = client.create(path, data(), flags=2, parents=True)
+
+        def report():
+            with self.zookeeper.client() as client:
+                while not stop.wait(0.5):
+                    client.set(node, data())
+
+        java = threading.Thread(target=report)
+        java.start()
+        try:
+            result = self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
+            self.check(result, 11, "Java Leaf node is alive")
+        finally:
+            stop.set()
+            java.join()
+        # Once it is stopped its number goes on, above what it may have issued.
+        last = max(json.loads(value)["timestamp"] for value in self.forever().values())
+        daemon = self.serve(1, ready=False)
+        daemon.wait_ready(120)
+        value = self.take(daemon)[0]
+        self.assertEqual(worker_of(value), 0)
+        self.assertGreater(time_ms(value), last)
+        self.assertEqual(len(self.forever()), 1)
+        poll(lambda: self.snowflake(daemon)["registered"], "it reports")
+        self.check_javas_rules()
+
+    def test_the_last_number_and_the_next(self):
+        path = "/snowflake/%s/forever" % self.cluster
+        with self.zookeeper.client() as client:
+            client.create(path, parents=True)
+            # What years of addresses that came and went leave behind.
+            for _ in range(1023):
+                client.delete(client.create(path + "/10.9.9.9:1-", b"{}", flags=2))
+        daemon = self.serve(1)
+        self.assertEqual(worker_of(self.take(daemon)[0]), 1023)
+        self.check(
+            self.more_box().run(["next", "--mode", "snowflake", "--direct", *self.settings(2)]), 8, "1024", "recycle"
+        )
+        self.assertEqual(len(self.forever()), 1, "a number was used up by a node that cannot have it")
+
+    def test_properties_belong_to_the_cluster(self):
+        self.serve(1).terminate()
+        other = self.more_box()
+        refused = self.settings(2, "snowflake.layout=42-9-12")
+        self.check(other.run(["serve", "--listen", "127.0.0.1:0", *refused]), 11, "41-10-12", "42-9-12")
+        refused = self.settings(2, "snowflake.recycle=true")
+        self.check(other.run(["serve", "--listen", "127.0.0.1:0", *refused]), 11, "recycl")
+
+    def test_bad_input_is_named(self):
+        def refused(rc, *parts, **more):
+            settings = self.settings(1, **more)
+            self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *settings]), rc, *parts)
+
+        refused(6, "127.0.0.1:nonsense", connect="127.0.0.1:nonsense")
+        settings = self.settings(1)[:-2] + ["--set", "snowflake.address=", "--set", "segment.enabled=false"]
+        self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *settings]), 6, "snowflake.address")
+        auth = self.box.write("auth", "user:password", mode=0o644)
+        settings = self.settings(1, "zookeeper.auth_file=" + auth)
+        self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *settings]), 6, auth)
+
+    def test_digest_authentication(self):
+        auth = self.box.write("auth", "leaf:secret\n")
+        daemon = self.serve(1, "zookeeper.auth_file=" + auth)
+        self.take(daemon)
+        self.check_javas_rules()
+
+
+class Outage(RegistryTest):
+    """The server goes away and comes back."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.zookeeper.ensure_up)
+
+    def test_down_at_boot_with_state(self):
+        daemon = self.serve(1)
+        ids = self.take(daemon, 50)
+        daemon.terminate()
+        self.zookeeper.kill()
+        daemon = self.serve(1)
+        ids += self.take(daemon, 50)
+        status = self.snowflake(daemon)
+        self.assertEqual((status["worker"], status["registered"]), (0, False))
+        self.assertIn("registry_problem", status)
+        self.zookeeper.ensure_up()
+        poll(lambda: self.snowflake(daemon)["registered"], "it registers by itself")
+        poll(lambda: "registry_problem" not in self.snowflake(daemon), "and says so")
+        ids += self.take(daemon, 50)
+        self.check_distinct(ids)
+        self.check_javas_rules()
+
+    def test_down_at_boot_without_state(self):
+        self.zookeeper.kill()
+        self.check(self.box.run(["next", "--mode", "snowflake", "--direct", *self.settings(1)]), 8)
+        daemon = self.serve(1, ready=False)
+        ready = daemon.get("/health/ready")
+        self.assertEqual(ready.status, 503)
+        self.check_v1_error(daemon.get("/v1/snowflake"), 503, "unavailable")
+        self.assertEqual(daemon.get("/v1/clock").status, 200)
+        self.zookeeper.ensure_up()
+        daemon.wait_ready(120)
+        self.assertEqual(worker_of(self.take(daemon)[0]), 0)
+
+    def test_the_number_has_become_somebody_elses(self):
+        daemon = self.serve(1)
+        self.take(daemon)
+        daemon.terminate()
+        self.zookeeper.kill()
+        daemon = self.serve(1)
+        self.take(daemon)
+        # Seen from this node the server stays away; the others see an operator release the number.
+        self.zookeeper.ensure_up()
+        path = "/snowflake/%s/leafctl/" % self.cluster
+        with self.zookeeper.client() as client:
+            data = json.loads(client.get(path + "owners/0")[0])
+            data["uuid"] = "somebody-else"
+            client.set(path + "owners/0", json.dumps(data).encode())
+            poll(lambda: daemon.get("/health/ready").status == 503, "it stops")
+        self.check_v1_error(daemon.get("/v1/snowflake"), 503, "not_owner")
+
+    def test_a_server_that_is_silent_hangs_nobody(self):
+        proxy = Proxy(self.zookeeper.port)
+        self.addCleanup(proxy.close)
+        daemon = self.serve(1, connect="127.0.0.1:%d" % proxy.port)
+        taker = Taker(daemon)
+        self.addCleanup(taker.stop)
+        proxy.blackhole()
+        poll(lambda: "registry_problem" in self.snowflake(daemon), "the outage is noticed")
+        # Well over a window, in which a ceiling would run out.
+        before = len(taker.ids)
+        until = time.time() * 1000 + 5000
+        poll(lambda: taker.ids and time_ms(taker.ids[-1]) > until, "IDs go on")
+        self.assertGreater(len(taker.ids), before)
+        proxy.thaw()
+        poll(lambda: "registry_problem" not in self.snowflake(daemon), "it recovers", 120)
+        self.assertEqual(taker.stop() and taker.errors, [])
+        self.check_distinct(taker.ids)
+        self.assertEqual(daemon.terminate(), 0)
+
+
+class Leases(RegistryTest):
+    RECYCLE = ("snowflake.recycle=true", "snowflake.lease_time=2s")
+
+    def test_from_the_top_of_the_range_and_back(self):
+        settings = (*self.RECYCLE, "snowflake.worker_range=20-21")
+        first = self.serve(1, *settings)
+        self.assertEqual(worker_of(self.take(first)[0]), 21)
+        second = self.serve(2, *settings, box=self.more_box())
+        ids = self.take(second, 10)
+        self.assertEqual(worker_of(ids[0]), 20)
+        # The third one waits until one is free.
+        third = self.serve(3, *settings, box=self.more_box(), ready=False)
+        poll(lambda: self.snowflake(third)["state"] == "claiming", "it waits")
+        self.assertEqual(third.get("/health/ready").status, 503)
+        self.assertEqual(second.terminate(), 0)
+        third.wait_ready(120)
+        more = self.take(third, 10)
+        self.assertEqual(worker_of(more[0]), 20)
+        self.check_distinct(ids + more)
+
+    def test_a_holder_that_sleeps_past_its_lease(self):
+        settings = (*self.RECYCLE, "snowflake.worker_range=30-30")
+        first = self.serve(1, *settings)
+        ids = self.take(first, 1000)
+        first.signal(signal.SIGSTOP)
+        second = self.serve(2, *settings, box=self.more_box(), ready=False)
+        second.wait_ready(180)
+        taker = Taker(second)
+        self.addCleanup(taker.stop)
+        poll(lambda: len(taker.ids) > 200, "the second one issues")
+        first.signal(signal.SIGCONT)
+        # It is told, and has nothing to issue with until then: its ceiling is in the past.
+        error = self.check_v1_error(first.get("/v1/snowflake"), 503)
+        self.assertIn(error["code"], ("not_owner", "unavailable", "exhausted", "outcome_unknown"))
+        poll(lambda: self.snowflake(first)["state"] == "claiming", "it has lost its lease")
+        self.check_distinct(ids + taker.stop())
+        self.assertEqual({worker_of(value) for value in ids + taker.ids}, {30})
+
+    def test_outage_stops_a_lease_at_its_ceiling(self):
+        proxy = Proxy(self.zookeeper.port)
+        self.addCleanup(proxy.close)
+        settings = (*self.RECYCLE, "snowflake.worker_range=40-40")
+        first = self.serve(1, *settings, connect="127.0.0.1:%d" % proxy.port)
+        taker = Taker(first)
+        self.addCleanup(taker.stop)
+        poll(lambda: len(taker.ids) > 100, "it issues")
+        proxy.blackhole()
+        poll(lambda: taker.errors, "it stops")
+        second = self.serve(2, *settings, box=self.more_box(), ready=False)
+        second.wait_ready(180)
+        other = Taker(second)
+        self.addCleanup(other.stop)
+        poll(lambda: len(other.ids) > 100, "the other one goes on")
+        self.assertLess(max(taker.ids), min(other.ids), "above the ceiling of the first")
+        proxy.thaw()
+        poll(lambda: self.snowflake(first)["state"] == "claiming", "the first one is told", 120)
+        self.check_distinct(taker.stop() + other.stop())
+
+
+class UnderLoad(RegistryTest):
+    """An ensemble of three: its leader killed, sessions expired, all of it down."""
+
+    @classmethod
+    def make_servers(cls):
+        return Ensemble(3)
+
+    def test_fixed_numbers_go_on_without_an_error(self):
+        down_s = float(os.environ.get("LEAFCTL_ZK_OUTAGE_S") or "5")
+        daemons = [self.serve(1), self.serve(2, box=self.more_box())]
+        takers = [Taker(daemon) for daemon in daemons]
+        for taker in takers:
+            self.addCleanup(taker.stop)
+        self.zookeeper.leader().kill()
+        self.zookeeper.leader()
+        poll(lambda: all("registry_problem" not in self.snowflake(each) for each in daemons), "a new leader", 120)
+        self.zookeeper.start()
+        # Somebody ends the sessions behind their backs.
+        path = "/snowflake/%s/leafctl/temporary" % self.cluster
+        with self.zookeeper.client() as client:
+            old = {name: client.exists(path + "/" + name).ephemeral_owner for name in client.children(path)}
+            self.assertEqual(len(old), 2)
+            for session in old.values():
+                self.zookeeper.expire(session)
+
+            def renewed():
+                now = {}
+                for name in client.children(path):
+                    stat = client.exists(path + "/" + name)
+                    if stat is not None:
+                        now[name] = stat.ephemeral_owner
+                return set(now) == set(old) and all(now[name] != old[name] for name in old)
+
+            poll(renewed, "new sessions announce themselves", 120)
+        self.zookeeper.kill()
+        poll(lambda: all("registry_problem" in self.snowflake(each) for each in daemons), "the outage is seen", 120)
+        time.sleep(down_s)
+        self.zookeeper.start()
+        poll(lambda: all("registry_problem" not in self.snowflake(each) for each in daemons), "all is well", 120)
+        for taker in takers:
+            taker.stop()
+            self.assertEqual(taker.errors, [])
+            self.assertEqual(taker.ids, sorted(taker.ids))
+        self.check_distinct(takers[0].ids + takers[1].ids)
+        self.check_javas_rules()
+
+
+class FakePeer:
+    """Answers /v1/clock with a clock that is `ahead_s` ahead, and says so in ZooKeeper."""
+
+    def __init__(self, test, address, ahead_s):
+        peer = self
+        self.ahead_s = ahead_s
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                body = json.dumps({"time_ms": int((time.time() + peer.ahead_s) * 1000)}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+        self.client = test.zookeeper.client()
+        url = "http://127.0.0.1:%d" % self.server.server_port
+        record = {"url": url, "worker": 900, "uuid": "peer-" + address}
+        path = "/snowflake/%s/leafctl/temporary/%s" % (test.cluster, address)
+        self.client.create(path, json.dumps(record).encode(), flags=EPHEMERAL, parents=True)
+        test.addCleanup(self.close)
+
+    def close(self):
+        self.client.close()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class PeerClocks(RegistryTest):
+    def test_a_node_whose_clock_is_off_does_not_start(self):
+        peer = FakePeer(self, "10.1.0.1:80", 60)
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
+        self.check(result, 11, "behind those of its peers", "10.1.0.1:80")
+        # The median is what counts: one wild clock among three is none.
+        FakePeer(self, "10.1.0.2:80", 0)
+        FakePeer(self, "10.1.0.3:80", 0)
+        daemon = self.serve(1)
+        self.take(daemon)
+        peer.ahead_s = 0
+
+    def test_a_running_node_is_outvoted_by_two_and_goes_on_after_them(self):
+        first = FakePeer(self, "10.1.0.1:80", 0)
+        second = FakePeer(self, "10.1.0.2:80", 0)
+        daemon = self.serve(1)
+        first.ahead_s = -60
+        second.ahead_s = -61
+        poll(lambda: daemon.get("/health/ready").status == 503, "it stops", 120)
+        error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "clock")
+        self.assertIn("ahead of", error["message"])
+        first.ahead_s = 0
+        daemon.wait_ready(120)
+        self.take(daemon)
+
+
+if __name__ == "__main__":
+    main()
