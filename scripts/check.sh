@@ -30,18 +30,20 @@ check_format() {
 tidy_checks=-performance-unnecessary-value-param,-bugprone-reserved-identifier,-bugprone-stringview-nullptr
 export tidy_checks
 
-# clang-tidy on one file; its findings go to the cache.
+# clang-tidy on one unit of scripts/tidy_units.py; its findings go to the cache.
 tidy_one() {
-  local file=$1 key result
-  key=$(cat "$cache/tidy/common" "$file" - <<<"$file" | sha256sum)
+  local unit=$1 key result sources
+  mapfile -t sources < <(sed -nE 's/^#include "(.*)"$/\1/p' "$unit")
+  key=$(cat "$cache/tidy/common" "$unit" "${sources[@]}" | sha256sum)
   result=$cache/tidy/${key%% *}
   if [[ ! -e $result ]]; then
-    if clang-tidy -p "$cache/tidy" --quiet --checks="$tidy_checks" "$file" >"$result.$$" 2>"$result.$$.err"; then
+    if clang-tidy -p "$cache/tidy" --quiet --checks="$tidy_checks" --header-filter="$PWD/(lib|cmd)/.*" "$unit" \
+      >"$result.$$" 2>"$result.$$.err"; then
       : >"$result.$$"
     elif [[ ! -s $result.$$ ]]; then
       # No finding, and yet a failure: the tool itself says why.
       cat "$result.$$.err" >"$result.$$"
-      echo "$file: clang-tidy failed" >>"$result.$$"
+      echo "$unit: clang-tidy failed" >>"$result.$$"
     fi
     rm -f "$result.$$.err"
     mv "$result.$$" "$result"
@@ -51,28 +53,26 @@ tidy_one() {
 export -f tidy_one
 
 check_tidy() {
-  local findings
+  local findings units
   if [[ ! -e build/release/compile_commands.json ]]; then
     set_cmake_flags
     cmake --preset release "${cmake_flags[@]}" >/dev/null
   fi
   mkdir -p "$cache/tidy"
-  # clang understands neither g++'s precompiled headers nor all of its warnings.
-  sed -E 's/ -Winvalid-pch| -include [^ "]*cmake_pch\.hxx| -Werror| -Wno-(maybe-uninitialized|stringop-overread|tsan)//g' \
-    build/release/compile_commands.json >"$cache/tidy/compile_commands.json"
+  units=$(python3 scripts/tidy_units.py build/release/compile_commands.json "$cache/tidy")
+  if [[ -z $units ]]; then die "tidy found nothing to look at"; fi
   # A file's result holds for itself, everything it could include, and the settings.
   {
     clang-tidy --version
     echo "$tidy_checks"
     cat .clang-tidy
     find lib cmd -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
-    sed -nE 's/.*"command": .*(-O[0-9].*) -o .*/\1/p' "$cache/tidy/compile_commands.json" | LC_ALL=C sort -u
+    sed -nE 's/.*"command": .*(-O[0-9].*) -c .*/\1/p' "$cache/tidy/compile_commands.json" | LC_ALL=C sort -u
   } | sha256sum >"$cache/tidy/common"
   # Results older than two weeks belong to files that are long gone.
   find "$cache/tidy" -maxdepth 1 -type f -mtime +14 -delete
-  sources lib cmd | { grep '\.cc$' || true; } |
-    xargs -d '\n' -P "$jobs" -n 1 bash -c 'tidy_one "$1"' _ >"$cache/tidy/findings"
-  # A header's finding comes once for each file that includes it.
+  xargs -d '\n' -P "$jobs" -n 1 bash -c 'tidy_one "$1"' _ <<<"$units" >"$cache/tidy/findings"
+  # A header's finding comes once for each unit that includes it.
   findings=$(sed "s|$PWD/||g" "$cache/tidy/findings" | grep -E ': (error|warning): |clang-tidy failed' |
     LC_ALL=C sort -u || true)
   if [[ -n $findings ]]; then

@@ -6,7 +6,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
-  libtomlplusplus-dev nlohmann-json3-dev
+  libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev prometheus-cpp-dev
 )
 # What quickstart.sh needs.
 # shellcheck disable=SC2034
@@ -17,7 +17,8 @@ test_packages=(
   "${quickstart_packages[@]}"
   libgtest-dev libgmock-dev libbenchmark-dev nghttp2-client
   mariadb-server galera-4 rsync zookeeper default-jre-headless
-  python3 psmisc util-linux git faketime
+  chromium chromium-driver prometheus
+  python3 psmisc util-linux git faketime systemd
   clang-format clang-tidy shellcheck
 )
 

@@ -27,4 +27,4 @@ mkdir -p build/all
   echo "set_tests_properties(check PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000000)"
 } >build/all/CTestTestfile.cmake
 echo "== tests"
-exec ctest --test-dir build/all --output-on-failure --timeout 300 -j "${LEAF_TEST_JOBS:-2}"
+exec ctest --test-dir build/all --output-on-failure --timeout 1200 -j "${LEAF_TEST_JOBS:-2}"
