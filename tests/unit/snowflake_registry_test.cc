@@ -406,6 +406,23 @@ TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
   EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kUnavailable);
 }
 
+// A cluster that turns from leases to fixed numbers, while its registry is away: whoever holds the lease by
+// now would be repeated.
+TEST_F(SnowflakeRegistryTest, ANumberThatWasALeaseIsNoFixedOne) {
+  Node node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_TRUE(node.Take());
+  node.Stop();
+  Node other(cluster_, true, 2);
+  ASSERT_TRUE(other.Start().ok());
+  Node again(cluster_, false);
+  again.disk = node.disk;
+  again.registry.down = true;
+  const auto refused = again.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("was a lease"), std::string::npos);
+}
+
 TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockStandsBehind) {
   Node node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());

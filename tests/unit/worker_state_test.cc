@@ -32,6 +32,7 @@ core::WorkerState SomeState() {
   state.boot_id = "b-1";
   state.clock_offset = std::chrono::milliseconds{1'794'000'000'000};
   state.highest = WallTimeOf(1'795'000'004'000);
+  state.leased = true;
   state.machine = "m-1";
   state.last_contact = WallTimeOf(1'795'000'001'000);
   return state;
@@ -41,7 +42,8 @@ bool Equal(const core::WorkerState& a, const core::WorkerState& b) {
   return a.cluster.name == b.cluster.name && a.cluster.registry == b.cluster.registry &&
          a.cluster.layout == b.cluster.layout && a.node_uuid == b.node_uuid && a.worker == b.worker &&
          a.ceiling == b.ceiling && a.boot_id == b.boot_id && a.clock_offset == b.clock_offset &&
-         a.highest == b.highest && a.machine == b.machine && a.last_contact == b.last_contact;
+         a.highest == b.highest && a.leased == b.leased && a.machine == b.machine &&
+         a.last_contact == b.last_contact;
 }
 
 class WorkerStateTest : public ::testing::Test {
@@ -108,6 +110,7 @@ TEST_F(WorkerStateTest, TheFirstFormatIsRead) {
   ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.error().message;
   core::WorkerState expected = SomeState();
   expected.highest = expected.ceiling;
+  expected.leased = false;
   expected.machine = "";
   expected.last_contact = WallTime{};
   EXPECT_TRUE(Equal(**loaded, expected));

@@ -34,6 +34,7 @@ struct WorkerState {
   // again.
   std::string node_uuid;
   std::optional<std::uint64_t> worker;  // nothing before the first claim
+  bool leased = false;                  // it was a lease, which is nobody's once it has run out
   WallTime ceiling;                     // exclusive: no ID of this node has this time or a later one
   WallTime highest;     // the highest ceiling there ever was: an orderly stop lowers the other
   std::string boot_id;  // of the boot in which this was written; "" if not known

@@ -139,6 +139,8 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
     return error;
   };
   if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
+  if (loaded_->leased)
+    return refuse("the number in this state directory was a lease, which others may have by now");
   if (options_.machine.empty() || loaded_->machine != options_.machine)
     return refuse("the state directory was written on another machine");
   if (const milliseconds age = clock_.Wall() - loaded_->last_contact; age > options_.offline_start_max) {
@@ -191,7 +193,9 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
                  FormatRfc3339(layout.LastTime()));
   }
   const auto worker_before = state_.worker;
+  const bool leased_before = state_.leased;
   state_.worker = claim.worker;
+  state_.leased = registry_.leased();
   Life& life = lives_.emplace_back(claim, layout, begin, std::max(known_end, state_.highest), options_.window,
                                    random_.Next());
   Result<void> durable;
@@ -208,6 +212,7 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
   if (!durable.ok()) {
     lives_.pop_back();
     state_.worker = worker_before;
+    state_.leased = leased_before;
     return durable;
   }
   {
@@ -663,7 +668,7 @@ Result<void> SnowflakeService::MakeDurable(Life& life, WallTime ceiling) {
 // Requires extend_mutex_, and a lease.
 Result<void> SnowflakeService::Renew(Life& life, WallTime ceiling) {
   told_at_.store(clock_.Monotonic());
-  const auto renewed = registry_.Renew(life.claim, ceiling);
+  auto renewed = registry_.Renew(life.claim, ceiling);
   Heard(life, renewed);
   return renewed;
 }

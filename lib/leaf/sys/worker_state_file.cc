@@ -67,9 +67,10 @@ std::string Format(const core::WorkerState& state) {
       kVersion, state.node_uuid, state.cluster.name, state.cluster.registry, state.cluster.layout.Bits(),
       state.cluster.layout.epoch_ms(),
       state.worker ? fmt::format("{}", *state.worker) : std::string(kNoWorker), UnixMillis(state.ceiling));
-  text += fmt::format("boot_id {}\nclock_offset_ms {}\nhighest_ms {}\nmachine {}\nlast_contact_ms {}\n",
-                      state.boot_id, state.clock_offset.count(), UnixMillis(state.highest), state.machine,
-                      UnixMillis(state.last_contact));
+  text += fmt::format(
+      "boot_id {}\nclock_offset_ms {}\nhighest_ms {}\nleased {}\nmachine {}\nlast_contact_ms {}\n",
+      state.boot_id, state.clock_offset.count(), UnixMillis(state.highest), state.leased ? 1 : 0,
+      state.machine, UnixMillis(state.last_contact));
   text += fmt::format("{}{:016x}\n", kChecksum, Checksum(text));
   return text;
 }
@@ -127,6 +128,7 @@ Result<std::optional<core::WorkerState>> WorkerStateFile::Load() {
   state.highest = state.ceiling;
   if (version != kVersion1) {
     state.highest = WallTimeOf(lines.Number("highest_ms", 0, kMillisMax * 2));
+    state.leased = lines.Number("leased", 0, 1) != 0;
     state.machine = lines.Text("machine");
     state.last_contact = WallTimeOf(lines.Number("last_contact_ms", 0, kMillisMax * 2));
   }
