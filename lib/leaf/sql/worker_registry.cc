@@ -56,6 +56,24 @@ Error Lost(std::uint64_t worker, const std::string& why) {
           "look at leafctl worker show, then restart"};
 }
 
+// The row that every claim locks first: one at a time, so that no two of them wait for each other, and none
+// is rolled back with a number that the database then never gives again.
+Result<void> EnsureCluster(Database& database, const core::ClusterProperties& cluster) {
+  auto made = database.Run("claim a worker number", [&](soci::session& session) -> Result<void> {
+    int rows = 0;
+    session << "SELECT COUNT(*) FROM leafctl_cluster WHERE one = 1", soci::into(rows);
+    if (rows > 0) return {};
+    const std::string bits = cluster.layout.Bits();
+    const long long epoch = cluster.layout.epoch_ms();
+    session << "INSERT INTO leafctl_cluster (one, name, layout, epoch_ms) VALUES (1, :name, :layout, :epoch)",
+        soci::use(cluster.name, "name"), soci::use(bits, "layout"), soci::use(epoch, "epoch");
+    return {};
+  });
+  // Somebody else was first.
+  if (!made.ok() && made.error().code == ErrorCode::kAlreadyExists) return {};
+  return made;
+}
+
 Result<void> CheckCluster(soci::session& session, const Dialect& dialect,
                           const core::ClusterProperties& cluster) {
   core::ClusterProperties stored = cluster;
@@ -64,15 +82,10 @@ Result<void> CheckCluster(soci::session& session, const Dialect& dialect,
   session << fmt::format("SELECT name, layout, epoch_ms FROM leafctl_cluster WHERE one = 1{}",
                          dialect.for_update),
       soci::into(stored.name), soci::into(bits), soci::into(epoch_ms);
-  if (session.got_data()) {
-    LEAF_ASSIGN_OR_RETURN(stored.layout, core::IdLayout::Parse(bits, epoch_ms));
-    return core::CheckSameCluster(stored, cluster, "table leaf_workerid_alloc");
-  }
-  const std::string own_bits = cluster.layout.Bits();
-  const long long own_epoch = cluster.layout.epoch_ms();
-  session << "INSERT INTO leafctl_cluster (one, name, layout, epoch_ms) VALUES (1, :name, :layout, :epoch)",
-      soci::use(cluster.name, "name"), soci::use(own_bits, "layout"), soci::use(own_epoch, "epoch");
-  return {};
+  if (!session.got_data())
+    return Error{ErrorCode::kUnavailable, "the cluster's row is being removed", "retry"};
+  LEAF_ASSIGN_OR_RETURN(stored.layout, core::IdLayout::Parse(bits, epoch_ms));
+  return core::CheckSameCluster(stored, cluster, "table leaf_workerid_alloc");
 }
 
 }  // namespace
@@ -88,6 +101,7 @@ SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions opti
 
 Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& node,
                                                    const core::ClusterProperties& cluster) {
+  LEAF_RETURN_IF_ERROR(EnsureCluster(database_, cluster));
   std::int64_t watched_ms = -1;
   for (int attempt = 0;; ++attempt) {
     auto tried = TryClaim(node, cluster, watched_ms);

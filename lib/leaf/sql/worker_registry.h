@@ -8,16 +8,14 @@
 // node, gets kNotOwner.
 //
 // Schedules that this is held to (tests/unit/sql_registry_test.cc, tests/contract):
-// - two nodes claim one new address at once: the unique key lets one insert in, the other finds its row, and
-// is
-//   refused, as the row of leafctl_workers names another uuid;
-// - the reply to COMMIT is lost: the next claim of the same uuid finds its own row;
+// - two nodes claim at once: each locks the cluster's row first, so that the second one finds what the first
+//   has written. With one address between them, it is refused: the row of leafctl_workers names another uuid.
+// - the reply to COMMIT is lost: the next claim of the same uuid finds its own row.
 // - a node of the fork with the same address runs: its time in max_timestamp is not the one that we wrote
-// last; it is
-//   watched for kWatch, and if it moves the claim is refused; if not, the time and kWatch are a ceiling; if
-//   it moves later, the next report says kNotOwner;
+//   last. It is watched for kWatch, and if it moves the claim is refused; if not, the time and kWatch are a
+//   ceiling. If it moves later, the next report says kNotOwner.
 // - `worker release` lets another state directory in, which raises `claims`: the former owner's next report
-// fails.
+//   fails.
 #pragma once
 
 #include <atomic>
