@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Worker numbers from a real ZooKeeper, one server and an ensemble of three: claims, outages, leases, peers' clocks."""
+"""Worker numbers from a real ZooKeeper, one server and an ensemble of three: claims, outages, leases, peers' clocks.
+
+LEAFCTL_ZK_ROUNDS    virgin namespaces that 64 nodes come to at once (default 3)
+LEAFCTL_ZK_OUTAGE_S  seconds without any server, under load (default 5)
+"""
 
 import concurrent.futures
 import http.server
@@ -129,7 +133,7 @@ class Claims(RegistryTest):
     def test_many_nodes_at_once_on_a_virgin_namespace(self):
         nodes = scaled(64, 12)
         boxes = [self.more_box() for _ in range(nodes)]
-        for round_number in range(scaled(3, 1)):
+        for round_number in range(int(os.environ.get("LEAFCTL_ZK_ROUNDS") or scaled(3, 1))):
             cluster = "%s-%d" % (self.cluster, round_number)
 
             def start(index, cluster=cluster, round_number=round_number):
