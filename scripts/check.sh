@@ -28,6 +28,8 @@ check_format() {
 # Left out for what they cost, as they look at every function or name of every foreign header, too (share of the whole
 # run): performance-unnecessary-value-param 45 %, bugprone-reserved-identifier 7 %, bugprone-stringview-nullptr 4 %.
 tidy_checks=-performance-unnecessary-value-param,-bugprone-reserved-identifier,-bugprone-stringview-nullptr
+# The units that are looked at are made of sources.
+tidy_checks+=,-bugprone-suspicious-include
 export tidy_checks
 
 # clang-tidy on one unit of scripts/tidy_units.py; its findings go to the cache.

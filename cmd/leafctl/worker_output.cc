@@ -72,9 +72,10 @@ std::string AgeText(std::chrono::milliseconds age) {
   const std::string sign = age.count() < 0 ? "-" : "";
   const long long seconds = (age.count() < 0 ? -age.count() : age.count()) / 1000;
   if (seconds < 120) return fmt::format("{}{} s", sign, seconds);
-  if (seconds < 2 * 3600) return fmt::format("{}{} min", sign, seconds / 60);
-  if (seconds < 48 * 3600) return fmt::format("{}{} h", sign, seconds / 3600);
-  return fmt::format("{}{} d", sign, seconds / 86400);
+  constexpr long long kHour = 3600;
+  if (seconds < 2 * kHour) return fmt::format("{}{} min", sign, seconds / 60);
+  if (seconds < 48 * kHour) return fmt::format("{}{} h", sign, seconds / kHour);
+  return fmt::format("{}{} d", sign, seconds / (24 * kHour));
 }
 
 std::string Printable(std::string_view text) {

@@ -93,7 +93,7 @@ std::optional<Error> Router::OverLimit(Kind kind, std::string_view tag) const {
     return std::nullopt;
   using Verdict = service::RequestLimit::Verdict;
   const Verdict verdict = kind == Kind::kSnowflake ? options_.limit->AdmitSnowflake()
-                          : kind == Kind::kOther || tag == ""
+                          : kind == Kind::kOther || tag.empty()
                               ? options_.limit->AdmitOther()
                               : ids_.segment()->AdmitRequest(tag, *options_.limit);
   if (verdict == Verdict::kAdmitted) [[likely]]

@@ -130,7 +130,7 @@ struct Contents {
       temporaries.emplace(name, Parse<TemporaryRecord>(snapshot, tree.Temporary(name), ParseTemporary));
     for (const std::string& folder : {tree.RecycleUnused(), tree.RecycleUsed()}) {
       for (const std::string& name : snapshot.Children(folder)) {
-        const std::string path = folder + "/" + name;
+        const std::string path = fmt::format("{}/{}", folder, name);
         if (const auto worker = ParseRecycleName(name)) {
           recycled.emplace(*worker, Parse<RecycleData>(snapshot, path, ParseRecycleData));
         } else {
@@ -145,7 +145,7 @@ struct Contents {
                     Result<Record> (*parse)(std::string_view),
                     std::map<std::uint64_t, Parsed<Record>>& records) {
     for (const std::string& name : snapshot.Children(folder)) {
-      const std::string path = folder + "/" + name;
+      const std::string path = fmt::format("{}/{}", folder, name);
       if (const auto worker = ParseNumberName(name)) {
         records.emplace(*worker, Parse<Record>(snapshot, path, parse));
       } else {
@@ -354,6 +354,7 @@ class Inspector {
       if (folder == tree_.Forever()) break;
     }
     std::vector<Change> changes;
+    changes.reserve(missing.size());
     for (const std::string& folder : missing) changes.push_back(Create(folder, ""));
     Mend("virgin-namespace", tree_.Forever(), text, "create " + tree_.Forever(), std::move(changes));
   }

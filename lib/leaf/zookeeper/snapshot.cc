@@ -27,7 +27,7 @@ class Reader {
         if (node == nullptr || node->stat.children == 0) continue;
         LEAF_ASSIGN_OR_RETURN(const auto names, client_.Children(path));
         for (const std::string& name : names.value_or(std::vector<std::string>{}))
-          below.push_back(path + "/" + name);
+          below.push_back(fmt::format("{}/{}", path, name));
       }
       paths = std::move(below);
     }
