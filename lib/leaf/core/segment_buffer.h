@@ -63,17 +63,19 @@ class SegmentBuffer {
       LEAF_FAILPOINT("take: drawn");
       if (position == refill_at_.load(std::memory_order_relaxed)) [[unlikely]]
         result.refill_wanted = true;
+      bool overshot = false;
       if (position + 1 >= limit) [[unlikely]] {
-        if (position + 1 == limit) {
-          CloseAt(limit);
-        } else if (position >= limit_.load(std::memory_order_acquire)) {
-          result.outcome = Outcome::kOvershoot;
-          result.position = position;
-          return result;
-        }
+        overshot = position + 1 != limit;
+        if (!overshot) CloseAt(limit);
       }
-      if (LookUpOne(position, id)) [[likely]] {
+      const bool nobodys = overshot && position >= limit_.load(std::memory_order_acquire);
+      if (!nobodys && LookUpOne(position, id)) [[likely]] {
         result.outcome = Outcome::kTaken;
+        return result;
+      }
+      if (overshot) {  // in no range: nobody's yet, or void since the limit moved, which is no ID lost
+        result.outcome = Outcome::kOvershoot;
+        result.position = position;
         return result;
       }
       lost_.fetch_add(1, std::memory_order_relaxed);
