@@ -2,37 +2,40 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "leaf/base/text.h"
 
 namespace leaf::core {
 namespace {
 
-Error Frozen(std::string_view tag, std::int64_t max_id, std::uint64_t mark) {
-  return {
-      ErrorCode::kFrozen,
-      fmt::format(
-          "tag {} is frozen: the table says max_id {}, but this node was already granted everything up to "
-          "{}: the database went back",
-          Quoted(tag), max_id, mark),
-      fmt::format("leafctl tag repair {} explains it and moves max_id above every known mark", tag)};
+Error Frozen(std::string_view tag, std::int64_t max_id, FenceLevel level) {
+  return {ErrorCode::kFrozen,
+          fmt::format("tag {} is frozen: the table says max_id {}, but {} was already granted everything up "
+                      "to {}: the database went back",
+                      Quoted(tag), max_id,
+                      level.mark >= level.witness ? "this node" : "another node of the cluster",
+                      std::max(level.mark, level.witness)),
+          fmt::format("leafctl tag repair {} explains it and moves max_id above every known mark", tag)};
 }
 
 }  // namespace
 
-Result<void> JudgeGrant(std::string_view tag, IdRange grant, std::uint64_t mark) {
+Result<void> JudgeGrant(std::string_view tag, IdRange grant, FenceLevel level) {
   if (grant.empty() || grant.end > kMaxIdLimit) {
     return Error{ErrorCode::kInternal,
                  fmt::format("tag {} was granted [{}, {}), which is no range of IDs", Quoted(tag),
                              grant.begin, grant.end),
                  ""};
   }
-  if (grant.begin < mark) return Frozen(tag, static_cast<std::int64_t>(grant.begin), mark);
-  return {};
+  return JudgeRow(tag, static_cast<std::int64_t>(grant.begin), level);
 }
 
-Result<void> JudgeRow(std::string_view tag, std::int64_t max_id, std::uint64_t mark) {
+Result<void> JudgeRow(std::string_view tag, std::int64_t max_id, FenceLevel level) {
+  const std::uint64_t least = std::max(level.mark, level.witness);
   // A negative column is below every mark; compare without converting it.
-  if (mark > 0 && (max_id < 0 || static_cast<std::uint64_t>(max_id) < mark)) return Frozen(tag, max_id, mark);
+  if (least > 0 && (max_id < 0 || static_cast<std::uint64_t>(max_id) < least))
+    return Frozen(tag, max_id, level);
   return {};
 }
 

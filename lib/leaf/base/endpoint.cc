@@ -1,0 +1,57 @@
+#include "leaf/base/endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "leaf/base/text.h"
+
+namespace leaf {
+namespace {
+
+bool IsLetterOrDigit(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool IsNameCharacter(char c) { return IsLetterOrDigit(c) || c == '.' || c == '-' || c == '_'; }
+
+// With the zone that a link-local address may have.
+bool IsV6Character(char c) { return IsNameCharacter(c) || c == ':' || c == '%'; }
+
+}  // namespace
+
+Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port) {
+  const auto bad = [&](std::string_view why) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{} is not HOST:PORT{}", Quoted(text), why), ""};
+  };
+  std::string_view host = text;
+  std::string_view port;
+  bool has_port = false;
+  const bool bracketed = text.starts_with('[');
+  if (bracketed) {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) return bad(": ']' is missing");
+    host = text.substr(1, end - 1);
+    port = text.substr(end + 1);
+    has_port = !port.empty();
+    if (has_port && port.front() != ':') return bad("");
+  } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
+    if (text.rfind(':') != colon) return bad(": an IPv6 address stands in brackets");
+    host = text.substr(0, colon);
+    port = text.substr(colon);
+    has_port = true;
+  }
+  if (host.empty() || !std::all_of(host.begin(), host.end(), bracketed ? IsV6Character : IsNameCharacter))
+    return bad("");
+  if (bracketed && host.find(':') == std::string_view::npos) return bad(": brackets are for IPv6 addresses");
+  if (!has_port) return Endpoint{std::string(host), default_port};
+  port.remove_prefix(1);
+  std::uint16_t number = 0;
+  const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
+  if (status != std::errc{} || end != port.data() + port.size() || number == 0)
+    return bad(": the port is a number from 1 to 65535");
+  return Endpoint{std::string(host), number};
+}
+
+}  // namespace leaf

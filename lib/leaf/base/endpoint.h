@@ -1,0 +1,23 @@
+// Where a server listens: a host and a TCP port.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "leaf/base/result.h"
+
+namespace leaf {
+
+struct Endpoint {
+  std::string host;  // a name, an IPv4 address, or an IPv6 address without its brackets
+  std::uint16_t port = 0;
+
+  bool operator==(const Endpoint&) const = default;
+};
+
+// HOST, HOST:PORT, [IPv6] or [IPv6]:PORT. A name consists of letters, digits, '.', '-' and '_', so that it
+// can stand in any library's connection string as it is. Errors: kInvalidArgument that names the text.
+Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port);
+
+}  // namespace leaf
