@@ -1,7 +1,6 @@
 #include "leaf/sql/database.h"
 
 #include <fmt/format.h>
-#include <soci/mysql/soci-mysql.h>
 #include <soci/soci.h>
 #include <soci/sqlite3/soci-sqlite3.h>
 
@@ -12,71 +11,88 @@
 #include "leaf/sql/error_map.h"
 
 namespace leaf::sql {
-namespace {
-
-// A value of SOCI's MySQL connection string: single-quoted, with backslash escapes.
-std::string MysqlValue(std::string_view value) {
-  std::string quoted = "'";
-  for (const char c : value) {
-    if (c == '\'' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + "'";
-}
-
-long long WholeSeconds(std::chrono::milliseconds duration) {
-  return std::chrono::ceil<std::chrono::seconds>(duration).count();
-}
-
-}  // namespace
-
-Database::Database(MysqlOptions options) : dialect_(kMysql), mysql_(std::move(options)) {}
+Database::Database(std::shared_ptr<MysqlConnector> connector)
+    : dialect_(kMysql), mysql_(std::move(connector)) {}
+Database::Database(MysqlOptions options)
+    : Database(std::make_shared<MysqlConnector>(std::move(options), nullptr)) {}
 Database::Database(SqliteOptions options) : dialect_(kSqlite), sqlite_(std::move(options)) {}
 Database::~Database() = default;
 
 Result<void> Database::Run(std::string_view what, const Body& body) {
   LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
   try {
-    Result<void> result = body(*session);
+    Result<void> result = body(*session.soci);
     GiveBack(std::move(session));
     return result;
   } catch (const std::exception& exception) {
     // The connection is not used again: nobody knows what state it is in.
-    return Lost(TranslateException(what, exception, Phase::kStatement));
+    return Failed(what, exception, Phase::kStatement);
   }
 }
 
-Error Database::Lost(Error error) {
+Error Database::Failed(std::string_view what, const std::exception& exception, Phase phase) {
+  Error error = TranslateException(what, exception, phase);
+  std::vector<Session> dropped;  // closed outside the lock
   if (mysql_ && (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown)) {
     const std::lock_guard lock(mutex_);
     lost_ = true;
+    if (BlamesServer(exception)) dropped.swap(idle_);
   }
   return error;
 }
 
 DatabaseState Database::State() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
+  DatabaseState state;
+  {
+    const std::lock_guard lock(mutex_);
+    state = state_;
+  }
+  if (mysql_) {
+    MysqlConnector::State server = mysql_->state();
+    state.identity = std::move(server.identity);
+    state.endpoint = std::move(server.endpoint);
+    state.identity_changes = server.identity_changes;
+  }
+  return state;
 }
 
 Result<void> Database::Transact(std::string_view what, Finish finish, const Body& body) {
   LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
   Phase phase = Phase::kStatement;
   try {
-    *session << std::string(dialect_.begin);
-    Result<void> result = body(*session);
+    soci::session& soci = *session.soci;
+    soci << std::string(dialect_.begin);
+    Result<void> result = body(soci);
     if (!result.ok() || finish == Finish::kRollback) {
-      *session << "ROLLBACK";
+      soci << "ROLLBACK";
       GiveBack(std::move(session));
       return result;
     }
+    if (!InUse(session)) {
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("cannot {}: another database server came into use meanwhile", what),
+                   "retry later"};
+    }
     phase = Phase::kCommit;
-    *session << "COMMIT";
+    soci << "COMMIT";
     GiveBack(std::move(session));
     return {};
   } catch (const std::exception& exception) {
     // Dropping the connection rolls back whatever is open.
-    return Lost(TranslateException(what, exception, phase));
+    return Failed(what, exception, phase);
+  }
+}
+
+bool Database::IsUsable(const Session& session) const {
+  if (sqlite_) return true;
+  if (!InUse(session)) return false;
+  try {
+    // A server that was made read-only need not refuse this user's writes: who may do everything may do that.
+    int read_only = 1;
+    *session.soci << "SELECT @@global.read_only", soci::into(read_only);
+    return read_only == 0;
+  } catch (const std::exception&) {
+    return false;  // a connection that cannot even be asked
   }
 }
 
@@ -90,32 +106,29 @@ Result<Database::Session> Database::Lease(std::string_view what) {
       session = std::move(idle_.back());
       idle_.pop_back();
     }
-    try {
-      // The server may have closed it, or be another one by now; better found out before a transaction
-      // begins.
-      if (sqlite_ || session->is_connected()) return session;
-    } catch (const std::exception&) {
-      // A connection that cannot even be asked is dropped.
-    }
+    // The server may have closed it, or be another one by now; better found out before a transaction begins.
+    if (IsUsable(session)) return session;
+    dead.push_back(std::move(session));
     // One is dead: so, most likely, are the others that were idle with it, and each would cost a time-out to
     // ask.
     const std::lock_guard lock(mutex_);
     lost_ = true;
-    dead.swap(idle_);
+    for (Session& other : idle_) dead.push_back(std::move(other));
+    idle_.clear();
   }
   return Connect(what);
 }
 
 void Database::GiveBack(Session session) {
+  const bool in_use = InUse(session);  // or it is closed, outside the lock
   const std::lock_guard lock(mutex_);
   state_.up = true;
   state_.problem.reset();
-  if (idle_.size() < kIdleConnectionsMax) idle_.push_back(std::move(session));
+  if (in_use && idle_.size() < kIdleConnectionsMax) idle_.push_back(std::move(session));
 }
 
 Result<Database::Session> Database::Connect(std::string_view what) {
-  std::string identity;
-  auto session = TryConnect(what, identity);
+  auto session = TryConnect(what);
   const std::lock_guard lock(mutex_);
   if (!session.ok()) {
     ++state_.failures;
@@ -127,24 +140,25 @@ Result<Database::Session> Database::Connect(std::string_view what) {
   ++state_.connections;
   if (lost_) ++state_.reconnects;
   lost_ = false;
-  if (!state_.identity.empty() && state_.identity != identity) ++state_.identity_changes;
-  state_.identity = std::move(identity);
+  if (sqlite_) state_.identity = sqlite_->path;
   return session;
 }
 
-Result<Database::Session> Database::TryConnect(std::string_view what, std::string& identity) {
+Result<Database::Session> Database::TryConnect(std::string_view what) {
+  if (mysql_) {
+    LEAF_ASSIGN_OR_RETURN(MysqlConnector::Connection connection, mysql_->Connect(what));
+    return Session{std::move(connection.session), connection.term};
+  }
   try {
-    if (mysql_) return ConnectMysql(what, identity);
-    identity = sqlite_->path;
-    return ConnectSqlite();
+    return Session{ConnectSqlite(), 0};
   } catch (const std::exception& exception) {
     Error error = TranslateException(what, exception, Phase::kStatement);
-    if (sqlite_) error.message += fmt::format(" ({})", sqlite_->path);
+    error.message += fmt::format(" ({})", sqlite_->path);
     return error;
   }
 }
 
-Database::Session Database::ConnectSqlite() {
+std::unique_ptr<soci::session> Database::ConnectSqlite() {
   if (sqlite_->path.find('"') != std::string::npos)
     throw std::invalid_argument("a path with a quotation mark");
   auto session =
@@ -156,46 +170,6 @@ Database::Session Database::ConnectSqlite() {
   if (sqlite_->create_tables) {
     for (const std::string_view statement : dialect_.schema) *session << std::string(statement);
   }
-  return session;
-}
-
-Result<Database::Session> Database::ConnectMysql(std::string_view what, std::string& identity) {
-  Error last{ErrorCode::kConfig, fmt::format("cannot {}: no mysql.endpoints", what), ""};
-  for (const std::string& endpoint : mysql_->endpoints) {
-    try {
-      Session session = ConnectEndpoint(endpoint);
-      int read_only = 0;
-      *session
-          << "SELECT @@global.read_only, CONCAT(@@hostname, ':', @@port, ' server_id ', @@server_id, ' ', "
-             "@@version)",
-          soci::into(read_only), soci::into(identity);
-      if (read_only == 0) return session;
-      last = {ErrorCode::kUnavailable, fmt::format("cannot {}: {} is read-only", what, endpoint), ""};
-    } catch (const std::exception& exception) {
-      last = TranslateException(what, exception, Phase::kStatement);
-      last.message += fmt::format(" ({})", endpoint);
-    }
-  }
-  return last;
-}
-
-Database::Session Database::ConnectEndpoint(const std::string& endpoint) {
-  const std::size_t colon = endpoint.rfind(':');
-  std::string host = endpoint.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  // The client library takes "localhost" for its Unix socket, whatever the port says.
-  if (host == "localhost") host = "127.0.0.1";
-  std::string parameters = fmt::format(
-      "host={} port={} dbname={} user={} charset=utf8mb4 connect_timeout={} read_timeout={} write_timeout={}",
-      MysqlValue(host), endpoint.substr(colon + 1), MysqlValue(mysql_->database), MysqlValue(mysql_->user),
-      WholeSeconds(mysql_->connect_timeout), WholeSeconds(mysql_->query_timeout),
-      WholeSeconds(mysql_->query_timeout));
-  if (!mysql_->password.empty()) parameters += " password=" + MysqlValue(mysql_->password);
-  auto session = std::make_unique<soci::session>(*soci::factory_mysql(), parameters);
-  // A server may be set up with autocommit off: a plain SELECT would then pin an old snapshot.
-  *session << "SET autocommit = 1";
-  // A row somebody else holds must not outlast the statement's own time-out.
-  *session << fmt::format("SET SESSION innodb_lock_wait_timeout = {}", WholeSeconds(mysql_->query_timeout));
   return session;
 }
 

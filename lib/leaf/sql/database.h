@@ -13,22 +13,15 @@
 
 #include "leaf/base/result.h"
 #include "leaf/sql/dialect.h"
+#include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_connector.h"
+#include "leaf/sql/mysql_session.h"
 
 namespace soci {
 class session;
 }
 
 namespace leaf::sql {
-
-struct MysqlOptions {
-  std::vector<std::string> endpoints;  // HOST:PORT; the first that can be reached and written to is used
-  std::string database;
-  std::string user;
-  std::string password;
-  // Rounded up to whole seconds, which is what the client library counts in.
-  std::chrono::milliseconds connect_timeout{2000};
-  std::chrono::milliseconds query_timeout{2000};
-};
 
 struct SqliteOptions {
   std::string path;
@@ -41,6 +34,7 @@ struct SqliteOptions {
 struct DatabaseState {
   bool up = false;       // it answered
   std::string identity;  // which server, as it says itself, or which file; "" before the first connection
+  std::string endpoint;  // of the server in use; "" for a file
   std::uint64_t connections = 0;
   std::uint64_t reconnects = 0;        // of those, after one was lost or could not be made
   std::uint64_t failures = 0;          // connections that could not be made
@@ -49,9 +43,13 @@ struct DatabaseState {
 };
 
 // Thread-safe: each call has a connection of its own for as long as it runs; idle ones are kept and checked
-// before they are used again. Nothing is connected before the first call.
+// before they are used again: that they live, that their server still takes writes, and that it is the one in
+// use (see MysqlConnector). Nothing is connected before the first call.
 class Database {
  public:
+  // Others may share the connector: all of them work with the same server.
+  explicit Database(std::shared_ptr<MysqlConnector> connector);
+  // With a connector of its own.
   explicit Database(MysqlOptions options);
   explicit Database(SqliteOptions options);
   ~Database();
@@ -59,6 +57,8 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   const Dialect& dialect() const { return dialect_; }
+  // Null for SQLite.
+  const MysqlConnector* connector() const { return mysql_.get(); }
 
   DatabaseState State() const;
 
@@ -69,30 +69,35 @@ class Database {
 
   enum class Finish { kCommit, kRollback };
   // Runs `body` in a transaction that `finish` ends if it succeeds; an error rolls back.
-  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost.
+  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost; kUnavailable, and nothing has
+  // happened, if another server came into use meanwhile.
   Result<void> Transact(std::string_view what, Finish finish, const Body& body);
 
  private:
-  using Session = std::unique_ptr<soci::session>;
+  struct Session {
+    std::unique_ptr<soci::session> soci;
+    std::uint64_t term = 0;  // the connector's
+  };
 
   Result<Session> Lease(std::string_view what);
   Result<Session> Connect(std::string_view what);
-  Result<Session> TryConnect(std::string_view what, std::string& identity);
-  Session ConnectSqlite();
-  Result<Session> ConnectMysql(std::string_view what, std::string& identity);
-  // A statement failed: if the connection did, the next one is a reconnect.
-  Error Lost(Error error);
-  Session ConnectEndpoint(const std::string& endpoint);
+  Result<Session> TryConnect(std::string_view what);
+  std::unique_ptr<soci::session> ConnectSqlite();
+  // Whether an idle connection can be used again. Asks the server.
+  bool IsUsable(const Session& session) const;
+  bool InUse(const Session& session) const { return !mysql_ || mysql_->InUse(session.term); }
+  // A statement failed, on a connection that is dropped. If the server is to blame, the idle ones go as well.
+  Error Failed(std::string_view what, const std::exception& exception, Phase phase);
   void GiveBack(Session session);
 
   const Dialect& dialect_;
-  const std::optional<MysqlOptions> mysql_;
+  const std::shared_ptr<MysqlConnector> mysql_;  // null for SQLite
   const std::optional<SqliteOptions> sqlite_;
   mutable std::mutex mutex_;
   // Guarded by mutex_:
   std::vector<Session> idle_;
-  DatabaseState state_;
-  bool lost_ = false;  // a connection, since the last one was made
+  DatabaseState state_;  // but for what the connector knows
+  bool lost_ = false;    // a connection, since the last one was made
 };
 
 }  // namespace leaf::sql

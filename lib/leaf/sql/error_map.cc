@@ -6,12 +6,15 @@
 #include <soci/sqlite3/soci-sqlite3.h>
 
 #include <string>
+#include <utility>
 
 namespace leaf::sql {
 namespace {
 
 constexpr unsigned kMysqlNoSuchTable = 1146;
+constexpr unsigned kMysqlDeadlock = 1213;
 constexpr unsigned kMysqlIncomparable = 1267;  // illegal mix of collations
+constexpr unsigned kMysqlReadOnly = 1290;      // not while the server runs with that option: --read-only
 
 std::string_view HintFor(ErrorCode code, const std::exception& exception) {
   if (IsMissingTable(exception)) return "leafctl db init creates the tables";
@@ -31,6 +34,12 @@ std::string Reason(const std::string& text) {
 }  // namespace
 
 ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
+  if (phase == Phase::kCommit) {
+    const bool rolled_back = number == kMysqlDeadlock || number == kMysqlReadOnly || number == 3101;
+    return rolled_back ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown;
+  }
+  // Dropping the connection rolls back whatever was begun.
+  if (MysqlBlamesServer(number)) return ErrorCode::kUnavailable;
   switch (number) {
     case 1044:  // access denied for user to database
     case 1045:  // access denied (password)
@@ -55,39 +64,44 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1366:  // incorrect string value
     case 1406:  // data too long
       return ErrorCode::kInvalidArgument;
-    case 1053:  // server shutdown in progress
-    case 1317:  // query interrupted
-    case 1927:  // connection was killed
-    case 2006:  // server has gone away
-    case 2013:  // lost connection during query
-    case 2055:  // lost connection, with system error
-      // The reply is lost. Of a COMMIT nobody knows; anything earlier is rolled back.
-      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
     case 1040:  // too many connections
-    case 1105:  // unknown error (wsrep)
     case 1129:  // host is blocked
     case 1203:  // user has too many connections
     case 1205:  // lock wait timeout
-    case 1213:  // deadlock, and a Galera conflict at COMMIT
+    case kMysqlDeadlock:
     case 1226:  // user exceeded a resource
-    case 1290:  // read-only
+    case 1317:  // query interrupted
     case 1792:  // read-only transaction
-    case 1836:  // read-only mode
-    case 1047:  // wsrep has not yet prepared node
     case 1969:  // max_statement_time
-    case 2002:  // cannot connect through socket
-    case 2003:  // cannot connect
-    case 2005:  // unknown host
-    case 2012:  // handshake
-    case 2026:  // TLS
+    case 3101:  // rolled back by Group Replication
       return ErrorCode::kUnavailable;
     default:
-      // Client library errors are about the connection; anything else from the server is not foreseen.
-      if (number >= 2000 && number < 2100) {
-        return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
-      }
-      return phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
+      return ErrorCode::kInternal;  // not foreseen
   }
+}
+
+bool MysqlBlamesServer(unsigned number) {
+  switch (number) {
+    case 1047:  // wsrep has not yet prepared node
+    case 1053:  // server shutdown in progress
+    case 1105:  // unknown error (wsrep)
+    case 1180:  // error during COMMIT (wsrep)
+    case kMysqlReadOnly:
+    case 1836:  // read-only mode
+    case 1927:  // connection was killed
+    case 3100:  // a hook of Group Replication failed
+      return true;
+    case 2059:  // authentication plugin: about the user
+      return false;
+    default:
+      // The client library's own errors are about the connection.
+      return number >= 2000 && number < 2100;
+  }
+}
+
+bool BlamesServer(const std::exception& exception) {
+  const auto* const mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception);
+  return mysql != nullptr && MysqlBlamesServer(mysql->err_num_);
 }
 
 ErrorCode SqliteErrorCode(int result, Phase phase) {
@@ -117,6 +131,12 @@ ErrorCode SqliteErrorCode(int result, Phase phase) {
 }
 
 Error TranslateException(std::string_view what, const std::exception& exception, Phase phase) {
+  Error error = TranslateReason(exception, phase);
+  error.message = fmt::format("cannot {}: {}", what, error.message);
+  return error;
+}
+
+Error TranslateReason(const std::exception& exception, Phase phase) {
   ErrorCode code = phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
   std::string reason = Reason(exception.what());
   if (const auto* mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception)) {
@@ -126,7 +146,7 @@ Error TranslateException(std::string_view what, const std::exception& exception,
     code = SqliteErrorCode(sqlite->result(), phase);
     reason = Reason(sqlite->get_error_message());
   }
-  return {code, fmt::format("cannot {}: {}", what, reason), std::string(HintFor(code, exception))};
+  return {code, std::move(reason), std::string(HintFor(code, exception))};
 }
 
 bool IsMissingTable(const std::exception& exception) {

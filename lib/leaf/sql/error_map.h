@@ -13,9 +13,28 @@ enum class Phase { kStatement, kCommit };
 
 // `what` is what failed, as "cannot <what>".
 Error TranslateException(std::string_view what, const std::exception& exception, Phase phase);
+// The same without "cannot <what>: ".
+Error TranslateReason(const std::exception& exception, Phase phase);
 
-// By the server's (or the client library's) error number.
+// By the server's (or the client library's) error number. Of what fails at COMMIT, kUnavailable is a promise
+// that everything was rolled back, and made for numbers only of which the servers' own order of steps says
+// so; whatever else fails there is kOutcomeUnknown:
+//   1213  rolled back: at COMMIT there is no row lock left to wait for, so this is Galera's certification
+//   that
+//         failed, or its applier that came first
+//   3101  rolled back: the same of MySQL's Group Replication
+//   1290  rolled back: read_only is looked at before the transaction is prepared
+//   1047  unknown: a Galera node that falls out of the primary component can say so before the write set went
+//         out or after; 1180 and 1105 (its provider failed during COMMIT), 3100 (a hook of Group Replication
+//         did), 1317 and 1927 (killed), 1205 (a lock of the backup stage), 2006 and 2013 (no reply) likewise
 ErrorCode MysqlErrorCode(unsigned number, Phase phase);
+
+// Whether the error is about the connection or the server behind it (lost, silent, shutting down, read-only,
+// not in Galera's primary component), not about a row, a lock or a statement: then no other connection to it
+// is trusted either before the server was asked again.
+bool MysqlBlamesServer(unsigned number);
+bool BlamesServer(const std::exception& exception);
+
 // By SQLite's result code, primary or extended.
 ErrorCode SqliteErrorCode(int result, Phase phase);
 

@@ -107,27 +107,6 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session) {
          ""});
   }
 
-  int flush_log = 0;
-  int log_bin = 0;
-  int sync_binlog = 0;
-  session << "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog",
-      soci::into(flush_log), soci::into(log_bin), soci::into(sync_binlog);
-  if (flush_log != 1) {
-    findings.push_back(
-        {true,
-         fmt::format("innodb_flush_log_at_trx_commit is {}: a crash of the server can lose grants "
-                     "that were acknowledged",
-                     flush_log),
-         "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration"});
-  }
-  if (log_bin != 0 && sync_binlog != 1) {
-    findings.push_back({true,
-                        fmt::format("sync_binlog is {}: after a crash replicas can lack grants that were "
-                                    "acknowledged",
-                                    sync_binlog),
-                        "SET GLOBAL sync_binlog = 1, and in the server's configuration"});
-  }
-
   int own_table = 0;
   session
       << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = "

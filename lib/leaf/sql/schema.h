@@ -22,9 +22,9 @@ struct SchemaFinding {
   std::string hint;
 };
 
-// Examines an existing schema: columns, a unique biz_tag, a transactional engine, durable commits, our own
-// table. Both published variants of leaf_alloc pass. Errors: kUnavailable, kPermission, kConfig (no such
-// database).
+// Examines an existing schema, on the server in use: columns, a unique biz_tag, a transactional engine, our
+// own table. Both published variants of leaf_alloc pass. Whether commits are durable is CheckDurability's
+// business. Errors: kUnavailable, kPermission, kConfig (no such database).
 Result<std::vector<SchemaFinding>> CheckSchema(Database& database);
 
 }  // namespace leaf::sql

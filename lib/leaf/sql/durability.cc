@@ -1,0 +1,266 @@
+#include "leaf/sql/durability.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <soci/mysql/soci-mysql.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+namespace {
+
+constexpr std::string_view kWhatAFailoverLoses =
+    "a failover to it can lose grants that were acknowledged; with segment.fence = \"cluster\" every node "
+    "notices "
+    "that, with the node fence only those that had the grants";
+
+// The first of `names` that the server has; "" if it has none. MySQL renamed what MariaDB did not.
+std::string FirstOf(const ServerFacts& facts, std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
+    if (const auto found = facts.find(name); found != facts.end()) return found->second;
+  }
+  return "";
+}
+
+long long NumberOf(const std::string& text) {
+  long long number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+bool IsOn(const std::string& text) { return text == "ON" || text == "1"; }
+
+// The global privileges of the user.
+std::set<std::string> PrivilegesOf(soci::session& session) {
+  std::set<std::string> privileges;
+  std::string name;
+  soci::statement read =
+      (session.prepare << "SELECT privilege_type FROM information_schema.user_privileges WHERE grantee = "
+                          "CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')",
+       soci::into(name));
+  read.execute();
+  while (read.fetch()) privileges.insert(name);
+  return privileges;
+}
+
+// How many replicas fetch the binary log; nullopt if this user may not see that.
+std::optional<long long> CountReplicas(soci::session& session, const std::set<std::string>& privileges) {
+  if (privileges.count("PROCESS") > 0) {
+    long long count = 0;
+    session << "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'",
+        soci::into(count);
+    return count;
+  }
+  for (const char* const statement : {"SHOW SLAVE HOSTS", "SHOW REPLICAS"}) {
+    try {
+      const soci::rowset<soci::row> rows = (session.prepare << statement);
+      return std::distance(rows.begin(), rows.end());
+    } catch (const soci::mysql_soci_error& error) {
+      constexpr unsigned kSyntax = 1064;
+      if (BlamesServer(error)) throw;
+      if (error.err_num_ != kSyntax) return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+class Examination {
+ public:
+  Examination(soci::session& session, const MysqlServer& server, std::size_t endpoints)
+      : session_(session), server_(server), endpoints_(endpoints) {}
+
+  std::vector<SchemaFinding> Run() {
+    variables_ = ShowFacts(
+        session_,
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', "
+        "'sync_binlog', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_timeout', "
+        "'rpl_semi_sync_source_enabled', 'rpl_semi_sync_source_timeout')");
+    CheckLogs();
+    if (server_.galera) CheckGalera();
+    privileges_ = PrivilegesOf(session_);
+    // Who takes no writes acknowledges none.
+    if (!server_.galera && !WhyNotWritable(server_)) CheckReplication();
+    CheckUser();
+    return std::move(findings_);
+  }
+
+ private:
+  void Problem(std::string message, std::string hint) {
+    findings_.push_back({true, std::move(message), std::move(hint)});
+  }
+  void Note(std::string message, std::string hint = "") {
+    findings_.push_back({false, std::move(message), std::move(hint)});
+  }
+
+  void CheckLogs() {
+    const std::string flush_log = variables_["innodb_flush_log_at_trx_commit"];
+    // MariaDB knows 3 as well, which flushes once more often.
+    if (flush_log != "1" && flush_log != "3") {
+      Problem(fmt::format("innodb_flush_log_at_trx_commit is {}: a crash of {} can lose grants that were "
+                          "acknowledged",
+                          flush_log, server_.galera ? "all nodes at once" : "the server"),
+              "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration");
+    }
+    const std::string sync_binlog = variables_["sync_binlog"];
+    if (IsOn(variables_["log_bin"]) && sync_binlog != "1") {
+      Problem(fmt::format("sync_binlog is {}: after a crash replicas can lack grants that were acknowledged",
+                          sync_binlog),
+              "SET GLOBAL sync_binlog = 1, and in the server's configuration");
+    }
+  }
+
+  void CheckGalera() {
+    if (const auto why = WhyNotWritable(server_); why && *why != kReadOnlyText) {
+      Problem(*why, "SHOW GLOBAL STATUS LIKE 'wsrep%'");
+      return;
+    }
+    Note(fmt::format("Galera: {} in a primary component, {} node{}: what is committed here, all of them have",
+                     server_.state, server_.cluster_size, server_.cluster_size == "1" ? "" : "s"));
+    if (server_.cluster_size == "1")
+      Note("the Galera cluster has one node: what its disk loses is lost", "join two more nodes");
+    if (server_.cluster_size == "2") {
+      Note("the Galera cluster has two nodes: if one is lost, the other takes no writes",
+           "join a third node, or an arbitrator (garbd)");
+    }
+  }
+
+  void CheckReplication() {
+    const ServerFacts status = ShowFacts(
+        session_,
+        "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status', "
+        "'Rpl_semi_sync_master_clients', 'Rpl_semi_sync_source_status', 'Rpl_semi_sync_source_clients')");
+    const bool enabled =
+        IsOn(FirstOf(variables_, {"rpl_semi_sync_source_enabled", "rpl_semi_sync_master_enabled"}));
+    const long long acknowledging =
+        NumberOf(FirstOf(status, {"rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients"}));
+    const bool active = IsOn(FirstOf(status, {"rpl_semi_sync_source_status", "rpl_semi_sync_master_status"}));
+    if (!IsOn(variables_["log_bin"])) {
+      if (endpoints_ > 1) {
+        Problem(
+            "log_bin is off, so none of the other endpoints has what is committed here: IDs repeat after a "
+            "failover",
+            "set up replication");
+      }
+      return;
+    }
+    const std::optional<long long> replicas = CountReplicas(session_, privileges_);
+    if (enabled && (!active || acknowledging == 0)) {
+      Problem(
+          fmt::format("semi-synchronous replication is enabled, but no replica acknowledges ({} connected, "
+                      "Rpl_semi_sync_master_status {}): a failover can lose grants that were acknowledged",
+                      acknowledging, active ? "ON" : "OFF"),
+          "look after the replicas");
+    } else if (enabled) {
+      Note(fmt::format(
+          "semi-synchronous replication: a COMMIT waits for one of {} replica{}, at most {} ms, and goes on "
+          "without it after that",
+          acknowledging, acknowledging == 1 ? "" : "s",
+          FirstOf(variables_, {"rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"})));
+      if (replicas && *replicas > acknowledging) {
+        Note(fmt::format("asynchronous replicas: {}: {}", *replicas - acknowledging, kWhatAFailoverLoses));
+      }
+    } else if (replicas && *replicas > 0) {
+      Problem(fmt::format("asynchronous replicas: {}: {}", *replicas, kWhatAFailoverLoses),
+              "set up semi-synchronous replication (rpl_semi_sync_master_enabled)");
+    } else if (endpoints_ > 1) {
+      Problem(
+          fmt::format("semi-synchronous replication is not enabled, and {}: where another endpoint is its "
+                      "asynchronous replica, {}",
+                      replicas ? "no replica is connected" : "replicas cannot be seen", kWhatAFailoverLoses),
+          "set up semi-synchronous replication (rpl_semi_sync_master_enabled)");
+    }
+    if (!replicas) {
+      Note(
+          "whether there are replicas cannot be seen: the user has neither PROCESS nor REPLICATION MASTER "
+          "ADMIN",
+          "run this as a user who has, or grant PROCESS");
+    }
+  }
+
+  void CheckUser() {
+    std::vector<std::string> bypass;
+    for (const char* const name : {"READ ONLY ADMIN", "READ_ONLY ADMIN", "SUPER", "CONNECTION_ADMIN"}) {
+      if (privileges_.count(name) > 0) bypass.emplace_back(name);
+    }
+    if (!bypass.empty()) {
+      Note(
+          fmt::format(
+              "the user has {}: read_only does not stop a transaction that has begun when a failover sets it",
+              fmt::join(bypass, ", ")),
+          "use a user with rights on the database alone");
+    }
+  }
+
+  soci::session& session_;
+  const MysqlServer& server_;
+  const std::size_t endpoints_;
+  ServerFacts variables_;
+  std::set<std::string> privileges_;
+  std::vector<SchemaFinding> findings_;
+};
+
+EndpointReport Examine(const MysqlOptions& options, const Endpoint& endpoint,
+                       std::optional<MysqlServer>& server) {
+  EndpointReport report;
+  report.endpoint = EndpointText(endpoint);
+  auto session = OpenMysql(options, endpoint);
+  if (!session.ok()) {
+    report.error = std::move(session).error();
+    return report;
+  }
+  try {
+    server = AskServer(**session);
+    report.identity = server->identity;
+    const auto why = WhyNotWritable(*server);
+    report.takes_writes = !why;
+    report.state = why.value_or("takes writes");
+    report.findings = Examination(**session, *server, options.endpoints.size()).Run();
+  } catch (const std::exception& exception) {
+    report.error = TranslateReason(exception, Phase::kStatement);
+  }
+  return report;
+}
+
+}  // namespace
+
+DurabilityReport CheckDurability(const MysqlOptions& options) {
+  DurabilityReport report;
+  std::set<std::string> writers;       // servers that take writes on their own
+  std::set<std::string> clusters;      // Galera's
+  std::vector<std::string> endpoints;  // of both
+  for (const Endpoint& endpoint : options.endpoints) {
+    std::optional<MysqlServer> server;
+    EndpointReport one = Examine(options, endpoint, server);
+    if (server && one.takes_writes) {
+      endpoints.push_back(one.endpoint);
+      if (server->galera) {
+        clusters.insert(server->cluster_uuid);
+      } else {
+        writers.insert(server->identity);
+      }
+    }
+    if (one.error) {
+      one.findings.push_back(
+          {true, fmt::format("cannot be examined: {}", one.error->message), one.error->hint});
+    }
+    report.endpoints.push_back(std::move(one));
+  }
+  if (writers.size() + clusters.size() > 1) {
+    report.findings.push_back(
+        {true,
+         fmt::format(
+             "{} take writes, each by itself: nodes that use different ones are granted the same ranges",
+             fmt::join(endpoints, " and ")),
+         "make all but one of them read-only"});
+  }
+  return report;
+}
+
+}  // namespace leaf::sql

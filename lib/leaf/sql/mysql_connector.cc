@@ -1,0 +1,160 @@
+#include "leaf/sql/mysql_connector.h"
+
+#include <fmt/format.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+
+MysqlConnector::MysqlConnector(MysqlOptions options, Logger* log) : options_(std::move(options)), log_(log) {
+  LEAF_CHECK(!options_.endpoints.empty());
+}
+
+MysqlConnector::State MysqlConnector::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+MysqlConnector::Choice MysqlConnector::CurrentChoice() const {
+  const std::lock_guard lock(mutex_);
+  return {index_, term_.load()};
+}
+
+Result<MysqlConnector::Connection> MysqlConnector::Connect(std::string_view what) {
+  // Each turn but the last ends because somebody else chose meanwhile.
+  constexpr int kTurns = 5;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const std::uint64_t rounds_failed = rounds_failed_.load();
+    const Choice seen = CurrentChoice();
+    std::optional<Probe> failed;
+    if (seen.index) {
+      Probe probe = Try(*seen.index);
+      if (probe.session) {
+        if (auto connection = Adopt(seen, std::move(probe))) return std::move(*connection);
+        continue;
+      }
+      failed = std::move(probe);
+    }
+    LEAF_ASSIGN_OR_RETURN(auto connection, Elect(what, seen, std::move(failed), rounds_failed));
+    if (connection) return std::move(*connection);
+  }
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("cannot {}: the database server in use changes too often", what), "retry later"};
+}
+
+MysqlConnector::Probe MysqlConnector::Try(std::size_t index) const {
+  Probe probe;
+  probe.index = index;
+  auto session = OpenMysql(options_, options_.endpoints[index]);
+  if (!session.ok()) {
+    probe.error = std::move(session).error();
+    return probe;
+  }
+  try {
+    MysqlServer server = AskServer(**session);
+    if (const auto why = WhyNotWritable(server)) {
+      probe.error = {ErrorCode::kUnavailable, *why, ""};
+      return probe;
+    }
+    // A node that has just taken over may not have applied yet what it has received: without waiting for
+    // that, a max_id would seem to have gone back.
+    if (server.galera) **session << "SET SESSION wsrep_sync_wait = 1";
+    probe.identity = std::move(server.identity);
+    probe.session = std::move(*session);
+  } catch (const std::exception& exception) {
+    probe.error = TranslateReason(exception, Phase::kStatement);
+  }
+  return probe;
+}
+
+std::optional<MysqlConnector::Connection> MysqlConnector::Adopt(const Choice& seen, Probe probe) {
+  std::string before;
+  std::string before_endpoint;
+  State now;
+  bool other_server = false;
+  bool changed = false;
+  std::uint64_t term = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    term = term_.load();
+    if (term != seen.term) return std::nullopt;
+    changed = index_ != probe.index || state_.identity != probe.identity;
+    if (changed) {
+      other_server = !state_.identity.empty() && state_.identity != probe.identity;
+      before = state_.identity;
+      before_endpoint = state_.endpoint;
+      index_ = probe.index;
+      state_.identity = std::move(probe.identity);
+      state_.endpoint = EndpointText(options_.endpoints[probe.index]);
+      if (other_server) ++state_.identity_changes;
+      term_.store(++term, std::memory_order_release);
+    }
+    now = state_;
+  }
+  if (log_ != nullptr && other_server) {
+    log_->Warning(
+        "another database server is in use: {} ({}) instead of {} ({}); every grant is judged by this "
+        "node's marks",
+        now.endpoint, now.identity, before_endpoint, before);
+  } else if (log_ != nullptr && changed) {
+    log_->Info("the database server in use is {} ({})", now.endpoint, now.identity);
+  }
+  return Connection{std::move(probe.session), term};
+}
+
+Result<std::optional<MysqlConnector::Connection>> MysqlConnector::Elect(std::string_view what,
+                                                                        const Choice& seen,
+                                                                        std::optional<Probe> failed,
+                                                                        std::uint64_t rounds_failed) {
+  const std::lock_guard election(election_mutex_);
+  if (!InUse(seen.term)) return std::optional<Connection>();
+  if (rounds_failed_.load() != rounds_failed) {
+    // Somebody else has just tried them all.
+    const std::lock_guard lock(mutex_);
+    LEAF_CHECK(round_error_.has_value());
+    Error error = *round_error_;
+    error.message = fmt::format("cannot {}: {}", what, error.message);
+    return error;
+  }
+  std::vector<Probe> probes;
+  for (std::size_t index = 0; index < options_.endpoints.size(); ++index) {
+    const bool tried = failed && failed->index == index;
+    Probe probe = tried ? *std::exchange(failed, std::nullopt) : Try(index);
+    if (probe.session) return Adopt(seen, std::move(probe));
+    probes.push_back(std::move(probe));
+  }
+  Error error = NoneError(probes);
+  {
+    const std::lock_guard lock(mutex_);
+    round_error_ = error;
+  }
+  rounds_failed_.fetch_add(1);
+  error.message = fmt::format("cannot {}: {}", what, error.message);
+  return error;
+}
+
+Error MysqlConnector::NoneError(const std::vector<Probe>& probes) const {
+  if (probes.size() == 1) {
+    Error error = probes.front().error;
+    error.message = fmt::format("{} ({})", error.message, EndpointText(options_.endpoints.front()));
+    return error;
+  }
+  Error error = probes.front().error;
+  std::string reasons;
+  for (const Probe& probe : probes) {
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ",
+                           EndpointText(options_.endpoints[probe.index]), probe.error.message);
+    // Where some refuse the password and others are away, waiting may help.
+    if (probe.error.code != error.code) error.code = ErrorCode::kUnavailable;
+    if (probe.error.hint != error.hint) error.hint.clear();
+  }
+  error.message = fmt::format("no endpoint takes writes: {}", reasons);
+  return error;
+}
+
+}  // namespace leaf::sql

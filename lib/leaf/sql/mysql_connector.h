@@ -1,0 +1,98 @@
+// Which of the endpoints of a replicated cluster is in use, for everyone in this process who works with it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/logger.h"
+#include "leaf/base/result.h"
+#include "leaf/sql/mysql_session.h"
+
+namespace leaf::sql {
+
+// The endpoint in use is kept while it can be connected to and takes writes. If not, the list is tried in
+// order from its first, and the first that takes writes is used from then on.
+//
+// Invariant: at any time all statements of this process go to one server. Each connection belongs to a
+// *term*, the time over which one server (an endpoint, and what answers there) is in use; connections of an
+// earlier term are dropped before their next statement, and before COMMIT. The schedule that breaks without
+// it: A is in use, with two connections. One of them is cut, and by then A cannot be reached any more: B is
+// elected. A, which was demoted too late or not at all, still answers on the other connection, and grants
+// from it what B grants as well.
+//
+// What a new server has lost is not judged here. It need not be: service::Granter judges every grant by this
+// node's durable mark, read before the row is, whichever server the row comes from. So the first grant after
+// a change is checked before any of its IDs is issued, without waiting for a refresh.
+//
+// Thread-safe. Blocks as long as the time-outs of `options` allow for each endpoint, once; who comes while
+// others try them all waits for their result, and takes it.
+class MysqlConnector {
+ public:
+  // `log` is told about every change; null for none. Outlives this.
+  MysqlConnector(MysqlOptions options, Logger* log);
+
+  struct Connection {
+    std::unique_ptr<soci::session> session;
+    std::uint64_t term = 0;
+  };
+
+  // A connection to the server in use. `what` completes "cannot …" in errors. Errors: kUnavailable if no
+  // endpoint takes writes, kPermission or kConfig if all say the same; the message names each, and why.
+  Result<Connection> Connect(std::string_view what);
+
+  // Whether connections of `term` may still be used.
+  bool InUse(std::uint64_t term) const { return term_.load(std::memory_order_acquire) == term; }
+
+  struct State {
+    std::string endpoint;  // "" before the first connection
+    std::string identity;  // which server, as it says itself
+    std::uint64_t identity_changes = 0;
+  };
+  State state() const;
+
+  const MysqlOptions& options() const { return options_; }
+
+ private:
+  // What came of trying an endpoint.
+  struct Probe {
+    std::size_t index = 0;
+    std::unique_ptr<soci::session> session;  // null if there is an error
+    std::string identity;
+    Error error;
+  };
+  struct Choice {
+    std::optional<std::size_t> index;
+    std::uint64_t term = 0;
+  };
+  Choice CurrentChoice() const;
+  Probe Try(std::size_t index) const;
+  // Makes the server of `probe` the one in use, or joins it, unless the choice is not `seen` any more: then
+  // null.
+  std::optional<Connection> Adopt(const Choice& seen, Probe probe);
+  // Tries all but the one that has just failed. Null if the choice has changed meanwhile.
+  Result<std::optional<Connection>> Elect(std::string_view what, const Choice& seen,
+                                          std::optional<Probe> failed, std::uint64_t rounds_failed);
+  Error NoneError(const std::vector<Probe>& probes) const;
+
+  const MysqlOptions options_;
+  Logger* const log_;
+
+  std::mutex election_mutex_;  // held while the list is tried; before mutex_
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_:
+  std::optional<std::size_t> index_;
+  State state_;
+  std::optional<Error> round_error_;  // of the last round that found none, without "cannot …"
+
+  std::atomic<std::uint64_t> term_{0};           // written under mutex_
+  std::atomic<std::uint64_t> rounds_failed_{0};  // written under election_mutex_
+};
+
+}  // namespace leaf::sql

@@ -1,0 +1,153 @@
+#include "leaf/sql/mysql_session.h"
+
+#include <fmt/format.h>
+#include <soci/mysql/soci-mysql.h>
+#include <soci/soci.h>
+
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+namespace {
+
+// A value of SOCI's MySQL connection string: single-quoted, with backslash escapes.
+std::string SociValue(std::string_view value) {
+  std::string quoted = "'";
+  for (const char c : value) {
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + "'";
+}
+
+long long WholeSeconds(std::chrono::milliseconds duration) {
+  return std::chrono::ceil<std::chrono::seconds>(duration).count();
+}
+
+// The client library's own connection string. Endpoint's characters and ours mean nothing in it; a path
+// stands in curly brackets.
+Result<std::string> LibraryString(const MysqlOptions& options, const Endpoint& endpoint) {
+  // 1 is MYSQL_PROTOCOL_TCP: "localhost" would otherwise be the Unix socket, whatever the port says.
+  std::string text = fmt::format("host={};protocol=1", endpoint.host);
+  switch (options.tls) {
+    case MysqlTls::kDisabled:
+      break;
+    case MysqlTls::kPreferred:
+    case MysqlTls::kRequired:
+      text += ";ssl-enforce=1";
+      break;
+    case MysqlTls::kVerify:
+      text += ";ssl-enforce=1;ssl-verify-server-cert=1";
+      if (options.tls_ca.find_first_of("{}") != std::string::npos)
+        return Error{ErrorCode::kConfig, "mysql.tls_ca: a path with a curly bracket", ""};
+      if (!options.tls_ca.empty()) text += fmt::format(";ssl-ca={{{}}}", options.tls_ca);
+      break;
+  }
+  return text;
+}
+
+// That the library has understood what it was told.
+Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session) {
+  if (options.tls == MysqlTls::kDisabled || options.tls == MysqlTls::kPreferred) return {};
+  MYSQL* const handle = static_cast<soci::mysql_session_backend*>(session.get_backend())->conn_;
+  const char* const cipher = mysql_get_ssl_cipher(handle);
+  if (cipher == nullptr || *cipher == '\0') {
+    return Error{ErrorCode::kUnavailable,
+                 "the server offers no TLS, and mysql.tls asks for it: the connection is not used",
+                 "set up TLS on the server (ssl_cert, ssl_key), or set mysql.tls"};
+  }
+  if (options.tls == MysqlTls::kVerify) {
+    my_bool verifies = 0;
+    mysql_get_optionv(handle, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verifies);
+    LEAF_CHECK(verifies != 0);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string EndpointText(const Endpoint& endpoint) {
+  const bool v6 = endpoint.host.find(':') != std::string::npos;
+  return v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+            : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
+Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint) {
+  LEAF_ASSIGN_OR_RETURN(const std::string host, LibraryString(options, endpoint));
+  const auto seconds = [](std::chrono::milliseconds timeout) { return WholeSeconds(timeout); };
+  std::string parameters = fmt::format(
+      "host={} port={} dbname={} user={} charset=utf8mb4 connect_timeout={} read_timeout={} write_timeout={}",
+      SociValue(host), endpoint.port, SociValue(options.database), SociValue(options.user),
+      seconds(options.connect_timeout), seconds(options.query_timeout), seconds(options.query_timeout));
+  if (options.password) {
+    LEAF_ASSIGN_OR_RETURN(const std::string password, options.password());
+    if (!password.empty()) parameters += " password=" + SociValue(password);
+  }
+  try {
+    auto session = std::make_unique<soci::session>(*soci::factory_mysql(), parameters);
+    LEAF_RETURN_IF_ERROR(CheckEncryption(options, *session));
+    // A server may be set up with autocommit off: a plain SELECT would then pin an old snapshot.
+    *session << "SET autocommit = 1";
+    // A row somebody else holds must not outlast the statement's own time-out.
+    *session << fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));
+    return session;
+  } catch (const std::exception& exception) {
+    return TranslateReason(exception, Phase::kStatement);
+  }
+}
+
+ServerFacts ShowFacts(soci::session& session, const std::string& statement) {
+  ServerFacts facts;
+  std::string name;
+  std::string value;
+  soci::statement read = (session.prepare << statement, soci::into(name), soci::into(value));
+  read.execute();
+  while (read.fetch()) {
+    for (char& c : name) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    facts[name] = value;
+  }
+  return facts;
+}
+
+MysqlServer AskServer(soci::session& session) {
+  // Not every server has all of these: SHOW leaves out what there is not, @@ would fail.
+  ServerFacts variables =
+      ShowFacts(session,
+                "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('hostname', 'port', 'server_id', "
+                "'server_uuid', 'datadir', 'version', 'read_only', 'wsrep_on', 'wsrep_node_name')");
+  MysqlServer server;
+  server.read_only = variables["read_only"] != "OFF" && variables["read_only"] != "0";
+  server.galera = variables["wsrep_on"] == "ON";
+  server.identity =
+      fmt::format("{}:{} server_id {}", variables["hostname"], variables["port"], variables["server_id"]);
+  if (!variables["server_uuid"].empty()) server.identity += " uuid " + variables["server_uuid"];
+  if (server.galera) server.identity += " node " + variables["wsrep_node_name"];
+  server.identity += fmt::format(" in {} {}", variables["datadir"], variables["version"]);
+  if (!server.galera) return server;
+
+  ServerFacts status =
+      ShowFacts(session,
+                "SHOW GLOBAL STATUS WHERE Variable_name IN ('wsrep_ready', 'wsrep_cluster_status', "
+                "'wsrep_cluster_state_uuid', 'wsrep_cluster_size', 'wsrep_local_state_comment')");
+  server.ready = status["wsrep_ready"] == "ON";
+  server.cluster_status = status["wsrep_cluster_status"];
+  server.cluster_uuid = status["wsrep_cluster_state_uuid"];
+  server.cluster_size = status["wsrep_cluster_size"];
+  server.state = status["wsrep_local_state_comment"];
+  return server;
+}
+
+std::optional<std::string> WhyNotWritable(const MysqlServer& server) {
+  if (server.galera && server.cluster_status != "Primary") {
+    return fmt::format("Galera: cluster status {}, state {}", server.cluster_status, server.state);
+  }
+  if (server.galera && !server.ready) return fmt::format("Galera: not ready, state {}", server.state);
+  if (server.read_only) return std::string(kReadOnlyText);
+  return std::nullopt;
+}
+
+}  // namespace leaf::sql

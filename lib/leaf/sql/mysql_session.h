@@ -1,0 +1,88 @@
+// One connection to one MySQL or MariaDB server: how it is made, and what the server says about itself.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/endpoint.h"
+#include "leaf/base/result.h"
+
+namespace soci {
+class session;
+}
+
+namespace leaf::sql {
+
+inline constexpr std::uint16_t kMysqlPort = 3306;
+
+// kPreferred: encrypted if the server offers it. kRequired: encrypted, with whoever answers. kVerify: and the
+// certificate is of an authority that is trusted, and of the host that was asked for.
+enum class MysqlTls { kDisabled, kPreferred, kRequired, kVerify };
+
+struct MysqlOptions {
+  std::vector<Endpoint> endpoints;  // of one replicated cluster
+  std::string database;
+  std::string user;
+  // Asked for each new connection, from any thread, so that a changed password needs no restart. None: no
+  // password.
+  std::function<Result<std::string>()> password = nullptr;
+  // Rounded up to whole seconds, which is what the client library counts in.
+  std::chrono::milliseconds connect_timeout{2000};
+  std::chrono::milliseconds query_timeout{2000};
+  MysqlTls tls = MysqlTls::kPreferred;
+  std::string tls_ca;  // a file, for kVerify; "": the authorities that the system trusts
+};
+
+// "HOST:PORT", as people write it.
+std::string EndpointText(const Endpoint& endpoint);
+
+// Connects. Each wait for a peer that says nothing ends: connect_timeout for the TCP connection and as much
+// for the server's greeting, query_timeout for everything after it. A name is looked up each time, and its
+// addresses are tried in order.
+//
+// SOCI's backend has no options for TLS but the files, and reads no option group. Its `host`, however, goes
+// to the client library as it is, and the library takes a text with a ';' for a whole connection string
+// (mariadb_connect in mysql.h): that is how ssl-enforce, ssl-verify-server-cert, ssl-ca and the TCP protocol
+// for the name "localhost" get there. ssl-enforce by itself only prefers: with a server that offers no TLS
+// the library goes on in plain text. So what is required is checked on the session, by asking the library
+// (not the server) for its cipher, before the first statement; by then an authentication has been exchanged,
+// whose default methods do not show the password. kVerify is refused by the library itself, before that.
+//
+// Errors: those of TranslateException, without "cannot …" and without the endpoint; kUnavailable for a
+// session that is not encrypted as demanded; those of the password source.
+Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint);
+
+// What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all
+// else.
+struct MysqlServer {
+  // host:port, server_id, and what the server has of server_uuid (MySQL), node name (Galera) and data folder,
+  // and its version: differs between any two servers, and stays the same over a restart.
+  std::string identity;
+  bool read_only = false;
+  bool galera = false;         // the rest only if so
+  bool ready = false;          // wsrep_ready
+  std::string cluster_status;  // "Primary", or else
+  std::string cluster_uuid;    // of the cluster's state
+  std::string cluster_size;    // nodes in this component
+  std::string state;           // "Synced", "Donor/Desynced", …
+};
+
+// May throw what SOCI throws.
+MysqlServer AskServer(soci::session& session);
+
+// Names in lower case, and values, as a SHOW VARIABLES or SHOW STATUS gives them: it leaves out what this
+// server does not have. May throw what SOCI throws.
+using ServerFacts = std::map<std::string, std::string>;
+ServerFacts ShowFacts(soci::session& session, const std::string& statement);
+
+inline constexpr std::string_view kReadOnlyText = "read-only";
+// Why `server` takes no writes; nullopt if it does.
+std::optional<std::string> WhyNotWritable(const MysqlServer& server);
+
+}  // namespace leaf::sql
