@@ -1,77 +1,17 @@
 #include "leaf/zookeeper/presence.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "leaf/base/text.h"
-
 namespace leaf::zookeeper {
-namespace {
 
-// How often somebody else may come in between before the next Refresh has to try.
-constexpr int kAttempts = 4;
+Presence::Presence(Client& client, Logger& log) : client_(client), log_(log), node_(client, log) {}
 
-}  // namespace
-
-Presence::Presence(Client& client, Logger& log)
-    : client_(client), log_(log), subscription_(client.OnNewSession([this] { Refresh(); })) {}
-
-Presence::~Presence() { subscription_.reset(); }
-
-void Presence::Begin(const Tree& tree, const std::string& address, TemporaryRecord record) {
-  const std::lock_guard lock(mutex_);
-  announced_.emplace(Announced{tree, address, FormatTemporary(record)});
-  made_in_ = 0;
-  RefreshLocked();
-}
-
-void Presence::Refresh() {
-  const std::lock_guard lock(mutex_);
-  RefreshLocked();
-}
-
-void Presence::RefreshLocked() {
-  if (!announced_ || !announced_->live) return;
-  const std::int64_t session = client_.session_id();
-  if (session == 0 || session == made_in_) return;
-  if (const auto made = Make(); !made.ok()) {
-    if (!std::exchange(failing_, true))
-      log_.Warning("this node does not appear among the live ones: {}", made.error().message);
-    return;
+void Presence::Begin(const Tree& tree, const std::string& address, const TemporaryRecord& record) {
+  {
+    const std::lock_guard lock(mutex_);
+    announced_.emplace(Announced{tree, address});
   }
-  // Of the session in which it was begun, at the latest: if there is a newer one already, it is made again.
-  made_in_ = session;
-  failing_ = false;
-}
-
-Result<void> Presence::Make() {
-  const std::string path = announced_->tree.Temporary(announced_->address);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    LEAF_ASSIGN_OR_RETURN(const auto found, client_.Get(path));
-    std::vector<Operation> operations;
-    if (found) {
-      if (found->stat.ephemeral_owner == client_.session_id() && found->data == announced_->data) return {};
-      // Of a session of ours that has not run out yet.
-      operations.push_back(Operation::Delete(path, found->stat.version));
-    }
-    operations.push_back(Operation::CreateEphemeral(path, announced_->data));
-    LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client_.Write(operations));
-    if (made.done()) return {};
-  }
-  return Error{ErrorCode::kUnavailable, fmt::format("{} keeps changing", Quoted(path)), ""};
-}
-
-void Presence::End() {
-  const std::lock_guard lock(mutex_);
-  if (!announced_ || !std::exchange(announced_->live, false)) return;
-  made_in_ = 0;
-  const std::string path = announced_->tree.Temporary(announced_->address);
-  const auto found = client_.Get(path);
-  if (!found.ok() || !*found || (*found)->data != announced_->data) return;
-  // If this does not arrive, the end of the session does it.
-  if (const auto removed = client_.Write({Operation::Delete(path, (*found)->stat.version)}); !removed.ok())
-    log_.Debug("{} remains until the session ends: {}", path, removed.error().message);
+  node_.Begin(tree.Temporary(address), FormatTemporary(record));
 }
 
 Result<std::vector<core::Peer>> Presence::Peers() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "leaf/base/text.h"
+#include "leaf/zookeeper/folders.h"
 
 namespace leaf::zookeeper {
 
@@ -27,18 +28,7 @@ bool WaitTowards(const Clock& clock, BootTime end, const std::atomic<bool>& inte
 }
 
 Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties) {
-  const std::vector<std::string> folders = tree.Folders();
-  LEAF_ASSIGN_OR_RETURN(const auto found, client.GetAll(folders));
-  for (std::size_t i = 0; i < folders.size(); ++i) {
-    if (found[i]) continue;
-    LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client.Write({Operation::Create(folders[i], "")}));
-    if (made.conflict == WriteOutcome::Conflict::kMissing) {
-      if (i > 0) return Error{ErrorCode::kUnavailable, "the cluster's nodes are being removed", "retry"};
-      // Made by us, a mistyped one would be a universe of its own, with all the numbers of the real one.
-      return Error{ErrorCode::kConfig, "the chroot of zookeeper.connect does not exist",
-                   "correct it, or create it in ZooKeeper"};
-    }
-  }
+  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree.Folders()));
 
   const std::string path = tree.Properties();
   const auto check = [&](const NodeData& node) -> Result<void> {

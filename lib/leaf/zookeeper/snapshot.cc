@@ -90,7 +90,14 @@ Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree) {
   parents.erase(std::find(parents.begin(), parents.end(), tree.Forever()), parents.end());
   LEAF_RETURN_IF_ERROR(reader.Read(std::move(parents), 0));
   if (snapshot.Find(tree.Base()) == nullptr) return snapshot;
-  LEAF_RETURN_IF_ERROR(reader.Read({tree.Own()}, kDepthMax));
+  LEAF_RETURN_IF_ERROR(reader.Read({tree.Own()}, 0));
+  LEAF_ASSIGN_OR_RETURN(const auto own_names, client.Children(tree.Own()));
+  std::vector<std::string> own;
+  for (const std::string& name : own_names.value_or(std::vector<std::string>{}))
+    own.push_back(tree.Own() + "/" + name);
+  // Witnesses are as many as there are tags, and have nothing to do with worker numbers.
+  std::erase(own, tree.Witnesses());
+  LEAF_RETURN_IF_ERROR(reader.Read(std::move(own), kDepthMax));
   LEAF_RETURN_IF_ERROR(reader.Read({tree.Base() + "/recycle"}, kDepthMax));
   LEAF_RETURN_IF_ERROR(reader.Read({tree.Forever()}, kDepthMax));
   LEAF_ASSIGN_OR_RETURN(const auto names, client.Children(tree.Base()));

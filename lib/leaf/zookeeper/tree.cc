@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf::zookeeper {
@@ -92,6 +94,16 @@ class RecordReader {
       return "";
     }
     return value.get<std::string>();
+  }
+  std::vector<std::string> Texts(const char* key) {
+    if (!ok()) return {};
+    const Json& value = json_[key];
+    if (!value.is_array() ||
+        !std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); })) {
+      Fail(fmt::format("'{}' is no list of texts", key));
+      return {};
+    }
+    return value.get<std::vector<std::string>>();
   }
   bool Flag(const char* key) {
     if (!ok()) return false;
@@ -187,12 +199,23 @@ Result<Tree> Tree::Make(std::string_view cluster, std::string_view root) {
   return Tree(std::string(cluster), std::string(root), Join(std::string(root), cluster));
 }
 
-std::vector<std::string> Tree::Folders() const {
+std::vector<std::string> Tree::RootFolders() const {
   std::vector<std::string> folders;
   for (std::size_t end = root_.find('/', 1); !root_.empty(); end = root_.find('/', end + 1)) {
     folders.push_back(root_.substr(0, end));
     if (end == std::string::npos) break;
   }
+  return folders;
+}
+
+std::vector<std::string> Tree::SegmentFolders() const {
+  std::vector<std::string> folders = RootFolders();
+  for (std::string folder : {Base(), Own(), Witnesses(), Daemons()}) folders.push_back(std::move(folder));
+  return folders;
+}
+
+std::vector<std::string> Tree::Folders() const {
+  std::vector<std::string> folders = RootFolders();
   for (std::string folder :
        {Base(), Forever(), Own(), Owners(), Addresses(), Ceilings(), Leases(), Temporaries()})
     folders.push_back(std::move(folder));
@@ -234,6 +257,20 @@ std::optional<std::uint64_t> ParseNumberName(std::string_view name) {
   const auto number = ParseDigits(name, kNumberMax);
   if (!number || (name.size() > 1 && name.front() == '0')) return std::nullopt;
   return number;
+}
+
+std::string WitnessName(std::string_view tag) {
+  std::string name;
+  for (const char c : tag) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '_' || c == '-' || (c == '.' && !name.empty());
+    if (plain) {
+      name += c;
+    } else {
+      fmt::format_to(std::back_inserter(name), "%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return name;
 }
 
 std::optional<std::uint64_t> ParseRecycleName(std::string_view name) {
@@ -336,6 +373,42 @@ Result<OwnerRecord> ParseOwner(std::string_view json) {
   record.host = reader.Text("host");
   record.since = WallTimeOf(reader.Number("since_ms", kMillisMax));
   if (record.uuid.empty()) reader.Fail("'uuid' is empty");
+  return reader.Finish(std::move(record));
+}
+
+std::string FormatWitness(const WitnessRecord& record) {
+  // As text: more than what a double holds.
+  return Dump(Json{{"end", std::to_string(record.end)},
+                   {"claim", record.claim},
+                   {"by", record.by},
+                   {"at_ms", UnixMillis(record.at)}});
+}
+
+Result<WitnessRecord> ParseWitness(std::string_view json) {
+  RecordReader reader("witness", json, {"end", "claim", "by", "at_ms"});
+  WitnessRecord record;
+  const std::string end = reader.Text("end");
+  if (const auto number = ParseDigits(end, kMaxIdLimit)) {
+    record.end = *number;
+  } else {
+    reader.Fail(fmt::format("'end' is no number in 0..{}", kMaxIdLimit));
+  }
+  record.claim = reader.Text("claim");
+  record.by = reader.Text("by");
+  record.at = WallTimeOf(reader.Number("at_ms", kMillisMax));
+  return reader.Finish(std::move(record));
+}
+
+std::string FormatDaemon(const DaemonRecord& record) {
+  return Dump(Json{{"host", record.host}, {"process", record.process}, {"urls", record.urls}});
+}
+
+Result<DaemonRecord> ParseDaemon(std::string_view json) {
+  RecordReader reader("daemon", json, {"host", "process", "urls"});
+  DaemonRecord record;
+  record.host = reader.Text("host");
+  record.process = reader.Text("process");
+  record.urls = reader.Texts("urls");
   return reader.Finish(std::move(record));
 }
 

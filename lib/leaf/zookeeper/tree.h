@@ -9,6 +9,8 @@
 //       ceilings/<number>     below what time a fixed number's IDs may have been issued
 //       leases/<number>       a recycled number: its generation, holder and ceiling
 //       temporary/<ip:port>   ephemeral: who is live, and where it answers
+//       witness/<tag>         of segment mode: the highest end granted to any node
+//       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
 //   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; only read
 //
 // Under `forever` nothing may stand but nodes of that form, with exactly the three JSON keys: anything else
@@ -28,6 +30,8 @@
 namespace leaf::zookeeper {
 
 inline constexpr std::string_view kLeafRoot = "/snowflake";
+
+std::string WitnessName(std::string_view tag);  // see below
 
 // Absolute paths of one cluster. Immutable.
 class Tree {
@@ -57,14 +61,22 @@ class Tree {
   std::string Temporaries() const { return Own() + "/temporary"; }
   std::string Temporary(std::string_view address) const { return Join(Temporaries(), address); }
 
+  std::string Witnesses() const { return Own() + "/witness"; }
+  std::string Witness(std::string_view tag) const { return Join(Witnesses(), WitnessName(tag)); }
+  std::string Daemons() const { return Own() + "/daemons"; }
+  std::string Daemon(std::string_view id) const { return Join(Daemons(), id); }
+
   std::string RecycleUnused() const { return base_ + "/recycle/notuse"; }
   std::string RecycleUsed() const { return base_ + "/recycle/inuse"; }
 
-  // Every folder that has to be there before a claim, parents first. `forever` comes as early as it can: once
-  // it is there, Java nodes that start together no longer all become worker 0 (leaf-compat M8).
+  // Every folder that has to be there before a range is claimed, parents first.
+  std::vector<std::string> SegmentFolders() const;
+  // Every folder that has to be there before a number is claimed, parents first. `forever` comes as early as
+  // it can: once it is there, Java nodes that start together no longer all become worker 0 (leaf-compat M8).
   std::vector<std::string> Folders() const;
 
  private:
+  std::vector<std::string> RootFolders() const;
   Tree(std::string cluster, std::string root, std::string base)
       : cluster_(std::move(cluster)), root_(std::move(root)), base_(std::move(base)) {}
   static std::string Join(std::string folder, std::string_view name) {
@@ -99,6 +111,9 @@ std::string FormatForeverName(std::string_view address, std::uint64_t worker);
 
 // A child of owners, ceilings or leases: plain decimal without leading zeros; nothing if it is none.
 std::optional<std::uint64_t> ParseNumberName(std::string_view name);
+// How a tag is called under witness/: itself where it is of letters, digits, '_', '-' and '.', with every
+// other byte (and a leading '.') as %XX; so no two have the same, and none is more than a path allows.
+std::string WitnessName(std::string_view tag);
 // A child of notuse or inuse: "workId:7".
 std::optional<std::uint64_t> ParseRecycleName(std::string_view name);
 
@@ -187,6 +202,25 @@ struct TemporaryRecord {
 };
 std::string FormatTemporary(const TemporaryRecord& record);
 Result<TemporaryRecord> ParseTemporary(std::string_view json);
+
+struct WitnessRecord {
+  std::uint64_t end = 0;  // exclusive
+  std::string claim;
+  std::string by;  // the process, for people
+  WallTime at;
+  friend bool operator==(const WitnessRecord&, const WitnessRecord&) = default;
+};
+std::string FormatWitness(const WitnessRecord& record);
+Result<WitnessRecord> ParseWitness(std::string_view json);
+
+struct DaemonRecord {
+  std::string host;
+  std::string process;            // for people
+  std::vector<std::string> urls;  // where it answers; some of them only on that host
+  friend bool operator==(const DaemonRecord&, const DaemonRecord&) = default;
+};
+std::string FormatDaemon(const DaemonRecord& record);
+Result<DaemonRecord> ParseDaemon(std::string_view json);
 
 // A number in the fork's recycle tree; the fork leaves everything but the number null until first use.
 struct RecycleData {

@@ -1,0 +1,36 @@
+// The witness of each tag as a persistent node beside Leaf's tree (tree.h), raised by versioned writes: one
+// write a grant, none a request.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/core/witness.h"
+#include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/tree.h"
+
+namespace leaf::zookeeper {
+
+// A missing node counts as "nothing granted yet": whoever deletes one takes its protection away, and each
+// node's own marks remain.
+class ZookeeperWitness final : public core::Witness {
+ public:
+  // `process`: who raises it, for people. Client and clock outlive it.
+  ZookeeperWitness(Tree tree, std::string process, Client& client, const Clock& clock);
+
+  Result<core::WitnessState> Load(std::string_view tag) override;
+  Result<core::WitnessStates> LoadAll(const std::vector<std::string>& tags) override;
+  Result<bool> Raise(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                     std::string_view claim) override;
+
+ private:
+  const Tree tree_;
+  const std::string process_;
+  Client& client_;
+  const Clock& clock_;
+};
+
+}  // namespace leaf::zookeeper
