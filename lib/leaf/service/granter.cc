@@ -7,26 +7,62 @@
 
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
-#include "leaf/core/fence.h"
 
 namespace leaf::service {
+namespace {
 
-Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, const Clock& clock, Logger& log,
-                 std::chrono::milliseconds reply_timeout)
-    : store_(store), marks_(marks), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
+// How many grants in a row may be lost to other nodes. In a healthy cluster the next one is above all of them
+// by then, unless there are more of them.
+constexpr int kOutbidMax = 8;
+
+}  // namespace
+
+Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence* fence, const Clock& clock,
+                 Logger& log, std::chrono::milliseconds reply_timeout)
+    : store_(store), marks_(marks), fence_(fence), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
 
 Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held) {
-  std::uint64_t dropped = 0;
-  Result<core::Grant> grant = TryObtain(tag, sizer, held, dropped);
-  return {std::move(grant), dropped};
+  Obtained obtained{core::Grant{}, 0, 0};
+  obtained.grant = TryObtain(tag, sizer, held, obtained);
+  return obtained;
 }
 
 Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSizer& sizer,
-                                       const HeldAfter& held, std::uint64_t& dropped) {
+                                       const HeldAfter& held, Obtained& obtained) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, marks_.Acquire(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Mark known, marks_.Load(tag));
-  const std::uint64_t mark = known.end;
+  ClusterFence::Look look;
+  if (fence_ != nullptr) {
+    LEAF_ASSIGN_OR_RETURN(look, fence_->See(tag));
+  }
+  for (int attempt = 0; attempt < kOutbidMax; ++attempt) {
+    obtained.witness = look.state.end;
+    LEAF_ASSIGN_OR_RETURN(core::Grant grant,
+                          Reserve(tag, sizer, {known.end, look.state.end}, obtained.dropped));
+    const std::uint64_t granted = grant.range.size();
+    obtained.dropped += granted;  // until all of the following went well
+    if (fence_ != nullptr) {
+      LEAF_ASSIGN_OR_RETURN(const auto verdict, fence_->Claim(tag, look, grant.range));
+      obtained.witness = look.state.end;
+      if (verdict == ClusterFence::Verdict::kOutbid) {
+        log_.Info("the grant [{}, {}) of {} is dropped: another node was granted up to {} meanwhile",
+                  grant.range.begin, grant.range.end, Quoted(tag), look.state.end);
+        continue;
+      }
+    }
+    LEAF_RETURN_IF_ERROR(marks_.Raise(
+        {tag, grant.range.end, held ? std::optional<std::uint64_t>(held(granted)) : std::nullopt}));
+    obtained.dropped -= granted;
+    return grant;
+  }
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("cannot use a grant for {}: other nodes were faster {} times in a row",
+                           Quoted(tag), kOutbidMax),
+               "give the tag a larger step"};
+}
 
+Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSizer& sizer,
+                                     core::FenceLevel level, std::uint64_t& dropped) {
   const MonotonicTime deadline = clock_.Monotonic() + reply_timeout_;
   const auto check_deadline = [&]() -> Result<void> {
     if (clock_.Monotonic() <= deadline) return {};
@@ -35,12 +71,12 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
                              FormatDuration(reply_timeout_)),
                  "retry later"};
   };
-  // While the row is locked and nothing has moved: a row that is already below the mark is left where it is,
+  // While the row is locked and nothing has moved: a row that is already below the level is left where it is,
   // for whoever repairs it, and a reply that comes too late burns no IDs.
   std::uint64_t asked_for = 0;
   const core::GrantSizer fenced_sizer = [&](const core::TagRow& row) -> Result<core::GrantSize> {
     LEAF_RETURN_IF_ERROR(check_deadline());
-    LEAF_RETURN_IF_ERROR(core::JudgeRow(tag, row.max_id, mark));
+    LEAF_RETURN_IF_ERROR(core::JudgeRow(tag, row.max_id, level));
     auto size = sizer(row);
     if (size.ok()) asked_for = size->wanted;
     return size;
@@ -57,18 +93,17 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     grant = reserve();
   }
   if (!grant.ok()) return grant;
-  const std::uint64_t granted = grant->range.size();
-  dropped += granted;  // until all of the following went well
-
+  const auto drop = [&](Error error) {
+    dropped += grant->range.size();
+    return error;
+  };
   if (auto late = check_deadline(); !late.ok()) {
     log_.Warning("the grant [{}, {}) of {} came too late and is dropped", grant->range.begin,
                  grant->range.end, Quoted(tag));
-    return std::move(late).error();
+    return drop(std::move(late).error());
   }
-  LEAF_RETURN_IF_ERROR(core::JudgeGrant(tag, grant->range, mark));
-  LEAF_RETURN_IF_ERROR(marks_.Raise(
-      {tag, grant->range.end, held ? std::optional<std::uint64_t>(held(granted)) : std::nullopt}));
-  dropped -= granted;
+  if (auto judged = core::JudgeGrant(tag, grant->range, level); !judged.ok())
+    return drop(std::move(judged).error());
   return grant;
 }
 

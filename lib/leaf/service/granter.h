@@ -1,5 +1,6 @@
-// One grant, fenced: reserve in the store, judge, make the mark durable, and only then hand the range out.
-// The one way in which ranges leave the database, for the daemon and for `leafctl next --direct` alike.
+// One grant, fenced: reserve in the store, judge, claim it from the witness of the cluster where there is
+// one, make the mark durable, and only then hand the range out. The one way in which ranges leave the
+// database, for the daemon and for `leafctl next --direct` alike.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,9 @@
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
 #include "leaf/base/result.h"
+#include "leaf/core/fence.h"
 #include "leaf/core/ports.h"
+#include "leaf/service/cluster_fence.h"
 
 namespace leaf::service {
 
@@ -19,19 +22,23 @@ struct Obtained {
   // IDs that left the table, or may have, and that nobody will issue: late, of unknown outcome, or not
   // fenced.
   std::uint64_t dropped = 0;
+  // The highest end granted to any node of the cluster, as seen last; 0 where nobody knows.
+  std::uint64_t witness = 0;
 };
 
 // Thread-safe; blocks; for worker threads only.
 class Granter {
  public:
-  // `reply_timeout`: a reserve that took longer is dropped, since whoever asked has given up.
-  Granter(core::SegmentStore& store, core::MarkStore& marks, const Clock& clock, Logger& log,
-          std::chrono::milliseconds reply_timeout);
+  // `reply_timeout`: a reserve that took longer is dropped, since whoever asked has given up. `fence`: null
+  // where there is no witness.
+  Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence* fence, const Clock& clock,
+          Logger& log, std::chrono::milliseconds reply_timeout);
 
   // Obtains a range for `tag` that this node may issue; its mark is durable when this returns. A lost commit
-  // reply is answered by dropping the range and reserving once more. Errors: those of SegmentStore::Reserve
-  // and MarkStore; kFrozen if the database went back (the row is moved only if it went back between the look
-  // and the grant); kUnavailable for a late reply.
+  // reply is answered by dropping the range and reserving once more, a range that another node claimed above
+  // meanwhile likewise. Errors: those of SegmentStore::Reserve, MarkStore and ClusterFence; kFrozen if the
+  // database went back (the row is moved only if it went back between the look and the grant); kUnavailable
+  // for a late reply.
   // `held`: how many IDs the caller may hold unissued once it has the grant, told by the grant's size, or
   // nothing for a caller that hands all of them out.
   using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
@@ -39,10 +46,14 @@ class Granter {
 
  private:
   Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                                std::uint64_t& dropped);
+                                Obtained& obtained);
+  // One range out of the store, judged by `level`.
+  Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer, core::FenceLevel level,
+                              std::uint64_t& dropped);
 
   core::SegmentStore& store_;
   core::MarkStore& marks_;
+  ClusterFence* const fence_;
   const Clock& clock_;
   Logger& log_;
   const std::chrono::milliseconds reply_timeout_;

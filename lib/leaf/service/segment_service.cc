@@ -9,6 +9,14 @@
 #include "leaf/base/text.h"
 
 namespace leaf::service {
+namespace {
+
+// How often a witness that is away is looked for.
+constexpr std::chrono::milliseconds kWitnessProbeInterval{1000};
+// No tag's name: what is asked for to find out whether the witness can be used at all.
+constexpr std::string_view kNoTag = "\x01";
+
+}  // namespace
 
 SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore& store,
                                core::MarkStore& marks, const Clock& clock, Random& random,
@@ -21,7 +29,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       timers_(executors.timers),
       refresher_(executors.refresher),
       log_(log),
-      granter_(store, marks, clock, log, options.reply_timeout),
+      granter_(store, marks, options.fence, clock, log, options.reply_timeout),
       world_{.store = store,
              .marks = marks,
              .granter = granter_,
@@ -123,21 +131,21 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
 }
 
 Result<void> SegmentService::CanIssue() const {
+  std::optional<Error> problem;
   {
     const std::lock_guard lock(mutex_);
-    if (!store_problem_ && loaded_) return {};
     if (!loaded_) {
       if (store_problem_) return *store_problem_;
       return Error{ErrorCode::kUnavailable, "the table of tags is being read", ""};
     }
+    problem = store_problem_;
   }
+  if (!problem && options_.fence != nullptr) problem = options_.fence->Blocking();
+  if (!problem) return {};
   for (const auto& generator : directory_.All()) {
     if (generator->reserve() > 0) return {};
   }
-  const std::lock_guard lock(mutex_);
-  if (!store_problem_) return {};
-  return Error{store_problem_->code, fmt::format("no tag has a reserve, and {}", store_problem_->message),
-               store_problem_->hint};
+  return Error{problem->code, fmt::format("no tag has a reserve, and {}", problem->message), problem->hint};
 }
 
 void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
@@ -173,6 +181,7 @@ SegmentStatus SegmentService::Status() const {
   const std::lock_guard lock(mutex_);
   return {.loaded = loaded_,
           .store_problem = store_problem_,
+          .fence = options_.fence == nullptr ? std::nullopt : std::optional(options_.fence->Status()),
           .refreshed_at = refreshed_at_,
           .tags = directory_.size()};
 }
@@ -259,6 +268,26 @@ void SegmentService::RunRefresh(std::uint64_t chain) {
     for (const auto& generator : directory_.All()) generator->Kick();
   }
   ScheduleRefresh(next, chain);
+  if (FenceIsAway() && !probing_fence_.exchange(true)) ScheduleFenceProbe();
+}
+
+// A refresh is too much to find out whether the witness is back, and may be far away. Grants find out by
+// themselves, where any are asked for.
+void SegmentService::ScheduleFenceProbe() {
+  timers_.PostAt(clock_.Monotonic() + kWitnessProbeInterval, [this] {
+    refresher_.Post([this] {
+      if (stopped_.load()) return;
+      if (!options_.fence->SeeAll({std::string(kNoTag)})) return ScheduleFenceProbe();
+      probing_fence_.store(false);
+      for (const auto& generator : directory_.All()) generator->Kick();
+      // What happened meanwhile is seen now.
+      RunRefresh(refresh_chain_.fetch_add(1) + 1);
+    });
+  });
+}
+
+bool SegmentService::FenceIsAway() const {
+  return options_.fence != nullptr && options_.fence->Status().away_since.has_value();
 }
 
 void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
@@ -313,7 +342,14 @@ Result<void> SegmentService::Refresh() {
     return found == marks.end() ? kNoMark : *found->second;
   };
   const auto before = directory_.All();
-  for (const auto& generator : before) generator->BeforeRefresh(mark_of(generator->tag()));
+  // So do witnesses, for all nodes.
+  LEAF_ASSIGN_OR_RETURN(const auto witnesses, LoadWitnesses(before));
+  const auto witness_of = [&](const std::string& tag) -> std::optional<std::uint64_t> {
+    const auto found = witnesses.find(tag);
+    return found == witnesses.end() ? std::nullopt : std::optional(found->second.end);
+  };
+  for (const auto& generator : before)
+    generator->BeforeRefresh(mark_of(generator->tag()), witness_of(generator->tag()));
 
   LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store_.List());
 
@@ -322,7 +358,7 @@ Result<void> SegmentService::Refresh() {
     if (!ValidateTag(row.tag).ok()) continue;  // no request could name it
     if (const auto known = directory_.Find(row.tag)) {
       known->OnRow(row);
-    } else if (!AddTag(row, mark_of(row.tag))) {
+    } else if (!AddTag(row, mark_of(row.tag), witness_of(row.tag))) {
       ++left_out;
     }
   }
@@ -335,15 +371,56 @@ Result<void> SegmentService::Refresh() {
     generator->Remove();
     Retire(generator->tag(), false);
   }
+  CatchUpWitness(mark_list, witnesses);
   return {};
 }
 
-bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark) {
+Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::LoadWitnesses(
+    const std::vector<std::shared_ptr<TagGenerator>>& generators) {
+  std::unordered_map<std::string, core::WitnessState> witnesses;
+  if (options_.fence == nullptr) return witnesses;
+  std::vector<std::string> tags;
+  bool loaded = false;
+  {
+    const std::lock_guard lock(mutex_);
+    loaded = loaded_;
+  }
+  if (loaded) {
+    for (const auto& generator : generators) tags.push_back(generator->tag());
+  } else {
+    // Later a tag that is new is judged at its first grant. A node that starts wants to know at once.
+    LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store_.List());
+    for (const core::TagRow& row : rows) tags.push_back(row.tag);
+  }
+  // One name at least, so that it is known whether the witness can be used.
+  if (tags.empty()) tags.emplace_back(kNoTag);
+  const auto states = options_.fence->SeeAll(tags);
+  if (!states) return witnesses;
+  for (std::size_t i = 0; i < tags.size(); ++i) {
+    if ((*states)[i]) witnesses.emplace(std::move(tags[i]), *(*states)[i]);
+  }
+  return witnesses;
+}
+
+void SegmentService::CatchUpWitness(const std::vector<core::Mark>& marks,
+                                    const std::unordered_map<std::string, core::WitnessState>& witnesses) {
+  for (const core::Mark& mark : marks) {
+    const auto found = witnesses.find(mark.tag);
+    if (stopped_.load() || found == witnesses.end() || found->second.end >= mark.end) continue;
+    if (const auto raised = options_.fence->CatchUp(mark.tag, found->second, mark.end); !raised.ok()) {
+      log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
+      return;
+    }
+  }
+}
+
+bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark,
+                            std::optional<std::uint64_t> witness) {
   const auto added = directory_.FindOrAdd(row.tag, [&] { return MakeGenerator(row.tag, true, mark); });
   if (!added) return false;
   // If a request came first, this generator does not know the mark yet; its grants are judged by it all the
   // same.
-  added->BeforeRefresh(mark);
+  added->BeforeRefresh(mark, witness);
   added->OnRow(row);
   return true;
 }

@@ -32,6 +32,8 @@ struct SegmentOptions {
   std::chrono::milliseconds reserve_time{0};
   // Which tags are cut off; null for none, ever. Outlives the service.
   PausedTags* paused = nullptr;
+  // The witness of the cluster; null for the node fence. Outlives the service.
+  ClusterFence* fence = nullptr;
 };
 
 // Where segment mode works. All of them outlive it; `timers` must not be held up, the others may block.
@@ -43,9 +45,10 @@ struct SegmentExecutors {
 };
 
 struct SegmentStatus {
-  bool loaded = false;                   // the table was read at least once
-  std::optional<Error> store_problem;    // why the last refresh failed
-  std::optional<WallTime> refreshed_at;  // the last refresh that succeeded
+  bool loaded = false;                      // the table was read at least once
+  std::optional<Error> store_problem;       // why the last refresh failed
+  std::optional<ClusterFenceStatus> fence;  // nothing: the node fence
+  std::optional<WallTime> refreshed_at;     // the last refresh that succeeded
   std::size_t tags = 0;
 };
 
@@ -85,8 +88,9 @@ class SegmentService {
   // (too many unknown names at once, or the directory is full). Returns the request if it is still waiting.
   ParkedRequest Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits, NextCallback done);
 
-  // Whether at least one ID can be issued, as far as is known: the table was read, and either the store
-  // answers or some tag has a reserve. The error says why not.
+  // Whether at least one ID can be issued, as far as is known: the table was read, and either the store (and
+  // the witness that grants have to be claimed from) answers or some tag has a reserve. The error says why
+  // not.
   Result<void> CanIssue() const;
 
   // The same for one tag: it exists and is not frozen. `done` is called at once, or by a worker where the
@@ -134,6 +138,8 @@ class SegmentService {
   std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark);
   void RunRefresh(std::uint64_t chain);
   Result<void> Refresh();
+  bool FenceIsAway() const;
+  void ScheduleFenceProbe();
   void ScheduleRefresh(MonotonicTime at, std::uint64_t chain);
   void Retire(const std::string& tag, bool known_absent);
   // Whether the table may be asked about a name that is not known here.
@@ -141,7 +147,14 @@ class SegmentService {
   bool IsKnownAbsent(std::string_view tag);
   bool AdmitMiss();
   // False if the directory is full.
-  bool AddTag(const core::TagRow& row, const core::Mark& mark);
+  bool AddTag(const core::TagRow& row, const core::Mark& mark, std::optional<std::uint64_t> witness);
+  // What the witness says of the tags that are known, or, at the first refresh, are in the table; empty where
+  // there is none, or it cannot be used.
+  Result<std::unordered_map<std::string, core::WitnessState>> LoadWitnesses(
+      const std::vector<std::shared_ptr<TagGenerator>>& generators);
+  // This node's marks that the witness does not know of.
+  void CatchUpWitness(const std::vector<core::Mark>& marks,
+                      const std::unordered_map<std::string, core::WitnessState>& witnesses);
   // Fails a request that no tag's generator has seen.
   void Fail(const NextCallback& done, Error error);
 
@@ -160,6 +173,7 @@ class SegmentService {
   std::atomic<std::chrono::milliseconds> refresh_interval_;
   // Of the refreshes that follow each other; those of an older chain have no say.
   std::atomic<std::uint64_t> refresh_chain_{0};
+  std::atomic<bool> probing_fence_{false};
 
   // Held while a tag leaves the directory and while the totals are reckoned; see tallies.h.
   mutable std::mutex totals_mutex_;

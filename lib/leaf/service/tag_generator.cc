@@ -60,7 +60,7 @@ TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirme
       state_(confirmed ? State::kServing : State::kUnconfirmed),
       policy_(world.step_policy, world.step_max) {
   AdoptMarkLocked(mark);
-  mark_before_refresh_ = mark_;
+  before_refresh_.mark = mark_;
 }
 
 void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
@@ -224,6 +224,7 @@ void TagGenerator::RunRefill() {
   {
     const std::lock_guard lock(mutex_);
     refill_in_flight_ = false;
+    witness_ = std::max(witness_, obtained.witness);
     granted_ += obtained.dropped;
     world_.counters.AddGranted(obtained.dropped);
     DropLocked(obtained.dropped);
@@ -242,12 +243,12 @@ Obtained TagGenerator::ObtainGrant() {
   bool confirmed = false;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::kStopped) return {StoppedError(), 0};
+    if (state_ == State::kStopped) return {StoppedError(), 0, 0};
     confirmed = state_ != State::kUnconfirmed;
   }
   if (!confirmed) {
     // A plain read first: an unknown name must not take locks in the table.
-    if (auto row = world_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0};
+    if (auto row = world_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0, 0};
   }
   // Decided as late as can be, with the row locked: who parked or left while the database was slow counts.
   const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
@@ -534,10 +535,11 @@ void TagGenerator::FailAllLocked(const Error& error, Completions& completions) {
   parked_ids_ = 0;
 }
 
-void TagGenerator::BeforeRefresh(const core::Mark& durable_mark) {
+void TagGenerator::BeforeRefresh(const core::Mark& durable_mark, std::optional<std::uint64_t> witness) {
   const std::lock_guard lock(mutex_);
   AdoptMarkLocked(durable_mark);
-  mark_before_refresh_ = mark_;
+  witness_ = std::max(witness_, witness.value_or(0));
+  before_refresh_ = {mark_, witness_};
 }
 
 void TagGenerator::OnRow(const core::TagRow& row) {
@@ -549,14 +551,15 @@ void TagGenerator::OnRow(const core::TagRow& row) {
     max_id_ = row.max_id;
     ObserveRateLocked();
     WatchExhaustionLocked(completions);
-    const auto verdict = core::JudgeRow(tag_, row.max_id, mark_before_refresh_);
+    const auto verdict = core::JudgeRow(tag_, row.max_id, before_refresh_);
     if (verdict.ok() && state_ == State::kFrozen) {
       state_ = State::kServing;
       failures_ = 0;
       problem_.reset();
       frozen_since_.reset();
-      completions.push_back([this, max_id = row.max_id, mark = mark_before_refresh_] {
-        world_.log.Info("tag {} thaws: max_id {} is not below the mark {}", Quoted(tag_), max_id, mark);
+      completions.push_back([this, max_id = row.max_id, level = before_refresh_] {
+        world_.log.Info("tag {} thaws: max_id {} is not below the mark {}", Quoted(tag_), max_id,
+                        std::max(level.mark, level.witness));
       });
     } else if (!verdict.ok() && state_ == State::kServing) {
       FreezeLocked(verdict.error(), completions);
@@ -649,6 +652,7 @@ TagStatus TagGenerator::Status() {
   status.table_step = table_step_;
   status.max_id = max_id_;
   status.mark = mark_;
+  status.witness = witness_;
   status.granted = granted_;
   status.wasted = dropped_ + (buffer == nullptr ? 0 : buffer->lost());
   status.wasted_by_restarts = wasted_before_;

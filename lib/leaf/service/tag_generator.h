@@ -25,6 +25,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/core/fence.h"
 #include "leaf/core/peak_rate.h"
 #include "leaf/core/ports.h"
 #include "leaf/core/reserve_policy.h"
@@ -100,6 +101,7 @@ struct TagStatus {
   std::int64_t table_step = 0;  // 0 if not known yet
   std::int64_t max_id = 0;      // the column, as last seen
   std::uint64_t mark = 0;       // exclusive end of what was granted, 0 if none
+  std::uint64_t witness = 0;    // the same of all nodes of the cluster, as seen last; 0 if not known
   std::uint64_t granted = 0;    // IDs, since start
   std::uint64_t issued = 0;     // IDs, since start
   std::uint64_t wasted = 0;     // IDs granted since start that will never be issued
@@ -162,8 +164,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void Withdraw(std::uint64_t waiter_id);
 
   // Refresh, in this order: before the table is read, with the mark as it stands on disk (another process
-  // with this state directory may have raised it); then with the row, or without one (`Remove`).
-  void BeforeRefresh(const core::Mark& durable_mark);
+  // with this state directory may have raised it) and the highest end granted to any node of the cluster
+  // (nothing where that is not known); then with the row, or without one (`Remove`).
+  void BeforeRefresh(const core::Mark& durable_mark, std::optional<std::uint64_t> witness);
   void OnRow(const core::TagRow& row);
   void Remove();
   // The last pass in which the table was seen to hold the tag.
@@ -270,7 +273,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::int64_t table_step_ = 0;
   std::int64_t max_id_ = 0;
   std::uint64_t mark_ = 0;
-  std::uint64_t mark_before_refresh_ = 0;
+  std::uint64_t witness_ = 0;  // as seen last
+  core::FenceLevel before_refresh_;
   std::optional<core::Baseline> base_;
   bool near_exhaustion_told_ = false;
   std::uint64_t wasted_before_ = 0;  // by earlier daemons: all, and the last

@@ -1,0 +1,153 @@
+#include "leaf/service/cluster_fence.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/check.h"
+#include "leaf/base/text.h"
+
+namespace leaf::service {
+namespace {
+
+// How often others may come in between, or replies get lost, before the grant is given up.
+constexpr int kClaimAttempts = 16;
+
+bool IsAway(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown;
+}
+
+}  // namespace
+
+ClusterFence::ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random,
+                           Logger& log)
+    : witness_(witness), fallback_(fallback), clock_(clock), random_(random), log_(log) {
+  status_.fallback_allowed = fallback;
+}
+
+std::string ClusterFence::NewClaim() { return fmt::format("{:016x}{:016x}", random_.Next(), random_.Next()); }
+
+Error ClusterFence::Noted(Error error) {
+  if (error.code == ErrorCode::kRefused) return error;  // of one tag
+  const std::lock_guard lock(mutex_);
+  if (!status_.away_since) {
+    status_.away_since = clock_.Wall();
+    log_.Warning("the witness of the cluster cannot be used: {}; {}", error.message,
+                 fallback_ && IsAway(error)
+                     ? "grants are fenced by this node's own marks until it can be (segment.witness_fallback)"
+                     : "grants wait until it can be");
+  }
+  status_.problem = error;
+  return error;
+}
+
+void ClusterFence::NoteAnswer() {
+  const std::lock_guard lock(mutex_);
+  if (!status_.away_since) return;
+  status_.away_since.reset();
+  status_.problem.reset();
+  log_.Info("the witness of the cluster can be used again");
+}
+
+Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
+  auto state = witness_.Load(tag);
+  if (state.ok()) {
+    NoteAnswer();
+    return Look{std::move(*state), false};
+  }
+  Error error = Noted(std::move(state).error());
+  if (fallback_ && IsAway(error)) return Look{{}, true};
+  if (!IsAway(error)) return error;
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("cannot look for the witness of tag {}: {}", Quoted(tag), error.message),
+               error.hint};
+}
+
+Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& look, const IdRange& range) {
+  LEAF_CHECK(!range.empty());
+  const auto give_up = [&](Error error) -> Result<Verdict> {
+    error = Noted(std::move(error));
+    if (!fallback_ || !IsAway(error)) {
+      error.message = fmt::format("cannot claim [{}, {}) of tag {}: {}", range.begin, range.end, Quoted(tag),
+                                  error.message);
+      if (error.code == ErrorCode::kOutcomeUnknown) error.code = ErrorCode::kUnavailable;
+      return error;
+    }
+    look.away = true;
+    const std::lock_guard lock(mutex_);
+    ++status_.unfenced;
+    return Verdict::kClaimed;
+  };
+  if (look.away) {
+    const std::lock_guard lock(mutex_);
+    ++status_.unfenced;
+    return Verdict::kClaimed;
+  }
+  const std::string claim = NewClaim();
+  for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
+    if (range.begin < look.state.end) {
+      const std::lock_guard lock(mutex_);
+      ++status_.outbid;
+      return Verdict::kOutbid;
+    }
+    const auto raised = witness_.Raise(tag, look.state, range.end, claim);
+    if (!raised.ok() && raised.error().code != ErrorCode::kOutcomeUnknown) return give_up(raised.error());
+    if (!raised.ok() || !*raised) {
+      auto now = witness_.Load(tag);
+      if (!now.ok()) return give_up(std::move(now).error());
+      look.state = std::move(*now);
+      // Somebody else's, or ours has yet to happen: then it meets a version that is gone.
+      if (look.state.claim != claim) continue;
+    }
+    NoteAnswer();
+    look.state.end = range.end;
+    const std::lock_guard lock(mutex_);
+    ++status_.claims;
+    return Verdict::kClaimed;
+  }
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("the witness of tag {} keeps changing: gave up claiming [{}, {})", Quoted(tag),
+                           range.begin, range.end),
+               "retry later"};
+}
+
+std::optional<core::WitnessStates> ClusterFence::SeeAll(const std::vector<std::string>& tags) {
+  auto states = witness_.LoadAll(tags);
+  if (!states.ok()) {
+    (void)Noted(std::move(states).error());
+    return std::nullopt;
+  }
+  NoteAnswer();
+  return std::move(*states);
+}
+
+Result<void> ClusterFence::CatchUp(std::string_view tag, core::WitnessState seen, std::uint64_t end) {
+  const std::string claim = NewClaim();
+  for (int attempt = 0; attempt < kClaimAttempts && seen.end < end; ++attempt) {
+    const auto raised = witness_.Raise(tag, seen, end, claim);
+    if (raised.ok() && *raised) {
+      const std::lock_guard lock(mutex_);
+      ++status_.raised_to;
+      return {};
+    }
+    if (!raised.ok() && raised.error().code != ErrorCode::kOutcomeUnknown) return raised.error();
+    LEAF_ASSIGN_OR_RETURN(seen, witness_.Load(tag));
+  }
+  if (seen.end >= end) return {};
+  return Error{ErrorCode::kUnavailable, fmt::format("the witness of tag {} keeps changing", Quoted(tag)), ""};
+}
+
+std::optional<Error> ClusterFence::Blocking() const {
+  const std::lock_guard lock(mutex_);
+  if (!status_.problem || (fallback_ && IsAway(*status_.problem))) return std::nullopt;
+  return Error{status_.problem->code,
+               fmt::format("the witness of the cluster cannot be used: {}", status_.problem->message),
+               status_.problem->hint};
+}
+
+ClusterFenceStatus ClusterFence::Status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+}  // namespace leaf::service

@@ -1,0 +1,92 @@
+// The fence of a whole cluster: no range is issued before the witness of its tag (core/witness.h) says that
+// it is ours.
+//
+// Invariant: two ranges of a tag that nodes of one cluster may issue never overlap, whatever the database
+// says. Why: a claim raises the witness from what it saw, an end at or below its own begin, to its own end,
+// in one conditional write. So the claims of a tag are in one order, and each begins at or above the end of
+// the one before. Schedules: two databases grant the same range to two nodes (both claim, the second finds
+// the witness moved, is outbid, and its next look freezes the tag); the reply to a claim is lost (the
+// record's claim says whose it is; until it does, nothing is issued); that write lands later than the next
+// one (it asks for a version that is gone).
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/id_range.h"
+#include "leaf/base/logger.h"
+#include "leaf/base/random.h"
+#include "leaf/base/result.h"
+#include "leaf/core/witness.h"
+
+namespace leaf::service {
+
+struct ClusterFenceStatus {
+  bool fallback_allowed = false;
+  // While the witness cannot be used: since when, and why. Then grants wait, or (`fallback_allowed`) are
+  // fenced by this node's own marks only.
+  std::optional<WallTime> away_since;
+  std::optional<Error> problem;
+  std::uint64_t claims = 0;     // since start
+  std::uint64_t outbid = 0;     // grants dropped because another node claimed above them first
+  std::uint64_t unfenced = 0;   // grants that went without a claim while it was away
+  std::uint64_t raised_to = 0;  // marks of this node that the witness did not know of
+
+  // Whether every grant is claimed at present, rather than some fenced by this node's own marks only.
+  bool guards() const { return !away_since || !fallback_allowed; }
+};
+
+// Thread-safe; blocks; for worker threads only. Witness, clock, random and log outlive it.
+class ClusterFence {
+ public:
+  // `fallback`: go on without it while it is not available, and only then.
+  ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random, Logger& log);
+
+  // What was seen of a tag's witness.
+  struct Look {
+    core::WitnessState state;
+    bool away = false;  // it could not be seen, and this node may go on without
+  };
+  // Before a grant is reserved: nothing leaves the table while the witness is away. Errors: those of Witness;
+  // with fallback, not kUnavailable.
+  Result<Look> See(std::string_view tag);
+
+  enum class Verdict {
+    kClaimed,
+    kOutbid,  // another node was granted something above: the range must be dropped
+  };
+  // After the COMMIT of `range`, before its first ID. `look` is moved on to what was seen last. On an error
+  // the range must be dropped, too.
+  Result<Verdict> Claim(std::string_view tag, Look& look, const IdRange& range);
+
+  // The witness of each, in order; nothing at all if it cannot be used.
+  std::optional<core::WitnessStates> SeeAll(const std::vector<std::string>& tags);
+  // This node was granted everything up to `end` without a claim (while the witness was away, or before there
+  // was one): makes it known.
+  Result<void> CatchUp(std::string_view tag, core::WitnessState seen, std::uint64_t end);
+
+  // Why no grant can be had at present; nothing if one can, as far as is known.
+  std::optional<Error> Blocking() const;
+  ClusterFenceStatus Status() const;
+
+ private:
+  Error Noted(Error error);
+  void NoteAnswer();
+  std::string NewClaim();
+
+  core::Witness& witness_;
+  const bool fallback_;
+  const Clock& clock_;
+  Random& random_;
+  Logger& log_;
+
+  mutable std::mutex mutex_;
+  ClusterFenceStatus status_;  // guarded by mutex_
+};
+
+}  // namespace leaf::service
