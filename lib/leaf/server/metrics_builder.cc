@@ -223,6 +223,23 @@ void MetricsBuilder::AddSegment(const service::SegmentStatus& status, const serv
   }
 }
 
+void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& fence) {
+  MetricFamily& kinds = Family("leaf_segment_fence",
+                               "What grants are fenced by: 1 for the witness of the cluster, or for this "
+                               "node's own marks alone.",
+                               MetricType::Gauge);
+  const bool cluster = fence && fence->guards();
+  AddGauge(kinds, {{"fence", "cluster"}}, cluster ? 1 : 0);
+  AddGauge(kinds, {{"fence", "node"}}, cluster ? 0 : 1);
+  if (!fence) return;
+  Gauge("leaf_witness_usable", "Whether grants can be claimed from the witness.", fence->away_since ? 0 : 1);
+  Counter("leaf_witness_claims_total", "Grants that were claimed from the witness.", Number(fence->claims));
+  Counter("leaf_witness_outbid_total",
+          "Grants that were dropped since another node claimed above them first.", Number(fence->outbid));
+  Counter("leaf_witness_unfenced_total", "Grants that went without a claim while the witness was away.",
+          Number(fence->unfenced));
+}
+
 void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
                                   const service::SnowflakeTallies& tallies, WallTime now) {
   AddGauge(Family("leaf_snowflake_info", "The worker of this node.", MetricType::Gauge),

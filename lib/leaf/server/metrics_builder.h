@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,8 @@ class MetricsBuilder {
   void AddDependencies(const std::vector<service::Dependency>& dependencies);
   void AddSegment(const service::SegmentStatus& status, const service::SegmentTotals& totals,
                   const TopTags& sums);
+  // Nothing: the node fence.
+  void AddFence(const std::optional<service::ClusterFenceStatus>& fence);
   void AddTags(const std::vector<service::TagStatus>& tags);
   void AddSnowflake(const service::SnowflakeStatus& status, const service::SnowflakeTallies& tallies,
                     WallTime now);

@@ -18,7 +18,9 @@ std::string MetricsPage::Render() const {
     TopTags top(options_.top_tags);
     const service::SegmentTotals totals =
         segment->Visit([&](service::TagStatus&& tag) { top.Add(std::move(tag)); });
-    builder.AddSegment(segment->Status(), totals, top);
+    const service::SegmentStatus status = segment->Status();
+    builder.AddSegment(status, totals, top);
+    builder.AddFence(status.fence);
     builder.AddTags(top.Take());
   }
   if (const service::SnowflakeService* const snowflake = ids_.snowflake())

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
@@ -25,6 +26,7 @@
 #include <utility>
 
 #include "leaf/base/time.h"
+#include "leaf/server/deadline_queue.h"
 #include "leaf/server/discard_body.h"
 
 namespace leaf::server {
@@ -63,8 +65,8 @@ class Worker;
 class AnyConnection {
  public:
   virtual ~AnyConnection() = default;
-  // Closes if its time is up.
-  virtual void Sweep(MonotonicTime now) = 0;
+  // Its deadline has passed.
+  virtual void TimeOut(MonotonicTime now) = 0;
   // Closes if no request is under way, else after its answer.
   virtual void BeginDrain() = 0;
   // The answer to the request under way.
@@ -164,6 +166,7 @@ class Worker {
   RequestMetrics::Shard& metrics() { return metrics_; }
 
   // On this worker's thread.
+  DeadlineQueue& deadlines() { return deadlines_; }
   void Forget(ConnectionId id) { connections_.erase(id); }
 
   // The Date header, renewed once a second.
@@ -207,7 +210,12 @@ class Worker {
     sweep_timer_.async_wait([this](error_code failed) {
       if (failed) return;
       const MonotonicTime now = shared_.clock.Monotonic();
-      for (const auto& connection : AllConnections()) connection->Sweep(now);
+      for (const ConnectionId id : deadlines_.TakeDue(now)) {
+        const auto found = connections_.find(id);
+        if (found == connections_.end()) continue;
+        const std::shared_ptr<AnyConnection> connection = found->second;  // it may close
+        connection->TimeOut(now);
+      }
       ScheduleSweep();
     });
   }
@@ -222,6 +230,7 @@ class Worker {
 
   Shared& shared_;
   RequestMetrics::Shard& metrics_;
+  DeadlineQueue deadlines_;  // before the loop, whose handlers hold connections
   asio::io_context loop_;
   std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
   ConnectionId next_id_ = 0;
@@ -239,7 +248,12 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
  public:
   // `surplus`: one too many, which is told so. `local`: the peer is on this machine.
   Connection(Worker& worker, ConnectionId id, Socket socket, bool surplus, bool local)
-      : worker_(worker), id_(id), surplus_(surplus), local_(local), socket_(std::move(socket)) {}
+      : worker_(worker),
+        id_(id),
+        surplus_(surplus),
+        local_(local),
+        deadline_(worker.deadlines(), id),
+        socket_(std::move(socket)) {}
 
   ~Connection() override {
     worker_.metrics().CountClosed();
@@ -257,13 +271,12 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     Advance();
   }
 
-  void Sweep(MonotonicTime now) override {
-    if (now < deadline_) return;
+  void TimeOut(MonotonicTime now) override {
     if (awaits_answer_) return GiveUp();
     if (state_ != State::kReading || timed_out_) return Close();
     // Whoever sends a request too slowly is told so, once the read under way has ended: there is one reader.
     timed_out_ = true;
-    deadline_ = now + kLingerTime;
+    deadline_.Set(now + kLingerTime);
     error_code ignored;
     socket_.cancel(ignored);
   }
@@ -294,7 +307,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     header_seen_ = false;
     state_ = State::kIdle;
     idle_since_ = Now();
-    deadline_ = surplus_ ? idle_since_ + kSurplusTime : idle_since_ + worker_.shared().idle_timeout.load();
+    deadline_.Set(idle_since_ + (surplus_ ? kSurplusTime : worker_.shared().idle_timeout.load()));
   }
 
   // While draining: an idle connection is closed, but not one whose first request, or next one, is on its
@@ -305,7 +318,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     const MonotonicTime now = Now();
     const bool asks_often = now - idle_since_ < kLingerTime;
     if (answered_any_ && !asks_often && socket_.available(ignored) == 0) return Close();
-    deadline_ = std::min(deadline_, (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime);
+    deadline_.Set(
+        std::min(deadline_.deadline(), (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime));
   }
 
   // Feeds the parser what is in the buffer; reads more, or handles the request once it is whole.
@@ -318,8 +332,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
         state_ = State::kReading;
         began_at_ = Now();
         came_in_pieces_ = false;
-        deadline_ =
-            surplus_ ? idle_since_ + kSurplusTime : began_at_ + worker_.shared().header_timeout.load();
+        deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
+                               : began_at_ + worker_.shared().header_timeout.load());
       }
       const std::size_t used = parser_->put(buffer_.data(), failed);
       buffer_.consume(used);
@@ -368,7 +382,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     state_ = State::kAnswering;
     // How long a client takes to send its request is not the server's time.
     if (came_in_pieces_) began_at_ = Now();
-    deadline_ = MonotonicTime::max();  // the service has deadlines of its own
+    deadline_.Set(DeadlineQueue::kNever);  // the service has deadlines of its own
     const auto& message = parser_->get();
     keep_alive_ = message.keep_alive();
     say_keep_alive_ = message.version() < 11;
@@ -417,7 +431,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
       }
       if (!failed || failed == asio::error::would_block) return self->WatchPeer();
       if (failed != asio::error::eof) return self->GiveUp();
-      self->deadline_ = self->Now() + kHalfClosedTime;
+      self->deadline_.Set(self->Now() + kHalfClosedTime);
     });
   }
 
@@ -462,7 +476,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     }
     const MonotonicTime now = Now();
     worker_.metrics().Count(route_, response.status, now - began_at_);
-    deadline_ = now + worker_.shared().header_timeout.load();
+    deadline_.Set(now + worker_.shared().header_timeout.load());
     asio::async_write(socket_, asio::buffer(out_),
                       [self = this->shared_from_this()](error_code failed, std::size_t) {
                         self->ForgetAnswer();
@@ -490,7 +504,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void FinishAndClose() {
     error_code ignored;
     socket_.shutdown(Socket::shutdown_send, ignored);
-    deadline_ = Now() + kLingerTime;
+    deadline_.Set(Now() + kLingerTime);
     buffer_.clear();
     DiscardInput();
   }
@@ -506,6 +520,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void Close() {
     error_code ignored;
     socket_.close(ignored);  // pending operations end with an error and let go of this object
+    deadline_.Set(DeadlineQueue::kNever);
     worker_.Forget(id_);
   }
 
@@ -515,13 +530,13 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   const ConnectionId id_;
   const bool surplus_;
   const bool local_;
+  DeadlineQueue::Member deadline_;
   Socket socket_;
   State state_ = State::kIdle;
   bool awaits_answer_ = false;
   bool watches_peer_ = false;
   bool timed_out_ = false;
   Router::Withdraw withdraw_;  // of a parked request
-  MonotonicTime deadline_ = MonotonicTime::max();
   MonotonicTime idle_since_;
   boost::beast::flat_static_buffer<kReadBytes> buffer_;
   std::optional<http::request_parser<DiscardBody>> parser_;

@@ -45,6 +45,7 @@ Json TagJson(const service::TagStatus& tag) {
             {"table_step", tag.table_step},
             {"max_id", std::to_string(tag.max_id)},
             {"mark", std::to_string(tag.mark)},
+            {"witness", std::to_string(tag.witness)},
             {"issued", tag.issued},
             {"granted", tag.granted},
             {"wasted", tag.wasted},
@@ -126,6 +127,26 @@ Json DependenciesJson(const service::IdService& ids) {
     list.push_back(std::move(item));
   }
   return list;
+}
+
+// How grants are fenced at present: by the witness of the cluster, or by this node's own marks.
+void AddFence(Json& json, const service::SegmentService* segment) {
+  std::optional<service::ClusterFenceStatus> fence;
+  if (segment != nullptr) fence = segment->Status().fence;
+  json["fence"] = fence && fence->guards() ? "cluster" : "node";
+  if (!fence) return;
+  Json witness{{"fallback_allowed", fence->fallback_allowed},
+               {"usable", !fence->away_since.has_value()},
+               {"claims", fence->claims},
+               {"outbid", fence->outbid},
+               {"unfenced", fence->unfenced},
+               {"raised_to", fence->raised_to}};
+  if (fence->away_since) {
+    witness["away_since"] = FormatRfc3339(*fence->away_since);
+    witness["away_since_ms"] = UnixMillis(*fence->away_since);
+  }
+  if (fence->problem) witness["problem"] = ErrorJson(*fence->problem);
+  json["witness"] = std::move(witness);
 }
 
 Json SnowflakeJson(const service::SnowflakeService* snowflake) {
@@ -229,8 +250,7 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const Sta
   json["uptime_ms"] = facts.uptime.count();
   json["listen"] = facts.listen;
   json["limits"] = {{"max_count", facts.max_count}};
-  // Grants are fenced by this node's own marks; a witness shared by all nodes is not part of this version.
-  json["fence"] = "node";
+  AddFence(json, ids.segment());
   json["dependencies"] = DependenciesJson(ids);
 
   std::vector<service::TagStatus> tags;
