@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
+#include "leaf/base/endpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
@@ -30,7 +31,6 @@ Key MakeKey(std::string name, Kind kind, std::string fallback, std::string meani
           .kind = kind,
           .fallback = std::move(fallback),
           .meaning = std::move(meaning),
-          .effective = true,
           .store = [place, check](Config& config, const Value& value) -> Result<void> {
             const auto& typed = std::get<Member>(value);
             LEAF_RETURN_IF_ERROR(check(typed));
@@ -94,7 +94,6 @@ Key Duration(std::string name, std::string fallback, Millis min, std::string mea
           .kind = Kind::kDuration,
           .fallback = std::move(fallback),
           .meaning = std::move(meaning),
-          .effective = true,
           .store = [place, min](Config& config, const Value& value) -> Result<void> {
             LEAF_ASSIGN_OR_RETURN(const Millis parsed, ParseDuration(std::get<std::string>(value)));
             if (parsed < min)
@@ -109,11 +108,6 @@ Key Duration(std::string name, std::string fallback, Millis min, std::string mea
           .load = [place](const Config& config) -> Value {
             return FormatDuration(place(const_cast<Config&>(config)));
           }};
-  return key;
-}
-
-Key Later(Key key) {
-  key.effective = false;
   return key;
 }
 
@@ -137,6 +131,13 @@ Result<void> CheckHostPort(const std::string& text) {
     if (status == std::errc{} && end == port.data() + port.size() && number <= 65535) return {};
   }
   return Bad(fmt::format("{} is not HOST:PORT", Quoted(text)));
+}
+
+// The same, and the port may be left out.
+Result<void> CheckMysqlEndpoint(const std::string& text) {
+  constexpr std::uint16_t kAnyPort = 3306;
+  if (auto parsed = ParseEndpoint(text, kAnyPort); !parsed.ok()) return std::move(parsed).error();
+  return {};
 }
 
 Result<void> CheckServer(const std::string& text) {
@@ -256,9 +257,9 @@ std::vector<Key> MakeKeys() {
       "segment.fence", "auto", {"auto", "cluster", "node"},
       "who watches that the database never goes back: every node together, or each its own grants",
       [](C & c) -> auto& { return c.segment.fence; }));
-  add(Later(Bool(
+  add(Bool(
       "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",
-      [](C & c) -> auto& { return c.segment.witness_fallback; })));
+      [](C & c) -> auto& { return c.segment.witness_fallback; }));
   add(Choice(
       "segment.step_policy", "leaf", {"leaf", "fixed"}, "Leaf's dynamic step, or the table's step as it is",
       [](C & c) -> auto& { return c.segment.step_policy; }));
@@ -274,8 +275,9 @@ std::vector<Key> MakeKeys() {
       "sqlite.path", "", "the database file", [](C & c) -> auto& { return c.sqlite.path; }));
 
   add(List(
-      "mysql.endpoints", "127.0.0.1:3306", "HOST:PORT of each member; the first that can be reached is used",
-      CheckHostPort, [](C & c) -> auto& { return c.mysql.endpoints; }));
+      "mysql.endpoints", "127.0.0.1:3306",
+      "HOST:PORT of each server of one replicated cluster; the first that takes writes is used, and kept",
+      CheckMysqlEndpoint, [](C & c) -> auto& { return c.mysql.endpoints; }));
   add(String(
       "mysql.database", "leaf", "the database (schema)", [](C & c) -> auto& { return c.mysql.database; }));
   add(String(
@@ -290,12 +292,12 @@ std::vector<Key> MakeKeys() {
   add(Duration(
       "mysql.query_timeout", "2s", milliseconds{1}, "longest time of a statement (whole seconds, rounded up)",
       [](C & c) -> auto& { return c.mysql.query_timeout; }));
-  add(Later(Choice(
+  add(Choice(
       "mysql.tls", "preferred", {"disabled", "preferred", "required", "verify"},
-      "encryption of the connection", [](C & c) -> auto& { return c.mysql.tls; })));
-  add(Later(String(
-      "mysql.tls_ca", "", "certificate authority for tls = \"verify\"",
-      [](C & c) -> auto& { return c.mysql.tls_ca; })));
+      "encryption of the connection", [](C & c) -> auto& { return c.mysql.tls; }));
+  add(String(
+      "mysql.tls_ca", "", "file with the certificate authorities for tls = \"verify\"; default the system's",
+      [](C & c) -> auto& { return c.mysql.tls_ca; }));
 
   add(Bool(
       "snowflake.enabled", "true", "serve snowflake mode",

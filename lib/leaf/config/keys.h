@@ -27,9 +27,6 @@ struct Key {
   std::string
       fallback;  // default, as ParseText reads it; "" where the loader derives it from the environment
   std::string meaning;
-  // False for keys of features that this version does not have yet: accepted, checked, and reported as
-  // without effect.
-  bool effective;
   // Checks and stores a value of the key's kind. Errors: kInvalidArgument that says what is allowed.
   std::function<Result<void>(Config&, const Value&)> store;
   std::function<Value(const Config&)> load;

@@ -61,7 +61,6 @@ class Loader {
       const std::string problem = Store(key, ParseText(key.kind, key.fallback), std::string(kDefaultOrigin));
       LEAF_CHECK(problem.empty());
     }
-    defaults_ = resolved_.config;
   }
 
   // The file to read, "" for none.
@@ -249,14 +248,15 @@ class Loader {
     };
     // A switch that would be silently ignored is worse than an error.
     if (config.snowflake.enabled) CheckSnowflake(refuse);
-    if (config.segment.fence == "cluster") refuse("segment.fence", "this version has the node fence only");
-    if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
-    for (const Key& key : Keys()) {
-      if (!key.effective && key.load(config) != key.load(defaults_)) {
-        resolved_.warnings.push_back(
-            fmt::format("{}: {} has no effect in this version", resolved_.origins.at(key.name), key.name));
-      }
+    if (config.segment.enabled && config.segment.fence == "cluster" && config.segment.store != "mysql" &&
+        config.snowflake.cluster.empty()) {
+      refuse("segment.fence",
+             "the witness stands under the cluster's name, and a database that no other node shares gives it "
+             "none: set snowflake.cluster");
     }
+    if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
+    if (!config.mysql.tls_ca.empty() && config.mysql.tls != "verify")
+      refuse("mysql.tls_ca", "an authority is asked about with mysql.tls = \"verify\" only");
   }
 
   template <typename Refuse>
@@ -307,7 +307,6 @@ class Loader {
 
   const LoadInput& input_;
   Resolved resolved_;
-  Config defaults_;
   std::vector<std::string> problems_;
   bool only_flags_ = true;
 };
