@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "cluster_link.h"
 #include "commands.h"
 #include "daemons.h"
 #include "leaf/base/id_text.h"
@@ -15,6 +16,7 @@
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/process_name.h"
 #include "snowflake_node.h"
 #include "stores.h"
 #include "tag_output.h"
@@ -120,8 +122,9 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
                  fmt::format("leafctl tag resume {}", tag)};
   }
   ContextLogger log(context);
-  service::Granter granter(store->segments(), *marks, context.clock, log,
-                           ReplyTimeout(context, resolved->config));
+  LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("next")));
+  service::Granter granter(store->segments(), *marks, cluster ? &cluster->fence() : nullptr, context.clock,
+                           log, ReplyTimeout(context, resolved->config));
   // An unknown tag is told before anything is locked or made for it.
   LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)).grant);

@@ -127,7 +127,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, cons
         std::move(session), std::move(options), context.clock, log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
-                        OpenDatabase(context, Store::Access::kWrite));
+                        OpenDatabase(context, Store::Access::kWrite, &log));
   return std::unique_ptr<RegistryLink>(
       std::make_unique<SqlLink>(std::move(database),
                                 sql::SqlRegistryOptions{.worker_begin = numbers.begin,

@@ -3,12 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "cluster_link.h"
 #include "commands.h"
 #include "daemon_loop.h"
 #include "leaf/base/duration.h"
@@ -25,6 +27,7 @@
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/heartbeat.h"
 #include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "leaf/sys/resources.h"
 #include "leaf/sys/service_manager.h"
@@ -120,7 +123,16 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
   return listeners;
 }
 
-// The database of the tags, as metrics and status show it.
+// Where other nodes reach this one, best first; the last may do on this machine only.
+std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::vector<std::string>& names) {
+  std::vector<std::string> urls;
+  if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) urls.push_back(url);
+  for (const std::string& name : names) {
+    if (std::find(urls.begin(), urls.end(), name) == urls.end()) urls.push_back(name);
+  }
+  return urls;
+}
+
 std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
   std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
   if (snowflake != nullptr) {
@@ -164,6 +176,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   LEAF_RETURN_IF_ERROR(paused.Load());
   std::unique_ptr<Store> store;
   std::unique_ptr<sql::SqliteMarkStore> marks;
+  std::unique_ptr<ClusterLink> cluster;
   sys::SystemRandom random;
   // Before the pools: however this function ends, their threads end before what they work on.
   std::optional<service::SegmentService> segment;
@@ -174,10 +187,13 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                                context.clock);
   sys::ThreadPool refresher("leaf-refresh", 1, context.clock);
   if (config.segment.enabled) {
-    LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite));
+    LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite, &log));
     LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
-    segment.emplace(SegmentOptionsOf(context, config, paused), store->segments(), *marks, context.clock,
-                    random, service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
+    LEAF_ASSIGN_OR_RETURN(cluster, ClusterLink::Open(context, log, sys::ProcessName("serve")));
+    service::SegmentOptions options = SegmentOptionsOf(context, config, paused);
+    if (cluster) options.fence = &cluster->fence();
+    segment.emplace(options, store->segments(), *marks, context.clock, random,
+                    service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
   sys::ThreadPool control("leaf-control", 1, context.clock);
@@ -190,6 +206,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   }
   service::IdService ids(segment ? &*segment : nullptr, snowflake ? &snowflake->service() : nullptr);
   if (store) ids.Watch([&store = *store] { return DependencyOf(store.database(), "database"); });
+  if (cluster) ids.Watch([&cluster = *cluster] { return cluster.Dependency(); });
   if (snowflake && snowflake->has_remote_registry())
     ids.Watch([&node = *snowflake] { return node.Registry(); });
   server::RequestMetrics requests;
@@ -218,6 +235,9 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   const bool peers = snowflake && snowflake->peer_clocks() != nullptr;
   if (snowflake && !peers) LEAF_RETURN_IF_ERROR(snowflake->StartInBackground());
   server.Start();
+  if (cluster) {
+    slow_workers.Post([&cluster = *cluster, urls = AnswersAt(*resolved, names)] { cluster.Announce(urls); });
+  }
   if (peers) {
     if (auto started = snowflake->StartInBackground(); !started.ok()) {
       ids.BeginDrain();
@@ -236,8 +256,11 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   // database that is slow is no reason to be ended. The refresh, which may take longer still, and the
   // snowflake worker, which stops by itself when its ceiling is not raised, are not waited for.
   const std::chrono::milliseconds patience = ThreadPatience(manager);
-  const auto endpoints = static_cast<int>(std::max<std::size_t>(1, config.mysql.endpoints.size()));
-  const std::chrono::milliseconds refill_patience = patience + endpoints * ReplyTimeout(context, config);
+  // Two reserves, if the reply to the first is lost, and the look, the claim and its reply in the witness.
+  const std::chrono::milliseconds refill_patience =
+      patience + 2 * ReplyTimeout(context, config) +
+      (cluster ? 4 * context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout)
+               : std::chrono::milliseconds{0});
   const auto probe_of = [](sys::ThreadPool& pool) {
     return [&pool](Executor::Task done) { pool.Probe(std::move(done)); };
   };
@@ -268,6 +291,15 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
              plan.changed.empty() ? "nothing has changed" : fmt::format("{}", fmt::join(plan.changed, ", ")));
     return "";
   };
+  // One at a time: it waits for ZooKeeper.
+  std::atomic<bool> entry_refreshing{false};
+  const auto refresh_entry = [&] {
+    if (entry_refreshing.exchange(true)) return;
+    slow_workers.Post([&] {
+      cluster->Refresh();
+      entry_refreshing.store(false);
+    });
+  };
   DaemonLoop loop{.signals = signals,
                   .manager = manager,
                   .heartbeat = heartbeat,
@@ -278,6 +310,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                   .each_second =
                       [&] {
                         if (segment) reports.Post([&] { segment->ObservePeaks(); });
+                        if (cluster) refresh_entry();
                       },
                   .reload = reload};
   const int signal = loop.Run();
@@ -299,6 +332,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   workers.Stop();
   slow_workers.Stop();
   refresher.Stop();
+  if (cluster) cluster->Withdraw();
   if (segment) {
     if (const auto recorded = segment->RecordUnissued(); !recorded.ok()) {
       log.Warning("cannot record what was left in reserve: {}", recorded.error().message);

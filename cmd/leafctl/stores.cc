@@ -5,7 +5,9 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
 
+#include "leaf/base/endpoint.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/secret_file.h"
@@ -25,24 +27,55 @@ class HeldGrantLock final : public core::MarkStore::Hold {
 
 bool IsMissing(const std::string& path) { return access(path.c_str(), F_OK) != 0 && errno == ENOENT; }
 
+sql::MysqlTls TlsOf(const config::Config& config) {
+  if (config.mysql.tls == "disabled") return sql::MysqlTls::kDisabled;
+  if (config.mysql.tls == "required") return sql::MysqlTls::kRequired;
+  if (config.mysql.tls == "verify") return sql::MysqlTls::kVerify;
+  return sql::MysqlTls::kPreferred;
+}
+
+Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const config::Config& config) {
+  sql::MysqlOptions options{.endpoints = {},
+                            .database = config.mysql.database,
+                            .user = config.mysql.user,
+                            .connect_timeout = context.flags.timeout.value_or(config.mysql.connect_timeout),
+                            .query_timeout = context.flags.timeout.value_or(config.mysql.query_timeout),
+                            .tls = TlsOf(config),
+                            .tls_ca = config.mysql.tls_ca};
+  for (const std::string& text : config.mysql.endpoints) {
+    LEAF_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text, sql::kMysqlPort));
+    options.endpoints.push_back(std::move(endpoint));
+  }
+  if (!config.mysql.password_file.empty()) {
+    options.password = [path = config.mysql.password_file] { return sys::ReadSecretFile(path); };
+    // One that cannot be used is better told now than at the first connection.
+    LEAF_RETURN_IF_ERROR(options.password());
+  }
+  return options;
+}
+
+// The process has one configuration, and one server in use whoever asks: tags and worker numbers must not
+// come from two. Gone with the last database that was opened.
+std::mutex connector_mutex;
+std::weak_ptr<sql::MysqlConnector> connector_in_use;  // guarded by connector_mutex
+
 std::string MarksPath(const config::Config& config) { return config.state_dir + "/marks.db"; }
 
 }  // namespace
 
-Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access) {
+Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access,
+                                                    Logger* log) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
-    sql::MysqlOptions options{.endpoints = config.mysql.endpoints,
-                              .database = config.mysql.database,
-                              .user = config.mysql.user,
-                              .password = "",
-                              .connect_timeout = context.flags.timeout.value_or(config.mysql.connect_timeout),
-                              .query_timeout = context.flags.timeout.value_or(config.mysql.query_timeout)};
-    if (!config.mysql.password_file.empty()) {
-      LEAF_ASSIGN_OR_RETURN(options.password, sys::ReadSecretFile(config.mysql.password_file));
+    const std::lock_guard lock(connector_mutex);
+    std::shared_ptr<sql::MysqlConnector> connector = connector_in_use.lock();
+    if (!connector) {
+      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(context, config));
+      connector = std::make_shared<sql::MysqlConnector>(std::move(options), log);
+      connector_in_use = connector;
     }
-    return std::make_unique<sql::Database>(std::move(options));
+    return std::make_unique<sql::Database>(std::move(connector));
   }
   std::string path = config.sqlite.path;
   const bool is_default = path == config.state_dir + "/leaf.db";
@@ -57,8 +90,8 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Sto
   return std::make_unique<sql::Database>(std::move(options));
 }
 
-Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access) {
-  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(context, access));
+Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access, Logger* log) {
+  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(context, access, log));
   return std::unique_ptr<Store>(new Store(std::move(database)));
 }
 
@@ -67,7 +100,8 @@ service::Dependency DependencyOf(const sql::Database& database, std::string name
   return {.name = std::move(name),
           .kind = std::string(database.dialect().name),
           .up = state.up,
-          .identity = std::move(state.identity),
+          .identity = state.endpoint.empty() ? std::move(state.identity)
+                                             : fmt::format("{}: {}", state.endpoint, state.identity),
           .connections = state.connections,
           .reconnects = state.reconnects,
           .failures = state.failures,
@@ -105,11 +139,12 @@ Result<std::vector<core::Mark>> LocalMarks(CommandContext& context) {
 }
 
 std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config) {
-  // What the adapters' own time-outs add up to: START, SELECT, UPDATE and COMMIT after connecting; or the
-  // wait for SQLite's write lock, and as much again for the rest.
+  // What the adapters' own time-outs add up to: START, SELECT, UPDATE and COMMIT after connecting, to the
+  // last of the endpoints if need be; or the wait for SQLite's write lock, and as much again for the rest.
   constexpr int kStatements = 4;
   if (config.segment.store == "mysql") {
-    return context.flags.timeout.value_or(config.mysql.connect_timeout) +
+    return static_cast<int>(config.mysql.endpoints.size()) *
+               context.flags.timeout.value_or(config.mysql.connect_timeout) +
            kStatements * context.flags.timeout.value_or(config.mysql.query_timeout);
   }
   return 2 * context.flags.timeout.value_or(sql::SqliteOptions{}.busy_timeout);

@@ -24,7 +24,8 @@ class Store {
   // Who only looks, or runs dry, leaves no file behind: an embedded database that does not exist is an empty
   // one.
   enum class Access { kLook, kWrite };
-  static Result<std::unique_ptr<Store>> Open(CommandContext& context, Access access);
+  // `log` hears of every change of the database server; null for none. Outlives the store.
+  static Result<std::unique_ptr<Store>> Open(CommandContext& context, Access access, Logger* log = nullptr);
   static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
 
   sql::Database& database() { return *database_; }
@@ -38,8 +39,9 @@ class Store {
   sql::SqlSegmentStore segments_;
 };
 
-// The same database, with connections of its own.
-Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access);
+// The same database, and the same server of it, with connections of its own.
+Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access,
+                                                    Logger* log = nullptr);
 
 // What is known of it, for metrics and status. `name`: what it is for.
 service::Dependency DependencyOf(const sql::Database& database, std::string name);

@@ -1,14 +1,17 @@
 // leafctl tag add
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "cluster_link.h"
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/sys/process_name.h"
 #include "stores.h"
 #include "tag_output.h"
 
@@ -38,6 +41,13 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
   LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
   tag.mark = mark.end;
+  ContextLogger log(context);
+  LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("tag add")));
+  if (cluster) {
+    // What was granted under this name is known to the cluster, even if this machine never saw it.
+    LEAF_ASSIGN_OR_RETURN(const auto look, cluster->fence().See(options.tag));
+    tag.mark = std::max(tag.mark, look.state.end);
+  }
   auto row = store->segments().Add(tag, options.confirm.mode());
   if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {
     // Only this very tag may stand in for it, not one that the collation takes for it.

@@ -1,0 +1,79 @@
+#include "cluster_link.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/time.h"
+#include "leaf/sys/process_name.h"
+#include "zookeeper_link.h"
+
+namespace leaf::cmd {
+
+bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
+  const config::Config& config = resolved.config;
+  if (config.segment.fence != "auto") return config.segment.fence == "cluster";
+  const bool has_zookeeper =
+      resolved.IsSet("zookeeper.") || (config.snowflake.enabled && config.snowflake.registry == "zookeeper");
+  return config.segment.store == "mysql" && has_zookeeper;
+}
+
+Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(CommandContext& context, Logger& log,
+                                                       const std::string& process) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (!IsConfigured(*resolved)) return std::unique_ptr<ClusterLink>();
+  const config::Config& config = resolved->config;
+  // Nodes that issue segments only may have no other name in common than that of their database.
+  const std::string& name =
+      config.snowflake.cluster.empty() ? config.mysql.database : config.snowflake.cluster;
+  LEAF_ASSIGN_OR_RETURN(zookeeper::Tree tree, zookeeper::Tree::Make(name));
+  const auto timeout = context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout);
+  LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(context, log, timeout));
+  return std::unique_ptr<ClusterLink>(new ClusterLink(std::move(session), std::move(tree), process,
+                                                      config.segment.witness_fallback,
+                                                      config.zookeeper.connect, context.clock, log));
+}
+
+ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree,
+                         const std::string& process, bool fallback, std::string servers, const Clock& clock,
+                         Logger& log)
+    : process_(process),
+      servers_(std::move(servers)),
+      tree_(std::move(tree)),
+      session_(std::move(session)),
+      witness_(tree_, process_, *session_, clock),
+      fence_(witness_, fallback, clock, random_, log),
+      entry_(tree_, *session_, log) {}
+
+std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Witnesses(), servers_); }
+
+void ClusterLink::Announce(std::vector<std::string> urls) {
+  entry_.Begin(fmt::format("{:016x}{:016x}", random_.Next(), random_.Next()),
+               {sys::HostName(), process_, std::move(urls)});
+}
+
+Result<std::vector<zookeeper::DaemonRecord>> ClusterLink::Daemons() {
+  return zookeeper::ReadDaemonRoster(*session_, tree_);
+}
+
+service::Dependency ClusterLink::Dependency() const {
+  service::Dependency dependency;
+  dependency.name = "witness";
+  dependency.kind = "zookeeper";
+  dependency.identity = name();
+  dependency.connections = session_->sessions();
+  dependency.reconnects = dependency.connections > 0 ? dependency.connections - 1 : 0;
+  const service::ClusterFenceStatus status = fence_.Status();
+  dependency.up = session_->connected() && !status.problem;
+  if (status.problem) {
+    dependency.problem =
+        Error{status.problem->code,
+              fmt::format("the witness {} cannot be used since {}: {}; {}", name(),
+                          FormatRfc3339(*status.away_since), status.problem->message,
+                          fence_.Blocking() ? "grants wait" : "grants are fenced by this node's own marks"),
+              status.problem->hint};
+  }
+  return dependency;
+}
+
+}  // namespace leaf::cmd
