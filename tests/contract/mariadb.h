@@ -17,10 +17,11 @@ inline sql::MysqlOptions MysqlFromEnvironment() {
   if (port == nullptr || password_file == nullptr) {
     throw std::runtime_error("no MariaDB: run this through tests/support/with_mariadb.sh");
   }
-  return {.endpoints = {std::string("127.0.0.1:") + port},
+  return {.endpoints = {{"127.0.0.1", static_cast<std::uint16_t>(std::stoi(port))}},
           .database = "leaf",
           .user = "leaf",
-          .password = sys::ReadSecretFile(password_file).value()};
+          .password = [path = std::string(password_file)] { return sys::ReadSecretFile(path); },
+          .tls_ca = ""};
 }
 
 }  // namespace leaf::testing

@@ -2,7 +2,7 @@
 """From start to end under a service manager: notifications, reload, watchdog, sockets that are passed, log, pauses.
 
 Environment, beside that of leafctl.py:
-  LEAFCTL_ROLLING_REQUESTS  requests behind the rolling restart (default 20000)
+  LEAFCTL_ROLLING_REQUESTS  requests behind the rolling restart (default 20000, less under sanitizers)
 """
 
 import json
@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import freeze  # noqa: E402
+import wrk  # noqa: E402
 from leafctl import LeafTest, RawConnection, main, poll, scaled  # noqa: E402
 from manager import ActivatedSandbox, NotifySocket, tcp_listener, unix_listener  # noqa: E402
 
@@ -384,52 +385,97 @@ class Client:
 
 
 class RollingRestart(LeafTest):
-    RESTARTS = 4
-    CLIENTS = 8
+    """Two daemons on one database are restarted in turn, again and again: no request fails, no ID repeats."""
 
-    def test_no_request_fails_and_no_id_repeats(self):
-        """Two daemons on one database are restarted in turn, again and again, while clients ask both."""
-        boxes = []
-        for _ in range(2):
-            listener = tcp_listener()
-            self.addCleanup(listener.close)
+    RESTARTS = 4
+    SETTINGS = ("--set", "server.request_timeout=60s", "--set", "server.drain_timeout=60s")
+
+    def start(self, listeners, first_id=1):
+        """One daemon for each listening socket, which it is passed."""
+        self.boxes = []
+        for listener in listeners:
             box = ActivatedSandbox([("http", listener)])
             self.addCleanup(box.close)
             box.env["LEAFCTL_SQLITE_PATH"] = self.box.path("shared.db")
-            boxes.append(box)
-        boxes[0].ok("tag", "add", "pay", "--step", "1000")
-        settings = ("--set", "server.request_timeout=60s", "--set", "server.drain_timeout=60s")
-        daemons = [box.serve(*settings) for box in boxes]
-        ports = [daemon.port for daemon in daemons]
-        for daemon in daemons:
+            self.boxes.append(box)
+        self.boxes[0].ok("tag", "add", "pay", "--step", "1000", "--start", str(first_id))
+        self.daemons = [box.serve(*self.SETTINGS) for box in self.boxes]
+        for daemon in self.daemons:
             daemon.disconnect()
-        clients = [Client(ports[n % 2 :] + ports[: n % 2], ROLLING_REQUESTS // self.CLIENTS) for n in range(self.CLIENTS)]
-        # Spread over the whole run.
-        restarts = max(self.RESTARTS, ROLLING_REQUESTS // 50000)
+
+    def listener(self):
+        listener = tcp_listener()
+        self.addCleanup(listener.close)
+        return listener
+
+    def restart(self, turn):
+        """A new process in the place of one that drains."""
+        self.assertEqual(self.daemons[turn].terminate(), 0)
+        self.assertNotIn("cut off", self.daemons[turn].log())
+        self.daemons[turn] = self.boxes[turn].serve(*self.SETTINGS)
+        self.daemons[turn].wait_log("ready: ")  # itself: behind one socket the other one may have said so
+        self.daemons[turn].disconnect()
+
+    def restart_often(self, restarts, requests, done, running):
+        """Spread over the whole run, by how many requests are `done`."""
         for restart in range(restarts):
-            due = ROLLING_REQUESTS * (restart + 1) // (restarts + 1)
+            due = requests * (restart + 1) // (restarts + 1)
             poll(
-                lambda due=due: sum(client.done for client in clients) >= due
-                or not any(client.thread.is_alive() for client in clients),
-                "%d requests" % due,
-                timeout=60 + ROLLING_REQUESTS / 100,
-                interval=0.005,
-            )
-            turn = restart % 2
-            self.assertEqual(daemons[turn].terminate(), 0)
-            self.assertNotIn("cut off", daemons[turn].log())
-            daemons[turn] = boxes[turn].serve(*settings)
-            daemons[turn].disconnect()
+                lambda due=due: done() >= due or not running(),
+                "%d requests" % due, timeout=60 + requests / 100, interval=0.005,
+            )  # fmt: skip
+            self.restart(restart % 2)
+
+    def test_behind_pools_of_connections(self):
+        """Each client keeps one to either daemon."""
+        count, requests = 8, scaled(20000)
+        self.start([self.listener(), self.listener()])
+        ports = [daemon.port for daemon in self.daemons]
+        clients = [Client(ports[n % 2 :] + ports[: n % 2], requests // count) for n in range(count)]
+        self.restart_often(
+            self.RESTARTS, requests,
+            lambda: sum(client.done for client in clients),
+            lambda: any(client.thread.is_alive() for client in clients),
+        )  # fmt: skip
         for client in clients:
             client.thread.join()
         failures = [failure for client in clients for failure in client.failures]
         self.assertEqual(failures, [])
         ids = [value for client in clients for value in client.ids]
-        self.assertEqual(len(ids), ROLLING_REQUESTS // self.CLIENTS * self.CLIENTS)
+        self.assertEqual(len(ids), requests // count * count)
         self.check_distinct(ids)
+
+    def test_behind_one_socket(self):
+        """wrk asks one address, which both daemons serve: whoever accepts a connection has it."""
+        first_id = 1000000000
+        line_bytes = len("%d\n" % first_id)
+        listener = self.listener()
+        self.start([listener, listener], first_id)
+        restarts = max(self.RESTARTS, ROLLING_REQUESTS // 50000)
+        answers = self.box.path("answers")
+        with wrk.Wrk(
+            self.daemons[0].url + V1 + "pay", 64, 3600, answers=answers, headers=["Accept: text/plain"]
+        ) as load:
+
+            def done():
+                return load.answered_bytes() // line_bytes
+
+            self.restart_often(restarts, ROLLING_REQUESTS, done, load.running)
+            poll(
+                lambda: done() >= ROLLING_REQUESTS or not load.running(),
+                "the last requests", timeout=60 + ROLLING_REQUESTS / 100,
+            )  # fmt: skip
+            load.stop()
+            result = load.result()
+            lines = load.lines()
+        self.assertEqual(result.errors, {})
+        self.assertEqual([line for line in lines if not line.isdigit()], [])
+        self.assertGreaterEqual(len(lines), ROLLING_REQUESTS)
+        self.assertEqual(len(lines), result.requests, "answers that were not looked at")
+        self.check_distinct([int(line) for line in lines])
         report(
-            "%d requests over %d restarts, %d connections: 0 failed, 0 duplicates",
-            len(ids), restarts, sum(client.reconnects for client in clients),
+            "%d requests of wrk over %d restarts of two daemons behind one socket, %.0f/s: 0 failed, 0 duplicates",
+            len(lines), restarts, result.rate,
         )  # fmt: skip
 
 

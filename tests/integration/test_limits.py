@@ -2,8 +2,13 @@
 """A daemon that protects itself: limits on requests, connections and bytes, and clients that mean no good.
 
 Environment, beside that of leafctl.py:
-  LEAFCTL_ABUSE_S     seconds of mixed abuse (default 6)
-  LEAFCTL_ABUSE_IDLE  connections that are idle meanwhile (default 200)
+  LEAFCTL_ABUSE_S       seconds of mixed abuse (default 30, less under sanitizers)
+  LEAFCTL_ABUSE_IDLE    connections that are idle meanwhile (default 200)
+  LEAFCTL_CROWD_IDLE    connections in the crowd that are idle (default 10000, less under sanitizers)
+  LEAFCTL_CROWD_SLOW    connections in the crowd that send a byte a second (default 200, less under sanitizers)
+  LEAFCTL_COST_ROUNDS   pairs of runs whose medians are compared; without it, one, and no word on what is quicker
+  LEAFCTL_COST_RUN_S    seconds of each such run (default 5; 1 without rounds)
+  LEAFCTL_PRESSURE_JUDGE  0: print what was measured, but do not judge it
 """
 
 import contextlib
@@ -11,30 +16,52 @@ import json
 import os
 import random
 import socket
+import statistics
 import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import crowd  # noqa: E402
 import load  # noqa: E402
+import metrics  # noqa: E402
+import wrk  # noqa: E402
 from leafctl import SCALE, LeafTest, RawConnection, main, poll, scaled  # noqa: E402
 
 LEAF = "/api/segment/get/"
 V1 = "/v1/segment/"
-ABUSE_S = float(os.environ.get("LEAFCTL_ABUSE_S") or 6)
+ABUSE_S = float(os.environ.get("LEAFCTL_ABUSE_S") or scaled(30, 6))
 ABUSE_IDLE = int(os.environ.get("LEAFCTL_ABUSE_IDLE") or 200)
+CROWD_IDLE = int(os.environ.get("LEAFCTL_CROWD_IDLE") or scaled(10000))
+CROWD_SLOW = int(os.environ.get("LEAFCTL_CROWD_SLOW") or scaled(200))
+COST_ROUNDS = int(os.environ.get("LEAFCTL_COST_ROUNDS") or 0)
+COST_RUN_S = int(os.environ.get("LEAFCTL_COST_RUN_S") or (5 if COST_ROUNDS else 1))
+JUDGE_SPEED = COST_ROUNDS > 0 and os.environ.get("LEAFCTL_PRESSURE_JUDGE") != "0"
 # Sanitizers keep what was freed.
 JUDGE_MEMORY = SCALE >= 1
 MIB = 1024 * 1024
 
 
 def setUpModule():
-    load.raise_open_files(ABUSE_IDLE + 2000)
+    load.raise_open_files(max(ABUSE_IDLE, CROWD_IDLE + CROWD_SLOW) + 2000)
 
 
 def report(text, *values):
     print("limits: " + text % values, flush=True)
+
+
+def open_connections(daemon):
+    count = metrics.of(daemon).get("leaf_http_connections")
+    daemon.disconnect()
+    return count
+
+
+def get(target):
+    return ("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % target).encode()
+
+
+CHUNKED = b"POST /v1/segment/pay HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def resident_bytes(pid):
@@ -311,74 +338,269 @@ class Sizes(LeafTest):
             self.assertEqual(raw.get(LEAF + "pay").body, "2")
 
 
+class Cost(LeafTest):
+    """What busy clients have of a daemon, and what it takes for it, without something and with it in turn."""
+
+    BUSY = 64
+
+    def start(self, *args):
+        daemon = self.box.serve(*args)
+        self.assertEqual(daemon.leaf("busy").status, 200)  # the first grant is not what is measured
+        daemon.disconnect()
+        return daemon
+
+    def busy(self, daemon):
+        """A run of the busy ones: its rate, and microseconds of processor time of the daemon for each request."""
+
+        def run():
+            before = wrk.cpu_s(daemon.process.pid)
+            result = wrk.run(daemon.url + LEAF + "busy", self.BUSY, COST_RUN_S)
+            self.assertEqual(result.errors, {})
+            # On a machine that is loaded enough nobody may get round to it in one second.
+            return result.requests and (result.rate, (wrk.cpu_s(daemon.process.pid) - before) * 1e6 / result.requests)
+
+        return poll(run, "the busy ones are answered")
+
+    def compare(self, what, without, with_it):
+        """Ratios of the medians of `with_it` to those of `without`: of the rates, and of the processor times."""
+        runs = ([], [])
+        for number in range(2 * max(1, COST_ROUNDS)):
+            # One goes first as often as the other.
+            which = (number + number // 2) % 2
+            runs[which].append((without, with_it)[which]())
+        (rate, cpu_us), (rate_with, cpu_us_with) = [
+            [statistics.median(values) for values in zip(*results)] for results in runs
+        ]
+        report(
+            "%s: %.0f and %.0f requests/s (%.3f), %.2f and %.2f us of processor time each (%.3f), %d + %d runs of %d s",
+            what, rate, rate_with, rate_with / rate, cpu_us, cpu_us_with, cpu_us_with / cpu_us,
+            len(runs[0]), len(runs[1]), COST_RUN_S,
+        )  # fmt: skip
+        return rate_with / rate, cpu_us_with / cpu_us
+
+    def provision(self):
+        for tag in ("pay", "busy"):
+            self.box.ok("tag", "add", tag, "--step", "1000000")
+
+    def test_of_a_crowd(self):
+        """Thousands that are idle and hundreds that are slow take nothing from those who are busy."""
+        self.provision()
+        daemon = self.start("--set", "server.header_timeout=%s" % ("10s" if COST_ROUNDS else "2s"))
+        answered = {}
+
+        def in_the_crowd():
+            with crowd.Process(daemon.port, CROWD_IDLE, CROWD_SLOW) as people:
+                result = self.busy(daemon)
+                poll(lambda: people.told() >= CROWD_SLOW, "each of the slow ones is told, or some twice")
+                seen = people.leave()
+                self.assertEqual(seen["open"], CROWD_IDLE, seen)
+                self.assertIsNone(seen["closed_after_s"], seen)
+                self.assertEqual(seen["unanswered"], 0, seen)
+                self.assertLessEqual(set(seen["answered"]), {"408"}, seen)
+                for status, count in seen["answered"].items():
+                    answered[status] = answered.get(status, 0) + count
+            return result
+
+        rate, _ = self.compare(
+            "%d idle and %d slow connections beside %d busy ones" % (CROWD_IDLE, CROWD_SLOW, self.BUSY),
+            lambda: self.busy(daemon), in_the_crowd,
+        )  # fmt: skip
+        self.assertGreater(sum(answered.values()), 0)
+        if JUDGE_SPEED:
+            self.assertGreaterEqual(rate, 0.9)
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_of_limits_that_nobody_meets(self):
+        self.provision()
+        without = self.start()
+        with_limits = self.start(
+            "--state-dir", self.box.path("limited"),
+            "--set", "sqlite.path=" + os.path.join(self.box.state, "leaf.db"),
+            "--set", "server.max_requests_per_second=100000000",
+            "--set", "server.max_tag_requests_per_second=100000000",
+        )  # fmt: skip
+        self.compare("limits that nobody meets", lambda: self.busy(without), lambda: self.busy(with_limits))
+
+    def test_of_metrics(self):
+        self.provision()
+        daemon = self.start()
+
+        def scraped():
+            stop = threading.Event()
+            scrapes = []
+
+            def scrape():
+                while not stop.is_set():
+                    scrapes.append(daemon.get("/metrics").status)
+                    stop.wait(1)
+                daemon.disconnect()
+
+            thread = threading.Thread(target=scrape)
+            thread.start()
+            try:
+                return self.busy(daemon)
+            finally:
+                stop.set()
+                thread.join()
+                self.assertEqual(set(scrapes), {200})
+
+        self.compare("metrics that are read once a second", lambda: self.busy(daemon), scraped)
+
+
+class Idle(LeafTest):
+    # Of one processor, beyond what it takes without them. To look at each of ten thousand connections four times a
+    # second takes more.
+    REST_SHARE = 0.005 if SCALE >= 1 else 0.02
+
+    def test_ten_thousand_at_rest_take_nothing(self):
+        daemon = self.box.serve()
+        daemon.disconnect()
+        pid = daemon.process.pid
+        alone = wrk.cpu_share(pid, 3)
+        with crowd.Process(daemon.port, CROWD_IDLE) as people:
+            shares = []
+
+            def rests():
+                # Whoever else uses this machine makes it dearer, but not for ever.
+                shares.append(wrk.cpu_share(pid, 3))
+                return shares[-1] < alone + self.REST_SHARE
+
+            poll(rests, "%d idle connections take next to nothing" % CROWD_IDLE)
+            report("%d idle connections: %.4f of a processor, %.4f without them", CROWD_IDLE, shares[-1], alone)
+            self.assertEqual(people.leave()["open"], CROWD_IDLE)
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_none_is_closed_before_its_time_nor_kept_for_long(self):
+        daemon = self.box.serve("--set", "server.idle_timeout=3s")
+        daemon.disconnect()
+        count = scaled(500, 100)
+        with crowd.Process(daemon.port, count) as people:
+            poll(lambda: open_connections(daemon) <= 1, "idle connections are closed")
+            seen = people.leave()
+        self.assertEqual(seen["open"], 0, seen)
+        self.assertGreaterEqual(seen["closed_after_s"], 3)
+
+
 class Abuse(LeafTest):
     """Everything at once, while a client that behaves goes on being served."""
 
-    GARBAGE = (
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"\r\n" * 200,
-        b"GET /v1/segment/pay?count=-1 HTTP/1.1\r\nHost: t\r\n\r\n",
-        b"GET /v1/segment/pay?count=1000000000 HTTP/1.1\r\nHost: t\r\n\r\n",
-        b"GET /v1/segment/%00 HTTP/1.1\r\nHost: t\r\n\r\n",
-        b"GET /v1/segment/" + b"%ff" * 300 + b" HTTP/1.1\r\nHost: t\r\n\r\n",
-        b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
-        b"GET /api/segment/get/nobody HTTP/1.0\r\n\r\n",
-        b"GET /health/live HTTP/1.1\r\nHost: t\r\n" + b"A: b\r\n" * 5000 + b"\r\n",
-        b"PUT /v1/segment/pay HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+    # What is sent, and the statuses of the answers, in order. Whoever gets a 4xx for what is no request is told so and
+    # left; REFUSED says that.
+    REFUSED = "refused"
+    HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500) + b"\r\n\r\n"
+    REQUESTS = (
+        (HELLO, 400, REFUSED),
+        (b"GET / HTTP/9.9\r\n\r\n", 400, REFUSED),
+        (b"GET\x00/ HTTP/1.1\r\n\r\n", 400, REFUSED),
+        (b"GET /health/live HTTP/1.1\r\nHost: t\r\n" + b"A: b\r\n" * 5000 + b"\r\n", 431, REFUSED),
+        (b"GET /health/live HTTP/1.1\r\nHost: t\r\nX: " + b"y" * 2000000 + b"\r\n\r\n", 431, REFUSED),
+        (b"GET /" + b"p" * 2000000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", 431, REFUSED),
+        (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400, REFUSED),
+        (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, REFUSED),
+        (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\n", 413, REFUSED),
+        (CHUNKED + b"ffffffffffffffff\r\n", 413, REFUSED),
+        (CHUNKED + b"fffffffffffffffffffff\r\n", 400, REFUSED),
+        (CHUNKED + b"xyz\r\n", 400, REFUSED),
+        (CHUNKED + (b"10000\r\n" + b"z" * 65536 + b"\r\n") * 5, 413, REFUSED),
+        (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n", 200),
+        (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n" + CHUNKED + b"1\r\na\r\n1\r\nb\r\n0\r\nT: x\r\n\r\n", 200, 200),
+        (b"GET /v1/segment/pay HTTP/1.0\r\n\r\n", 200, REFUSED),
+        (b"GET /api/segment/get/nobody HTTP/1.0\r\n\r\n", 500, REFUSED),
+        (b"GET /v1/segment/pay HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" * 2, 200, 200),
+        (get(V1 + "pay") * 50, *[200] * 50),
+        (get(V1 + "pay") + get(V1 + "pay?count=-1") + get("/nothing") + get(LEAF + "pay"), 200, 400, 404, 200),
+        (get(V1 + "pay?count=0"), 400),
+        (get(V1 + "pay?count=1000000000"), 413),
+        (get(V1 + "pay?count=1e9"), 400),
+        (get(V1 + "pay?count=99999999999999999999"), 400),
+        (get(V1 + "%00"), 400),
+        (get(V1 + "pay%00"), 400),
+        (get("/api/segment/get/pay%00"), 500),
+        (get(V1 + "%ff" * 300), 400),
+        (get(V1 + "%zz"), 400),
+        (b"TRACE / HTTP/1.1\r\nHost: t\r\n\r\n", 405),
+        (b"BREW /v1/segment/pay HTTP/1.1\r\nHost: t\r\n\r\n", 405),
     )
 
     @classmethod
+    def ask(cls, raw, request):
+        """Sends one of REQUESTS; what came of it in the same form."""
+        with contextlib.suppress(ConnectionError):  # it need not read to the end
+            raw.send(request[0])
+        seen = []
+        for expected in request[1:]:
+            if expected == cls.REFUSED:
+                seen.append(cls.REFUSED if raw.at_end() else "not closed")
+            else:
+                response = raw.response()
+                seen.append(response.status if response else "closed")
+        return seen
+
+    @classmethod
     def abuse(cls, port, seed, seconds):
-        """Connections of one abuser, one after the other, some of them kept open; their number."""
+        """Connections of one abuser, one after the other, some of them kept open; what it saw."""
         dice = random.Random(seed)
         kept = []
-        count = 0
+        connections = 0
+        wrong = []
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                raw = RawConnection(("127.0.0.1", port), timeout=20)
-            except OSError:
-                continue
-            count += 1
-            try:
-                act = dice.randrange(5)
-                if act == 0:
-                    raw.send(dice.choice(cls.GARBAGE))
-                    raw.response()
-                elif act == 1:
-                    raw.send(dice.randbytes(dice.randrange(1, 4000)))
-                elif act == 2:  # half a request, kept open
-                    raw.send("GET /v1/segment/pay HTTP/1.1\r\nX: " + "y" * dice.randrange(4000))
-                    kept.append(raw)
-                elif act == 3:  # asks for much, reads nothing, hangs up some time
-                    raw.send("GET /v1/segment/big?count=20000 HTTP/1.1\r\nHost: t\r\n\r\n" * dice.randrange(1, 5))
-                    kept.append(raw)
-                else:
-                    raw.send("GET /v1/segment/pay HTTP/1.1\r\nHost: t\r\n\r\n" * 50)
-            except OSError:
-                pass
-            if not kept or kept[-1] is not raw:
-                raw.close()
+
+        def keep(raw):
+            kept.append(raw)
             if len(kept) > 20:
                 kept.pop(0).close()
+
+        def one(act):
+            nonlocal connections
+            raw = RawConnection(("127.0.0.1", port))
+            connections += 1
+            try:
+                if isinstance(act, tuple):
+                    seen = cls.ask(raw, act)
+                    if seen != list(act[1:]):
+                        wrong.append([repr(act[0][:80]), list(act[1:]), seen])
+                elif act == "noise":
+                    raw.send(dice.randbytes(dice.randrange(1, 4000)))
+                elif act == "half":  # a request that goes no further, for as long as the daemon will have it
+                    raw.send(b"GET /v1/segment/pay HTTP/1.1\r\nX: " + b"y" * dice.randrange(4000))
+                    return keep(raw)
+                elif act == "deaf":  # asks for much, and reads nothing
+                    raw.send(get(V1 + "big?count=20000") * dice.randrange(1, 5))
+                    return keep(raw)
+                elif act == "gone":  # asks, and does not wait for the answers
+                    raw.send(get(V1 + "pay") * 50)
+            except OSError as error:
+                if isinstance(act, tuple):
+                    wrong.append([repr(act[0][:80]), list(act[1:]), repr(error)])
+            raw.close()
+            return None
+
+        while not connections or time.monotonic() < end:
+            acts = [*cls.REQUESTS, *["noise", "half", "deaf", "gone"] * 6]
+            dice.shuffle(acts)
+            for act in acts:
+                one(act)
         for raw in kept:
             raw.close()
-        return count
+        return {"connections": connections, "wrong": wrong[:20]}
 
     def test_a_client_that_behaves_is_served(self):
-        daemon = self.box.serve("--set", "server.header_timeout=2s", "--set", "server.request_timeout=20s")
+        # The idle ones are to stay until the end.
+        idle_timeout = "server.idle_timeout=%ds" % (2 * ABUSE_S + 600)
+        daemon = self.box.serve(
+            "--set", "server.header_timeout=2s", "--set", "server.request_timeout=20s", "--set", idle_timeout
+        )
         for tag in ("pay", "big", "good"):
             self.box.ok("tag", "add", tag, "--step", "1000000")
         sizes = []
         answers = 0
-        seconds = ABUSE_S
+        longest = 0
         with contextlib.ExitStack() as stack:
-            for _ in range(ABUSE_IDLE):
-                stack.enter_context(daemon.raw())
+            people = stack.enter_context(crowd.Process(daemon.port, ABUSE_IDLE, max(1, ABUSE_IDLE // 50)))
             abusers = []
             for seed in range(4):
-                command = [sys.executable, os.path.abspath(__file__), "--abuse", str(daemon.port), str(seed), str(seconds)]
+                arguments = ["--abuse", str(daemon.port), str(seed), str(ABUSE_S)]
+                command = [sys.executable, os.path.abspath(__file__), *arguments]
                 abuser = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
                 stack.callback(abuser.stdout.close)
                 stack.callback(abuser.wait)
@@ -386,31 +608,43 @@ class Abuse(LeafTest):
                 abusers.append(abuser)
             started = time.monotonic()
             last = 0
-            while time.monotonic() - started < seconds:
+            while any(abuser.poll() is None for abuser in abusers):
+                asked = time.monotonic()
                 response = daemon.get(LEAF + "good")
+                longest = max(longest, time.monotonic() - asked)
                 self.assertEqual(response.status, 200, response.body)
                 self.assertGreater(int(response.body), last)
                 last = int(response.body)
                 answers += 1
-                if time.monotonic() - started > len(sizes) * seconds / 30:
+                self.assertLess(asked - started, ABUSE_S + 300, "the abusers come to no end")
+                if asked - started > len(sizes) * ABUSE_S / 30:
                     sizes.append(resident_bytes(daemon.process.pid))
+                    self.assertEqual(daemon.get("/health/ready").status, 200)
                 time.sleep(0.002)
-            counts = [int(abuser.communicate(timeout=120)[0]) for abuser in abusers]
+            seen = [json.loads(abuser.communicate()[0]) for abuser in abusers]
+            crowd_seen = people.leave()
+        sizes.append(resident_bytes(daemon.process.pid))
         report(
-            "%.0f s of abuse by %d connections, %d idle: %d requests of the good client served; %d to %d MiB resident",
-            seconds, sum(counts), ABUSE_IDLE, answers, min(sizes) // MIB, max(sizes) // MIB,
+            "%.0f s of abuse by %d connections, %d idle, slow ones told %d times: "
+            "%d requests of the good client served, the longest took %.0f ms; "
+            "%d MiB resident after a fifth of it, %d at the end, %d at most",
+            ABUSE_S, sum(one["connections"] for one in seen), ABUSE_IDLE, sum(crowd_seen["answered"].values()),
+            answers, longest * 1000, sizes[len(sizes) // 5] // MIB, sizes[-1] // MIB, max(sizes) // MIB,
         )  # fmt: skip
-        self.assertGreater(min(counts), 0)
-        self.assertGreater(answers, 0)
+        self.assertEqual([wrong for one in seen for wrong in one["wrong"]], [])
+        self.assertEqual(crowd_seen["open"], ABUSE_IDLE, crowd_seen)
+        self.assertEqual(set(crowd_seen["answered"]), {"408"}, crowd_seen)
+        self.assertEqual(crowd_seen["unanswered"], 0, crowd_seen)
         if JUDGE_MEMORY:
             # What the heaviest moments of the first third took is kept for the next; nothing is added to it.
             third = len(sizes) // 3
             self.assertLess(max(sizes[-third:]), max(sizes[: third + 1]) + 64 * MIB, sizes)
+        poll(lambda: open_connections(daemon) <= 1, "all that was taken up is given back")
         self.assertEqual(daemon.terminate(), 0)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--abuse"]:
-        print(Abuse.abuse(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))
+        print(json.dumps(Abuse.abuse(int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
     else:
         main()

@@ -64,8 +64,12 @@ class DelayProxy:
         """Resets every connection and refuses new ones, as a server that is not running."""
         self._ask("refuse")
 
+    def shut(self):
+        """Refuses new connections; those that there are go on."""
+        self._ask("shut")
+
     def accept(self):
-        """Ends `refuse`, on the same port."""
+        """Ends `refuse` and `shut`, on the same port."""
         self._ask("open")
 
     def freeze(self):
@@ -243,11 +247,12 @@ class _Proxy:
             self.delay_s = float(arguments[0]) / 1000
         elif command == "cut":
             self.cut()
-        elif command == "refuse":
+        elif command in ("refuse", "shut"):
             if self.listener:
                 self.listener.close()
                 self.listener = None
-            self.cut()
+            if command == "refuse":
+                self.cut()
         elif command == "freeze":
             self.frozen = True
         elif command == "thaw":

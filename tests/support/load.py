@@ -57,12 +57,18 @@ class LoadResult:
 class Load:
     """A run of h2load in the background; `result` waits for it."""
 
-    def __init__(self, url, requests, connections, rate=None, with_latencies=False):
+    def __init__(self, url, requests, connections, rate=None, with_latencies=False, seconds=None):
+        """`url` may be a list, whose items take turns. With `seconds`, it goes on for so long, whatever `requests` is."""
         tool = shutil.which("h2load")
         if not tool:
             raise AssertionError("there is no h2load: apt-get install nghttp2-client")
         self._log = None
-        command = [tool, "--h1", "--clients=%d" % connections, "--requests=%d" % requests]
+        self._urls = None
+        command = [tool, "--h1", "--clients=%d" % connections]
+        if seconds is None:
+            command.append("--requests=%d" % requests)
+        else:
+            command += ["--duration=%g" % seconds, "--warm-up-time=0"]
         if rate is not None:
             # The rate is each connection's own.
             command += ["--rps=%g" % (rate / connections), "--max-concurrent-streams=%d" % PIPELINE]
@@ -70,8 +76,15 @@ class Load:
             handle, self._log = tempfile.mkstemp(prefix="leafctl-load-")
             os.close(handle)
             command.append("--log-file=" + self._log)
+        if isinstance(url, list):
+            handle, self._urls = tempfile.mkstemp(prefix="leafctl-load-")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.writelines(item + "\n" for item in url)
+            command.append("--input-file=" + self._urls)
+        else:
+            command.append(url)
         self._process = subprocess.Popen(
-            [*command, url], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
     def __enter__(self):
@@ -82,9 +95,10 @@ class Load:
             self._process.kill()
         self._process.wait()
         self._process.stdout.close()
-        if self._log:
-            os.unlink(self._log)
-            self._log = None
+        for path in (self._log, self._urls):
+            if path:
+                os.unlink(path)
+        self._log = self._urls = None
 
     def running(self):
         return self._process.poll() is None

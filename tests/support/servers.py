@@ -26,6 +26,8 @@ class MariaDb:
     """The server of scripts/dev_up.sh. User `leaf` has PASSWORD and may do anything; `root` comes in by the socket."""
 
     def __init__(self):
+        self.pid = None
+        self.process = None  # once it is our own child
         # Not below the private folder that some systems make of /tmp for each user: the user mysql has to get there.
         self.dir = tempfile.mkdtemp(prefix="leafctl-mariadb-")
         atexit.register(self.close)
@@ -46,7 +48,6 @@ class MariaDb:
         self.log = os.path.join(self.dir, "mysql", "log")
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.pid = int(values["LEAF_MYSQL_PID"])
-        self.process = None  # once it is our own child
         self.sql("ALTER USER leaf@'%%' IDENTIFIED BY '%s'; GRANT ALL ON *.* TO leaf@'%%'" % PASSWORD)
 
     def read_log(self):
@@ -67,6 +68,8 @@ class MariaDb:
     def running(self):
         if self.process is not None:
             return self.process.poll() is None
+        if self.pid is None:
+            return False  # it did not come up
         try:
             with open("/proc/%d/stat" % self.pid, encoding="utf-8") as file:
                 return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -136,3 +139,26 @@ class MariaDb:
     def close(self):
         self.kill()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class ReplicatedDb(MariaDb):
+    """One that others can follow, and that can follow another."""
+
+    def __init__(self, server_id):
+        super().__init__()
+        self.stop()
+        self.command += ["--server-id=%d" % server_id, "--log-bin", "--log-slave-updates", "--binlog-format=ROW"]
+        self.start()
+
+    def follow(self, primary):
+        """Read-only from now on, and as far behind `primary` as that takes."""
+        self.sql(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%d, MASTER_USER='leaf', MASTER_PASSWORD='%s', "
+            "MASTER_USE_GTID=slave_pos; START SLAVE; SET GLOBAL read_only = 1" % (primary.port, PASSWORD)
+        )
+
+    def wait_for(self, primary):
+        """Until it has everything that `primary` has now."""
+        position = primary.sql("SELECT @@gtid_binlog_pos")[0][0]
+        if self.sql("SELECT MASTER_GTID_WAIT('%s', 60)" % position)[0][0] != "0":
+            raise AssertionError("the replica does not follow:\n" + self.read_log())

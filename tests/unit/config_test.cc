@@ -99,18 +99,35 @@ TEST_F(ConfigTest, AnUnknownVariableIsAWarning) {
   EXPECT_NE(loaded->warnings[0].find("LEAFCTL_SEGMENT_STORE"), std::string::npos);
 }
 
-TEST_F(ConfigTest, WhatThisVersionCannotDoIsNotIgnored) {
+TEST_F(ConfigTest, WhatCannotBeDoneAsConfiguredIsNotIgnored) {
   input_.flags = {{"snowflake.registry", "zookeeper", "--set"}};
   EXPECT_NE(Problem().find("snowflake.registry"), std::string::npos);
   input_.flags.push_back({"snowflake.enabled", "false", "--set"});
   EXPECT_EQ(Problem(), "");
   input_.flags = {{"segment.fence", "cluster", "--set"}};
   EXPECT_NE(Problem().find("segment.fence"), std::string::npos);
-  input_.flags = {{"mysql.tls", "required", "--set"}};
-  const auto loaded = Load(input_);
-  ASSERT_TRUE(loaded.ok());
-  ASSERT_EQ(loaded->warnings.size(), 1U);
-  EXPECT_NE(loaded->warnings[0].find("no effect"), std::string::npos);
+  for (const auto& [key, value] : {std::pair{"segment.store", "mysql"}, {"segment.enabled", "false"}}) {
+    input_.flags = {{"segment.fence", "cluster", "--set"}, {key, value, "--set"}};
+    EXPECT_EQ(Problem(), "") << key;
+  }
+}
+
+TEST_F(ConfigTest, AnAuthorityIsAskedAboutOnlyToVerify) {
+  input_.flags = {{"mysql.tls_ca", "/etc/ca.pem", "--set"}};
+  EXPECT_NE(Problem().find("mysql.tls_ca"), std::string::npos);
+  input_.flags.push_back({"mysql.tls", "required", "--set"});
+  EXPECT_NE(Problem().find("mysql.tls_ca"), std::string::npos);
+  input_.flags.push_back({"mysql.tls", "verify", "--set"});
+  EXPECT_EQ(Problem(), "");
+}
+
+TEST_F(ConfigTest, MysqlEndpointsAreHostsWithOrWithoutAPort) {
+  input_.flags = {{"mysql.endpoints", "db1, db2:3307,[::1],[fe80::1]:3308,localhost", "--set"}};
+  EXPECT_EQ(Problem(), "");
+  for (const char* wrong : {"db1:", "db1:0", "::1", "db1;x", "db 1", "db1,db2:x"}) {
+    input_.flags = {{"mysql.endpoints", wrong, "--set"}};
+    EXPECT_NE(Problem().find("mysql.endpoints"), std::string::npos) << wrong;
+  }
 }
 
 TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {

@@ -26,6 +26,26 @@ TEST(ErrorMap, ALostReplyToCommitIsAnUnknownOutcomeAndARefusalIsNot) {
   EXPECT_EQ(SqliteErrorCode(10, Phase::kCommit), ErrorCode::kOutcomeUnknown);
 }
 
+TEST(ErrorMap, AtCommitOnlyWhatIsSurelyRolledBackIsARefusal) {
+  for (unsigned number = 1000; number < 5000; ++number) {
+    const bool rolled_back = number == 1213 || number == 1290 || number == 3101;
+    EXPECT_EQ(MysqlErrorCode(number, Phase::kCommit),
+              rolled_back ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown)
+        << number;
+  }
+}
+
+TEST(ErrorMap, AServerThatTakesNoWritesIsUnavailableAndToBlame) {
+  for (const unsigned number :
+       {1047U, 1053U, 1105U, 1180U, 1290U, 1836U, 1927U, 2002U, 2003U, 2006U, 2013U, 2026U, 2055U, 3100U}) {
+    EXPECT_EQ(MysqlErrorCode(number, Phase::kStatement), ErrorCode::kUnavailable) << number;
+    EXPECT_TRUE(MysqlBlamesServer(number)) << number;
+  }
+  // A row, a lock, a limit, a user or a statement says nothing about the other connections.
+  for (const unsigned number : {1040U, 1045U, 1062U, 1064U, 1146U, 1205U, 1213U, 1317U, 1969U, 2059U, 3101U})
+    EXPECT_FALSE(MysqlBlamesServer(number)) << number;
+}
+
 TEST(ErrorMap, KnowsSqliteErrorsByPrimaryCode) {
   EXPECT_EQ(SqliteErrorCode(5, Phase::kStatement), ErrorCode::kUnavailable);
   EXPECT_EQ(SqliteErrorCode(517, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_BUSY_SNAPSHOT";

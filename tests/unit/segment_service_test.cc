@@ -386,7 +386,7 @@ TEST_F(SegmentServiceTest, MarksRaisedByAnotherProcessOfThisDirectoryAreHonoured
   Get("pay");
   // `leafctl next --direct` with the same state directory.
   testing::RecordingLogger log;
-  Granter other(table_, marks_, clock_, log, seconds{4});
+  Granter other(table_, marks_, nullptr, clock_, log, seconds{4});
   ASSERT_TRUE(other.Obtain("pay", ExactSizer(50)).grant.ok());
   Pass(options_.refresh_interval + milliseconds{10});
   EXPECT_TRUE(Get("pay")->result->ok()) << "its own kin's grants are no database that went back";

@@ -13,6 +13,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/sys/system_clock.h"
 #include "support/fakes.h"
+#include "support/scale.h"
 
 namespace leaf::core {
 namespace {
@@ -399,9 +400,12 @@ TEST(SnowflakeRate, TheRandomStartCostsLittle) {
     while (generator.Take(1, now, run).outcome == Outcome::kTaken) ++taken;
     return taken;
   };
-  drain();  // the lead
+  generator.RaiseCeiling(generator.CeilingAt(now));
+  while (generator.Take(1024, now, run).outcome == Outcome::kTaken) {
+  }
+  drain();  // the rest of the lead
   std::uint64_t taken = 0;
-  constexpr int kMillis = 10'000;
+  constexpr int kMillis = testing::Scaled(10'000);
   for (int i = 0; i < kMillis; ++i) {
     now += milliseconds{1};
     taken += drain();

@@ -15,6 +15,7 @@
 #include "leaf/sql/worker_registry.h"
 #include "leaf/zookeeper/inspection.h"
 #include "leaf/zookeeper/snapshot.h"
+#include "support/scale.h"
 #include "support/temp_dir.h"
 #include "support/zookeeper_fakes.h"
 
@@ -617,7 +618,7 @@ std::map<std::uint64_t, std::int64_t> Bounds(const MemoryZooKeeper::Nodes& nodes
 
 TEST(WorkerRepair, OfRandomNamespacesLowersNothingRemovesNoNumberAndLeavesOnlyWhatItSaid) {
   int steps = 0;
-  for (std::uint64_t seed = 0; seed < 250; ++seed) {
+  for (std::uint64_t seed = 0; seed < testing::Scaled(250U); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 random(seed);
     World world;
@@ -658,7 +659,7 @@ TEST(WorkerRepair, OfRandomNamespacesLowersNothingRemovesNoNumberAndLeavesOnlyWh
           << finding.code << " " << finding.subject << " is new: " << finding.cause;
     }
   }
-  EXPECT_GT(steps, 250) << "the namespaces are too healthy to show anything";
+  EXPECT_GT(steps, testing::Scaled(250)) << "the namespaces are too healthy to show anything";
 }
 
 TEST(WorkerRepair, AStepWhoseRecordsHaveChangedMeanwhileDoesNothingAtAll) {

@@ -12,6 +12,7 @@
 #include "leaf/zookeeper/connect_string.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
+#include "support/scale.h"
 #include "support/zookeeper_fakes.h"
 
 namespace leaf::zookeeper {
@@ -658,7 +659,7 @@ TEST_F(FixedRegistryTest, ATypoInTheChrootMakesNoUniverse) {
 TEST_F(FixedRegistryTest, ClaimsOfManyNodesInRandomOrderStayApart) {
   // Up to 12 nodes, two to an address at times, with lost and late writes and sessions that end: whoever
   // holds a number by an acknowledged renewal is the only one who does.
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::Scaled(20U); ++seed) {
     SCOPED_TRACE(seed);
     testing::FakeRandom random(seed);
     MemoryZooKeeper server;
@@ -1070,7 +1071,7 @@ TEST_F(LeaseRegistryTest, AnUnreadableRecordIsLeftAlone) {
 }
 
 TEST_F(LeaseRegistryTest, RandomClaimsNeverShareATime) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= testing::Scaled(20U); ++seed) {
     SCOPED_TRACE(seed);
     testing::FakeRandom random(seed);
     MemoryZooKeeper server;

@@ -5,6 +5,7 @@
 
 #include "leaf/zookeeper/tree.h"
 #include "support/fakes.h"
+#include "support/scale.h"
 
 namespace leaf::zookeeper {
 namespace {
@@ -186,7 +187,7 @@ TEST(TreeTest, NoBytesBreakAParser) {
   testing::FakeRandom random(7);
   const std::string seed =
       R"({"generation":1,"uuid":"u","address":"a","ceiling_ms":5,"ip":"1","port":[],"timestamp":1e9})";
-  for (int i = 0; i < 5'000; ++i) {
+  for (int i = 0; i < testing::Scaled(5'000); ++i) {
     std::string text = seed;
     for (std::uint64_t changes = random.Below(6) + 1; changes > 0; --changes) {
       const std::size_t at = random.Below(text.size());

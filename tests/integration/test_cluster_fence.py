@@ -1,0 +1,400 @@
+#!/usr/bin/env python3
+"""The witness of a cluster in a real ZooKeeper, over real MariaDB servers that go back, part ways and come back.
+
+LEAFCTL_GRANTS_S       seconds of each run at the highest rate of grants (default 2)
+LEAFCTL_GRANTS_ROUNDS  such runs of each kind, in turn (default 1)
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import load  # noqa: E402
+from cluster import ClusterTest, Taker  # noqa: E402
+from leafctl import Sandbox, main, poll, scaled  # noqa: E402
+from servers import MariaDb  # noqa: E402
+from zookeeper import ZooKeeper  # noqa: E402
+
+
+def setUpModule():
+    ClusterTest.zookeeper = ZooKeeper()
+    ClusterTest.databases = (MariaDb(), MariaDb())
+
+
+def tearDownModule():
+    for server in (ClusterTest.zookeeper, *ClusterTest.databases):
+        server.close()
+
+
+class DatabaseGoesBack(ClusterTest):
+    def dump(self):
+        return subprocess.run(
+            ["mariadb-dump", "--no-defaults", "-u" + self.one.user, "--socket=" + self.one.socket, self.name],
+            stdout=subprocess.PIPE, check=True, timeout=60,
+        ).stdout.decode()  # fmt: skip
+
+    def test_a_restored_dump_freezes_the_tag_on_all_nodes_and_a_repair_mends_it(self):
+        tags = ["pay", "a/b", "ünïcode"]
+        for tag in tags:
+            self.insert(tag)
+        one = self.box.serve()
+        two = self.node().serve()
+        self.assertEqual(one.status()["fence"], "cluster")
+        seen = {tag: [] for tag in tags}
+        for tag in tags:
+            seen[tag] += two.ids(tag, 5)
+        dump = self.dump()
+        for tag in tags:
+            for _ in range(30):
+                seen[tag] += one.ids(tag, 5)
+        self.one.sql(dump, self.name)
+        takers = [Taker(daemon, tags) for daemon in (one, two)]
+        frozen = [{tag: self.wait_frozen(daemon, tag) for tag in tags} for daemon in (one, two)]
+        for taker in takers:
+            taker.stop()
+        # Nothing is granted any more.
+        highest = {tag: self.witness(tag) for tag in tags}
+        self.assertLess(self.max_id("pay"), highest["pay"])
+        self.assertIn(
+            "another node of the cluster was already granted everything up to %d" % highest["pay"],
+            frozen[1]["pay"]["problem"]["message"],
+        )
+        self.check_v1_error(two.v1("pay"), 409, "frozen")
+        # Whoever asks is told who knows what; a third machine that never saw the tag can mend it.
+        third = self.node()
+        for tag in tags:
+            plan = third.run(["tag", "repair", tag, "--dry-run"])
+            self.assertEqual(plan.rc, 0, plan)
+            for part in ("witness in /snowflake/%s/leafctl/witness at" % self.name, one.url, two.url, str(highest[tag])):
+                self.assertIn(part, plan.err)
+            self.assertLess(self.max_id(tag), highest[tag])
+            third.ok("tag", "repair", tag, "--confirm", tag)
+            self.assertEqual(self.max_id(tag), highest[tag])
+        for daemon, taker in zip((one, two), takers, strict=True):
+            for tag in tags:
+                self.wait_thawed(daemon, tag)
+                seen[tag] += taker.ids[tag]
+                for _ in range(10):
+                    seen[tag] += daemon.ids(tag, 5)
+        for tag in tags:
+            self.check_distinct(seen[tag], tag)
+
+    def test_a_node_without_any_state_is_fenced_too(self):
+        self.insert("pay")
+        daemon = self.box.serve()
+        seen = daemon.ids("pay", 50)
+        self.set_max_id("pay", 11)
+        self.wait_frozen(daemon, "pay")
+        fresh = self.node()
+        self.check(
+            fresh.run(["next", "pay", "-n", "5", "--direct"]), 11,
+            "frozen", "another node of the cluster was already granted everything up to %d" % self.witness("pay"),
+        )  # fmt: skip
+        self.assertEqual(self.max_id("pay"), 11)
+        second = self.node().serve()
+        self.assertEqual(self.wait_frozen(second, "pay")["witness"], str(self.witness("pay")))
+        self.set_max_id("pay", self.witness("pay"))
+        self.wait_thawed(second, "pay")
+        seen += second.ids("pay", 5) + fresh.next("pay", "-n", "7", "--direct")
+        self.check_distinct(seen)
+
+    def test_a_removed_tag_goes_on_above_what_the_cluster_was_granted(self):
+        self.insert("pay")
+        daemon = self.box.serve()
+        seen = daemon.ids("pay", 25)
+        self.one.sql("DELETE FROM leaf_alloc", self.name)
+        other = self.node()
+        self.check(other.run(["tag", "add", "pay", "--start", "5"]), 11, str(self.witness("pay")))
+        other.ok("tag", "add", "pay")
+        self.assertEqual(self.max_id("pay"), self.witness("pay"))
+        poll(lambda: daemon.v1("pay").status == 200, "the tag is back")
+        self.check_distinct(seen + daemon.ids("pay", 5))
+
+
+class SplitBrain(ClusterTest):
+    def run_both(self, **settings):
+        """A node on each of two databases that both believe to be the one. What they issued, and their answers."""
+        daemons = [self.node(server=server, **settings).serve() for server in (self.one, self.two)]
+        takers = [Taker(daemon, ["pay"]) for daemon in daemons]
+        wanted = scaled(600, 100)
+        poll(lambda: sum(len(taker.ids["pay"]) for taker in takers) >= wanted, "%d IDs" % wanted)
+        time.sleep(1)
+        for taker in takers:
+            taker.stop()
+        return daemons, [value for taker in takers for value in taker.ids["pay"]], takers
+
+    def test_with_the_witness_no_id_is_issued_twice(self):
+        self.insert("pay", step=5)
+        _, ids, takers = self.run_both()
+        self.check_distinct(ids)
+        self.assertIn("frozen", {code for taker in takers for code in taker.codes})
+
+    def test_with_the_node_fence_they_are_and_status_says_which_fence_it_is(self):
+        self.insert("pay", step=5)
+        daemons, ids, _ = self.run_both(fence="node")
+        self.assertLess(len(set(ids)), len(ids))
+        for daemon in daemons:
+            self.assertEqual(daemon.status()["fence"], "node")
+        text = self.node(fence="node").ok("status", "--server", daemons[0].url)
+        self.assertIn("fence: node", text)
+
+
+class WitnessAway(ClusterTest):
+    def test_reserve_is_served_refills_wait_and_all_goes_on_by_itself(self):
+        self.insert("pay", step=50)
+        daemon = self.box.serve()
+        seen = daemon.ids("pay")
+        reserve = poll(lambda: int(daemon.tag_status("pay")["reserve"]), "a reserve")
+        self.zookeeper.kill()
+        seen += daemon.ids("pay", reserve)
+        before = self.max_id("pay")
+        # The first one may wait as long as ZooKeeper is waited for.
+        poll(lambda: "witness" in self.check_v1_error(daemon.v1("pay"), 503)["message"], "the reason is the witness")
+        status = poll(lambda: (s := daemon.status()) and not s["ready"] and s, "not ready")
+        self.assertIn("witness", status["reasons"][0]["message"])
+        self.assertFalse(status["witness"]["usable"])
+        self.assertEqual(status["fence"], "cluster")
+        shown = self.box.run(["status", "--server", daemon.url])
+        self.assertEqual(shown.rc, 10, shown)
+        self.assertIn("witness", shown.out)
+        metrics = daemon.get("/metrics").body
+        self.assertRegex(metrics, r'leaf_dependency_up\{dependency="witness",kind="zookeeper"\} 0')
+        self.assertRegex(metrics, r"leaf_witness_usable 0")
+        time.sleep(3)
+        # What was reserved when it went away may be lost; nothing is while it is known to be away.
+        self.assertLessEqual(self.max_id("pay"), before + 50)
+        self.zookeeper.start()
+        poll(lambda: daemon.v1("pay").status == 200, "IDs again")
+        daemon.wait_ready()
+        self.assertTrue(daemon.status()["witness"]["usable"])
+        self.check_distinct(seen + daemon.ids("pay", 60))
+
+    def test_with_fallback_it_goes_on_and_says_so(self):
+        self.insert("pay", step=10)
+        daemon = self.node(fallback=True).serve()
+        seen = daemon.ids("pay", 5)
+        self.zookeeper.kill()
+        taker = Taker(daemon, ["pay"])
+        status = poll(lambda: (s := daemon.status()) and s["fence"] == "node" and s, "the node fence")
+        self.assertTrue(status["witness"]["fallback_allowed"])
+        self.assertTrue(any("fenced by this node's own marks" in p["message"] for p in status["problems"]), status)
+        self.assertRegex(daemon.get("/metrics").body, r'leaf_segment_fence\{fence="node"\} 1')
+        self.assertIn("fence: node", self.box.run(["status", "--server", daemon.url]).out)
+        poll(lambda: int(daemon.status()["witness"]["unfenced"]) > 2, "grants without a claim")
+        self.assertTrue(daemon.status()["ready"])
+        self.zookeeper.start()
+        poll(lambda: daemon.status()["fence"] == "cluster", "the cluster's fence again")
+        taker.stop()
+        # A grant may wait for the first time-outs of ZooKeeper, none fails for good.
+        self.assertLessEqual(set(taker.codes), {"exhausted"}, taker.codes)
+        poll(lambda: self.witness("pay") == self.max_id("pay"), "the witness knows of all")
+        self.check_distinct(seen + taker.ids["pay"] + daemon.ids("pay", 20))
+
+    def test_a_daemon_starts_while_it_is_away(self):
+        self.insert("pay")
+        self.zookeeper.kill()
+        daemon = self.box.serve(ready=False)
+        poll(lambda: daemon.status()["reasons"], "a reason")
+        poll(lambda: "witness" in daemon.status()["reasons"][0]["message"], "the reason is the witness")
+        self.zookeeper.start()
+        daemon.wait_ready()
+        self.assertEqual(len(daemon.ids("pay", 20)), 20)
+
+    def test_a_session_that_expires_costs_nothing(self):
+        self.insert("pay", step=10)
+        daemon = self.box.serve()
+        taker = Taker(daemon, ["pay"])
+        for _ in range(scaled(10, 3)):
+            for session in self.zookeeper.sessions():
+                self.zookeeper.expire(session)
+            count = len(taker.ids["pay"])
+            poll(lambda count=count: len(taker.ids["pay"]) > count + 30, "IDs")
+        taker.stop()
+        self.assertLessEqual(set(taker.codes), {"exhausted"}, taker.codes)
+        self.check_distinct(taker.ids["pay"])
+
+        def registered():
+            with self.zookeeper.client() as client:
+                return len(client.children("/snowflake/%s/leafctl/daemons" % self.name)) == 1
+
+        poll(registered, "the daemon is registered again")
+
+
+class Repair(ClusterTest):
+    def broken(self):
+        """Two daemons, and a tag that went back; its highest mark."""
+        self.insert("pay")
+        daemons = [self.box.serve(), self.node().serve()]
+        for daemon in daemons:
+            daemon.ids("pay", 25)
+        self.set_max_id("pay", 5)
+        for daemon in daemons:
+            self.wait_frozen(daemon, "pay")
+        # Nothing is granted any more.
+        return daemons, self.witness("pay")
+
+    def test_a_registered_daemon_that_does_not_answer_is_not_passed_over(self):
+        daemons, highest = self.broken()
+        third = self.node()
+        # Hung, and its session with ZooKeeper alive: asked at once, before that runs out.
+        hung = Hung(daemons[1])
+        try:
+            refused = third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "500ms"])
+        finally:
+            hung.end()
+        self.check(refused, 11, daemons[1].url, "--to N --confirm pay")
+        self.assertEqual(self.max_id("pay"), 5)
+        # The operator knows better.
+        hung = Hung(daemons[1])
+        try:
+            third.ok("tag", "repair", "pay", "--to", str(highest + 1000), "--confirm", "pay", "--timeout", "500ms")
+        finally:
+            hung.end()
+        self.assertEqual(self.max_id("pay"), highest + 1000)
+        for daemon in daemons:
+            self.wait_thawed(daemon, "pay")
+
+    def test_without_zookeeper_it_refuses(self):
+        _, highest = self.broken()
+        third = self.node()
+        self.zookeeper.kill()
+        self.check(
+            third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "1s"]), 11, "witness", "--to n --confirm pay"
+        )
+        self.assertEqual(self.max_id("pay"), 5)
+        third.ok("tag", "repair", "pay", "--to", str(highest), "--confirm", "pay", "--timeout", "1s")
+        self.zookeeper.start()
+        for daemon in self.box.daemons:
+            self.wait_thawed(daemon, "pay")
+
+    def test_daemons_that_ended_are_not_waited_for(self):
+        daemons, highest = self.broken()
+        self.assertEqual(daemons[1].terminate(), 0)
+        third = self.node()
+        done = third.run(["tag", "repair", "pay", "--confirm", "pay"])
+        self.assertEqual(done.rc, 0, done)
+        self.assertNotIn(daemons[1].url, done.err)
+        self.assertEqual(self.max_id("pay"), highest)
+
+    def test_a_witness_that_cannot_be_read_stops_its_tag_and_is_named(self):
+        self.insert("pay")
+        self.insert("mail")
+        daemon = self.box.serve()
+        daemon.ids("pay", 5)
+        path = "/snowflake/%s/leafctl/witness/pay" % self.name
+        with self.zookeeper.client() as client:
+            client.set(path, b"what?")
+        self.assertEqual(len(daemon.ids("mail", 30)), 30)
+        response = poll(lambda: (r := daemon.v1("pay", 20)).status != 200 and r, "an error")
+        self.assertIn(path, json.loads(response.body)["message"])
+        self.check(self.node().run(["tag", "repair", "pay", "--confirm", "pay"]), 11, path)
+
+
+class ManyGrants(ClusterTest):
+    """Grants as fast as they come, over 1000 tags whose step is 1, beside a tag that has reserve."""
+
+    seconds = float(os.environ.get("LEAFCTL_GRANTS_S", "2"))
+    rounds = int(os.environ.get("LEAFCTL_GRANTS_ROUNDS", "1"))
+    rate = 500  # requests a second to the tag that has reserve
+
+    def grants(self, daemon):
+        found = re.search(r'^leaf_segment_refills_total\{result="granted"\} (\d+)$', daemon.get("/metrics").body, re.MULTILINE)
+        return int(found.group(1))
+
+    def measure(self, daemon, storm):
+        """Latencies of the tag that has reserve, and grants a second of the others."""
+        url = daemon.url + "/v1/segment/"
+        before, began = self.grants(daemon), time.monotonic()
+        with contextlib.ExitStack() as stack:
+            if storm:
+                urls = [url + "t%d" % number for number in range(1000)]
+                stack.enter_context(load.Load(urls, None, 64, seconds=self.seconds + 1))
+            result = load.run(url + "pay", int(self.rate * self.seconds), 8, 120, rate=self.rate, with_latencies=True)
+            grants = (self.grants(daemon) - before) / (time.monotonic() - began)
+        self.assertEqual(result.errors, 0, result.why())
+        return result, grants
+
+    def test_they_do_not_slow_requests_that_have_reserve(self):
+        values = ", ".join("('t%d', 1, 1)" % number for number in range(1000))
+        self.one.sql("INSERT INTO leaf_alloc(biz_tag, max_id, step) VALUES %s, ('pay', 1, 100000)" % values, self.name)
+        cluster = self.box.serve()
+        node = self.node(fence="node").serve()
+        figures = {"idle": [], "node": [], "cluster": []}
+        for daemon in (cluster, node):
+            daemon.ids("pay")
+        for _ in range(self.rounds):
+            for kind, daemon in (("idle", cluster), ("node", node), ("cluster", cluster)):
+                figures[kind].append(self.measure(daemon, kind != "idle"))
+        for kind, runs in figures.items():
+            print(
+                "fence: %-7s %6.0f grants a second; requests with reserve: p50 %.2f ms, p99 %.2f ms"
+                % (kind, *(statistics.median(values) for values in zip(*(
+                    (grants, result.latency_ms(0.5), result.latency_ms(0.99)) for result, grants in runs
+                ), strict=True))),
+                flush=True,
+            )  # fmt: skip
+        status = cluster.status()["witness"]
+        self.assertEqual(status["outbid"], 0)
+        self.assertGreater(status["claims"], 0)
+
+
+class Configuration(ClusterTest):
+    def test_the_witness_of_nodes_without_a_cluster_name_has_the_databases(self):
+        self.insert("pay")
+        box = self.node()
+        with open(box.env["LEAFCTL_CONFIG"], encoding="utf-8") as file:
+            text = file.read().replace('cluster = "%s"' % self.name, "")
+        box.env["LEAFCTL_CONFIG"] = box.write("other.toml", text)
+        daemon = box.serve()
+        daemon.ids("pay")
+        self.assertGreater(self.witness("pay"), 1)
+
+    def test_sqlite_is_fenced_by_the_cluster_if_asked_to(self):
+        lines = '[segment]\nfence = "cluster"\nrefresh_interval = "1s"\n[snowflake]\nenabled = false\n%s[zookeeper]\nconnect = "%s"\n'
+        box = Sandbox()
+        self.addCleanup(box.close)
+        box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", lines % ("", self.zookeeper.connect))
+        self.check(box.run(["config", "check"]), 6, "segment.fence", "snowflake.cluster")
+        box.write("leafctl.toml", lines % ('cluster = "%s"\n' % self.name, self.zookeeper.connect))
+        box.ok("tag", "add", "pay", "--step", "10")
+        daemon = box.serve()
+        daemon.ids("pay", 5)
+        self.assertEqual(daemon.status()["fence"], "cluster")
+        self.assertGreater(self.witness("pay"), 1)
+
+    def test_auto_is_the_node_fence_without_zookeeper_or_with_a_private_database(self):
+        for text in (
+            "",
+            '[zookeeper]\nconnect = "%s"\n' % self.zookeeper.connect,
+            '[segment]\nfence = "node"\n[zookeeper]\nconnect = "%s"\n' % self.zookeeper.connect,
+        ):
+            box = Sandbox()
+            self.addCleanup(box.close)
+            box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", text)
+            box.ok("tag", "add", "pay")
+            daemon = box.serve()
+            self.assertEqual(daemon.status()["fence"], "node")
+            self.assertNotIn("witness", daemon.status())
+
+
+class Hung:
+    """A daemon that is stopped by SIGSTOP, until `end`."""
+
+    def __init__(self, daemon):
+        self._daemon = daemon
+        daemon.disconnect()
+        daemon.signal(signal.SIGSTOP)
+
+    def end(self):
+        self._daemon.signal(signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Three daemons, with a witness, on a real Galera cluster of three nodes that are killed, frozen, stopped and come back."""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from galera import PASSWORD, GaleraCluster  # noqa: E402
+from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
+from zookeeper import ZooKeeper  # noqa: E402
+
+# A cluster on a busy machine takes its time to agree on who is in it.
+PATIENCE_S = 180.0
+
+CLUSTER = None
+ZOOKEEPER = None
+
+
+def setUpModule():
+    global CLUSTER, ZOOKEEPER
+    CLUSTER = GaleraCluster(3)
+    ZOOKEEPER = ZooKeeper()
+
+
+def tearDownModule():
+    CLUSTER.close()
+    ZOOKEEPER.close()
+
+
+class Load:
+    """Takes IDs of some tags from a daemon, slowly, and remembers them all."""
+
+    def __init__(self, daemon, tags):
+        self.daemon = daemon
+        self.ids = {tag: [] for tag in tags}
+        self.refused = []  # when it was asked for, and the body
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.is_set():
+            for tag, ids in self.ids.items():
+                asked_at = time.monotonic()
+                response = self.daemon.v1(tag, 10)
+                if response.status == 200:
+                    ids += [int(text) for text in json.loads(response.body)["ids"]]
+                else:
+                    self.refused.append((asked_at, response.body))
+            time.sleep(0.01)
+        self.daemon.disconnect()
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+
+
+class Galera(LeafTest):
+    tags = ("pay", "ship")
+
+    def configure(self, box, nodes):
+        password = box.write("password", PASSWORD + "\n")
+        endpoints = ", ".join('"127.0.0.1:%d"' % node.port for node in nodes)
+        box.env["LEAFCTL_CONFIG"] = box.write(
+            "leafctl.toml",
+            '[segment]\nstore = "mysql"\nrefresh_interval = "1s"\nstep_policy = "fixed"\n'
+            "[server]\nrequest_timeout = \"4s\"\n"
+            '[mysql]\nendpoints = [%s]\npassword_file = "%s"\nconnect_timeout = "1s"\n'
+            '[snowflake]\nenabled = false\ncluster = "galera"\n[zookeeper]\nconnect = "%s"\n'
+            % (endpoints, password, ZOOKEEPER.connect),
+        )
+
+    def endpoint(self, daemon):
+        database = next(item for item in daemon.status()["dependencies"] if item["name"] == "database")
+        return database["identity"].split(": ")[0]
+
+    def on(self, daemon, node):
+        """Whether that is the node it uses."""
+        return self.endpoint(daemon) == "127.0.0.1:%d" % node.port
+
+    def goes_on(self, what):
+        """Every daemon gets several new grants of every tag."""
+        before = [{tag: len(ids) for tag, ids in load.ids.items()} for load in self.loads]
+        poll(
+            lambda: all(
+                len(ids) > before[index][tag] + 1000
+                for index, load in enumerate(self.loads)
+                for tag, ids in load.ids.items()
+            ),
+            what,
+            timeout=PATIENCE_S,
+        )
+
+    @contextlib.contextmanager
+    def nothing_may_be_writable(self):
+        """From the moment in which something happens until all daemons get grants again."""
+        began = time.monotonic()
+        yield
+        self.disturbed.append((began, time.monotonic()))
+
+    def test_nodes_come_and_go(self):
+        first, second, third = CLUSTER.nodes
+        others = [Sandbox(), Sandbox()]
+        for box in others:
+            self.addCleanup(box.close)
+        self.configure(self.box, (first, second, third))
+        self.configure(others[0], (third, second, first))
+        self.configure(others[1], (first, third, second))
+        self.box.ok("db", "init")
+        for tag in self.tags:
+            self.box.ok("tag", "add", tag, "--step", "200")
+        one, two, three = daemons = [box.serve() for box in (self.box, *others)]
+        for daemon in daemons:
+            self.assertEqual(daemon.status()["fence"], "cluster")
+            for tag in self.tags:
+                poll(lambda daemon=daemon, tag=tag: daemon.v1(tag).status == 200, "the tag is known")
+        self.assertTrue(self.on(one, first))
+        self.assertTrue(self.on(two, third))
+        self.assertTrue(self.on(three, first))
+        report = json.loads(self.box.ok("db", "check", "--json"))
+        self.assertEqual([item["takes_writes"] for item in report["endpoints"]], [True, True, True])
+        self.assertIn("Galera: Synced in a primary component, 3 nodes", json.dumps(report["endpoints"][0]))
+
+        self.disturbed = []
+        self.loads = [Load(daemon, self.tags) for daemon in daemons]
+        try:
+            self.goes_on("all get grants")
+
+            with self.nothing_may_be_writable():
+                first.kill()
+                poll(lambda: self.on(one, second), "it moves on to the next", PATIENCE_S)
+                poll(lambda: self.on(three, third), "so does the other", PATIENCE_S)
+                self.goes_on("service returns after the node in use was killed")
+
+            with self.nothing_may_be_writable():
+                self.lose_the_majority(daemons)
+                # A node that joins keeps the one that it copies from busy.
+                second.start()
+                first.start()
+                poll(lambda: first.wsrep().get("wsrep_cluster_size") == "3", "all are back", PATIENCE_S)
+                stayed = self.endpoint(one)
+                self.goes_on("all are back")
+            self.assertEqual(self.endpoint(one), stayed, "it stays where it is")
+
+            in_use = next(node for node in CLUSTER.nodes if self.on(one, node))
+            with self.nothing_may_be_writable():
+                in_use.freeze()
+                poll(lambda: not self.on(one, in_use), "it moves on to another", PATIENCE_S)
+                self.goes_on("service returns after the node in use has hung")
+                in_use.thaw()
+                self.goes_on("and when it is back")
+            self.goes_on("nothing is left of it")
+        finally:
+            for node in CLUSTER.nodes:
+                if node.running():
+                    node.thaw()
+            for load in self.loads:
+                load.stop()
+        for tag in self.tags:
+            self.check_distinct([value for load in self.loads for value in load.ids[tag]])
+            for load in self.loads:
+                self.assertEqual(load.ids[tag], sorted(load.ids[tag]))
+        for load in self.loads:
+            for asked_at, body in load.refused:
+                self.assertTrue(any(began <= asked_at <= ended for began, ended in self.disturbed), body)
+        for daemon in daemons:
+            self.assertNotIn("frozen", daemon.log())
+            self.assertEqual(daemon.get("/health/ready").status, 200)
+
+    def lose_the_majority(self, daemons):
+        _, second, third = CLUSTER.nodes
+        # Two of three are gone, one of them only silent: what is left is no primary component.
+        third.freeze()
+        poll(lambda: second.wsrep().get("wsrep_cluster_status") == "non-Primary", "no majority", PATIENCE_S)
+        for daemon in daemons:
+            poll(
+                lambda daemon=daemon: "Galera: cluster status non-Primary" in json.dumps(daemon.status()),
+                "it says why", PATIENCE_S,
+            )  # fmt: skip
+        for load in self.loads:
+            refused = len(load.refused)
+            poll(lambda load=load, refused=refused: len(load.refused) > refused, "reserves are drained", PATIENCE_S)
+        check = self.box.run(["db", "check", "--json"])
+        self.assertEqual(check.rc, 10, check)
+        self.assertEqual(
+            [item["reached"] for item in json.loads(check.out)["endpoints"]], [False, True, False], check.out
+        )
+        self.assertIn("non-Primary", check.out)
+
+        # And then the last one. What is left comes back without a majority, and is told to go on.
+        second.stop()
+        third.thaw()
+        poll(lambda: third.wsrep().get("wsrep_cluster_status") == "non-Primary", "alone", PATIENCE_S)
+        third.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'")
+        self.goes_on("service returns with the last one")
+
+
+if __name__ == "__main__":
+    main()

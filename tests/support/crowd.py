@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Holds many connections to a server that are no work: some do nothing, some send a byte a second.
+
+    crowd.py PORT IDLE SLOW
+
+Says "ready" once all are there. Then takes commands, a line each: "told" asks how many slow ones got an answer so far,
+"rest" ends the slow ones; the end of its input ends it all. Says at the end, as one line of JSON: how many idle ones
+were `open` still, after how many seconds the first one was `closed_after_s`, how often each status was `answered` to
+slow ones, and how many of those were cut off `unanswered`.
+"""
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+
+INTERVAL_S = 1.0
+HEAD = b"GET /api/segment/get/pay HTTP/1.1\r\nHost: t\r\nX-Slow: "
+
+
+class Slow:
+    """One request that never gets to its end, a byte at a time."""
+
+    def __init__(self, port):
+        self.socket = connect(port)
+        self.sent = 0
+
+    def drip(self):
+        self.socket.send(HEAD[self.sent : self.sent + 1] or b"x")
+        self.sent += 1
+
+
+def connect(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=120)
+
+
+def leave(connection):
+    """Closes with a reset: ten thousand ports that wait for stragglers would be missed by the next run."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    connection.close()
+
+
+def is_open(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def be_idle(port, count):
+    """Every other one asks once, and keeps its connection."""
+    idle = []
+    for number in range(count):
+        connection = connect(port)
+        if number % 2:
+            connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+            if not connection.recv(4096).startswith(b"HTTP/1.1 200 "):
+                raise SystemExit("an idle connection got no answer")
+        idle.append(connection)
+    return idle
+
+
+class Crowd:
+    def __init__(self, port, idle, slow):
+        self.port = port
+        self.began = time.monotonic()
+        self.idle = be_idle(port, idle)
+        self.slow = {}  # by descriptor
+        self.answered = {}
+        self.unanswered = 0
+        self.closed_after_s = None
+        self.epoll = select.epoll()
+        for connection in self.idle:
+            self.epoll.register(connection, select.EPOLLRDHUP)
+        for _ in range(slow):
+            self.add_slow()
+
+    def add_slow(self):
+        slow = Slow(self.port)
+        self.slow[slow.socket.fileno()] = slow
+        self.epoll.register(slow.socket, select.EPOLLIN)
+
+    def drop_slow(self, slow):
+        self.epoll.unregister(slow.socket)
+        del self.slow[slow.socket.fileno()]
+        leave(slow.socket)
+
+    def hear(self, descriptor):
+        slow = self.slow.get(descriptor)
+        if slow is None:  # an idle one is closed
+            self.epoll.unregister(descriptor)
+            self.closed_after_s = self.closed_after_s or time.monotonic() - self.began
+            return
+        try:
+            answer = slow.socket.recv(4096)
+        except ConnectionError:
+            answer = b""
+        if answer.startswith(b"HTTP/1.1 "):
+            status = answer[9:12].decode()
+            self.answered[status] = self.answered.get(status, 0) + 1
+        else:
+            self.unanswered += 1
+        self.drop_slow(slow)
+        self.add_slow()
+
+    def run(self):
+        self.epoll.register(sys.stdin, select.EPOLLIN)
+        print("ready", flush=True)
+        due = time.monotonic()
+        while True:
+            # Spread over the interval, as those of so many clients are.
+            for descriptor, _ in self.epoll.poll(max(0.0, due - time.monotonic()) if self.slow else None):
+                if descriptor != sys.stdin.fileno():
+                    self.hear(descriptor)
+                    continue
+                command = os.read(descriptor, 100)
+                if command == b"told\n":
+                    print(sum(self.answered.values()), flush=True)
+                elif command == b"rest\n":
+                    for slow in list(self.slow.values()):
+                        self.drop_slow(slow)
+                    print("resting", flush=True)
+                else:
+                    return self.end()
+            if self.slow and time.monotonic() >= due:
+                due = max(due, time.monotonic() - INTERVAL_S) + INTERVAL_S / len(self.slow)
+                descriptor, slow = next(iter(self.slow.items()))
+                self.slow[descriptor] = self.slow.pop(descriptor)  # it is the last in turn now
+                try:
+                    slow.drip()
+                except ConnectionError:
+                    self.hear(descriptor)
+
+    def end(self):
+        open_count = sum(is_open(connection) for connection in self.idle)
+        for connection in [*self.idle, *(slow.socket for slow in self.slow.values())]:
+            leave(connection)
+        report = {"open": open_count, "closed_after_s": self.closed_after_s, "answered": self.answered,
+                  "unanswered": self.unanswered}  # fmt: skip
+        print(json.dumps(report), flush=True)
+
+
+class Process:
+    """A crowd in a process of its own."""
+
+    def __init__(self, port, idle, slow=0):
+        command = [sys.executable, os.path.abspath(__file__), str(port), str(idle), str(slow)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._expect("ready")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+    def _expect(self, word):
+        line = self._process.stdout.readline().decode().strip()
+        if line != word:
+            raise AssertionError("the crowd says %r instead of %r" % (line, word))
+
+    def _say(self, command):
+        self._process.stdin.write(command.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def told(self):
+        """How many of the slow ones got an answer so far."""
+        self._say("told")
+        return int(self._process.stdout.readline())
+
+    def rest(self):
+        """The slow ones leave, and are gone when this returns."""
+        self._say("rest")
+        self._expect("resting")
+
+    def leave(self):
+        """All leave; what they saw."""
+        output, _ = self._process.communicate(timeout=120)
+        return json.loads(output)
+
+
+if __name__ == "__main__":
+    Crowd(*map(int, sys.argv[1:])).run()

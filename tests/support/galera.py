@@ -1,0 +1,230 @@
+"""Starts a private Galera cluster on loopback: real MariaDB servers, each with its own data, killed and frozen at will."""
+
+import atexit
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+START_TIMEOUT_S = 240.0
+PROVIDER = "/usr/lib/galera/libgalera_smm.so"
+PASSWORD = "leaf-secret"
+ATTEMPTS = 5  # sets of ports to try
+
+
+def _free_ports(count):
+    """Adjacent ports on which nobody listens, below those that the kernel hands out by itself."""
+    while True:
+        first = random.randrange(20000, 32000 - count)
+        with_probes = []
+        try:
+            for port in range(first, first + count):
+                probe = socket.socket()
+                with_probes.append(probe)
+                probe.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for probe in with_probes:
+                probe.close()
+
+
+class Node:
+    """One server. `root` comes in by the socket, user `leaf` by TCP, with PASSWORD."""
+
+    def __init__(self, cluster, number):
+        self.cluster = cluster
+        self.number = number
+        self.home = os.path.join(cluster.dir, "node%d" % number)
+        self.socket = os.path.join(self.home, "socket")
+        self.log = os.path.join(self.home, "log")
+        self.process = None
+        self.port = 0
+        self.base = 0
+
+    def command(self, *options):
+        address = "gcomm://" + ",".join("127.0.0.1:%d" % node.base for node in self.cluster.nodes)
+        provider_options = [
+            "base_port=%d" % self.base,
+            "gmcast.listen_addr=tcp://127.0.0.1:%d" % self.base,
+            "ist.recv_addr=127.0.0.1:%d" % (self.base + 1),
+            "gcache.size=16M",
+        ]
+        command = [self.cluster.server, "--no-defaults"]
+        if os.getuid() == 0:
+            command.append("--user=mysql")
+        return command + [
+            "--datadir=" + os.path.join(self.home, "data"), "--tmpdir=" + os.path.join(self.home, "tmp"), "--socket=" + self.socket, "--port=%d" % self.port,
+            "--bind-address=127.0.0.1", "--pid-file=" + os.path.join(self.home, "pid"), "--skip-name-resolve",
+            "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-use-native-aio=OFF",
+            "--performance-schema=OFF", "--server-id=%d" % self.number, "--binlog-format=ROW",
+            "--default-storage-engine=InnoDB", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
+            "--wsrep-provider=" + PROVIDER, "--wsrep-cluster-address=" + address, "--wsrep-sst-method=rsync",
+            "--wsrep-node-name=node%d" % self.number, "--wsrep-node-address=127.0.0.1:%d" % self.base,
+            "--wsrep-provider-options=" + ";".join(provider_options),
+            "--wsrep-sst-receive-address=127.0.0.1:%d" % (self.base + 2), *options,
+        ]  # fmt: skip
+
+    def start(self, *options, wait=True):
+        assert not self.running()
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(*options), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        if wait:
+            self.wait_ready()
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                return file.read()[-6000:]
+        except FileNotFoundError:
+            return ""
+
+    def _client(self, statements, timeout):
+        return subprocess.run(
+            [self.cluster.client, "--no-defaults", "-u" + self.cluster.user, "--socket=" + self.socket,
+             "--default-character-set=utf8mb4", "-N", "-B", "--raw"],
+            input=statements.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
+        )  # fmt: skip
+
+    def sql(self, statements):
+        done = self._client(statements, 120)
+        if done.returncode != 0:
+            raise AssertionError("%s: %s" % (statements, done.stderr.decode("utf-8", "replace")))
+        return [line.split("\t") for line in done.stdout.decode("utf-8").splitlines()]
+
+    def wsrep(self):
+        """Its state; empty if it does not answer."""
+        try:
+            done = self._client("SHOW GLOBAL STATUS LIKE 'wsrep%'", 10)
+        except subprocess.TimeoutExpired:
+            return {}
+        if done.returncode != 0:
+            return {}
+        return dict(line.split("\t", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
+
+    def ready(self):
+        state = self.wsrep()
+        return state.get("wsrep_ready") == "ON" and state.get("wsrep_cluster_status") == "Primary"
+
+    def wait_ready(self):
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self.ready():
+            if not self.running():
+                raise AssertionError("node %d has ended:\n%s" % (self.number, self.read_log()))
+            if time.monotonic() > deadline:
+                raise AssertionError("node %d does not become ready:\n%s" % (self.number, self.read_log()))
+            time.sleep(0.1)
+
+    def kill(self):
+        """kill -9, its helpers included."""
+        if self.process is None:
+            return
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(60)
+        self.process = None
+
+    def stop(self):
+        """An orderly end."""
+        self.process.terminate()
+        self.process.wait(START_TIMEOUT_S)
+        self.process = None
+
+    def freeze(self):
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        os.kill(self.process.pid, signal.SIGCONT)
+
+
+class GaleraCluster:
+    """A cluster of `size` nodes, all of them ready, with an empty database `leaf` that the user leaf owns."""
+
+    def __init__(self, size=3):
+        if not os.path.exists(PROVIDER):
+            raise AssertionError("there is no Galera: apt-get install galera-4")
+        self.server = self._find("mariadbd")
+        self.client = self._find("mariadb")
+        self._find("rsync")
+        self.user = pwd.getpwuid(os.getuid()).pw_name
+        self.dir = tempfile.mkdtemp(prefix="leafctl-galera-")
+        self.nodes = []
+        atexit.register(self.close)
+        os.chmod(self.dir, 0o711)
+        self.nodes = [Node(self, number + 1) for number in range(size)]
+        self._make_data()
+        for attempt in range(ATTEMPTS):
+            # Somebody else may take one of them first: then a node ends, and other ports are tried.
+            for node in self.nodes:
+                node.base = _free_ports(4)
+                node.port = node.base + 3
+            try:
+                self.bootstrap()
+                break
+            except AssertionError:
+                taken = any("already in use" in node.read_log().lower() for node in self.nodes)
+                for node in self.nodes:
+                    node.kill()
+                if not taken or attempt + 1 == ATTEMPTS:
+                    self.close()
+                    raise
+                self._make_data()
+        self.nodes[0].sql(
+            "CREATE DATABASE leaf CHARACTER SET utf8mb4; CREATE USER leaf@'%%' IDENTIFIED BY '%s';"
+            "GRANT ALL ON leaf.* TO leaf@'%%'" % PASSWORD
+        )
+
+    @staticmethod
+    def _find(program):
+        path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+        if not path:
+            raise AssertionError("there is no %s: apt-get install mariadb-server galera-4 rsync" % program)
+        return path
+
+    def _make_data(self):
+        """Made once and copied: the joiners get the first node's data anyway."""
+        first = os.path.join(self.nodes[0].home, "data")
+        for node in self.nodes:
+            shutil.rmtree(node.home, ignore_errors=True)
+            os.mkdir(node.home, 0o755)
+            # Its own: a server that starts removes every temporary table it finds.
+            os.mkdir(os.path.join(node.home, "tmp"), 0o777)
+        install = [self._find("mariadb-install-db"), "--no-defaults", "--datadir=" + first,
+                   "--tmpdir=" + os.path.join(self.nodes[0].home, "tmp"), "--skip-test-db",
+                   "--auth-root-authentication-method=socket", "--auth-root-socket-user=" + self.user,
+                   "--innodb-log-file-size=16M", "--innodb-use-native-aio=OFF"]  # fmt: skip
+        if os.getuid() == 0:
+            for node in self.nodes:
+                shutil.chown(node.home, "mysql", "mysql")
+                shutil.chown(os.path.join(node.home, "tmp"), "mysql", "mysql")
+            install.append("--user=mysql")
+        made = subprocess.run(install, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=300, check=False)  # fmt: skip
+        if made.returncode != 0:
+            raise AssertionError("mariadb-install-db failed:\n" + made.stdout.decode("utf-8", "replace"))
+        for node in self.nodes[1:]:
+            subprocess.run(["cp", "-a", first, node.home + "/data"], check=True, timeout=120)
+
+    def bootstrap(self):
+        """Starts them all, the first as a new cluster."""
+        self.nodes[0].start("--wsrep-new-cluster")
+        for node in self.nodes[1:]:
+            node.start()
+
+    def close(self):
+        for node in self.nodes:
+            node.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)

@@ -1,0 +1,377 @@
+#include "leaf/service/cluster_fence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "leaf/service/granter.h"
+#include "leaf/zookeeper/daemon_roster.h"
+#include "leaf/zookeeper/witness.h"
+#include "support/fakes.h"
+#include "support/zookeeper_fakes.h"
+
+namespace leaf::service {
+namespace {
+
+using Fault = testing::MemoryClient::Fault;
+using Verdict = ClusterFence::Verdict;
+
+zookeeper::Tree PayTree() { return *zookeeper::Tree::Make("pay"); }
+
+// One node: its session, its marks, and the database it believes in.
+class Node {
+ public:
+  Node(testing::MemoryZooKeeper& zookeeper, testing::MemorySegmentStore& store, bool fallback = false,
+       std::uint64_t seed = 1)
+      : client(zookeeper),
+        random(seed),
+        marks(clock),
+        witness(PayTree(), "node " + std::to_string(seed), client, clock),
+        fence(witness, fallback, clock, random, log) {
+    Use(store);
+  }
+  // Its database is another one from now on.
+  void Use(core::SegmentStore& store) {
+    granter = std::make_unique<Granter>(store, marks, &fence, clock, log, std::chrono::milliseconds{1000});
+  }
+  Obtained Obtain(std::uint64_t count = 10) { return granter->Obtain("pay", ExactSizer(count)); }
+
+  testing::MemoryClient client;
+  testing::FakeClock clock;
+  testing::FakeRandom random;
+  testing::RecordingLogger log;
+  testing::MemoryMarkStore marks;
+  zookeeper::ZookeeperWitness witness;
+  ClusterFence fence;
+  std::unique_ptr<Granter> granter;
+};
+
+class ClusterFenceTest : public ::testing::Test {
+ protected:
+  ClusterFenceTest() { store_.Put("pay", 1, 10); }
+
+  std::uint64_t WitnessEnd() {
+    const auto data = zookeeper_.Data(PayTree().Witness("pay"));
+    if (!data) return 0;
+    return zookeeper::ParseWitness(*data)->end;
+  }
+
+  testing::MemoryZooKeeper zookeeper_;
+  testing::MemorySegmentStore store_;
+};
+
+TEST_F(ClusterFenceTest, AGrantRaisesTheWitnessBeforeItIsHandedOut) {
+  Node node(zookeeper_, store_);
+  const Obtained first = node.Obtain();
+  ASSERT_TRUE(first.grant.ok()) << first.grant.error().message;
+  EXPECT_EQ(first.grant->range.end, 11U);
+  EXPECT_EQ(first.witness, 11U);
+  EXPECT_EQ(WitnessEnd(), 11U);
+  // From then on one write a grant.
+  const int before = node.client.writes();
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  EXPECT_EQ(node.client.writes(), before + 1);
+  EXPECT_EQ(WitnessEnd(), 21U);
+  EXPECT_EQ(node.fence.Status().claims, 2U);
+}
+
+TEST_F(ClusterFenceTest, ADatabaseThatWentBackFreezesTheTagOnEveryNode) {
+  Node one(zookeeper_, store_);
+  Node two(zookeeper_, store_, false, 2);
+  ASSERT_TRUE(one.Obtain(1000).grant.ok());
+  store_.Put("pay", 500, 10);
+  // The other node was granted nothing yet, and has no mark that could tell.
+  const Obtained refused = two.Obtain();
+  ASSERT_FALSE(refused.grant.ok());
+  EXPECT_EQ(refused.grant.error().code, ErrorCode::kFrozen);
+  EXPECT_NE(refused.grant.error().message.find(
+                "another node of the cluster was already granted everything up to 1001"),
+            std::string::npos)
+      << refused.grant.error().message;
+  EXPECT_EQ(refused.witness, 1001U);
+  EXPECT_EQ(store_.MaxId("pay"), 500) << "the row stays where it is, for whoever repairs it";
+  EXPECT_EQ(one.Obtain().grant.error().code, ErrorCode::kFrozen);
+  store_.Put("pay", 1001, 10);
+  EXPECT_TRUE(two.Obtain().grant.ok());
+}
+
+TEST_F(ClusterFenceTest, OfTwoDatabasesThatGrantTheSameRangeOneIsHeard) {
+  testing::MemorySegmentStore other;
+  other.Put("pay", 1, 10);
+  Node one(zookeeper_, store_);
+  Node two(zookeeper_, other, false, 2);
+  // Both have looked at the witness and reserved [1, 11) before either of them claims.
+  auto look_one = one.fence.See("pay");
+  auto look_two = two.fence.See("pay");
+  ASSERT_TRUE(look_one.ok() && look_two.ok());
+  EXPECT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), Verdict::kClaimed);
+  EXPECT_EQ(*two.fence.Claim("pay", *look_two, {1, 11}), Verdict::kOutbid);
+  EXPECT_EQ(two.fence.Status().outbid, 1U);
+  EXPECT_EQ(look_two->state.end, 11U);
+}
+
+TEST_F(ClusterFenceTest, WhoIsOvertakenReservesAgainAndSaysWhatIsLost) {
+  Node one(zookeeper_, store_);
+  Node two(zookeeper_, store_, false, 2);
+  ASSERT_TRUE(one.Obtain().grant.ok());  // folders and record are there
+  // Between the grant of the first and its claim the second gets one, and claims it.
+  one.client.BeforeCall(1, [&] { ASSERT_TRUE(two.Obtain().grant.ok()); });
+  const Obtained overtaken = one.Obtain();
+  ASSERT_TRUE(overtaken.grant.ok()) << overtaken.grant.error().message;
+  EXPECT_EQ(overtaken.grant->range.begin, 31U);
+  EXPECT_EQ(overtaken.dropped, 10U);
+}
+
+TEST_F(ClusterFenceTest, AReplyThatIsLostIsFoundByItsClaim) {
+  Node node(zookeeper_, store_);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  node.client.FailWrite(0, Fault::kLostReply);
+  const Obtained grant = node.Obtain();
+  ASSERT_TRUE(grant.grant.ok()) << grant.grant.error().message;
+  EXPECT_EQ(grant.grant->range.begin, 11U);
+  EXPECT_EQ(grant.dropped, 0U);
+}
+
+// The write is under way somewhere, nobody knows of it, and the next one is acknowledged. When it lands after
+// all, it meets another version.
+TEST_F(ClusterFenceTest, AWriteThatLandsLateChangesNothing) {
+  Node node(zookeeper_, store_);
+  Node other(zookeeper_, store_, false, 2);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  node.client.FailWrite(0, Fault::kLate);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  ASSERT_TRUE(other.Obtain().grant.ok());
+  EXPECT_EQ(WitnessEnd(), 31U);
+  node.client.LandLate();
+  EXPECT_EQ(WitnessEnd(), 31U);
+  EXPECT_EQ(node.Obtain().grant->range.begin, 31U);
+}
+
+TEST_F(ClusterFenceTest, WhileTheWitnessIsAwayNothingIsReserved) {
+  Node node(zookeeper_, store_);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  node.client.SetDown(true);
+  const Obtained refused = node.Obtain();
+  ASSERT_FALSE(refused.grant.ok());
+  EXPECT_EQ(refused.grant.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(refused.grant.error().message.find("witness of tag 'pay'"), std::string::npos);
+  EXPECT_EQ(store_.MaxId("pay"), 11) << "an outage burns no IDs";
+  EXPECT_TRUE(node.fence.Blocking().has_value());
+  EXPECT_TRUE(node.fence.Status().guards());
+  node.client.SetDown(false);
+  EXPECT_TRUE(node.Obtain().grant.ok());
+  EXPECT_FALSE(node.fence.Blocking().has_value());
+  EXPECT_FALSE(node.fence.Status().away_since.has_value());
+}
+
+TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {
+  Node node(zookeeper_, store_);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  node.client.BeforeCall(1, [&] { node.client.SetDown(true); });
+  const Obtained refused = node.Obtain();
+  ASSERT_FALSE(refused.grant.ok());
+  EXPECT_EQ(refused.grant.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(refused.dropped, 10U);
+  EXPECT_EQ(node.marks.Load("pay")->end, 11U);
+}
+
+TEST_F(ClusterFenceTest, WithFallbackTheNodeFenceGoesOnAndSaysSo) {
+  Node node(zookeeper_, store_, /*fallback=*/true);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  node.client.SetDown(true);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  EXPECT_FALSE(node.fence.Blocking().has_value());
+  ClusterFenceStatus status = node.fence.Status();
+  EXPECT_FALSE(status.guards());
+  EXPECT_EQ(status.unfenced, 1U);
+  ASSERT_TRUE(status.problem.has_value());
+  // The node's own marks are still a fence.
+  store_.Put("pay", 5, 10);
+  EXPECT_EQ(node.Obtain().grant.error().code, ErrorCode::kFrozen);
+
+  // Back again, the witness is told what went without it.
+  node.client.SetDown(false);
+  const auto seen = node.fence.SeeAll({"pay"});
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_EQ(seen->at(0)->end, 11U);
+  ASSERT_TRUE(node.fence.CatchUp("pay", *seen->at(0), node.marks.Load("pay")->end).ok());
+  EXPECT_EQ(WitnessEnd(), 21U);
+  status = node.fence.Status();
+  EXPECT_TRUE(status.guards());
+  EXPECT_EQ(status.raised_to, 1U);
+}
+
+TEST_F(ClusterFenceTest, CatchingUpNeverLowersIt) {
+  Node node(zookeeper_, store_);
+  Node other(zookeeper_, store_, false, 2);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  const auto seen = node.fence.SeeAll({"pay"});
+  ASSERT_TRUE(other.Obtain(100).grant.ok());
+  EXPECT_TRUE(node.fence.CatchUp("pay", *seen->at(0), 50).ok());
+  EXPECT_EQ(WitnessEnd(), 111U);
+}
+
+TEST_F(ClusterFenceTest, ARecordThatCannotBeReadStopsItsTagAlone) {
+  Node node(zookeeper_, store_, /*fallback=*/true);
+  store_.Put("mail", 1, 10);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  for (const std::string text : {"", "{}", R"({"end":12,"claim":"","by":"","at_ms":1})",
+                                 R"({"end":"9223372036854775808","claim":"","by":"","at_ms":1})",
+                                 R"({"end":"1","claim":"","by":"","at_ms":1,"more":1})"}) {
+    zookeeper_.Set(PayTree().Witness("pay"), text);
+    const Obtained refused = node.Obtain();
+    ASSERT_FALSE(refused.grant.ok()) << text;
+    EXPECT_EQ(refused.grant.error().code, ErrorCode::kRefused) << text;
+    EXPECT_NE(refused.grant.error().message.find("/snowflake/pay/leafctl/witness/pay"), std::string::npos);
+    EXPECT_TRUE(node.granter->Obtain("mail", ExactSizer(1)).grant.ok());
+    const auto seen = node.fence.SeeAll({"pay", "mail"});
+    ASSERT_TRUE(seen.has_value());
+    EXPECT_FALSE(seen->at(0).has_value());
+    EXPECT_TRUE(seen->at(1).has_value());
+  }
+}
+
+TEST_F(ClusterFenceTest, TagsOfAnyNameHaveWitnessesOfTheirOwn) {
+  Node node(zookeeper_, store_);
+  const std::vector<std::string> tags = {"a/b", "a%2Fb", ".",   "..",        ".a", "A",
+                                         "a",   "ä",     "a b", "zookeeper", "a.b"};
+  for (std::size_t i = 0; i < tags.size(); ++i) {
+    store_.Put(tags[i], static_cast<std::int64_t>(1 + 100 * i), 10);
+    ASSERT_TRUE(node.granter->Obtain(tags[i], ExactSizer(1)).grant.ok()) << tags[i];
+  }
+  const auto seen = node.fence.SeeAll(tags);
+  ASSERT_TRUE(seen.has_value());
+  for (std::size_t i = 0; i < tags.size(); ++i) EXPECT_EQ(seen->at(i)->end, 2 + 100 * i) << tags[i];
+  EXPECT_EQ(zookeeper_.Children(PayTree().Witnesses()).size(), tags.size());
+}
+
+TEST(DaemonRoster, ListsWhoIsLiveAndWhereItAnswers) {
+  testing::MemoryZooKeeper zookeeper;
+  testing::RecordingLogger log;
+  testing::MemoryClient reader(zookeeper);
+  EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
+  const zookeeper::DaemonRecord record{"db1", "leafctl serve, process 7 on db1", {"http://10.0.0.1:8080"}};
+  {
+    testing::MemoryClient client(zookeeper);
+    zookeeper::DaemonEntry entry(PayTree(), client, log);
+    entry.Begin("one", record);
+    EXPECT_EQ(*zookeeper::ReadDaemonRoster(reader, PayTree()), std::vector{record});
+    // A new session makes it anew.
+    client.Expire();
+    EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
+    entry.Refresh();
+    EXPECT_EQ(zookeeper::ReadDaemonRoster(reader, PayTree())->size(), 1U);
+    entry.End();
+    EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
+  }
+  zookeeper.Create(PayTree().Daemon("two"), "nonsense");
+  EXPECT_EQ(zookeeper::ReadDaemonRoster(reader, PayTree()).error().code, ErrorCode::kRefused);
+}
+
+TEST(DaemonRoster, AnEntryThatCouldNotBeMadeComesLater) {
+  testing::MemoryZooKeeper zookeeper;
+  testing::RecordingLogger log;
+  testing::MemoryClient client(zookeeper);
+  client.SetDown(true);
+  zookeeper::DaemonEntry entry(PayTree(), client, log);
+  entry.Begin("one", {"db1", "leafctl", {}});
+  client.SetDown(false);
+  entry.Refresh();
+  EXPECT_EQ(zookeeper::ReadDaemonRoster(client, PayTree())->size(), 1U);
+}
+
+// Three nodes and two databases that both believe to be the one: nodes change sides, a database goes back to
+// what it was or is repaired, replies are lost or late, sessions change, and nodes meet between any two
+// calls. `fenced`: whether claims are made at all. Returns how many IDs were granted twice.
+std::uint64_t PlayHistory(std::uint32_t seed, bool fenced) {
+  std::mt19937 random(seed);
+  testing::MemoryZooKeeper zookeeper;
+  testing::MemorySegmentStore stores[2];
+  for (auto& store : stores) store.Put("pay", 1, 10);
+  std::vector<std::unique_ptr<Node>> nodes;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    nodes.push_back(std::make_unique<Node>(zookeeper, stores[random() % 2], random() % 4 == 0 && !fenced,
+                                           1 + i + 10ULL * seed));
+    if (!fenced) {
+      nodes.back()->granter =
+          std::make_unique<Granter>(stores[random() % 2], nodes.back()->marks, nullptr, nodes.back()->clock,
+                                    nodes.back()->log, std::chrono::milliseconds{1000});
+    }
+  }
+  std::vector<IdRange> granted;
+  const auto take = [&](Node& node) {
+    const Obtained obtained = node.Obtain(1 + random() % 20);
+    if (obtained.grant.ok()) granted.push_back(obtained.grant->range);
+  };
+  for (int step = 0; step < 120; ++step) {
+    Node& node = *nodes[random() % nodes.size()];
+    Node& other = *nodes[random() % nodes.size()];
+    switch (random() % 12) {
+      case 0:
+        if (fenced) node.Use(stores[random() % 2]);
+        break;
+      case 1: {
+        testing::MemorySegmentStore& store = stores[random() % 2];
+        store.Put("pay",
+                  1 + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(store.MaxId("pay"))),
+                  10);
+        break;
+      }
+      case 2: {
+        std::int64_t highest = 1;
+        for (const IdRange& range : granted)
+          highest = std::max(highest, static_cast<std::int64_t>(range.end));
+        for (auto& store : stores) store.Put("pay", std::max(highest, store.MaxId("pay")), 10);
+        break;
+      }
+      case 3:
+        node.client.Expire();
+        node.client.LandLate();
+        break;
+      case 4:
+      case 5:
+      case 6:
+        node.client.FailWrite(static_cast<int>(random() % 2), static_cast<Fault>(random() % 3));
+        take(node);
+        node.client.ClearFault();
+        if (random() % 2 == 0) node.client.LandLate();
+        break;
+      case 7:
+      case 8:
+        if (&node != &other) node.client.BeforeCall(static_cast<int>(random() % 4), [&] { take(other); });
+        take(node);
+        break;
+      default:
+        take(node);
+    }
+  }
+  for (const auto& node : nodes) node->client.LandLate();
+  std::sort(granted.begin(), granted.end(),
+            [](const IdRange& a, const IdRange& b) { return a.begin < b.begin; });
+  std::uint64_t twice = 0;
+  std::uint64_t end = 0;
+  for (const IdRange& range : granted) {
+    if (range.begin < end) twice += std::min(end, range.end) - range.begin;
+    end = std::max(end, range.end);
+  }
+  EXPECT_FALSE(granted.empty());
+  return twice;
+}
+
+TEST(ClusterFenceHistories, NoIdIsGrantedTwiceWhateverTheDatabasesSay) {
+  for (std::uint32_t seed = 1; seed <= 150; ++seed) ASSERT_EQ(PlayHistory(seed, true), 0U) << seed;
+}
+
+TEST(ClusterFenceHistories, WithoutClaimsTheyGrantIdsTwice) {
+  std::uint64_t twice = 0;
+  for (std::uint32_t seed = 1; seed <= 20; ++seed) twice += PlayHistory(seed, false);
+  EXPECT_GT(twice, 0U);
+}
+
+}  // namespace
+}  // namespace leaf::service

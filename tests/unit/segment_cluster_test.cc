@@ -1,0 +1,152 @@
+// Segment mode behind the fence of a cluster.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "leaf/service/cluster_fence.h"
+#include "leaf/zookeeper/witness.h"
+#include "support/zookeeper_fakes.h"
+#include "unit/segment_service_fixture.h"
+
+namespace leaf::service {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class SegmentClusterTest : public SegmentServiceTest {
+ protected:
+  SegmentClusterTest() { table_.Put("pay", 1, 100); }
+
+  void StartFenced(bool fallback = false) {
+    fence_.emplace(witness_, fallback, clock_, random_, log_);
+    options_.fence = &*fence_;
+    StartService();
+    Run();
+  }
+  void Refresh() { Pass(options_.refresh_interval + milliseconds{10}); }
+  // Another node of the cluster is granted everything up to `end`.
+  void OtherNodeUpTo(std::uint64_t end) {
+    const auto seen = other_witness_.Load("pay");
+    ASSERT_TRUE(*other_witness_.Raise("pay", *seen, end, "theirs"));
+  }
+
+  testing::MemoryZooKeeper zookeeper_;
+  testing::MemoryClient client_{zookeeper_};
+  testing::MemoryClient other_client_{zookeeper_};
+  zookeeper::ZookeeperWitness witness_{*zookeeper::Tree::Make("pay"), "this", client_, clock_};
+  zookeeper::ZookeeperWitness other_witness_{*zookeeper::Tree::Make("pay"), "other", other_client_, clock_};
+  std::optional<ClusterFence> fence_;
+};
+
+TEST_F(SegmentClusterTest, ARowBelowTheWitnessFreezesTheTagAtTheNextRefresh) {
+  StartFenced();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  EXPECT_EQ(StatusOf("pay").witness, 101U);
+  // Another node got [101, 5001), and then the database lost it. This node's mark is 101.
+  OtherNodeUpTo(5001);
+  table_.Put("pay", 101, 100);
+  Refresh();
+  const TagStatus frozen = StatusOf("pay");
+  EXPECT_EQ(frozen.state, "frozen");
+  EXPECT_EQ(frozen.witness, 5001U);
+  ASSERT_TRUE(frozen.problem.has_value());
+  EXPECT_NE(
+      frozen.problem->message.find("another node of the cluster was already granted everything up to 5001"),
+      std::string::npos);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+  table_.Put("pay", 5001, 100);
+  Refresh();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{5001});
+}
+
+TEST_F(SegmentClusterTest, ANodeThatStartsOnAnOlderDatabaseKnowsAtOnce) {
+  OtherNodeUpTo(5001);
+  StartFenced();
+  EXPECT_EQ(StatusOf("pay").state, "frozen");
+}
+
+TEST_F(SegmentClusterTest, AFrozenTagDoesNotThawWhileTheWitnessIsAway) {
+  OtherNodeUpTo(5001);
+  StartFenced();
+  client_.SetDown(true);
+  Refresh();
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+  client_.SetDown(false);
+  table_.Put("pay", 6000, 100);
+  Refresh();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{6000});
+}
+
+TEST_F(SegmentClusterTest, WhileTheWitnessIsAwayTheReserveIsServedAndRefillsWait) {
+  StartFenced();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  client_.SetDown(true);
+  Refresh();
+  const std::int64_t max_id = table_.MaxId("pay");
+  const std::uint64_t reserve = StatusOf("pay").reserve;
+  ASSERT_GT(reserve, 0U);
+  EXPECT_TRUE(service_->CanIssue().ok());
+  for (std::uint64_t i = 0; i < reserve; ++i) ASSERT_TRUE(Get("pay")->result->ok()) << i;
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  const auto can_issue = service_->CanIssue();
+  ASSERT_FALSE(can_issue.ok());
+  EXPECT_NE(can_issue.error().message.find("no tag has a reserve"), std::string::npos);
+  Pass(seconds{10});
+  EXPECT_EQ(table_.MaxId("pay"), max_id) << "an outage of the witness burns no IDs";
+  const auto waiting = Ask("pay");
+  client_.SetDown(false);
+  Pass(seconds{3});
+  ASSERT_TRUE(waiting->done());
+  EXPECT_TRUE(Get("pay")->result->ok());
+  EXPECT_TRUE(service_->CanIssue().ok());
+}
+
+// Nobody asks for an ID, and the next refresh is a minute away.
+TEST_F(SegmentClusterTest, AnIdleNodeFindsOutThatTheWitnessIsBack) {
+  client_.SetDown(true);
+  StartFenced();
+  EXPECT_FALSE(service_->CanIssue().ok());
+  client_.SetDown(false);
+  Pass(seconds{3});
+  EXPECT_TRUE(service_->CanIssue().ok());
+  EXPECT_FALSE(service_->Status().fence->away_since.has_value());
+}
+
+TEST_F(SegmentClusterTest, WithFallbackItGoesOnAndTellsTheWitnessLater) {
+  StartFenced(/*fallback=*/true);
+  ASSERT_TRUE(Get("pay")->result->ok());
+  client_.SetDown(true);
+  for (int i = 0; i < 150; ++i) ASSERT_TRUE(Get("pay")->result->ok()) << i;
+  EXPECT_TRUE(service_->CanIssue().ok());
+  EXPECT_FALSE(service_->Status().fence->guards());
+  client_.SetDown(false);
+  Refresh();
+  EXPECT_TRUE(service_->Status().fence->guards());
+  EXPECT_EQ(other_witness_.Load("pay")->end, static_cast<std::uint64_t>(table_.MaxId("pay")));
+}
+
+// A cluster that had the node fence until now: the first refresh tells the witness of every mark.
+TEST_F(SegmentClusterTest, MarksFromBeforeTheWitnessAreMadeKnown) {
+  ASSERT_TRUE(marks_.Raise({"pay", 701, std::nullopt}).ok());
+  table_.Put("pay", 701, 100);
+  StartFenced();
+  EXPECT_EQ(other_witness_.Load("pay")->end, 701U);
+}
+
+TEST_F(SegmentClusterTest, ATagThatIsNewOnThisNodeIsJudgedAtItsFirstGrant) {
+  StartFenced();
+  const auto seen = other_witness_.Load("mail");
+  ASSERT_TRUE(*other_witness_.Raise("mail", *seen, 900, "theirs"));
+  table_.Put("mail", 1, 100);
+  EXPECT_EQ(Get("mail")->code(), ErrorCode::kFrozen);
+  table_.Put("mail", 900, 100);
+  Refresh();
+  EXPECT_EQ(Get("mail")->ids(), std::vector<std::uint64_t>{900});
+}
+
+}  // namespace
+}  // namespace leaf::service
