@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [format|tidy|layers|headers|shell|all]...   (default: all)
+# Usage: check.sh [format|tidy|layers|headers|shell|man|all]...   (default: all)
 # scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
 # looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
@@ -180,11 +180,15 @@ check_shell() {
   { find scripts tests -name '*.sh' && find .ci -type f; } | LC_ALL=C sort | xargs -d '\n' shellcheck -x
 }
 
+# ---- man -------------------------------------------------------------------------------------------------------
+
+check_man() { mandoc -Tlint -Wwarning man/*; }
+
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers format shell headers tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers format shell man headers tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, all"
 done
 bad=()
 for name in "$@"; do

@@ -95,16 +95,17 @@ start_mariadb() {
   local install=mariadb-install-db server=mariadbd client=mariadb
   PATH=$PATH:/usr/sbin:/usr/local/sbin
   command -v "$server" "$install" "$client" >/dev/null || die "there is no MariaDB server: apt-get install mariadb-server"
-  mkdir "$home"
+  mkdir "$home" "$home/tmp"
   if ((EUID == 0)); then
     as=(--user=mysql)
-    chown mysql: "$home"
+    chown mysql: "$home" "$home/tmp"
     setpriv --reuid=mysql --regid=mysql --clear-groups test -x "$home" ||
       die "the user mysql cannot reach $dir: choose a folder that everyone can pass through"
   fi
-  # innodb_flush_log_at_trx_commit stays 1: what is committed is durable, as in production.
+  # innodb_flush_log_at_trx_commit stays 1: what is committed is durable, as in production. A server that starts
+  # removes every temporary table it finds, those of other servers that share the folder included.
   local options=(
-    --no-defaults "${as[@]}" --datadir="$home/data"
+    --no-defaults "${as[@]}" --datadir="$home/data" --tmpdir="$home/tmp"
     --innodb-buffer-pool-size=32M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=1
     --innodb-use-native-aio=OFF
   )

@@ -1,15 +1,34 @@
 #!/usr/bin/env bash
-# The long forms of tests/integration/test_pressure.py, with the times judged, too, and of the snowflake generator's own
-# race (10^8 IDs from 4 threads), a rolling restart behind 10^6 requests, 10 minutes of abuse by 10 000 connections, 64 nodes
-# at once on 20 virgin ZooKeeper namespaces and a minute without ZooKeeper under load: about 50 minutes on 2 cores. Ends with a table, and with an error if anything failed.
-# Usage: soak.sh [issue143|steady|outage|tags|refills|unique|snowflake|workers|rolling|abuse|all]...   (default: all)
+# The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
+# error if anything failed. All of them: about 45 minutes on 2 cores, which should have nothing else to do.
+# Usage: soak.sh [NAME|all]...   (default: all)
+#   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
+#   steady     latencies at a steady rate on a slow database and on a quick one
+#   tags       a table of 100 000 tags
+#   refills    thousands of tags drained at once
+#   unique     10^8 IDs in batches from two daemons, compared
+#   snowflake  the race for snowflake IDs: 10^8 from 4 threads
+#   workers    64 nodes at once on virgin ZooKeeper namespaces; a minute without ZooKeeper under load
+#   grants     grants as fast as they come over 1000 tags, with either fence: what requests with reserve feel of it
+#   rolling    10^6 requests of wrk on two daemons behind one socket that are restarted in turn: none fails, no ID repeats
+#   crowd      10 000 idle and 200 slow connections: what they take from 64 busy ones, and at rest
+#   costs      what limits that nobody meets, and a scrape a second, cost a request
+#   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections
+#   outage     a database that hangs, crashes and is away, for 10 minutes
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
 #              LEAFCTL_PRESSURE_ROUNDS    pairs of such runs, whose medians are compared (default 5)
 #              LEAFCTL_PRESSURE_OUTAGE_S  seconds without a database (default 600)
 #              LEAFCTL_PRESSURE_IDS       IDs to take in batches and compare (default 100000000)
+#              LEAF_SNOWFLAKE_IDS         IDs of the race (default 100000000)
+#              LEAFCTL_GRANTS_S           seconds of each run of grants (default 10)
+#              LEAFCTL_GRANTS_ROUNDS      such runs of each kind, whose medians are shown (default 5)
 #              LEAFCTL_ROLLING_REQUESTS   requests behind the rolling restart (default 1000000)
+#              LEAFCTL_COST_ROUNDS        pairs of runs of crowd and costs, whose medians are compared (default 5)
+#              LEAFCTL_COST_RUN_S         seconds of each such run (default 5)
+#              LEAFCTL_CROWD_IDLE         connections of the crowd that are idle (default 10000)
+#              LEAFCTL_CROWD_SLOW         connections of the crowd that send a byte a second (default 200)
 #              LEAFCTL_ABUSE_S            seconds of abuse (default 600)
 #              LEAFCTL_ABUSE_IDLE         connections that are idle meanwhile (default 10000)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
@@ -20,6 +39,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
 . scripts/lib.sh
 
+if [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; then
+  sed -nE '2,/^[^#]/s/^# ?//p' scripts/soak.sh
+  exit 0
+fi
+
 export LEAFCTL_PRESSURE_CALLS=${LEAFCTL_PRESSURE_CALLS:-1000000}
 export LEAFCTL_PRESSURE_STEADY_S=${LEAFCTL_PRESSURE_STEADY_S:-10}
 export LEAFCTL_PRESSURE_ROUNDS=${LEAFCTL_PRESSURE_ROUNDS:-5}
@@ -27,35 +51,46 @@ export LEAFCTL_PRESSURE_OUTAGE_S=${LEAFCTL_PRESSURE_OUTAGE_S:-600}
 export LEAFCTL_PRESSURE_IDS=${LEAFCTL_PRESSURE_IDS:-100000000}
 export LEAFCTL_PRESSURE_JUDGE=${LEAFCTL_PRESSURE_JUDGE:-1}
 
+export LEAFCTL_GRANTS_S=${LEAFCTL_GRANTS_S:-10}
+export LEAFCTL_GRANTS_ROUNDS=${LEAFCTL_GRANTS_ROUNDS:-5}
 export LEAFCTL_ROLLING_REQUESTS=${LEAFCTL_ROLLING_REQUESTS:-1000000}
+export LEAFCTL_COST_ROUNDS=${LEAFCTL_COST_ROUNDS:-5}
+export LEAFCTL_COST_RUN_S=${LEAFCTL_COST_RUN_S:-5}
+export LEAFCTL_CROWD_IDLE=${LEAFCTL_CROWD_IDLE:-10000}
+export LEAFCTL_CROWD_SLOW=${LEAFCTL_CROWD_SLOW:-200}
 export LEAFCTL_ABUSE_S=${LEAFCTL_ABUSE_S:-600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
 export LEAFCTL_ZK_OUTAGE_S=${LEAFCTL_ZK_OUTAGE_S:-60}
 export LEAFCTL_ABUSE_IDLE=${LEAFCTL_ABUSE_IDLE:-10000}
 
-# The class of test_pressure.py (workers: test_zookeeper.py; rolling: test_lifecycle.py; abuse: test_limits.py); for snowflake, the unit test.
-class_of() {
+names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage)
+
+# The file of tests/integration and the tests in it; for snowflake, the unit test.
+tests_of() {
   case $1 in
-    issue143) echo Issue143 ;;
-    steady) echo SteadyRate ;;
-    outage) echo LongOutage ;;
-    tags) echo ManyTags ;;
-    refills) echo ManyRefills ;;
-    unique) echo Batches ;;
+    issue143) echo test_pressure.py Issue143 ;;
+    steady) echo test_pressure.py SteadyRate ;;
+    outage) echo test_pressure.py LongOutage ;;
+    tags) echo test_pressure.py ManyTags ;;
+    refills) echo test_pressure.py ManyRefills ;;
+    unique) echo test_pressure.py Batches ;;
     snowflake) echo 'SnowflakeThreads.*' ;;
-    workers) echo Claims.test_many_nodes_at_once_on_a_virgin_namespace UnderLoad ;;
-    rolling) echo RollingRestart ;;
-    abuse) echo Abuse ;;
+    workers) echo test_zookeeper.py Claims.test_many_nodes_at_once_on_a_virgin_namespace UnderLoad ;;
+    grants) echo test_cluster_fence.py ManyGrants ;;
+    rolling) echo test_lifecycle.py RollingRestart ;;
+    crowd) echo test_limits.py Cost.test_of_a_crowd Idle ;;
+    costs) echo test_limits.py Cost.test_of_limits_that_nobody_meets Cost.test_of_metrics ;;
+    abuse) echo test_limits.py Abuse ;;
     *) return 1 ;;
   esac
 }
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- issue143 steady tags refills unique snowflake workers rolling abuse outage; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- "${names[@]}"; fi
 for name in "$@"; do
-  class_of "$name" >/dev/null || die "no test called '$name': issue143, steady, outage, tags, refills, unique, snowflake, workers, rolling, abuse, all"
+  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} all"
 done
 
-apt_need "${test_packages[@]}" nghttp2-client
+apt_need "${test_packages[@]}"
 if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* ]]; then
   set_cmake_flags
   cmake --preset release "${cmake_flags[@]}"
@@ -69,16 +104,13 @@ export LEAF_SNOWFLAKE_IDS=${LEAF_SNOWFLAKE_IDS:-100000000}
 
 # Runs the long form of one name.
 run() {
-  case $1 in
-    snowflake) build/release/unit_tests --gtest_filter="$(class_of "$1")" ;;
-    workers)
-      read -ra classes <<<"$(class_of "$1")"
-      python3 tests/integration/test_zookeeper.py "${classes[@]}"
-      ;;
-    rolling) python3 tests/integration/test_lifecycle.py "$(class_of "$1")" ;;
-    abuse) python3 tests/integration/test_limits.py "$(class_of "$1")" ;;
-    *) python3 tests/integration/test_pressure.py "$(class_of "$1")" ;;
-  esac
+  local tests
+  read -ra tests <<<"$(tests_of "$1")"
+  if [[ $1 == snowflake ]]; then
+    build/release/unit_tests --gtest_filter="${tests[0]}"
+  else
+    python3 "tests/integration/${tests[0]}" "${tests[@]:1}"
+  fi
 }
 
 # A build beside it changes nothing in a run that takes so long.
@@ -97,7 +129,7 @@ for name in "$@"; do
     failed+=("$name")
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
-  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits): //p' "$scratch/log")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence): //p' "$scratch/log")
 done
 
 echo
