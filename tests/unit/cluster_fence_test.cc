@@ -206,6 +206,63 @@ TEST_F(ClusterFenceTest, WithFallbackTheNodeFenceGoesOnAndSaysSo) {
   EXPECT_EQ(status.raised_to, 1U);
 }
 
+// Whoever was told that the witness moved, and cannot see how far, has lost to somebody: no fallback removes
+// that doubt.
+TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
+  Node one(zookeeper_, store_);
+  Node two(zookeeper_, store_, /*fallback=*/true, 2);
+  auto look_one = one.fence.See("pay");
+  auto look_two = two.fence.See("pay");
+  ASSERT_TRUE(look_one.ok() && look_two.ok());
+  ASSERT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), Verdict::kClaimed);
+  // The same range out of another database; ZooKeeper refuses the claim and is gone before it says why.
+  two.client.BeforeCall(1, [&] { two.client.SetDown(true); });
+  const auto verdict = two.fence.Claim("pay", *look_two, {1, 11});
+  ASSERT_FALSE(verdict.ok());
+  EXPECT_EQ(verdict.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(two.fence.Status().unfenced, 0U);
+}
+
+// Reads are answered, no write ever is: a leader that hangs behind a follower that does not.
+class HungWitness final : public core::Witness {
+ public:
+  explicit HungWitness(testing::FakeClock& clock) : clock_(clock) {}
+  Result<core::WitnessState> Load(std::string_view) override { return core::WitnessState{}; }
+  Result<core::WitnessStates> LoadAll(const std::vector<std::string>& tags) override {
+    return core::WitnessStates(tags.size(), core::WitnessState{});
+  }
+  Result<bool> Raise(std::string_view, const core::WitnessState&, std::uint64_t, std::string_view) override {
+    clock_.Advance(std::chrono::milliseconds{2000});
+    return Error{ErrorCode::kOutcomeUnknown, "no reply", ""};
+  }
+
+ private:
+  testing::FakeClock& clock_;
+};
+
+TEST(ClusterFenceTimeouts, AClaimThatIsNotAnsweredEndsSoonAndFallsBack) {
+  for (const bool fallback : {false, true}) {
+    testing::FakeClock clock;
+    testing::FakeRandom random;
+    testing::RecordingLogger log;
+    HungWitness witness(clock);
+    ClusterFence fence(witness, fallback, clock, random, log);
+    auto look = fence.See("pay");
+    ASSERT_TRUE(look.ok());
+    const MonotonicTime begin = clock.Monotonic();
+    const auto verdict = fence.Claim("pay", *look, {1, 11});
+    EXPECT_LE(clock.Monotonic() - begin, ClusterFence::kClaimPatience + std::chrono::milliseconds{2000});
+    EXPECT_TRUE(fence.Status().away_since.has_value());
+    if (fallback) {
+      ASSERT_TRUE(verdict.ok());
+      EXPECT_EQ(fence.Status().unfenced, 1U);
+    } else {
+      ASSERT_FALSE(verdict.ok());
+      EXPECT_EQ(verdict.error().code, ErrorCode::kUnavailable);
+    }
+  }
+}
+
 TEST_F(ClusterFenceTest, CatchingUpNeverLowersIt) {
   Node node(zookeeper_, store_);
   Node other(zookeeper_, store_, false, 2);

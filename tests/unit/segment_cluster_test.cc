@@ -129,6 +129,38 @@ TEST_F(SegmentClusterTest, WithFallbackItGoesOnAndTellsTheWitnessLater) {
   EXPECT_EQ(other_witness_.Load("pay")->end, static_cast<std::uint64_t>(table_.MaxId("pay")));
 }
 
+// The database loses what others were granted while ZooKeeper is away: this node was told of it before.
+TEST_F(SegmentClusterTest, WithFallbackWhatWasSeenOfTheWitnessStaysAFence) {
+  StartFenced(/*fallback=*/true);
+  ASSERT_TRUE(Get("pay")->result->ok());
+  OtherNodeUpTo(5001);
+  table_.Put("pay", 5001, 100);
+  Refresh();
+  ASSERT_EQ(StatusOf("pay").witness, 5001U);
+  client_.SetDown(true);
+  table_.Put("pay", 1001, 100);
+  for (int i = 0; i < 300; ++i) {
+    const auto answer = Get("pay");
+    if (!answer->result->ok()) {
+      EXPECT_EQ(answer->code(), ErrorCode::kFrozen);
+      return;
+    }
+    for (const std::uint64_t id : answer->ids()) ASSERT_LT(id, 101U) << "another node was granted it";
+  }
+  FAIL() << "never frozen";
+}
+
+// One write a tag, and there may be very many: nobody waits for them.
+TEST_F(SegmentClusterTest, TheNodeIsReadyBeforeTheWitnessIsToldOfItsMarks) {
+  ASSERT_TRUE(marks_.Raise({"pay", 701, std::nullopt}).ok());
+  table_.Put("pay", 701, 100);
+  bool ready = false;
+  client_.BeforeCall(1, [&] { ready = service_->CanIssue().ok(); });
+  StartFenced();
+  EXPECT_TRUE(ready);
+  EXPECT_EQ(other_witness_.Load("pay")->end, 701U);
+}
+
 // A cluster that had the node fence until now: the first refresh tells the witness of every mark.
 TEST_F(SegmentClusterTest, MarksFromBeforeTheWitnessAreMadeKnown) {
   ASSERT_TRUE(marks_.Raise({"pay", 701, std::nullopt}).ok());

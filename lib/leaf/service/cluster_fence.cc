@@ -10,7 +10,7 @@
 namespace leaf::service {
 namespace {
 
-// How often others may come in between, or replies get lost, before the grant is given up.
+// How often others may come in between before the grant is given up.
 constexpr int kClaimAttempts = 16;
 
 bool IsAway(const Error& error) {
@@ -29,23 +29,29 @@ std::string ClusterFence::NewClaim() { return fmt::format("{:016x}{:016x}", rand
 
 Error ClusterFence::Noted(Error error) {
   if (error.code == ErrorCode::kRefused) return error;  // of one tag
-  const std::lock_guard lock(mutex_);
-  if (!status_.away_since) {
-    status_.away_since = clock_.Wall();
+  bool told = true;
+  {
+    const std::lock_guard lock(mutex_);
+    told = status_.away_since.has_value();
+    if (!told) status_.away_since = clock_.Wall();
+    status_.problem = error;
+  }
+  if (!told) {
     log_.Warning("the witness of the cluster cannot be used: {}; {}", error.message,
                  fallback_ && IsAway(error)
                      ? "grants are fenced by this node's own marks until it can be (segment.witness_fallback)"
                      : "grants wait until it can be");
   }
-  status_.problem = error;
   return error;
 }
 
 void ClusterFence::NoteAnswer() {
-  const std::lock_guard lock(mutex_);
-  if (!status_.away_since) return;
-  status_.away_since.reset();
-  status_.problem.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!status_.away_since) return;
+    status_.away_since.reset();
+    status_.problem.reset();
+  }
   log_.Info("the witness of the cluster can be used again");
 }
 
@@ -65,9 +71,11 @@ Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
 
 Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& look, const IdRange& range) {
   LEAF_CHECK(!range.empty());
-  const auto give_up = [&](Error error) -> Result<Verdict> {
+  // With fallback the range is issued all the same, but not where somebody is known to have been faster: how
+  // far he got is what could not be seen.
+  const auto give_up = [&](Error error, bool refused) -> Result<Verdict> {
     error = Noted(std::move(error));
-    if (!fallback_ || !IsAway(error)) {
+    if (!fallback_ || !IsAway(error) || refused) {
       error.message = fmt::format("cannot claim [{}, {}) of tag {}: {}", range.begin, range.end, Quoted(tag),
                                   error.message);
       if (error.code == ErrorCode::kOutcomeUnknown) error.code = ErrorCode::kUnavailable;
@@ -84,6 +92,8 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
     return Verdict::kClaimed;
   }
   const std::string claim = NewClaim();
+  const MonotonicTime deadline = clock_.Monotonic() + kClaimPatience;
+  bool refused = false;  // at least once: somebody claimed something since the look
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
     if (range.begin < look.state.end) {
       const std::lock_guard lock(mutex_);
@@ -91,13 +101,18 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
       return Verdict::kOutbid;
     }
     const auto raised = witness_.Raise(tag, look.state, range.end, claim);
-    if (!raised.ok() && raised.error().code != ErrorCode::kOutcomeUnknown) return give_up(raised.error());
+    if (!raised.ok() && raised.error().code != ErrorCode::kOutcomeUnknown)
+      return give_up(raised.error(), refused);
     if (!raised.ok() || !*raised) {
+      refused = refused || raised.ok();
       auto now = witness_.Load(tag);
-      if (!now.ok()) return give_up(std::move(now).error());
+      if (!now.ok()) return give_up(std::move(now).error(), refused);
       look.state = std::move(*now);
       // Somebody else's, or ours has yet to happen: then it meets a version that is gone.
-      if (look.state.claim != claim) continue;
+      if (look.state.claim != claim) {
+        if (raised.ok() || range.begin < look.state.end || clock_.Monotonic() < deadline) continue;
+        return give_up(raised.error(), refused);
+      }
     }
     NoteAnswer();
     look.state.end = range.end;

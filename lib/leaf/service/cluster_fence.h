@@ -10,6 +10,7 @@
 // one (it asks for a version that is gone).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -44,6 +45,10 @@ struct ClusterFenceStatus {
 // Thread-safe; blocks; for worker threads only. Witness, clock, random and log outlive it.
 class ClusterFence {
  public:
+  // No further attempt to claim is begun so long after the first: threads are not held by a witness that
+  // answers no write. What is under way ends with the adapter's own time-outs.
+  static constexpr std::chrono::milliseconds kClaimPatience{3000};
+
   // `fallback`: go on without it while it is not available, and only then.
   ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random, Logger& log);
 

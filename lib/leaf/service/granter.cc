@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -21,14 +22,15 @@ Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence
                  Logger& log, std::chrono::milliseconds reply_timeout)
     : store_(store), marks_(marks), fence_(fence), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
 
-Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held) {
+Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
+                         std::uint64_t seen) {
   Obtained obtained{core::Grant{}, 0, 0};
-  obtained.grant = TryObtain(tag, sizer, held, obtained);
+  obtained.grant = TryObtain(tag, sizer, held, seen, obtained);
   return obtained;
 }
 
 Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSizer& sizer,
-                                       const HeldAfter& held, Obtained& obtained) {
+                                       const HeldAfter& held, std::uint64_t seen, Obtained& obtained) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, marks_.Acquire(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Mark known, marks_.Load(tag));
   ClusterFence::Look look;
@@ -36,14 +38,15 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     LEAF_ASSIGN_OR_RETURN(look, fence_->See(tag));
   }
   for (int attempt = 0; attempt < kOutbidMax; ++attempt) {
-    obtained.witness = look.state.end;
+    // A look that failed, or an older server's answer, may be behind what was seen before.
+    obtained.witness = std::max(seen, look.state.end);
     LEAF_ASSIGN_OR_RETURN(core::Grant grant,
-                          Reserve(tag, sizer, {known.end, look.state.end}, obtained.dropped));
+                          Reserve(tag, sizer, {known.end, obtained.witness}, obtained.dropped));
     const std::uint64_t granted = grant.range.size();
     obtained.dropped += granted;  // until all of the following went well
     if (fence_ != nullptr) {
       LEAF_ASSIGN_OR_RETURN(const auto verdict, fence_->Claim(tag, look, grant.range));
-      obtained.witness = look.state.end;
+      obtained.witness = std::max(seen, look.state.end);
       if (verdict == ClusterFence::Verdict::kOutbid) {
         log_.Info("the grant [{}, {}) of {} is dropped: another node was granted up to {} meanwhile",
                   grant.range.begin, grant.range.end, Quoted(tag), look.state.end);

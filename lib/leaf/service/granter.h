@@ -39,14 +39,17 @@ class Granter {
   // meanwhile likewise. Errors: those of SegmentStore::Reserve, MarkStore and ClusterFence; kFrozen if the
   // database went back (the row is moved only if it went back between the look and the grant); kUnavailable
   // for a late reply.
-  // `held`: how many IDs the caller may hold unissued once it has the grant, told by the grant's size, or
-  // nothing for a caller that hands all of them out.
+  // `seen`: the highest witness of the tag that the caller knows of; it remains a fence while the witness is
+  // away and this node goes on without it. Read before this is called. `held`: how many IDs the caller may
+  // hold unissued once it has the grant, told by the grant's size, or nothing for a caller that hands all of
+  // them out.
   using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
-  Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr);
+  Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr,
+                  std::uint64_t seen = 0);
 
  private:
   Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                                Obtained& obtained);
+                                std::uint64_t seen, Obtained& obtained);
   // One range out of the store, judged by `level`.
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer, core::FenceLevel level,
                               std::uint64_t& dropped);

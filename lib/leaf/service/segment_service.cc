@@ -267,6 +267,7 @@ void SegmentService::RunRefresh(std::uint64_t chain) {
   if (recovered) {
     for (const auto& generator : directory_.All()) generator->Kick();
   }
+  CatchUpWitness(next);
   ScheduleRefresh(next, chain);
   if (FenceIsAway() && !probing_fence_.exchange(true)) ScheduleFenceProbe();
 }
@@ -371,7 +372,7 @@ Result<void> SegmentService::Refresh() {
     generator->Remove();
     Retire(generator->tag(), false);
   }
-  CatchUpWitness(mark_list, witnesses);
+  NoteUnwitnessed(mark_list, witnesses);
   return {};
 }
 
@@ -394,20 +395,28 @@ Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::Load
   }
   // One name at least, so that it is known whether the witness can be used.
   if (tags.empty()) tags.emplace_back(kNoTag);
-  const auto states = options_.fence->SeeAll(tags);
+  auto states = options_.fence->SeeAll(tags);
   if (!states) return witnesses;
   for (std::size_t i = 0; i < tags.size(); ++i) {
-    if ((*states)[i]) witnesses.emplace(std::move(tags[i]), *(*states)[i]);
+    if (auto& state = (*states)[i]) witnesses.emplace(std::move(tags[i]), std::move(*state));
   }
   return witnesses;
 }
 
-void SegmentService::CatchUpWitness(const std::vector<core::Mark>& marks,
-                                    const std::unordered_map<std::string, core::WitnessState>& witnesses) {
+void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
+                                     const std::unordered_map<std::string, core::WitnessState>& witnesses) {
   for (const core::Mark& mark : marks) {
     const auto found = witnesses.find(mark.tag);
-    if (stopped_.load() || found == witnesses.end() || found->second.end >= mark.end) continue;
-    if (const auto raised = options_.fence->CatchUp(mark.tag, found->second, mark.end); !raised.ok()) {
+    if (found != witnesses.end() && found->second.end < mark.end)
+      unwitnessed_.push_back({mark.tag, mark.end, found->second});
+  }
+}
+
+void SegmentService::CatchUpWitness(MonotonicTime until) {
+  // What is left is found behind again by the next refresh.
+  for (UnwitnessedMark& mark : std::exchange(unwitnessed_, {})) {
+    if (stopped_.load() || clock_.Monotonic() >= until) return;
+    if (const auto raised = options_.fence->CatchUp(mark.tag, std::move(mark.seen), mark.end); !raised.ok()) {
       log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
       return;
     }

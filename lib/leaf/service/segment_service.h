@@ -152,9 +152,11 @@ class SegmentService {
   // there is none, or it cannot be used.
   Result<std::unordered_map<std::string, core::WitnessState>> LoadWitnesses(
       const std::vector<std::shared_ptr<TagGenerator>>& generators);
-  // This node's marks that the witness does not know of.
-  void CatchUpWitness(const std::vector<core::Mark>& marks,
-                      const std::unordered_map<std::string, core::WitnessState>& witnesses);
+  // Notes this node's marks that the witness does not know of, and makes them known: one write each, and
+  // there may be very many, so it comes after the refresh, and makes way for the next one.
+  void NoteUnwitnessed(const std::vector<core::Mark>& marks,
+                       const std::unordered_map<std::string, core::WitnessState>& witnesses);
+  void CatchUpWitness(MonotonicTime until);
   // Fails a request that no tag's generator has seen.
   void Fail(const NextCallback& done, Error error);
 
@@ -181,7 +183,14 @@ class SegmentService {
   TagTotals departed_;  // of tags that have left
   mutable SegmentTotals told_;
 
-  bool run_begun_ = false;  // the refresh's own; there is one at a time
+  struct UnwitnessedMark {
+    std::string tag;
+    std::uint64_t end = 0;
+    core::WitnessState seen;
+  };
+  // The refresh's own; there is one at a time.
+  bool run_begun_ = false;
+  std::vector<UnwitnessedMark> unwitnessed_;
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:

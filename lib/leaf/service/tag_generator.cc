@@ -241,10 +241,12 @@ void TagGenerator::RunRefill() {
 
 Obtained TagGenerator::ObtainGrant() {
   bool confirmed = false;
+  std::uint64_t witness = 0;
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::kStopped) return {StoppedError(), 0, 0};
     confirmed = state_ != State::kUnconfirmed;
+    witness = witness_;
   }
   if (!confirmed) {
     // A plain read first: an unknown name must not take locks in the table.
@@ -263,7 +265,8 @@ Obtained TagGenerator::ObtainGrant() {
     const std::uint64_t in_reserve = reserve();
     return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
   };
-  return world_.granter.Obtain(tag_, size, [this](std::uint64_t granted) { return reserve() + granted; });
+  return world_.granter.Obtain(
+      tag_, size, [this](std::uint64_t granted) { return reserve() + granted; }, witness);
 }
 
 void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,

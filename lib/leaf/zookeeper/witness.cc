@@ -47,9 +47,14 @@ Result<core::WitnessStates> ZookeeperWitness::LoadAll(const std::vector<std::str
     std::vector<std::string> paths;
     paths.reserve(end - begin);
     for (std::size_t i = begin; i < end; ++i) paths.push_back(tree_.Witness(tags[i]));
-    LEAF_ASSIGN_OR_RETURN(const auto nodes, client_.GetAll(paths));
+    const auto nodes = client_.GetAll(paths);
+    if (!nodes.ok() && nodes.error().code != ErrorCode::kPermission) return nodes.error();
     for (std::size_t i = 0; i < paths.size(); ++i) {
-      auto state = StateOf(paths[i], nodes[i]);
+      // Some may have access rules of their own: the others are read all the same.
+      auto state = nodes.ok() ? StateOf(paths[i], (*nodes)[i]) : Load(tags[begin + i]);
+      if (!state.ok() && state.error().code != ErrorCode::kRefused &&
+          state.error().code != ErrorCode::kPermission)
+        return state.error();
       states.push_back(state.ok() ? std::optional(std::move(*state)) : std::nullopt);
     }
   }
@@ -61,6 +66,11 @@ Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessSt
   LEAF_CHECK(end > seen.end);
   const std::string path = tree_.Witness(tag);
   std::string data = FormatWitness({end, std::string(claim), process_, clock_.Wall()});
+  if (seen.version == Operation::kAnyVersion) {
+    // After 2^32 grants of one tag. ZooKeeper would take it for "whatever it is".
+    return Error{ErrorCode::kRefused, fmt::format("{} in ZooKeeper was written too often", Quoted(path)),
+                 "stop the daemons and delete it: it is made anew, above every mark of theirs"};
+  }
   if (seen.version) {
     LEAF_ASSIGN_OR_RETURN(const WriteOutcome set,
                           client_.Write({Operation::Set(path, std::move(data), *seen.version)}));
