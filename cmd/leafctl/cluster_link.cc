@@ -31,14 +31,15 @@ Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(CommandContext& context, 
   LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(context, log, timeout));
   return std::unique_ptr<ClusterLink>(new ClusterLink(std::move(session), std::move(tree), process,
                                                       config.segment.witness_fallback,
-                                                      config.zookeeper.connect, context.clock, log));
+                                                      config.zookeeper.connect, timeout, context.clock, log));
 }
 
 ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree,
-                         const std::string& process, bool fallback, std::string servers, const Clock& clock,
-                         Logger& log)
+                         const std::string& process, bool fallback, std::string servers,
+                         std::chrono::milliseconds operation_timeout, const Clock& clock, Logger& log)
     : process_(process),
       servers_(std::move(servers)),
+      operation_timeout_(operation_timeout),
       tree_(std::move(tree)),
       session_(std::move(session)),
       witness_(tree_, process_, *session_, clock),

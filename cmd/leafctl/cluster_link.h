@@ -2,7 +2,7 @@
 // of daemons beside it.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +34,11 @@ class ClusterLink {
 
   service::ClusterFence& fence() { return fence_; }
   core::Witness& witness() { return witness_; }
+  // How long a grant may wait for the witness: the look before it, and then a claim that meets silence.
+  std::chrono::milliseconds longest_claim() const {
+    constexpr int kCalls = 3;  // the look; the last write that is begun in time, and the look after it
+    return service::ClusterFence::kClaimPatience + kCalls * operation_timeout_;
+  }
   // What the witness is called, for people.
   std::string name() const;
 
@@ -48,10 +53,12 @@ class ClusterLink {
 
  private:
   ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree, const std::string& process,
-              bool fallback, std::string servers, const Clock& clock, Logger& log);
+              bool fallback, std::string servers, std::chrono::milliseconds operation_timeout,
+              const Clock& clock, Logger& log);
 
   const std::string process_;
   const std::string servers_;
+  const std::chrono::milliseconds operation_timeout_;
   const zookeeper::Tree tree_;
   sys::SystemRandom random_;
   const std::unique_ptr<zookeeper::Session> session_;

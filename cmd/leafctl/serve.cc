@@ -126,10 +126,17 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
 // Where other nodes reach this one, best first; the last may do on this machine only.
 std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::vector<std::string>& names) {
   std::vector<std::string> urls;
-  if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) urls.push_back(url);
-  for (const std::string& name : names) {
-    if (std::find(urls.begin(), urls.end(), name) == urls.end()) urls.push_back(name);
+  const auto add = [&](const std::string& url) {
+    if (std::find(urls.begin(), urls.end(), url) == urls.end()) urls.push_back(url);
+  };
+  if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) add(url);
+  // Who listens on all addresses is reached by this machine's name, if by any.
+  for (const std::string any : {"http://0.0.0.0:", "http://[::]:"}) {
+    for (const std::string& name : names) {
+      if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
+    }
   }
+  for (const std::string& name : names) add(name);
   return urls;
 }
 
@@ -191,7 +198,10 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
     LEAF_ASSIGN_OR_RETURN(cluster, ClusterLink::Open(context, log, sys::ProcessName("serve")));
     service::SegmentOptions options = SegmentOptionsOf(context, config, paused);
-    if (cluster) options.fence = &cluster->fence();
+    if (cluster) {
+      options.fence = &cluster->fence();
+      log.Info("grants are claimed from the witness {}", cluster->name());
+    }
     segment.emplace(options, store->segments(), *marks, context.clock, random,
                     service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
@@ -230,10 +240,11 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
   server::Server server({.threads = threads, .limits = ConnectionLimitsOf(config)}, router,
                         std::move(listeners), context.clock, log, requests);
-  if (segment) segment->Start();
   // Where there are peers the server goes first: those that start at the same time ask for this node's clock.
   const bool peers = snowflake && snowflake->peer_clocks() != nullptr;
+  // Before the refresh: whoever gives up from now on has to stop the pools in order.
   if (snowflake && !peers) LEAF_RETURN_IF_ERROR(snowflake->StartInBackground());
+  if (segment) segment->Start();
   server.Start();
   if (cluster) {
     slow_workers.Post([&cluster = *cluster, urls = AnswersAt(*resolved, names)] { cluster.Announce(urls); });
@@ -252,15 +263,14 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
            ModesText(config, snowflake.get()), threads, config.state_dir);
 
   sys::Heartbeat heartbeat(context.clock);
-  // What never blocks comes round soon. Refills may wait for the database as long as its time-outs allow; a
-  // database that is slow is no reason to be ended. The refresh, which may take longer still, and the
-  // snowflake worker, which stops by itself when its ceiling is not raised, are not waited for.
+  // What never blocks comes round soon. Refills may wait for the database and for the witness as long as
+  // their time-outs allow; that they are slow is no reason to be ended. The refresh, which may take longer
+  // still, and the snowflake worker, which stops by itself when its ceiling is not raised, are not waited
+  // for.
   const std::chrono::milliseconds patience = ThreadPatience(manager);
-  // Two reserves, if the reply to the first is lost, and the look, the claim and its reply in the witness.
+  // Two reserves, if the reply to the first is lost.
   const std::chrono::milliseconds refill_patience =
-      patience + 2 * ReplyTimeout(context, config) +
-      (cluster ? 4 * context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout)
-               : std::chrono::milliseconds{0});
+      patience + 2 * ReplyTimeout(context, config) + (cluster ? cluster->longest_claim() : patience.zero());
   const auto probe_of = [](sys::ThreadPool& pool) {
     return [&pool](Executor::Task done) { pool.Probe(std::move(done)); };
   };

@@ -61,6 +61,12 @@ class Evidence {
     LEAF_ASSIGN_OR_RETURN(const auto cluster,
                           ClusterLink::Open(context_, log, sys::ProcessName("tag repair")));
     if (cluster) AskCluster(*cluster);
+    if (cluster && resolved_.config.segment.witness_fallback) {
+      context_.Note(
+          "leafctl: warning: with segment.witness_fallback a daemon that is cut off from ZooKeeper is not "
+          "found "
+          "there, and may have been granted what the witness does not know of: name it with --server");
+    }
     return {};
   }
 
