@@ -204,7 +204,8 @@ class Alerts(LeafTest):
         self.addCleanup(zookeeper.close)
         daemon = self.box.serve(
             "--set", "snowflake.registry=zookeeper", "--set", "snowflake.cluster=alerts", "--set",
-            "snowflake.address=10.0.0.1:8080", "--set", "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
+            "snowflake.address=10.0.0.1:8080", "--set", "segment.fence=node", "--set",
+            "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
         prometheus = self.watch(daemon)
 
         def up():
@@ -225,6 +226,39 @@ class Alerts(LeafTest):
         self.until(lambda: up() == 1, "up again")
         self.until(lambda: prometheus.firing() == {}, "it goes away")
         self.until(lambda: self.box.run(["status", "--server", daemon.url]).rc == 0, "no problem is left")
+
+    def test_a_witness_that_is_killed_and_comes_back(self):
+        zookeeper = ZooKeeper()
+        self.addCleanup(zookeeper.close)
+        self.box.ok("tag", "add", "seen", "--step", "100")
+        daemon = self.box.serve(
+            "--set", "segment.fence=cluster", "--set", "snowflake.enabled=false", "--set", "snowflake.cluster=alerts",
+            "--set", "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
+        prometheus = self.watch(daemon)
+
+        def up():
+            return metrics.of(daemon).get("leaf_dependency_up", dependency="witness", kind="zookeeper")
+
+        self.until(lambda: up() == 1, "it is up")
+        self.until(lambda: prometheus._get("/api/v1/query?query=leaf_ready")[1].count('"1"') == 1, "it is scraped")
+        self.until(lambda: prometheus.firing() == {}, "all is well")
+        zookeeper.kill()
+        self.until(lambda: daemon.get("/health/ready").status == 503, "nothing is in reserve: not ready")
+        (reason,) = json.loads(daemon.get("/health/ready").body)["reasons"]
+        self.assertEqual(reason["code"], "segment_unavailable")
+        self.assertIn("the witness of the cluster cannot be used", reason["message"])
+        self.until(lambda: {"LeafWitnessDown", "LeafNotReady"} <= set(prometheus.firing()), "the alerts")
+        self.assertEqual(up(), 0)
+        self.assertEqual(set(prometheus.firing()) - {"LeafSlow"}, {"LeafWitnessDown", "LeafNotReady"})
+        shown = self.box.run(["status", "--server", daemon.url])
+        self.assertEqual(shown.rc, 10, shown)
+        self.assertIn("the witness /snowflake/alerts/leafctl/witness at", shown.out)
+        zookeeper.ensure_up()
+        self.until(lambda: daemon.get("/health/ready").status == 200, "ready again")
+        self.until(lambda: up() == 1, "up again")
+        self.until(lambda: prometheus.firing() == {}, "they go away")
+        self.until(lambda: self.box.run(["status", "--server", daemon.url]).rc == 0, "no problem is left")
+        daemon.ids("seen", 5)
 
     def test_a_frozen_tag_and_a_daemon_that_refuses_to_start(self):
         self.box.ok("tag", "add", "frost", "--step", "100")

@@ -105,6 +105,16 @@ TEST_F(SegmentClusterTest, WhileTheWitnessIsAwayTheReserveIsServedAndRefillsWait
   EXPECT_TRUE(service_->CanIssue().ok());
 }
 
+TEST_F(SegmentClusterTest, WithoutAnyTagTheWitnessIsMissedByNobody) {
+  table_.Erase("pay");
+  client_.SetDown(true);
+  StartFenced();
+  EXPECT_TRUE(service_->CanIssue().ok());
+  table_.Put("pay", 1, 100);
+  Refresh();
+  EXPECT_FALSE(service_->CanIssue().ok());
+}
+
 // Nobody asks for an ID, and the next refresh is a minute away.
 TEST_F(SegmentClusterTest, AnIdleNodeFindsOutThatTheWitnessIsBack) {
   client_.SetDown(true);
