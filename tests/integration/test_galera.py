@@ -5,10 +5,10 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from cluster import Taker  # noqa: E402
 from galera import PASSWORD, GaleraCluster  # noqa: E402
 from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
@@ -29,34 +29,6 @@ def setUpModule():
 def tearDownModule():
     CLUSTER.close()
     ZOOKEEPER.close()
-
-
-class Load:
-    """Takes IDs of some tags from a daemon, slowly, and remembers them all."""
-
-    def __init__(self, daemon, tags):
-        self.daemon = daemon
-        self.ids = {tag: [] for tag in tags}
-        self.refused = []  # when it was asked for, and the body
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self):
-        while not self._stop.is_set():
-            for tag, ids in self.ids.items():
-                asked_at = time.monotonic()
-                response = self.daemon.v1(tag, 10)
-                if response.status == 200:
-                    ids += [int(text) for text in json.loads(response.body)["ids"]]
-                else:
-                    self.refused.append((asked_at, response.body))
-            time.sleep(0.01)
-        self.daemon.disconnect()
-
-    def stop(self):
-        self._stop.set()
-        self._thread.join()
 
 
 class Galera(LeafTest):
@@ -126,7 +98,7 @@ class Galera(LeafTest):
         self.assertIn("Galera: Synced in a primary component, 3 nodes", json.dumps(report["endpoints"][0]))
 
         self.disturbed = []
-        self.loads = [Load(daemon, self.tags) for daemon in daemons]
+        self.loads = [Taker(daemon, self.tags, pause=0.01, count=10) for daemon in daemons]
         try:
             self.goes_on("all get grants")
 

@@ -16,13 +16,14 @@ TABLE = """CREATE TABLE leaf_alloc (
 
 
 class Taker:
-    """Takes IDs of the tags from a daemon all the time, keeps them, and every other answer by its code."""
+    """Takes IDs of the tags from a daemon all the time, and keeps them and every other answer."""
 
-    def __init__(self, daemon, tags, pause=0.002):
+    def __init__(self, daemon, tags, pause=0.002, count=1):
         self.ids = {tag: [] for tag in tags}
-        self.codes = []
+        self.refused = []  # when it was asked for, and the body
         self._daemon = daemon
         self._pause = pause
+        self._count = count
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -30,13 +31,19 @@ class Taker:
     def _run(self):
         while not self._stop.is_set():
             for tag, ids in self.ids.items():
-                response = self._daemon.v1(tag)
+                asked_at = time.monotonic()
+                response = self._daemon.v1(tag, self._count)
                 if response.status == 200:
-                    ids.append(int(json.loads(response.body)["ids"][0]))
+                    ids += [int(text) for text in json.loads(response.body)["ids"]]
                 else:
-                    self.codes.append(json.loads(response.body)["code"])
+                    self.refused.append((asked_at, response.body))
             time.sleep(self._pause)
         self._daemon.disconnect()
+
+    @property
+    def codes(self):
+        """Of what was refused."""
+        return [json.loads(body)["code"] for _, body in self.refused]
 
     def stop(self):
         self._stop.set()

@@ -14,7 +14,6 @@
 
 namespace leaf::client {
 
-// Not thread-safe. Calls block up to the time-out, for each server.
 struct NodeMark {
   std::uint64_t end = 0;  // of everything granted; 0 for nothing
   // As the server words them, "" where it says nothing: when and by whom it was raised, since when the tag is
@@ -25,6 +24,7 @@ struct NodeMark {
   std::string max_id_seen;
 };
 
+// Not thread-safe. Calls block up to the time-out, for each server.
 class DaemonClient {
  public:
   // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be

@@ -208,6 +208,8 @@ std::vector<std::string> Tree::RootFolders() const {
   return folders;
 }
 
+std::string Tree::Witness(std::string_view tag) const { return Join(Witnesses(), WitnessName(tag)); }
+
 std::vector<std::string> Tree::SegmentFolders() const {
   std::vector<std::string> folders = RootFolders();
   for (std::string folder : {Base(), Own(), Witnesses(), Daemons()}) folders.push_back(std::move(folder));

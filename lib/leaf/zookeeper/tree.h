@@ -31,8 +31,6 @@ namespace leaf::zookeeper {
 
 inline constexpr std::string_view kLeafRoot = "/snowflake";
 
-std::string WitnessName(std::string_view tag);  // see below
-
 // Absolute paths of one cluster. Immutable.
 class Tree {
  public:
@@ -62,7 +60,7 @@ class Tree {
   std::string Temporary(std::string_view address) const { return Join(Temporaries(), address); }
 
   std::string Witnesses() const { return Own() + "/witness"; }
-  std::string Witness(std::string_view tag) const { return Join(Witnesses(), WitnessName(tag)); }
+  std::string Witness(std::string_view tag) const;
   std::string Daemons() const { return Own() + "/daemons"; }
   std::string Daemon(std::string_view id) const { return Join(Daemons(), id); }
 
