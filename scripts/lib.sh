@@ -15,7 +15,7 @@ quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 # shellcheck disable=SC2034
 test_packages=(
   "${quickstart_packages[@]}"
-  libgtest-dev libgmock-dev libbenchmark-dev nghttp2-client wrk
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev nghttp2-client wrk
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
   python3 psmisc util-linux git faketime systemd openssl

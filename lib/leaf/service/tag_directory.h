@@ -35,7 +35,13 @@ class TagDirectory {
     if (cached.version != version_.load(std::memory_order_acquire) || cached.tag != tag) [[unlikely]] {
       if (!Refresh(cached, tag)) return false;
     }
+#ifdef LEAF_FAILPOINTS
+    // In a simulation a taker that is held up shares this system thread, and its cache, with others.
+    const std::shared_ptr<TagGenerator> held = cached.generator;
+    return use(*held);
+#else
     return use(*cached.generator);
+#endif
   }
 
   // Null if the tag is not here.

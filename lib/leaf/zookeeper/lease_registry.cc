@@ -14,6 +14,10 @@ namespace {
 
 constexpr int kLeaseWriteAttempts = 4;
 constexpr int kRaceRounds = 256;
+// A ceiling that is no further ahead is waited for by whoever starts (snowflake.start_wait).
+constexpr std::chrono::milliseconds kUsableAhead{10'000};
+// The rank of what must not be taken.
+constexpr int kLive = 4;
 
 }  // namespace
 
@@ -50,21 +54,26 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
           "widen snowflake.worker_range, or begin a new cluster name"};
     }
     LEAF_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Look(tree, range_begin, range_end));
-    // One's own first; then what is free; then what has run out.
+    // One's own first; then what is free; then what has run out. A number whose ceiling is far ahead can be
+    // used by nobody until then: whose clock was wrong, or is, may only cost that number, not every start.
     const BootTime now = clock_.Boot();
-    const auto rank = [&](const Candidate& candidate) {
-      if (candidate.record.uuid == node.uuid) return 0;
-      if (candidate.record.uuid.empty()) return 1;
-      return HasRunOut(candidate, now) ? 2 : 3;
+    const WallTime usable_until = clock_.Wall() + kUsableAhead;
+    const auto rank = [&](const Candidate& candidate) -> std::pair<int, std::chrono::milliseconds> {
+      const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
+                                  std::chrono::milliseconds{0});
+      if (candidate.record.uuid == node.uuid) return {ahead.count() > 0 ? 3 : 0, ahead};
+      if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : 1, ahead};
+      if (!HasRunOut(candidate, now)) return {kLive, {}};
+      return {ahead.count() > 0 ? 3 : 2, ahead};
     };
-    std::vector<std::pair<int, const Candidate*>> ranked;
+    std::vector<std::pair<std::pair<int, std::chrono::milliseconds>, const Candidate*>> ranked;
     ranked.reserve(candidates.size());
     for (const Candidate& candidate : candidates) ranked.emplace_back(rank(candidate), &candidate);
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     bool raced = false;
     for (const auto& [order, candidate] : ranked) {
-      if (order == 3) break;
+      if (order.first == kLive) break;
       LEAF_ASSIGN_OR_RETURN(const auto claim, Take(tree, node, *candidate));
       if (claim) {
         lost_.reset();

@@ -1,0 +1,414 @@
+#include "sim/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "leaf/zookeeper/inspection.h"
+#include "leaf/zookeeper/snapshot.h"
+
+namespace leaf::sim {
+namespace {
+
+// A number no node has: the operator's.
+constexpr std::uint64_t kOperator = 1'000'000;
+
+Nanos Seconds(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
+
+}  // namespace
+
+Cluster::Cluster(Surroundings& around, Process& outside)
+    : around_(around),
+      world_(around.world),
+      outside_(outside),
+      operator_(around.ensemble, outside, kOperator) {
+  const Plan& plan = around_.plan;
+  for (std::uint64_t i = 0; i < plan.nodes + plan.java_nodes; ++i) {
+    auto node = std::make_unique<Node>();
+    node->number = i;
+    node->java = node->java_slot = i >= plan.nodes;
+    // One is a prefix of another, as addresses are.
+    node->own_address = node->address = fmt::format("10.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
+    node->machine = std::make_unique<Machine>(world_, fmt::format("host{}", i));
+    node->state = std::make_shared<StateDir>(next_state_++, *node->machine);
+    node->seen.resize(plan.connections);
+    nodes_.push_back(std::move(node));
+  }
+  // As the guide to migration has it: two that start on a virgin namespace would both be worker 0, whatever
+  // their nodes say (leaf-compat M8, M9).
+  if (plan.java_nodes > 1) {
+    for (const char* const folder : {"/snowflake", "/snowflake/sim", "/snowflake/sim/forever"})
+      around_.ensemble.tree().Create(folder, "");
+  }
+  around_.find_peer = [this](const std::string& url) -> const Machine* {
+    for (const auto& node : nodes_) {
+      if (node->daemon && url == fmt::format("sim://{}", node->number) && !node->daemon->process().dead &&
+          !node->daemon->process().stopped)
+        return node->machine.get();
+    }
+    return nullptr;
+  };
+}
+
+Cluster::~Cluster() = default;
+
+void Cluster::Start() {
+  for (const auto& node : nodes_) {
+    world_.Spawn(
+        &outside_, [this, &node = *node] { Supervise(node); },
+        world_.dice().Chance(0.5) ? 0 : world_.dice().Between(0, 3 * kSecond));
+  }
+}
+
+void Cluster::Supervise(Node& node) {
+  while (true) {
+    while (world_.now() < node.down_until) world_.Block(outside_, 10 * kMilli);
+    ++starts_;
+    if (node.java) {
+      node.java_leaf =
+          std::make_unique<JavaLeaf>(around_, node.number, node.address, *node.machine, node.java_file);
+      node.java_leaf->Launch();
+      while (!node.java_leaf->ended()) world_.Block(outside_, 5 * kMilli);
+      node.java_leaf.reset();
+    } else {
+      node.state->disk.Restart();
+      // Processes keep a directory they began with, whatever happens to the name.
+      const DirPtr state = node.state;
+      node.daemon = std::make_unique<Daemon>(
+          around_, DaemonSetting{node.number, node.address, *node.machine, *state, node.seen});
+      node.daemon->Launch();
+      while (!node.daemon->ended()) world_.Block(outside_, 5 * kMilli);
+      node.last_failure = node.daemon->failure();
+      node.daemon.reset();
+    }
+    // As RestartSec of the unit.
+    world_.Block(outside_, world_.dice().Between(100 * kMilli, 2 * kSecond));
+  }
+}
+
+void Cluster::KillNode(Node& node, Nanos down_for) {
+  node.down_until = std::max(node.down_until, world_.now() + down_for);
+  if (node.daemon) node.daemon->Kill();
+  if (node.java_leaf) node.java_leaf->Kill();
+}
+
+void Cluster::Forget(Node& node) {
+  // Another directory is another node: nothing is promised across.
+  for (Seen& seen : node.seen) seen.last.clear();
+}
+
+void Cluster::Later(Nanos delay, std::function<void()> what) {
+  world_.Spawn(
+      &outside_, [what = std::move(what)] { what(); }, delay);
+}
+
+std::optional<core::WorkerState> Cluster::StateOf(const DirPtr& dir) {
+  // A copy: a look must not be one of the calls at which the disk was to crash.
+  const auto copy = dir->Copy(0, *nodes_.front()->machine);
+  sys::WorkerStateFile file(StateDir::kPath, copy->disk);
+  auto loaded = file.Load();
+  return loaded.ok() ? *std::move(loaded) : std::nullopt;
+}
+
+// As `leafctl worker release`, by an operator who knows that whoever had the number of this address is gone.
+void Cluster::ReleaseWorkerOf(Node& node) {
+  if (around_.plan.registry != Registry::kFixed) return;
+  const auto tree = zookeeper::Tree::Make("sim");
+  // A daemon that was killed looks alive until its session has run out.
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    const auto snapshot = zookeeper::ReadSnapshot(operator_, *tree);
+    if (snapshot.ok()) {
+      const zookeeper::NodeData* const hold = snapshot->Find(tree->Address(node.own_address));
+      const auto address = hold != nullptr ? zookeeper::ParseAddress(hold->data) : Error{};
+      const auto own = StateOf(node.state);
+      if (!address.ok() || !address->worker || (own && own->node_uuid == address->uuid)) return;
+      const auto step = zookeeper::PlanRelease(*snapshot, *address->worker, false);
+      if (step.ok() && !*step) return;
+      if (step.ok()) {
+        const auto written = operator_.Write(zookeeper::OperationsOf(**step));
+        if (written.ok() && written->done()) return;
+      }
+    }
+    world_.Block(outside_, 200 * kMilli);
+  }
+}
+
+void Cluster::Do(const Act& act) {
+  ++acts_;
+  world_.Trace(act.what);
+  Node& node = *nodes_[act.node % nodes_.size()];
+  Database& database = around_.database;
+  Ensemble& ensemble = around_.ensemble;
+  const Nanos time = Seconds(act.seconds);
+  const std::string tag = act.tag.empty() ? around_.tags.front() : act.tag;
+  const auto& what = act.what;
+  if (around_.loud) {
+    fmt::print("{:12.6f} -- {} node {} tag {} for {} s by {}\n", static_cast<double>(world_.now()) / 1e9,
+               what, node.number, tag, act.seconds, act.figure);
+  }
+  if (what == "kill" || what == "java_restart") {
+    KillNode(node, time);
+  } else if (what == "restart") {
+    node.down_until = world_.now() + time;
+    if (node.daemon) node.daemon->Terminate();
+  } else if (what == "stop" || what == "suspend") {
+    // SIGSTOP; or the whole machine, whose wall clock may not have noticed.
+    Process* const process = node.process();
+    if (process == nullptr || process->dead || process->stopped) return;
+    world_.Stop(*process);
+    const std::uint64_t number = process->number;
+    const Nanos since = world_.now();
+    Later(time, [this, &node, number, since, suspended = what == "suspend", stood = act.figure != 0] {
+      if (suspended) node.machine->Slept(world_.now() - since, stood);
+      Process* const same = node.process();
+      if (same != nullptr && same->number == number) world_.Continue(*same);
+    });
+  } else if (what == "clock_step" || what == "clock_jump") {
+    node.machine->StepWall(Seconds(act.figure));
+  } else if (what == "clock_strobe") {
+    for (Nanos at = 0; at < time; at += 200 * kMilli) {
+      const Nanos by = Seconds(act.figure) * (at / (200 * kMilli) % 2 == 0 ? 1 : -1);
+      Later(at, [&node, by] { node.machine->StepWall(by); });
+    }
+  } else if (what == "clock_drift") {
+    node.machine->SetDrift(act.figure);
+  } else if (what == "reboot") {
+    KillNode(node, time);
+    node.state->disk.LosePower(world_.dice());
+    node.machine->Reboot();
+  } else if (what == "disk_full") {
+    const DirPtr state = node.state;
+    state->SetFull(true);
+    Later(time, [state] { state->SetFull(false); });
+  } else if (what == "disk_crash") {
+    node.state->disk.CrashAt(world_.dice().Below(12), world_.dice().Chance(0.5));
+  } else if (what == "state_lost") {
+    if (node.java || node.own_state) return;
+    KillNode(node, kSecond);
+    node.state = std::make_shared<StateDir>(next_state_++, *node.machine);
+    Forget(node);
+    Later(time, [this, &node] { ReleaseWorkerOf(node); });
+  } else if (what == "state_copied") {
+    Node& other = *nodes_[(act.node + 1) % around_.plan.nodes];
+    if (&other == &node || node.java || other.java || other.own_state || node.own_state) return;
+    KillNode(other, kSecond);
+    other.own_state = std::exchange(other.state, DirPtr(node.state->Copy(next_state_++, *other.machine)));
+    // A container started twice has its address twice, too.
+    if (act.figure != 0) other.address = node.address;
+    Forget(other);
+  } else if (what == "db_away") {
+    database.away = true;
+    Later(time, [&database] { database.away = false; });
+  } else if (what == "db_slow") {
+    database.slowness = act.figure;
+    Later(time, [&database] { database.slowness = 1; });
+  } else if (what == "db_flaky") {
+    database.refuses = act.figure;
+    database.loses_reply = act.figure;
+    Later(time, [&database] { database.refuses = database.loses_reply = 0; });
+  } else if (what == "db_cut") {
+    database.cut_off.insert(node.number);
+    Later(time, [&database, number = node.number] { database.cut_off.erase(number); });
+  } else if (what == "db_failover") {
+    database.lag = Seconds(act.figure);
+    Later(time, [&database] {
+      database.FailOver();
+      database.lag = 0;
+    });
+  } else if (what == "db_restore") {
+    database.Restore(Seconds(act.figure));
+  } else if (what == "db_split") {
+    database.Split();
+    Later(time, [&database] { database.Join(); });
+  } else if (what == "db_lower") {
+    const auto row = database.rows().find(tag);
+    if (row != database.rows().end())
+      database.Lower(tag,
+                     std::max<std::int64_t>(row->second.max_id - static_cast<std::int64_t>(act.figure), 0));
+  } else if (what == "db_step") {
+    database.SetStep(tag, static_cast<std::int64_t>(act.figure));
+  } else if (what == "db_remove") {
+    const auto row = database.rows().find(tag);
+    if (row == database.rows().end()) return;
+    const core::TagRow removed = row->second;
+    database.Erase(tag);
+    Later(time, [this, removed, again = act.figure != 0] {
+      if (!around_.database.rows().contains(removed.tag))
+        around_.database.Put(removed.tag, again ? 1 : removed.max_id, removed.step);
+    });
+  } else if (what == "zk_away") {
+    ensemble.away = true;
+    Later(time, [&ensemble] { ensemble.away = false; });
+  } else if (what == "zk_flaky") {
+    ensemble.refuses = ensemble.loses_reply = ensemble.is_late = act.figure;
+    Later(time, [&ensemble] { ensemble.refuses = ensemble.loses_reply = ensemble.is_late = 0; });
+  } else if (what == "zk_cut") {
+    ensemble.cut_off.insert(node.number);
+    Later(time, [&ensemble, number = node.number] { ensemble.cut_off.erase(number); });
+  } else if (what == "zk_expire") {
+    ensemble.Expire(node.number);
+  } else if (what == "zk_behind") {
+    ensemble.is_behind = 0.5;
+    Later(time, [&ensemble] { ensemble.is_behind = 0; });
+    ensemble.Expire(node.number);
+  } else if (what == "swap") {
+    // A place of Java's is taken over by leafctl, with its address, or given back.
+    if (!node.java_slot) return;
+    if (node.java) {
+      KillNode(node, time);
+    } else {
+      // Java knows no ceiling: it must not start before a daemon's last ID has passed.
+      node.down_until = world_.now() + time + NanosOf(around_.plan.window) + 5 * kSecond;
+      if (node.daemon) node.daemon->Terminate();
+    }
+    node.java = !node.java;
+  }
+}
+
+Act Cluster::Draw(const std::string& kind) {
+  Dice& dice = world_.dice();
+  const Plan& plan = around_.plan;
+  Act act;
+  act.what = kind;
+  act.node = dice.Below(plan.nodes);
+  act.tag = around_.tags[dice.Below(around_.tags.size())];
+  act.seconds = dice.Chance(0.7) ? 3 * dice.Real() : 30 * dice.Real();
+  const auto either_way = [&](double most) { return (dice.Chance(0.5) ? 1 : -1) * most * dice.Real(); };
+  if (kind == "java_restart" || kind == "swap")
+    act.node = plan.java_nodes == 0 ? 0 : plan.nodes + dice.Below(plan.java_nodes);
+  if (kind == "clock_step") act.figure = either_way(dice.Chance(0.7) ? 4 : 15);
+  if (kind == "clock_jump") act.figure = either_way(3600);
+  if (kind == "clock_strobe") act.figure = 4 * dice.Real();
+  if (kind == "clock_drift") act.figure = either_way(0.05);
+  if (kind == "suspend" || kind == "state_copied" || kind == "db_remove")
+    act.figure = dice.Chance(0.5) ? 1 : 0;
+  // Two live copies of one identity are told apart as long as both reach the registry in time.
+  static const std::set<std::string> kHide = {"zk_away",   "zk_flaky", "zk_cut", "zk_expire",
+                                              "zk_behind", "stop",     "suspend"};
+  if (kind == "state_copied" && std::any_of(plan.faults.begin(), plan.faults.end(),
+                                            [](const auto& other) { return kHide.contains(other); }))
+    act.figure = 0;
+  if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
+  if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
+  if (kind == "db_failover") act.figure = act.seconds;
+  if (kind == "db_restore") act.figure = 60 * dice.Real();
+  if (kind == "db_lower") act.figure = static_cast<double>(dice.Between(1, 20 * plan.step));
+  if (kind == "db_step") {
+    const double odd[] = {0, -5, 1, 1U << 30};
+    act.figure = dice.Chance(0.2) ? odd[dice.Below(4)] : static_cast<double>(dice.Between(1, 4 * plan.step));
+  }
+  return act;
+}
+
+void Cluster::Heal() {
+  Database& database = around_.database;
+  Ensemble& ensemble = around_.ensemble;
+  database.away = false;
+  database.slowness = 1;
+  database.refuses = database.loses_reply = 0;
+  database.cut_off.clear();
+  database.lag = 0;
+  database.Join();
+  ensemble.away = false;
+  ensemble.refuses = ensemble.loses_reply = ensemble.is_late = ensemble.is_behind = 0;
+  ensemble.cut_off.clear();
+  for (const auto& node : nodes_) {
+    node->machine->SetRight();
+    node->state->SetFull(false);
+    if (node->own_state) {
+      // The copy was found out: the node gets its own back.
+      for (const auto& other : nodes_) {
+        if (other->address == node->address) KillNode(*other, kSecond);
+      }
+      node->state = std::move(node->own_state);
+      node->state->SetFull(false);
+      node->own_state.reset();
+      node->address = node->own_address;
+      Forget(*node);
+    }
+    if (Process* const process = node->process(); process != nullptr && process->stopped)
+      world_.Continue(*process);
+    node->machine->accepted = core::ClockGuard::OffsetOf(node->machine->Wall(), node->machine->Boot());
+  }
+  // Rows that are missing or lower than what was granted, as far as anybody knows.
+  world_.Block(outside_, 5 * kSecond);
+  for (const std::string& tag : around_.tags) {
+    std::uint64_t known = 0;
+    for (const auto& node : nodes_) {
+      if (const auto mark = node->state->marks.Load(tag); mark.ok()) known = std::max(known, mark->end);
+    }
+    const auto tree = zookeeper::Tree::Make("sim");
+    if (const auto witness = ensemble.tree().Find(tree->Witness(tag))) {
+      if (const auto record = zookeeper::ParseWitness(witness->data); record.ok())
+        known = std::max(known, record->end);
+    }
+    if (!database.rows().contains(tag)) {
+      database.Put(tag, static_cast<std::int64_t>(std::max<std::uint64_t>(known, 1)), around_.plan.step);
+    }
+    database.RaiseTo(tag, known);
+    database.SetStep(tag, around_.plan.step);
+  }
+}
+
+bool Cluster::IsBurnt(Node& node) {
+  const WallTime limit = TrueWall(world_) + std::chrono::seconds{10};
+  const auto state = StateOf(node.state);
+  if (state && state->ceiling > limit) return true;
+  if (around_.plan.registry == Registry::kRecycling) return false;
+  // Or another directory did, under the number that this address has.
+  const auto tree = zookeeper::Tree::Make("sim");
+  const auto hold = around_.ensemble.tree().Find(tree->Address(node.address));
+  const auto address = hold ? zookeeper::ParseAddress(hold->data) : Error{};
+  if (!address.ok() || !address->worker) return false;
+  const auto record = around_.ensemble.tree().Find(tree->Ceiling(*address->worker));
+  const auto ceiling = record ? zookeeper::ParseCeiling(record->data) : Error{};
+  return ceiling.ok() && ceiling->ceiling && *ceiling->ceiling > limit;
+}
+
+void Cluster::CheckRecovery(Nanos patience) {
+  const Nanos deadline = world_.now() + patience;
+  std::size_t checking = 0;
+  for (const auto& node : nodes_) {
+    if (node->java) continue;
+    ++checking;
+    world_.Spawn(&outside_, [this, &node = *node, deadline, &checking] {
+      CheckRecoveryOf(node, deadline);
+      --checking;
+    });
+  }
+  while (checking > 0) world_.Block(outside_, 100 * kMilli);
+}
+
+void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
+  std::vector<std::string> wanted = around_.tags;
+  if (around_.plan.near_end) std::erase(wanted, around_.tags.front());
+  wanted.emplace_back();
+  for (const std::string& tag : wanted) {
+    std::string why;
+    while (!node.daemon || !node.daemon->Try(tag, why)) {
+      if (!node.daemon && node.last_failure) why = node.last_failure->message;
+      // Its number is that of a directory which is lost, or of a copy.
+      if (why.find("belongs to another state directory") != std::string::npos) ReleaseWorkerOf(node);
+      if (world_.now() >= deadline) {
+        // A daemon whose snowflake mode cannot start does not start.
+        if (IsBurnt(node)) break;
+        around_.history.Broken(
+            fmt::format("P7: node {} gives no {} long after everything was put right: {} ({})", node.number,
+                        tag.empty() ? "snowflake ID" : tag, why,
+                        node.daemon ? node.daemon->Describe(tag) : "not running"));
+        break;
+      }
+      world_.Block(outside_, 200 * kMilli);
+    }
+  }
+}
+
+void Cluster::KillAll() {
+  for (const auto& node : nodes_) {
+    if (Process* const process = node->process()) world_.Kill(*process);
+  }
+}
+
+}  // namespace leaf::sim

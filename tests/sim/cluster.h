@@ -1,0 +1,79 @@
+// The nodes of a run, who starts them again, and what is done to them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/daemon.h"
+#include "sim/java_leaf.h"
+
+namespace leaf::sim {
+
+class Cluster {
+ public:
+  Cluster(Surroundings& around, Process& outside);
+  ~Cluster();
+
+  // Starts every node, and keeps each going; tasks of their own.
+  void Start();
+  // From a task outside. What `act.what` means is in cluster.cc; unknown kinds are refused by Plan.
+  void Do(const Act& act);
+  // The same, all of it drawn: a kind of fault strikes somewhere.
+  Act Draw(const std::string& kind);
+  // Everything is put right, by the means an operator has. Blocks.
+  void Heal();
+  // Whether every node issues IDs of every tag within `patience`; breaks P7 in the history otherwise.
+  void CheckRecovery(Nanos patience);
+  // Every process dies. From outside of the world, which has to run once more.
+  void KillAll();
+
+  std::uint64_t acts() const { return acts_; }
+  std::uint64_t starts() const { return starts_; }
+
+ private:
+  struct Node {
+    std::uint64_t number = 0;
+    bool java = false;       // what runs here now
+    bool java_slot = false;  // what ran here first: its clock is left alone, for Java trusts it
+    std::string own_address;
+    std::string address;
+    std::unique_ptr<Machine> machine;
+    std::shared_ptr<StateDir> state;
+    std::shared_ptr<StateDir> own_state;  // while it runs on a copy of another's
+    std::vector<Seen> seen;
+    std::unique_ptr<Daemon> daemon;
+    std::unique_ptr<JavaLeaf> java_leaf;
+    std::optional<std::uint64_t> java_file;
+    Nanos down_until = 0;
+    std::optional<Error> last_failure;
+
+    Process* process() const {
+      return daemon ? &daemon->process() : java_leaf ? &java_leaf->process() : nullptr;
+    }
+  };
+  using DirPtr = std::shared_ptr<StateDir>;
+
+  void Supervise(Node& node);
+  void CheckRecoveryOf(Node& node, Nanos deadline);
+  void KillNode(Node& node, Nanos down_for);
+  void Forget(Node& node);
+  void ReleaseWorkerOf(Node& node);
+  void Later(Nanos delay, std::function<void()> what);
+  // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
+  bool IsBurnt(Node& node);
+  std::optional<core::WorkerState> StateOf(const DirPtr& dir);
+
+  Surroundings& around_;
+  World& world_;
+  Process& outside_;
+  SimClient operator_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::uint64_t next_state_ = 1;
+  std::uint64_t acts_ = 0;
+  std::uint64_t starts_ = 0;
+};
+
+}  // namespace leaf::sim

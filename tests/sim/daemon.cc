@@ -1,0 +1,357 @@
+#include "sim/daemon.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/check.h"
+
+namespace leaf::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+// As server.request_timeout and server.leaf_wait have them.
+constexpr service::ParkLimits kWait{.wait = milliseconds{2000}, .wait_while_failing = milliseconds{10}};
+constexpr milliseconds kSnowflakeWait{1000};
+
+zookeeper::Tree ClusterTree() {
+  auto tree = zookeeper::Tree::Make("sim");
+  LEAF_CHECK(tree.ok());
+  return *tree;
+}
+
+std::string UrlOf(std::uint64_t node) { return "sim://" + std::to_string(node); }
+
+class SimPeerClocks final : public core::PeerClocks {
+ public:
+  SimPeerClocks(const Surroundings& around, const Process& process, const Clock& clock)
+      : around_(around), process_(process), clock_(clock) {}
+  std::vector<core::PeerClock> Ask(std::span<const core::Peer> peers) override {
+    std::vector<core::PeerClock> answers;
+    around_.world.Block(process_, around_.world.dice().Between(kMilli, 20 * kMilli));
+    for (const core::Peer& peer : peers) {
+      if (const Machine* const machine = around_.find_peer(peer.url))
+        answers.push_back({peer.address, machine->Wall() - clock_.Wall(), milliseconds{10}});
+    }
+    return answers;
+  }
+
+ private:
+  const Surroundings& around_;
+  const Process& process_;
+  const Clock& clock_;
+};
+
+// A caller that waits for its answer.
+template <typename T>
+struct Answer {
+  std::optional<Result<T>> result;
+  Task* waiting = nullptr;
+};
+
+}  // namespace
+
+Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
+    : around_(around),
+      setting_(setting),
+      process_(fmt::format("node{}", setting.node), around.next_process++),
+      issuer_{process_.number, setting.node, setting.state.number, false},
+      log_(around.world, process_, around.loud),
+      random_(around.world.dice().Next()),
+      disk_(around.world, process_, setting.state.disk),
+      state_file_(StateDir::kPath, disk_),
+      marks_(around.world, process_, setting.state.marks, around.history, issuer_),
+      store_(around.database, process_, setting.node,
+             [this](std::string_view tag, const IdRange& range) { marks_.Reserved(tag, range); }),
+      zookeeper_(around.ensemble, process_, setting.node),
+      tree_(ClusterTree()),
+      witness_(tree_, process_.name, zookeeper_, setting.machine),
+      fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_),
+      timers_(around.world, process_, setting.machine, 1),
+      workers_(around.world, process_, setting.machine, 4),
+      slow_workers_(around.world, process_, setting.machine, 2),
+      refresher_(around.world, process_, setting.machine, 1),
+      snowflake_timers_(around.world, process_, setting.machine, 1),
+      ceilings_(around.world, process_, setting.machine, 1),
+      registry_worker_(around.world, process_, setting.machine, 1),
+      peer_worker_(around.world, process_, setting.machine, 1) {}
+
+Daemon::~Daemon() { LEAF_CHECK(ended()); }
+
+void Daemon::Launch() {
+  around_.world.Spawn(&process_, [this] { Main(); });
+}
+
+service::SegmentOptions Daemon::SegmentOptionsOf() const {
+  service::SegmentOptions options;
+  options.refresh_interval = around_.plan.refresh_interval;
+  options.step_policy =
+      around_.plan.fixed_step ? core::StepPolicy::Kind::kFixed : core::StepPolicy::Kind::kLeaf;
+  return options;
+}
+
+service::SnowflakeOptions Daemon::SnowflakeOptionsOf() {
+  service::SnowflakeOptions options;
+  options.cluster = {.name = "sim", .registry = "zookeeper", .layout = {}};
+  options.address = setting_.address;
+  options.window = around_.plan.window;
+  options.boot_id = setting_.machine.boot_id();
+  options.machine = setting_.machine.name();
+  options.accepted_offset = [this] { return setting_.machine.accepted; };
+  if (watch_) {
+    options.check_peers = [this] { return watch_->CheckAtStart(); };
+    options.peers_verdict = [this] { return watch_->Verdict(); };
+  }
+  return options;
+}
+
+void Daemon::Main() {
+  service::SegmentOptions segment_options = SegmentOptionsOf();
+  if (around_.plan.fence != Fence::kNode) segment_options.fence = &fence_;
+  segment_.emplace(segment_options, store_, marks_, setting_.machine, random_,
+                   service::SegmentExecutors{timers_, workers_, slow_workers_, refresher_}, log_);
+
+  zookeeper::RegistryOptions registry_options;
+  registry_options.advertise = UrlOf(setting_.node);
+  registry_options.host = setting_.machine.name();
+  registry_options.lease_time = around_.plan.lease_time;
+  if (around_.plan.registry == Registry::kFixed) {
+    auto fixed =
+        std::make_unique<zookeeper::FixedRegistry>(registry_options, zookeeper_, setting_.machine, log_);
+    peers_ = fixed.get();
+    registry_ = std::move(fixed);
+  } else {
+    auto lease =
+        std::make_unique<zookeeper::LeaseRegistry>(registry_options, zookeeper_, setting_.machine, log_);
+    peers_ = lease.get();
+    registry_ = std::move(lease);
+  }
+  if (around_.plan.peer_clocks) {
+    peer_clocks_ = std::make_unique<SimPeerClocks>(around_, process_, setting_.machine);
+    watch_.emplace(service::PeerClockOptions{}, *peers_, *peer_clocks_, setting_.machine, snowflake_timers_,
+                   peer_worker_, log_);
+  }
+  snowflake_.emplace(SnowflakeOptionsOf(), *registry_, state_file_, setting_.machine, random_,
+                     service::SnowflakeExecutors{snowflake_timers_, ceilings_, registry_worker_}, log_);
+  segment_->Start();
+  if (watch_) watch_->Start();
+  snowflake_->StartInBackground([this](Result<void> started) {
+    if (!started.ok()) failure_ = started.error();
+  });
+  serving_ = true;
+  for (std::size_t i = 0; i < setting_.seen.size(); ++i) {
+    ++connections_;
+    around_.world.Spawn(&process_, [this, i] { Connection(i); });
+  }
+  while (!terminating_ && !failure_) around_.world.Block(process_, 10 * kMilli);
+  if (failure_) log_.Error("cannot start: {}", failure_->message);
+  terminating_ = true;
+  // Drains: who is being served is waited for.
+  while (connections_ > 0) around_.world.Block(process_, kMilli);
+  StopAll();
+  done_ = true;
+}
+
+void Daemon::StopAll() {
+  segment_->Stop();
+  if (watch_) watch_->Stop();
+  snowflake_->Stop();
+  for (Threads* const threads : {&timers_, &workers_, &slow_workers_, &refresher_, &snowflake_timers_,
+                                 &ceilings_, &registry_worker_, &peer_worker_})
+    threads->Stop();
+  if (const auto recorded = segment_->RecordUnissued(); !recorded.ok())
+    log_.Warning("cannot record what was left: {}", recorded.error().message);
+  zookeeper_.Close();
+  // The rest of its tasks are the client's.
+  process_.dead = true;
+  around_.world.Kill(process_);
+}
+
+void Daemon::Connection(std::size_t index) {
+  Seen& seen = setting_.seen[index];
+  Dice& dice = around_.world.dice();
+  while (!terminating_) {
+    around_.world.Block(process_, dice.Around(around_.plan.think_time));
+    if (terminating_) break;
+    const auto count = static_cast<std::uint64_t>(
+        dice.Chance(0.5) ? 1 : dice.Between(1, static_cast<std::int64_t>(around_.plan.batch_max)));
+    if (dice.Chance(0.5)) {
+      AskSegment(seen, around_.tags[dice.Below(around_.tags.size())], count, nullptr);
+    } else {
+      // Now and then more than a millisecond holds.
+      AskSnowflake(seen, dice.Chance(0.02) ? 5000 : count, nullptr);
+    }
+  }
+  --connections_;
+}
+
+void Daemon::CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last) {
+  auto& before = seen.last[tag];
+  if (before != 0 && first <= before) {
+    around_.history.Broken(fmt::format("P5: node {} gave {} {} after {}", setting_.node,
+                                       tag.empty() ? "snowflake" : tag, first, before));
+  }
+  before = last;
+}
+
+bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
+  World& world = around_.world;
+  ++around_.requests;
+  // P3: what is in reserve is had at once. Other takers may come in between at a failpoint.
+  const bool must_succeed = [&] {
+    if (around_.plan.preemption > 0 || world.dice().Chance(0.7)) return false;
+    const auto status = segment_->StatusOf(tag);
+    return status && status->state == "active" && status->waiting == 0 && status->reserve >= count &&
+           !status->problem;
+  }();
+  const auto deliver = [&](const IdSpans& spans) {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    for (const IdRange& range : spans.ranges()) {
+      around_.history.Issued(issuer_, tag, range);
+      world.Trace(range.begin);
+      if (first == 0) first = range.begin;
+      last = range.end - 1;
+    }
+    CheckOrder(seen, tag, first, last);
+  };
+  IdSpans spans;
+  if (segment_->TryNext(tag, count, spans)) {
+    deliver(spans);
+    return true;
+  }
+  if (must_succeed) {
+    around_.history.Broken(
+        fmt::format("P3: {} of {} were in reserve on node {}, and not given", count, tag, setting_.node));
+  }
+  const auto answer = std::make_shared<Answer<IdSpans>>();
+  const service::ParkedRequest parked =
+      segment_->Next(tag, count, kWait, [answer, &world](Result<IdSpans> result) {
+        LEAF_CHECK(!answer->result);
+        answer->result = std::move(result);
+        if (answer->waiting != nullptr) world.Wake(answer->waiting);
+      });
+  // Some leave.
+  const bool impatient = world.dice().Chance(0.05);
+  const Nanos left_at = world.now() + world.dice().Around(200 * kMilli);
+  const Nanos stuck_at = world.now() + 60 * kSecond;
+  while (!answer->result) {
+    if (impatient && world.now() >= left_at) parked.Withdraw();
+    if (answer->result) break;
+    answer->waiting = world.current();
+    world.Block(process_, impatient ? std::max(left_at - world.now(), kMilli) : 10 * kSecond);
+    answer->waiting = nullptr;
+    if (!answer->result && world.now() >= stuck_at) {
+      around_.history.Broken(
+          fmt::format("P3: a request for {} on node {} has waited for a minute", tag, setting_.node));
+      return false;
+    }
+  }
+  if (!answer->result->ok()) {
+    ++around_.errors;
+    world.Trace(static_cast<std::uint64_t>(answer->result->error().code));
+    if (why != nullptr) *why = answer->result->error().message;
+    return false;
+  }
+  deliver(**answer->result);
+  return true;
+}
+
+bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
+  World& world = around_.world;
+  ++around_.requests;
+  const auto deliver = [&](const core::SnowflakeRun& run) {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    for (const IdRange& range : run.source->RangesOf(run)) {
+      around_.history.IssuedSnowflake(issuer_, run.source, range, setting_.machine.Wall(),
+                                      around_.plan.window);
+      world.Trace(range.begin);
+      if (first == 0) first = range.begin;
+      last = range.end - 1;
+    }
+    CheckOrder(seen, "", first, last);
+  };
+  core::SnowflakeRun run;
+  const bool must_succeed = [&] {
+    if (count != 1 || waiting_for_snowflake_ > 0 || !snowflake_->CanIssue().ok()) return false;
+    const auto status = snowflake_->Status();
+    return status.lead == milliseconds{0} && status.ceiling > setting_.machine.Wall();
+  }();
+  if (snowflake_->TryNext(count, run)) {
+    deliver(run);
+    return true;
+  }
+  if (must_succeed) {
+    around_.history.Broken(fmt::format("P3: node {} could issue a snowflake ID, and did not", setting_.node));
+  }
+  const auto answer = std::make_shared<Answer<core::SnowflakeRun>>();
+  ++waiting_for_snowflake_;
+  snowflake_->Next(count, kSnowflakeWait, [this, answer, &world](Result<core::SnowflakeRun> result) {
+    LEAF_CHECK(!answer->result);
+    answer->result = std::move(result);
+    --waiting_for_snowflake_;
+    if (answer->waiting != nullptr) world.Wake(answer->waiting);
+  });
+  const Nanos stuck_at = world.now() + 60 * kSecond;
+  while (!answer->result) {
+    answer->waiting = world.current();
+    world.Block(process_, 10 * kSecond);
+    answer->waiting = nullptr;
+    if (!answer->result && world.now() >= stuck_at) {
+      around_.history.Broken(
+          fmt::format("P3: a snowflake request on node {} has waited for a minute", setting_.node));
+      return false;
+    }
+  }
+  if (!answer->result->ok()) {
+    ++around_.errors;
+    world.Trace(static_cast<std::uint64_t>(answer->result->error().code));
+    if (why != nullptr) *why = answer->result->error().message;
+    return false;
+  }
+  deliver(**answer->result);
+  return true;
+}
+
+bool Daemon::Try(const std::string& tag, std::string& why) {
+  if (!serves()) {
+    why = failure_ ? failure_->message : "it does not serve";
+    return false;
+  }
+  // A caller of its own: nothing it has seen before is above.
+  struct Attempt {
+    Seen seen;
+    std::string why;
+    bool done = false;
+    bool had = false;
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  ++connections_;
+  around_.world.Spawn(&process_, [this, attempt, tag] {
+    attempt->had = tag.empty() ? AskSnowflake(attempt->seen, 1, &attempt->why)
+                               : AskSegment(attempt->seen, tag, 1, &attempt->why);
+    attempt->done = true;
+    --connections_;
+  });
+  for (int i = 0; i < 100 && !attempt->done && !process_.dead; ++i) around_.world.Sleep(50 * kMilli);
+  why = attempt->why;
+  return attempt->had;
+}
+
+std::string Daemon::Describe(const std::string& tag) const {
+  if (tag.empty()) {
+    if (!snowflake_) return "";
+    const auto status = snowflake_->Status();
+    return fmt::format("worker {}, {}, {}", status.worker, status.state,
+                       status.problem ? status.problem->message : "no problem");
+  }
+  const auto status = segment_ ? segment_->StatusOf(tag) : std::nullopt;
+  if (!status) return "not known";
+  return fmt::format("{}, reserve {}, max_id {}, mark {}, witness {}, {}", status->state, status->reserve,
+                     status->max_id, status->mark, status->witness,
+                     status->problem ? status->problem->message : "no problem");
+}
+
+}  // namespace leaf::sim

@@ -1,0 +1,129 @@
+// One leafctl daemon: the real core and service code of lib/leaf, put together as cmd/leafctl/serve.cc does,
+// on the ports of the simulation; and the callers that ask it for IDs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "leaf/core/peer_clocks.h"
+#include "leaf/service/cluster_fence.h"
+#include "leaf/service/peer_clock_watch.h"
+#include "leaf/service/segment_service.h"
+#include "leaf/service/snowflake_service.h"
+#include "leaf/zookeeper/fixed_registry.h"
+#include "leaf/zookeeper/lease_registry.h"
+#include "leaf/zookeeper/witness.h"
+#include "sim/database.h"
+#include "sim/ensemble.h"
+#include "sim/history.h"
+#include "sim/plan.h"
+#include "sim/ports.h"
+#include "sim/state_dir.h"
+
+namespace leaf::sim {
+
+// What a connection has seen last, kept over restarts of a node with its state directory: order is promised
+// for it (P5).
+struct Seen {
+  std::map<std::string, std::uint64_t> last;  // by tag; "" for snowflake
+};
+
+// What every daemon of a run works with.
+struct Surroundings {
+  World& world;
+  const Plan& plan;
+  Database& database;
+  Ensemble& ensemble;
+  History& history;
+  std::vector<std::string> tags;
+  // The machine of a daemon that runs now and answers, by its URL; null if there is none.
+  std::function<const Machine*(const std::string& url)> find_peer;
+  bool loud = false;
+  std::uint64_t next_process = 1;
+  std::uint64_t requests = 0;
+  std::uint64_t errors = 0;
+};
+
+struct DaemonSetting {
+  std::uint64_t node = 0;
+  std::string address;
+  Machine& machine;
+  StateDir& state;
+  std::vector<Seen>& seen;  // one for each connection
+};
+
+class Daemon {
+ public:
+  Daemon(Surroundings& around, const DaemonSetting& setting);
+  // Requires: ended().
+  ~Daemon();
+
+  // Starts it, on a task of its own process; `ended` tells.
+  void Launch();
+  // SIGTERM.
+  void Terminate() { terminating_ = true; }
+  // SIGKILL.
+  void Kill() { around_.world.Kill(process_); }
+  Process& process() { return process_; }
+  bool ended() const { return process_.tasks.empty() && (process_.dead || done_); }
+  // Why it could not start, if it ended for that.
+  const std::optional<Error>& failure() const { return failure_; }
+  bool serves() const { return serving_ && !process_.dead && !process_.stopped && !terminating_; }
+
+  // One ID of `tag` ("" for snowflake) as a caller would get it; whether there was one. From a task outside.
+  bool Try(const std::string& tag, std::string& why);
+  std::string Describe(const std::string& tag) const;
+
+ private:
+  void Main();
+  void Connection(std::size_t index);
+  // Both return whether IDs were obtained.
+  bool AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why);
+  bool AskSnowflake(Seen& seen, std::uint64_t count, std::string* why);
+  void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
+  service::SegmentOptions SegmentOptionsOf() const;
+  service::SnowflakeOptions SnowflakeOptionsOf();
+  void StopAll();
+
+  Surroundings& around_;
+  const DaemonSetting setting_;
+  Process process_;
+  const Issuer issuer_;
+  Journal log_;
+  Dice random_;
+  SimDisk disk_;
+  sys::WorkerStateFile state_file_;
+  SimMarks marks_;
+  SimSegmentStore store_;
+  SimClient zookeeper_;
+  const zookeeper::Tree tree_;
+  zookeeper::ZookeeperWitness witness_;
+  service::ClusterFence fence_;
+  std::unique_ptr<core::WorkerRegistry> registry_;
+  core::PeerDirectory* peers_ = nullptr;
+  std::unique_ptr<core::PeerClocks> peer_clocks_;
+  // Before the threads: they end first.
+  std::optional<service::SegmentService> segment_;
+  std::optional<service::PeerClockWatch> watch_;
+  std::optional<service::SnowflakeService> snowflake_;
+  Threads timers_;
+  Threads workers_;
+  Threads slow_workers_;
+  Threads refresher_;
+  Threads snowflake_timers_;
+  Threads ceilings_;
+  Threads registry_worker_;
+  Threads peer_worker_;
+  bool serving_ = false;
+  bool terminating_ = false;
+  bool done_ = false;
+  int connections_ = 0;
+  int waiting_for_snowflake_ = 0;
+  std::optional<Error> failure_;
+};
+
+}  // namespace leaf::sim

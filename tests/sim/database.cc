@@ -1,0 +1,210 @@
+#include "sim/database.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::sim {
+namespace {
+
+constexpr Nanos kBackupInterval = 5 * kSecond;
+constexpr std::size_t kBackups = 60;
+
+Error Away() { return {ErrorCode::kUnavailable, "the database is away", ""}; }
+
+}  // namespace
+
+void Database::Put(const std::string& tag, std::int64_t max_id, std::int64_t step) {
+  servers_[primary_][tag] = {tag, max_id, step, std::nullopt, {}};
+  Changed(primary_, tag);
+  NoteRegressions();
+}
+
+void Database::Live(const Process& outside) {
+  while (true) {
+    if (backups_.empty() || world_.now() - backups_.back().at >= kBackupInterval) {
+      backups_.push_back({world_.now(), rows()});
+      if (backups_.size() > kBackups) backups_.pop_front();
+    }
+    while (!split_ && !log_.empty() && log_.front().at + lag <= world_.now()) {
+      const Change& change = log_.front();
+      Rows& replica = servers_[1 - primary_];
+      if (change.row) {
+        replica[change.tag] = *change.row;
+      } else {
+        replica.erase(change.tag);
+      }
+      log_.pop_front();
+    }
+    world_.Block(outside, 100 * kMilli);
+  }
+}
+
+void Database::Changed(std::size_t server, const std::string& tag) {
+  const auto found = servers_[server].find(tag);
+  std::optional<core::TagRow> row;
+  if (found != servers_[server].end()) {
+    row = found->second;
+    auto& highest = highest_[tag];
+    highest = std::max(highest, static_cast<std::uint64_t>(std::max<std::int64_t>(row->max_id, 0)));
+  }
+  if (!split_) log_.push_back({world_.now(), tag, std::move(row)});
+}
+
+void Database::NoteRegressions() {
+  for (const Rows& rows : servers_) {
+    if (&rows != &servers_[primary_] && !split_) continue;
+    for (const auto& [tag, row] : rows) {
+      if (row.max_id < static_cast<std::int64_t>(highest_[tag])) history_.WentBack(tag);
+    }
+  }
+}
+
+std::uint64_t Database::HighestOf(const std::string& tag) const {
+  const auto found = highest_.find(tag);
+  return found == highest_.end() ? 0 : found->second;
+}
+
+void Database::FailOver() {
+  if (split_) return;
+  primary_ = 1 - primary_;
+  servers_[1 - primary_] = servers_[primary_];
+  log_.clear();
+  NoteRegressions();
+}
+
+void Database::Restore(Nanos age) {
+  if (split_ || backups_.empty()) return;
+  const Backup* chosen = &backups_.front();
+  for (const Backup& backup : backups_) {
+    if (backup.at <= world_.now() - age) chosen = &backup;
+  }
+  servers_ = {chosen->rows, chosen->rows};
+  log_.clear();
+  NoteRegressions();
+}
+
+void Database::Split() {
+  if (split_) return;
+  split_ = true;
+  log_.clear();
+  // From here on both may grant the same.
+  for (const auto& [tag, row] : servers_[primary_]) history_.WentBack(tag);
+}
+
+void Database::Join() {
+  if (!split_) return;
+  split_ = false;
+  if (world_.dice().Chance(0.5)) primary_ = 1 - primary_;
+  servers_[1 - primary_] = servers_[primary_];
+  NoteRegressions();
+}
+
+void Database::Erase(const std::string& tag) {
+  servers_[primary_].erase(tag);
+  Changed(primary_, tag);
+}
+
+void Database::SetStep(const std::string& tag, std::int64_t step) {
+  const auto found = servers_[primary_].find(tag);
+  if (found == servers_[primary_].end()) return;
+  found->second.step = step;
+  Changed(primary_, tag);
+}
+
+void Database::Lower(const std::string& tag, std::int64_t max_id) {
+  const auto found = servers_[primary_].find(tag);
+  if (found == servers_[primary_].end() || found->second.max_id <= max_id) return;
+  found->second.max_id = max_id;
+  Changed(primary_, tag);
+  NoteRegressions();
+}
+
+void Database::RaiseTo(const std::string& tag, std::uint64_t max_id) {
+  const auto found = servers_[primary_].find(tag);
+  if (found == servers_[primary_].end() || found->second.max_id >= static_cast<std::int64_t>(max_id)) return;
+  found->second.max_id = static_cast<std::int64_t>(max_id);
+  Changed(primary_, tag);
+}
+
+Result<core::Grant> Database::Reserve(std::uint64_t node, std::string_view tag,
+                                      const core::GrantSizer& sizer) {
+  Rows& rows = servers_[ServerOf(node)];
+  const auto found = rows.find(std::string(tag));
+  if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
+  core::TagRow& row = found->second;
+  if (row.step < 1 || row.step > kStepMax || row.max_id < 0)
+    return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
+  LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
+  const auto begin = static_cast<std::uint64_t>(row.max_id);
+  if (kMaxIdLimit - begin < size.least)
+    return Error{ErrorCode::kOverflow, "nothing left of " + Quoted(tag), ""};
+  const std::uint64_t count = std::min(size.wanted, kMaxIdLimit - begin);
+  row.max_id += static_cast<std::int64_t>(count);
+  const core::Grant grant{{begin, begin + count}, row.step};
+  Changed(ServerOf(node), row.tag);
+  return grant;
+}
+
+void SimSegmentStore::Travel() {
+  World& world = database_.world();
+  const auto usual = static_cast<double>(world.dice().Between(200 * kMicro, 3 * kMilli));
+  world.Block(process_, static_cast<Nanos>(usual * database_.slowness));
+}
+
+Result<void> SimSegmentStore::Ask() {
+  if (process_.dead) {
+    database_.world().Block(process_, 0);
+    return Away();
+  }
+  Travel();
+  World& world = database_.world();
+  if (database_.away || database_.cut_off.contains(node_)) {
+    // Refused at once, or by a time-out.
+    world.Block(process_, world.dice().Chance(0.5) ? kMilli : 2 * kSecond);
+    return Away();
+  }
+  if (world.dice().Chance(database_.refuses)) return Away();
+  return {};
+}
+
+Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
+  LEAF_RETURN_IF_ERROR(Ask());
+  World& world = database_.world();
+  const Error lost{ErrorCode::kOutcomeUnknown, "the reply to COMMIT was lost", ""};
+  const bool loses = world.dice().Chance(database_.loses_reply);
+  if (loses && world.dice().Chance(0.5)) {
+    Travel();
+    return lost;
+  }
+  auto grant = database_.Reserve(node_, tag, sizer);
+  if (grant.ok()) {
+    world.Trace(grant->range.begin);
+    on_reserved_(tag, grant->range);
+  }
+  Travel();
+  if (loses && grant.ok()) return lost;
+  return grant;
+}
+
+Result<std::vector<core::TagRow>> SimSegmentStore::List() {
+  LEAF_RETURN_IF_ERROR(Ask());
+  std::vector<core::TagRow> rows;
+  for (const auto& [tag, row] : database_.RowsFor(node_)) rows.push_back(row);
+  Travel();
+  return rows;
+}
+
+Result<core::TagRow> SimSegmentStore::Describe(std::string_view tag) {
+  LEAF_RETURN_IF_ERROR(Ask());
+  const Database::Rows& rows = database_.RowsFor(node_);
+  const auto found = rows.find(std::string(tag));
+  if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
+  const core::TagRow row = found->second;
+  Travel();
+  return row;
+}
+
+}  // namespace leaf::sim

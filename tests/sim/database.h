@@ -1,0 +1,111 @@
+// The database of a cluster: a primary with the table leaf_alloc and a replica that lags, and everything that
+// can happen to both. Each node asks it through a store of its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/core/ports.h"
+#include "sim/history.h"
+#include "sim/world.h"
+
+namespace leaf::sim {
+
+class Database {
+ public:
+  using Rows = std::map<std::string, core::TagRow>;
+
+  Database(World& world, History& history) : world_(world), history_(history) {}
+
+  void Put(const std::string& tag, std::int64_t max_id, std::int64_t step);
+  // Replicates and keeps backups; a task of its own.
+  void Live(const Process& outside);
+
+  // ---- what goes wrong, until it is said again
+  bool away = false;
+  double slowness = 1;              // times the usual latency
+  double refuses = 0;               // probability of a call that fails before anything happened
+  double loses_reply = 0;           // of a commit that happened, or not, and nobody is told
+  Nanos lag = 0;                    // of the replica
+  std::set<std::uint64_t> cut_off;  // nodes that do not reach it
+
+  // The replica takes over as it is.
+  void FailOver();
+  // As it was `age` ago.
+  void Restore(Nanos age);
+  // Both take writes from now on, each from the nodes of one parity; Join() keeps one of them.
+  void Split();
+  void Join();
+  bool split() const { return split_; }
+  // By hand.
+  void Erase(const std::string& tag);
+  void SetStep(const std::string& tag, std::int64_t step);
+  void Lower(const std::string& tag, std::int64_t max_id);
+  // As `leafctl tag repair`: never down.
+  void RaiseTo(const std::string& tag, std::uint64_t max_id);
+
+  const Rows& rows() const { return servers_[primary_]; }
+  // The highest max_id a tag ever had on any server.
+  std::uint64_t HighestOf(const std::string& tag) const;
+
+  // What a transaction does, at one moment: rows are locked in between.
+  Result<core::Grant> Reserve(std::uint64_t node, std::string_view tag, const core::GrantSizer& sizer);
+  const Rows& RowsFor(std::uint64_t node) const { return servers_[ServerOf(node)]; }
+  World& world() { return world_; }
+
+ private:
+  struct Change {
+    Nanos at = 0;
+    std::string tag;
+    std::optional<core::TagRow> row;  // nothing: deleted
+  };
+  std::size_t ServerOf(std::uint64_t node) const { return split_ && node % 2 == 1 ? 1 - primary_ : primary_; }
+  void Changed(std::size_t server, const std::string& tag);
+  // The table is no longer what it was: notes every tag that is lower than it was once.
+  void NoteRegressions();
+
+  World& world_;
+  History& history_;
+  std::array<Rows, 2> servers_;
+  std::size_t primary_ = 0;
+  bool split_ = false;
+  std::deque<Change> log_;  // not replicated yet
+  struct Backup {
+    Nanos at = 0;
+    Rows rows;
+  };
+  std::deque<Backup> backups_;
+  std::map<std::string, std::uint64_t> highest_;
+};
+
+// One process's way to it.
+class SimSegmentStore final : public core::SegmentStore {
+ public:
+  // A range that was reserved and may become a grant.
+  using OnReserved = std::function<void(std::string_view tag, const IdRange& range)>;
+  SimSegmentStore(Database& database, const Process& process, std::uint64_t node, OnReserved on_reserved)
+      : database_(database), process_(process), node_(node), on_reserved_(std::move(on_reserved)) {}
+
+  Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
+  Result<std::vector<core::TagRow>> List() override;
+  Result<core::TagRow> Describe(std::string_view tag) override;
+
+ private:
+  // The way there.
+  Result<void> Ask();
+  void Travel();
+
+  Database& database_;
+  const Process& process_;
+  const std::uint64_t node_;
+  const OnReserved on_reserved_;
+};
+
+}  // namespace leaf::sim

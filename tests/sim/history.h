@@ -1,0 +1,91 @@
+// What happened, as an outsider who sees everything would have it, and the promises of design.md it is held
+// to: P1 and P2 over the whole history, the others where they are broken.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "leaf/base/id_range.h"
+#include "leaf/core/id_layout.h"
+#include "sim/world.h"
+
+namespace leaf::sim {
+
+// Whose IDs they are.
+struct Issuer {
+  std::uint64_t process = 0;
+  std::uint64_t node = 0;
+  std::uint64_t state = 0;  // the state directory: a copy, or a new one, is another
+  bool java = false;
+};
+
+class History {
+ public:
+  // How far P1 reaches once a database has gone back.
+  enum class Scope { kNode, kCluster };
+
+  History(const World& world, Scope scope) : world_(world), scope_(scope) {}
+
+  // The table has been lower than it was once, on some server, or was served by two.
+  void WentBack(const std::string& tag) { went_back_.insert(tag); }
+  // From now on `issuer` may issue `range`.
+  void Granted(const Issuer& issuer, std::string_view tag, const IdRange& range);
+  void Issued(const Issuer& issuer, std::string_view tag, const IdRange& range);
+  // `life`: one generator, of which there is one at a time in a process. `wall`: of its node, at that moment.
+  void IssuedSnowflake(const Issuer& issuer, const void* life, const IdRange& range, WallTime wall,
+                       std::chrono::milliseconds window);
+  // A promise that was found broken where it was.
+  void Broken(std::string what);
+
+  // Looks at everything there is. Once, at the end.
+  void Check();
+
+  const std::vector<std::string>& violations() const { return violations_; }
+  std::uint64_t ids() const { return ids_; }
+  std::uint64_t grants() const { return grants_; }
+  std::uint64_t regressions() const { return went_back_.size(); }
+
+ private:
+  struct Record {
+    IdRange range;
+    Issuer issuer;
+    Nanos at = 0;
+  };
+  struct Life {
+    Issuer issuer;
+    std::uint64_t worker = 0;
+    WallTime first;
+    WallTime last;
+  };
+  static void Append(std::vector<Record>& records, std::map<std::uint64_t, std::size_t>& last,
+                     const Record& record);
+  void CheckDisjoint(std::string_view what, const std::string& tag, std::vector<Record> records);
+  void CheckWithinGrants(const std::string& tag);
+  void CheckLives();
+  static std::string Describe(const Record& record);
+
+  const World& world_;
+  const Scope scope_;
+  const core::IdLayout layout_;
+  std::set<std::string> went_back_;
+  struct OfTag {
+    std::vector<Record> grants;
+    std::vector<Record> issued;
+    std::map<std::uint64_t, std::size_t> last_of;  // process → its last in `issued`
+  };
+  std::map<std::string, OfTag, std::less<>> tags_;
+  std::vector<Record> snowflakes_;
+  std::map<std::uint64_t, std::size_t> last_snowflake_of_;
+  std::map<std::pair<std::uint64_t, const void*>, Life> lives_;
+  std::vector<std::string> violations_;
+  std::uint64_t ids_ = 0;
+  std::uint64_t grants_ = 0;
+};
+
+}  // namespace leaf::sim

@@ -1,0 +1,209 @@
+#include "sim/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+
+namespace leaf::sim {
+namespace {
+
+std::string_view NameOf(Fence fence) {
+  switch (fence) {
+    case Fence::kCluster:
+      return "cluster";
+    case Fence::kFallback:
+      return "fallback";
+    case Fence::kNode:
+      break;
+  }
+  return "node";
+}
+
+std::string_view NameOf(Registry registry) { return registry == Registry::kFixed ? "fixed" : "recycling"; }
+
+Error Bad(const std::string& path, std::string_view why) {
+  return {ErrorCode::kConfig, fmt::format("scenario {}: {}", path, why), ""};
+}
+
+}  // namespace
+
+const std::vector<std::string>& FaultKinds() {
+  static const std::vector<std::string> kinds = {
+      "kill",         "restart",    "stop",      "suspend",   "clock_step",   "clock_strobe",
+      "clock_drift",  "clock_jump", "reboot",    "disk_full", "disk_crash",   "state_lost",
+      "state_copied", "db_away",    "db_slow",   "db_flaky",  "db_cut",       "db_failover",
+      "db_restore",   "db_split",   "db_lower",  "db_step",   "db_remove",    "zk_away",
+      "zk_flaky",     "zk_cut",     "zk_expire", "zk_behind", "java_restart", "swap",
+  };
+  return kinds;
+}
+
+Plan Plan::Draw(std::uint64_t seed) {
+  Dice dice(seed ^ 0x5EEDF00DU);
+  Plan plan;
+  plan.seed = seed;
+  plan.nodes = static_cast<std::uint64_t>(dice.Between(1, 5));
+  plan.java_nodes = dice.Chance(0.3) ? static_cast<std::uint64_t>(dice.Between(1, 2)) : 0;
+  plan.tags = static_cast<std::uint64_t>(dice.Between(1, 6));
+  plan.step = dice.Chance(0.2) ? 1 : dice.Between(5, 500);
+  const double fence = dice.Real();
+  plan.fence = fence < 0.6 ? Fence::kCluster : fence < 0.8 ? Fence::kFallback : Fence::kNode;
+  plan.registry = dice.Chance(0.5) ? Registry::kFixed : Registry::kRecycling;
+  plan.peer_clocks = dice.Chance(0.3);
+  plan.fixed_step = dice.Chance(0.3);
+  plan.near_end = dice.Chance(0.1);
+  plan.refresh_interval = std::chrono::milliseconds{dice.Between(500, 20'000)};
+  plan.window = std::chrono::milliseconds{dice.Chance(0.5) ? 3000 : dice.Between(200, 5000)};
+  plan.lease_time = std::chrono::milliseconds{dice.Between(10'000, 30'000)};
+  if (dice.Chance(0.25)) plan.preemption = 0.02 + 0.1 * dice.Real();
+  plan.connections = static_cast<std::uint64_t>(dice.Between(1, 5));
+  plan.think_time = dice.Between(2, 60) * kMilli;
+  plan.batch_max = static_cast<std::uint64_t>(dice.Chance(0.3) ? 1 : dice.Between(2, 100));
+  plan.trouble = dice.Between(30, 120) * kSecond;
+  plan.fault_interval = dice.Between(4, 20) * kSecond;
+  const double share = 0.15 + 0.5 * dice.Real();
+  for (const std::string& kind : FaultKinds()) {
+    if (dice.Chance(share)) plan.faults.insert(kind);
+  }
+  return plan;
+}
+
+std::string Plan::Text() const {
+  return fmt::format(
+      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}, refresh {} ms, window {} ms, "
+      "lease {} "
+      "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}, {} s of trouble, each "
+      "kind "
+      "every {} s: {}",
+      scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
+      fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
+      peer_clocks ? " with peers' clocks" : "", refresh_interval.count(), window.count(), lease_time.count(),
+      preemption, connections, think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
+      faults.empty() ? "no random faults" : fmt::format("{}", fmt::join(faults, " ")));
+}
+
+Result<Plan> Plan::Load(const std::string& path) {
+  const toml::parse_result parsed = [&]() -> toml::parse_result {
+    try {
+      return toml::parse_file(path);
+    } catch (const toml::parse_error& error) {
+      toml::table table;
+      table.insert("!", std::string(error.description()));
+      return table;
+    }
+  }();
+  const toml::table& file = parsed;
+  if (const auto* why = file.get("!")) return Bad(path, why->value_or<std::string>(""));
+
+  Plan plan;
+  plan.scenario = path.substr(path.rfind('/') + 1);
+  plan.faults.clear();
+  std::optional<Error> problem;
+  const auto number = [&](const toml::table& table, std::string_view key, auto& out) {
+    using Out = std::remove_reference_t<decltype(out)>;
+    const toml::node* const node = table.get(key);
+    if (node == nullptr) return;
+    const auto value = node->value<double>();
+    if (!value) {
+      problem = Bad(path, fmt::format("{} is no number", key));
+    } else {
+      out = static_cast<Out>(*value);
+    }
+  };
+  const auto millis = [&](std::string_view key, std::chrono::milliseconds& out) {
+    std::int64_t value = out.count();
+    number(file, key, value);
+    out = std::chrono::milliseconds{value};
+  };
+  number(file, "seed", plan.seed);
+  number(file, "nodes", plan.nodes);
+  number(file, "java_nodes", plan.java_nodes);
+  number(file, "tags", plan.tags);
+  number(file, "step", plan.step);
+  number(file, "preemption", plan.preemption);
+  number(file, "connections", plan.connections);
+  number(file, "batch_max", plan.batch_max);
+  plan.peer_clocks = file["peer_clocks"].value_or(false);
+  plan.fixed_step = file["fixed_step"].value_or(false);
+  plan.near_end = file["near_end"].value_or(false);
+  millis("refresh_interval_ms", plan.refresh_interval);
+  millis("window_ms", plan.window);
+  millis("lease_time_ms", plan.lease_time);
+  double trouble_s = 30;
+  double think_ms = 20;
+  double interval_s = 8;
+  number(file, "trouble_s", trouble_s);
+  number(file, "think_ms", think_ms);
+  number(file, "fault_interval_s", interval_s);
+  plan.trouble = static_cast<Nanos>(trouble_s * 1e9);
+  plan.think_time = static_cast<Nanos>(think_ms * 1e6);
+  plan.fault_interval = static_cast<Nanos>(interval_s * 1e9);
+  const auto fence = file["fence"].value_or<std::string>("cluster");
+  if (fence != "cluster" && fence != "fallback" && fence != "node") return Bad(path, "fence " + fence);
+  plan.fence = fence == "cluster" ? Fence::kCluster : fence == "fallback" ? Fence::kFallback : Fence::kNode;
+  const auto registry = file["registry"].value_or<std::string>("fixed");
+  if (registry != "fixed" && registry != "recycling") return Bad(path, "registry " + registry);
+  plan.registry = registry == "fixed" ? Registry::kFixed : Registry::kRecycling;
+
+  const auto known = [](const std::string& kind) {
+    return std::find(FaultKinds().begin(), FaultKinds().end(), kind) != FaultKinds().end();
+  };
+  if (const toml::array* const faults = file["faults"].as_array()) {
+    for (const toml::node& node : *faults) {
+      const auto kind = node.value_or<std::string>("");
+      if (!known(kind)) return Bad(path, "unknown fault '" + kind + "'");
+      plan.faults.insert(kind);
+    }
+  }
+  if (const toml::array* const acts = file["act"].as_array()) {
+    for (const toml::node& node : *acts) {
+      const toml::table* const table = node.as_table();
+      if (table == nullptr) return Bad(path, "an act is no table");
+      Act act;
+      double at_s = 0;
+      number(*table, "at", at_s);
+      act.at = static_cast<Nanos>(at_s * 1e9);
+      act.what = (*table)["do"].value_or<std::string>("");
+      if (!known(act.what)) return Bad(path, "unknown act '" + act.what + "'");
+      act.tag = (*table)["tag"].value_or<std::string>("");
+      number(*table, "node", act.node);
+      number(*table, "for", act.seconds);
+      number(*table, "by", act.figure);
+      plan.acts.push_back(std::move(act));
+    }
+  }
+  for (const auto& [key, value] : file) {
+    static const std::set<std::string_view> keys = {"about",
+                                                    "found",
+                                                    "seed",
+                                                    "nodes",
+                                                    "java_nodes",
+                                                    "tags",
+                                                    "step",
+                                                    "preemption",
+                                                    "connections",
+                                                    "batch_max",
+                                                    "peer_clocks",
+                                                    "fixed_step",
+                                                    "near_end",
+                                                    "fence",
+                                                    "registry",
+                                                    "faults",
+                                                    "act",
+                                                    "refresh_interval_ms",
+                                                    "window_ms",
+                                                    "think_ms",
+                                                    "trouble_s",
+                                                    "lease_time_ms",
+                                                    "fault_interval_s",
+                                                    "caught_by"};
+    if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
+  }
+  if (problem) return *problem;
+  if (plan.nodes == 0 || plan.tags == 0 || plan.step < 1) return Bad(path, "nothing to do");
+  return plan;
+}
+
+}  // namespace leaf::sim

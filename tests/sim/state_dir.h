@@ -1,0 +1,96 @@
+// A state directory: the worker's state file on a disk that can lose what was not synced, and the marks. It
+// outlives the processes that use it, can be lost, and can be copied.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/core/ports.h"
+#include "leaf/sys/worker_state_file.h"
+#include "sim/history.h"
+#include "sim/ports.h"
+#include "support/fakes.h"
+#include "support/snowflake_fakes.h"
+
+namespace leaf::sim {
+
+struct StateDir {
+  StateDir(std::uint64_t its_number, const Clock& clock) : number(its_number), marks(clock) {}
+  static constexpr const char* kPath = "/state";
+
+  // What a copy made now would hold.
+  std::unique_ptr<StateDir> Copy(std::uint64_t copy_number, const Clock& clock) const;
+  void SetFull(bool full);
+
+  const std::uint64_t number;
+  testing::CrashingDisk disk;
+  mutable testing::MemoryMarkStore marks;
+};
+
+// One process's way to the disk. A crash that was planned at a system call ends the process there.
+class SimDisk final : public sys::FileOps {
+ public:
+  SimDisk(World& world, Process& process, testing::CrashingDisk& disk)
+      : world_(world), process_(process), disk_(disk) {}
+  int Open(const char* path, int flags, mode_t mode) override {
+    return Done(disk_.Open(path, flags, mode), 0);
+  }
+  ssize_t Read(int fd, void* buffer, std::size_t size) override {
+    return Done(disk_.Read(fd, buffer, size), 0);
+  }
+  ssize_t Write(int fd, const void* data, std::size_t size) override {
+    return Done(disk_.Write(fd, data, size), 0);
+  }
+  int Sync(int fd) override { return Done(disk_.Sync(fd), world_.dice().Between(kMilli / 10, 5 * kMilli)); }
+  // Called by destructors, where nothing may be thrown; the next call ends the process.
+  int Close(int fd) override { return disk_.Close(fd); }
+  int Rename(const char* from, const char* to) override { return Done(disk_.Rename(from, to), 0); }
+  int Unlink(const char* path) override { return Done(disk_.Unlink(path), 0); }
+
+ private:
+  template <typename R>
+  R Done(R result, Nanos time) {
+    const int error_number = errno;
+    if (disk_.dead() && !process_.dead) world_.Kill(process_);
+    if (process_.dead || time > 0) world_.Block(process_, time);
+    errno = error_number;
+    return result;
+  }
+
+  World& world_;
+  Process& process_;
+  testing::CrashingDisk& disk_;
+};
+
+// One process's way to the marks. A mark that is durable makes the range it covers a grant of this process.
+class SimMarks final : public core::MarkStore {
+ public:
+  SimMarks(World& world, const Process& process, testing::MemoryMarkStore& marks, History& history,
+           const Issuer& issuer)
+      : world_(world), process_(process), marks_(marks), history_(history), issuer_(issuer) {}
+
+  // The store has handed out a range, which may or may not become a grant.
+  void Reserved(std::string_view tag, const IdRange& range) { reserved_[std::string(tag)].push_back(range); }
+
+  Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override;
+  Result<std::vector<core::Mark>> LoadAll() override;
+  Result<core::Mark> Load(std::string_view tag) override;
+  Result<void> Raise(const core::MarkRaise& raise) override;
+  Result<void> BeginRun() override;
+  Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+
+ private:
+  void Work();
+
+  World& world_;
+  const Process& process_;
+  testing::MemoryMarkStore& marks_;
+  History& history_;
+  const Issuer issuer_;
+  std::map<std::string, std::vector<IdRange>> reserved_;
+};
+
+}  // namespace leaf::sim
