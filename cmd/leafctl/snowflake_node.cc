@@ -29,7 +29,7 @@ service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, const
   options.start_wait = snowflake.start_wait;
   options.clock_jump_max = snowflake.clock_jump_max;
   options.boot_id = sys::ReadBootId();
-  options.machine = sys::ReadMachineId();
+  options.machine = sys::ReadPlaceId(config.state_dir);
   options.offline_start_max = snowflake.offline_start_max;
   options.accepted_offset = [state_dir = config.state_dir, boot_id = options.boot_id] {
     return sys::LoadAcceptedOffset(state_dir, boot_id);

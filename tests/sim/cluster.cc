@@ -122,8 +122,11 @@ void Cluster::ReleaseWorkerOf(Node& node) {
     if (snapshot.ok()) {
       const zookeeper::NodeData* const hold = snapshot->Find(tree->Address(node.own_address));
       const auto address = hold != nullptr ? zookeeper::ParseAddress(hold->data) : Error{};
+      if (!address.ok() || !address->worker) return;
       const auto own = StateOf(node.state);
-      if (!address.ok() || !address->worker || (own && own->node_uuid == address->uuid)) return;
+      const zookeeper::NodeData* const owned = snapshot->Find(tree->Owner(*address->worker));
+      const auto owner = owned != nullptr ? zookeeper::ParseOwner(owned->data) : Error{};
+      if (own && owner.ok() && own->node_uuid == owner->uuid) return;
       const auto step = zookeeper::PlanRelease(*snapshot, *address->worker, false);
       if (step.ok() && !*step) return;
       if (step.ok()) {

@@ -144,6 +144,27 @@ TEST_F(SqlRegistryTest, AnotherStateDirectoryIsRefusedUntilTheNumberIsReleased) 
   EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
 }
 
+TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
+  const auto original = Connect();
+  const auto claim = original->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  const core::NodeIdentity copied{node_.address, node_.uuid, /*may_be_copied=*/true};
+  clock_.meanwhile = [&] { EXPECT_TRUE(original->Renew(*claim, clock_.Wall() + seconds{3}).ok()); };
+  const auto refused = Connect()->Claim(copied, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().message.find("copy of this state directory"), std::string::npos);
+  EXPECT_TRUE(original->Renew(*claim, clock_.Wall() + seconds{3}).ok()) << "and the original goes on";
+
+  // One that was moved, and whose process is gone, has its number after a while.
+  clock_.meanwhile = nullptr;
+  const MonotonicTime before = clock_.Monotonic();
+  const auto moved = Connect()->Claim(copied, cluster_);
+  ASSERT_TRUE(moved.ok()) << moved.error().message;
+  EXPECT_EQ(moved->worker, claim->worker);
+  EXPECT_GE(clock_.Monotonic(), before + core::kCopyWatch);
+}
+
 TEST_F(SqlRegistryTest, AFormerClaimOfTheSameDirectoryIsOver) {
   const auto first = Connect();
   const auto claim = first->Claim(node_, cluster_);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "leaf/sys/boot_id.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/secret_file.h"
 #include "leaf/sys/state_dir.h"
@@ -51,6 +52,15 @@ TEST(StateDir, OneDirectoryIsOneDaemon) {
     EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
   }
   EXPECT_TRUE(StateDirLock::Take(dir.path()).ok());
+}
+
+TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {
+  const testing::TempDir dir;
+  const testing::TempDir copy;
+  EXPECT_FALSE(ReadPlaceId(dir.path()).empty());
+  EXPECT_EQ(ReadPlaceId(dir.path()), ReadPlaceId(dir.path()));
+  EXPECT_NE(ReadPlaceId(dir.path()), ReadPlaceId(copy.path()));
+  EXPECT_EQ(ReadPlaceId(dir.path() + "/none"), "");
 }
 
 TEST(GrantLock, ExcludesThreadsAndEndsWithItsHolder) {

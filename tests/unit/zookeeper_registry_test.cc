@@ -348,6 +348,31 @@ TEST_F(FixedRegistryTest, JavaTakesOurNumberWhileWeRun) {
   EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
 }
 
+TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
+  MemoryZooKeeper server;
+  const auto original = Fixed(server);
+  const auto claim = Get(*original, "a");
+  const core::NodeIdentity copied{kAddress, "a", /*may_be_copied=*/true};
+  clock_.OnWait([&, next = clock_.Boot() + seconds{3}]() mutable {
+    if (clock_.Boot() < next) return;
+    next = clock_.Boot() + seconds{3};
+    EXPECT_TRUE(original->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+  });
+  const auto refused = Fixed(server)->registry.Claim(copied, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().message.find("copy of this state directory"), std::string::npos);
+  EXPECT_TRUE(original->registry.Renew(claim, clock_.Wall() + seconds{3}).ok()) << "and the original goes on";
+
+  // One that was moved, and whose process is gone, has its number after a while.
+  clock_.OnWait(nullptr);
+  const BootTime before = clock_.Boot();
+  const auto moved = Fixed(server)->registry.Claim(copied, cluster_);
+  ASSERT_TRUE(moved.ok()) << moved.error().message;
+  EXPECT_EQ(moved->worker, claim.worker);
+  EXPECT_GE(clock_.Boot(), before + core::kCopyWatch);
+}
+
 TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {
   MemoryZooKeeper server;
   StartJava(server, "10.0.0.9:1");
@@ -835,6 +860,36 @@ TEST_F(LeaseRegistryTest, OnesOwnLeaseComesBackAtOnce) {
 }
 
 // S1, S2
+TEST_F(LeaseRegistryTest, ANumberWhoseCeilingIsFarAheadCostsNobodyElseHisStart) {
+  MemoryZooKeeper server;
+  const auto wrong = Leased(server);
+  const auto burnt = Get(*wrong, "a");
+  ASSERT_TRUE(wrong->registry.Renew(burnt, clock_.Wall() + std::chrono::hours{1}).ok());
+  ASSERT_TRUE(wrong->registry.Release(burnt, clock_.Wall() + std::chrono::hours{1}).ok());
+  const auto other = Get(*Leased(server), "b", AddressOf(2));
+  EXPECT_EQ(other.worker, burnt.worker - 1) << "the burnt one is free, and higher";
+  EXPECT_FALSE(other.ceiling);
+  // Whoever burnt it gets on, too.
+  EXPECT_NE(Get(*Leased(server), "a").worker, burnt.worker);
+  // A ceiling that a start waits for is no obstacle.
+  const auto own = Get(*Leased(server), "c", AddressOf(3));
+  const auto again = Leased(server);
+  EXPECT_EQ(Get(*again, "c", AddressOf(3)).worker, own.worker);
+}
+
+TEST_F(LeaseRegistryTest, WhereAllCeilingsAreFarAheadTheLowestIsTaken) {
+  MemoryZooKeeper server;
+  const std::uint64_t numbers = Few().worker_end - Few().worker_begin;
+  std::uint64_t last = 0;
+  for (std::uint64_t i = 0; i < numbers; ++i) {
+    const auto process = LeasedOfFew(server);
+    const auto claim = Get(*process, "n" + std::to_string(i), AddressOf(static_cast<int>(i)));
+    last = claim.worker;
+    ASSERT_TRUE(process->registry.Release(claim, clock_.Wall() + std::chrono::hours{100 - i}).ok());
+  }
+  EXPECT_EQ(Get(*LeasedOfFew(server), "z", AddressOf(99)).worker, last);
+}
+
 TEST_F(LeaseRegistryTest, LostAndLateWritesOfAClaim) {
   for (const Fault fault : {Fault::kLostReply, Fault::kDown, Fault::kLate}) {
     bool seen_last = false;

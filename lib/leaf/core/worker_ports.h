@@ -58,7 +58,13 @@ class StateFile {
 struct NodeIdentity {
   std::string address;  // "ip:port", "" if it has none
   std::string uuid;     // of the state directory
+  // The directory is not where it was written: another process may be alive with the original, or a copy.
+  // Then a fixed number is not given before it has been seen that nobody reports under it.
+  bool may_be_copied = false;
 };
+
+// How long that takes: more than two reports (Leaf's pace, 3 s).
+inline constexpr std::chrono::milliseconds kCopyWatch{8000};
 
 // A worker number and the right to it.
 struct WorkerClaim {
@@ -81,8 +87,9 @@ class WorkerRegistry {
   virtual bool remote() const { return true; }
 
   // Obtains a number. A node that had a fixed one gets it again. Errors: kConfig (no number for this node),
-  // kRefused (somebody else's, or properties differ), kExhausted (all numbers taken), kUnavailable,
-  // kOutcomeUnknown (the reply was lost: claim again, which finds the claim if it was made).
+  // kRefused (somebody else's, used by a copy of this directory, or properties differ), kExhausted (all
+  // numbers taken), kUnavailable, kOutcomeUnknown (the reply was lost: claim again, which finds the claim if
+  // it was made).
   virtual Result<WorkerClaim> Claim(const NodeIdentity& node, const ClusterProperties& cluster) = 0;
 
   // Tells the registry that the node lives, and that IDs below `ceiling` may be issued from now on; never

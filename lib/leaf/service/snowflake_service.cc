@@ -105,7 +105,7 @@ Result<void> SnowflakeService::LoadState() {
 Result<void> SnowflakeService::TryToLive() {
   LEAF_CHECK(life_.load() == nullptr || life_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
-  auto claimed = registry_.Claim({options_.address, state_.node_uuid}, state_.cluster);
+  auto claimed = registry_.Claim({options_.address, state_.node_uuid, MayBeCopied()}, state_.cluster);
   registered_.store(claimed.ok());
   core::WorkerClaim claim;
   if (claimed.ok()) {
@@ -141,14 +141,20 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
   if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
   if (loaded_->leased)
     return refuse("the number in this state directory was a lease, which others may have by now");
-  if (options_.machine.empty() || loaded_->machine != options_.machine)
-    return refuse("the state directory was written on another machine");
+  if (MayBeCopied())
+    return refuse(
+        "the state directory was written on another machine, or in another place: it may be a copy");
   if (const milliseconds age = clock_.Wall() - loaded_->last_contact; age > options_.offline_start_max) {
     return refuse(fmt::format("the registry last answered {}, more than {} ago (snowflake.offline_start_max)",
                               FormatRfc3339(loaded_->last_contact),
                               FormatDuration(options_.offline_start_max)));
   }
   return core::WorkerClaim{*loaded_->worker, 0, std::nullopt};
+}
+
+// Requires extend_mutex_.
+bool SnowflakeService::MayBeCopied() const {
+  return loaded_ && loaded_->worker && (options_.machine.empty() || loaded_->machine != options_.machine);
 }
 
 // Requires extend_mutex_.
@@ -177,7 +183,12 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
 
   // Every ceiling found, of a former owner as well as of this node under whatever number.
   WallTime known_end = std::max(WallTimeOf(layout.epoch_ms()), state_.ceiling);
-  if (claim.ceiling) known_end = std::max(known_end, *claim.ceiling);
+  if (claim.ceiling) {
+    // The state that says more than the registry was told is in the original, and not here.
+    const milliseconds untold =
+        MayBeCopied() && !registry_.leased() ? kTellInterval + options_.window : milliseconds{0};
+    known_end = std::max(known_end, *claim.ceiling + untold);
+  }
   LEAF_ASSIGN_OR_RETURN(const WallTime begin,
                         core::PlanStart(now, known_end, options_.window, options_.start_wait));
   if (begin > layout.LastTime()) {

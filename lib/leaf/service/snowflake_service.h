@@ -50,7 +50,7 @@ struct SnowflakeOptions {
   // Looked at whenever the ceiling is raised: a jump that the ceiling covers already is followed.
   std::chrono::milliseconds clock_jump_max{10'000};
   std::string boot_id;  // of this boot of the machine; "" if not known
-  std::string machine;  // "" if not known
+  std::string machine;  // and place on it of the state directory: a copy has another; "" if not known
   // How old the registry's last answer may be for a fixed number to start without it.
   std::chrono::milliseconds offline_start_max = std::chrono::hours{24};
   // Compares the clock with those of the peers, which are asked; blocks. Empty: not done. An error is why
@@ -184,6 +184,7 @@ class SnowflakeService {
   Result<void> LoadState();
   Result<void> TryToLive();
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
+  bool MayBeCopied() const;
   Result<void> BeginLife(const core::WorkerClaim& claim);
   // Whether a start that failed like that is worth another attempt.
   bool MayPass(const Error& error) const;

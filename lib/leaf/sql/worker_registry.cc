@@ -90,10 +90,18 @@ Result<void> CheckCluster(soci::session& session, const Dialect& dialect,
 
 }  // namespace
 
+// What changes as long as somebody reports under a number.
+struct SqlWorkerRegistry::Watched {
+  std::int64_t timestamp_ms = 0;  // the fork's column
+  std::int64_t ceiling_ms = 0;    // ours
+  bool copied = false;            // it would be a process with a copy of our own state directory
+  friend bool operator==(const Watched&, const Watched&) = default;
+};
+
 struct SqlWorkerRegistry::Attempt {
   core::WorkerClaim claim;
-  // Somebody else wrote this time into the row: it has to be watched before the number is claimed.
-  std::optional<std::int64_t> foreign_ms;
+  // Somebody else may be alive with this number: what it says has to be watched before the number is claimed.
+  std::optional<Watched> to_watch;
 };
 
 SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock)
@@ -102,20 +110,27 @@ SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions opti
 Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& node,
                                                    const core::ClusterProperties& cluster) {
   LEAF_RETURN_IF_ERROR(EnsureCluster(database_, cluster));
-  std::int64_t watched_ms = -1;
+  std::optional<Watched> watched;
   for (int attempt = 0;; ++attempt) {
-    auto tried = TryClaim(node, cluster, watched_ms);
+    auto tried = TryClaim(node, cluster, watched);
     if (!tried.ok()) {
       // Somebody inserted the same row in between: now it can be read.
       if (tried.error().code == ErrorCode::kAlreadyExists && attempt < kInsertAttempts) continue;
       return std::move(tried).error();
     }
-    if (!tried->foreign_ms) {
+    if (!tried->to_watch) {
       const std::lock_guard lock(mutex_);
       uuid_ = node.uuid;
       return tried->claim;
     }
-    if (watched_ms >= 0) {
+    if (watched && tried->to_watch->copied) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("another process is alive with a copy of this state directory: it reports to "
+                               "leafctl_workers as {}",
+                               node.address),
+                   "stop one of the two; a second node needs a state directory and an address of its own"};
+    }
+    if (watched) {
       return Error{
           ErrorCode::kRefused,
           fmt::format("{} reports to leaf_workerid_alloc while it is being claimed: a Leaf node with this "
@@ -123,8 +138,8 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
                       node.address),
           "stop it first, or set another snowflake.address"};
     }
-    watched_ms = *tried->foreign_ms;
-    const MonotonicTime end = clock_.Monotonic() + kWatch;
+    watched = tried->to_watch;
+    const MonotonicTime end = clock_.Monotonic() + (watched->copied ? core::kCopyWatch : kWatch);
     while (clock_.Monotonic() < end) {
       if (interrupted_.load())
         return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
@@ -135,7 +150,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
 
 Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeIdentity& node,
                                                                const core::ClusterProperties& cluster,
-                                                               std::int64_t watched_ms) {
+                                                               const std::optional<Watched>& watched) {
   const Dialect& dialect = database_.dialect();
   const std::string what = fmt::format("claim a worker number for {}", node.address);
   Attempt attempt;
@@ -188,13 +203,14 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
         WallTime ceiling = WallTimeOf(owner.found ? owner.ceiling_ms : 0);
         const bool foreign =
             !fresh && timestamp_state == soci::i_ok && (!owner.found || timestamp != owner.reported_ms);
-        if (foreign) {
-          if (timestamp != watched_ms) {
-            attempt.foreign_ms = timestamp;
+        const bool copied = node.may_be_copied && owner.found && owner.uuid == node.uuid;
+        if (foreign || copied) {
+          if (const Watched seen{timestamp, owner.ceiling_ms, copied}; seen != watched) {
+            attempt.to_watch = seen;
             return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
           }
-          ceiling = std::max(ceiling, WallTimeOf(timestamp) + kWatch);
         }
+        if (foreign) ceiling = std::max(ceiling, WallTimeOf(timestamp) + kWatch);
         const long long claims = owner.claims + 1;
         const long long ceiling_ms = UnixMillis(ceiling);
         // What stands in the fork's column now, so that a later write of the fork is recognised.
@@ -220,7 +236,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                          ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt};
         return {};
       });
-  if (!done.ok() && !attempt.foreign_ms) return done.error();
+  if (!done.ok() && !attempt.to_watch) return done.error();
   return attempt;
 }
 

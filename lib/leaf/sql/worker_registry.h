@@ -63,11 +63,12 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   static constexpr std::chrono::milliseconds kWatch{4000};
 
  private:
+  struct Watched;
   struct Attempt;
   enum class Finality { kGoesOn, kEnds };
   Result<void> Report(const core::WorkerClaim& claim, WallTime ceiling, Finality finality);
   Result<Attempt> TryClaim(const core::NodeIdentity& node, const core::ClusterProperties& cluster,
-                           std::int64_t watched_ms);
+                           const std::optional<Watched>& watched);
 
   Database& database_;
   const SqlRegistryOptions options_;

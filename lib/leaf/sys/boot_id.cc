@@ -1,5 +1,8 @@
 #include "leaf/sys/boot_id.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include "leaf/sys/durable_file.h"
 #include "leaf/sys/process_name.h"
 
@@ -20,12 +23,18 @@ std::string FirstLine(const char* path) {
 
 std::string ReadBootId() { return FirstLine("/proc/sys/kernel/random/boot_id"); }
 
-std::string ReadMachineId() {
+std::string ReadPlaceId(const std::string& folder) {
   std::string id = FirstLine("/etc/machine-id");
   // "uninitialized" is what systemd writes into images.
-  if (!id.empty() && id != "uninitialized") return id;
-  const std::string name = HostName();
-  return name.empty() ? "" : "host:" + name;
+  if (id.empty() || id == "uninitialized") {
+    const std::string name = HostName();
+    if (name.empty()) return "";
+    id = "host:" + name;
+  }
+  // The device's number can be another after each boot.
+  struct stat status {};
+  if (stat(folder.c_str(), &status) != 0) return "";
+  return fmt::format("{}:{}", id, status.st_ino);
 }
 
 }  // namespace leaf::sys

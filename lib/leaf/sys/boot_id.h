@@ -8,8 +8,9 @@ namespace leaf::sys {
 // tell.
 std::string ReadBootId();
 
-// Identifies this machine, or this container: systemd's machine-id, else the host's name; "" if there is
-// neither.
-std::string ReadMachineId();
+// Identifies a folder on this machine, or in this container: systemd's machine-id, else the host's name, and
+// the folder's inode. A copy of the folder has another, whether it is here or elsewhere. "" if it cannot be
+// told.
+std::string ReadPlaceId(const std::string& folder);
 
 }  // namespace leaf::sys

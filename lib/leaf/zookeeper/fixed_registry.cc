@@ -104,10 +104,25 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
     covered = covered || (ceiling.leaf_version == own->node.stat.version &&
                           ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
   }
-  if (!covered || nodes->size() > 1) {
+  if (node.may_be_copied && owner_node && ceiling_node) {
+    log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",
+              own->worker, core::kCopyWatch.count());
+    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved({{ceiling_path, ceiling_node->stat},
+                                                            {tree.ForeverNode(own->name), own->node.stat}},
+                                                           core::kCopyWatch));
+    if (!unmoved) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("another process is alive with a copy of this state directory: it reports as "
+                               "worker {} of {}",
+                               own->worker, Quoted(node.address)),
+                   "stop one of the two; a second node needs a state directory and an address of its own"};
+    }
+  } else if (!covered || nodes->size() > 1) {
     log_.Info("watching {} for {} ms: somebody else may be using this address", Quoted(own->name),
               kJavaWatch.count());
-    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(tree, *nodes));
+    std::vector<std::pair<std::string, NodeStat>> watched;
+    for (const LeafNode& leaf : *nodes) watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
+    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(watched, kJavaWatch));
     if (!unmoved) {
       return Error{ErrorCode::kRefused,
                    fmt::format("a Java Leaf node is alive with the address {}: it writes to {}",
@@ -237,15 +252,16 @@ Result<std::optional<std::string>> FixedRegistry::CreateOwn(const Tree& tree, co
   return std::optional(made.parts[1].path);
 }
 
-Result<bool> FixedRegistry::WatchUnmoved(const Tree& tree, const std::vector<LeafNode>& nodes) {
+Result<bool> FixedRegistry::WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
+                                         std::chrono::milliseconds time) {
   std::vector<std::string> paths;
   paths.reserve(nodes.size());
-  for (const LeafNode& leaf : nodes) paths.push_back(tree.ForeverNode(leaf.name));
-  const BootTime end = clock_.Boot() + kJavaWatch;
+  for (const auto& [path, stat] : nodes) paths.push_back(path);
+  const BootTime end = clock_.Boot() + time;
   while (WaitTowards(clock_, end, interrupted_)) {
     LEAF_ASSIGN_OR_RETURN(const auto now, client_.GetAll(paths));
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      if (!now[i] || now[i]->stat.modified_zxid != nodes[i].node.stat.modified_zxid) return false;
+      if (!now[i] || now[i]->stat.modified_zxid != nodes[i].second.modified_zxid) return false;
     }
   }
   // Not watched for long enough: nothing is known.

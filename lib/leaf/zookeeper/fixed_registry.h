@@ -30,6 +30,11 @@
 //      version of the node: kNotOwner.
 //  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same, all
 //      new nodes have version 0; then a renewal of ours lands. → I3.
+//  S8  A state directory is copied, and both are started with one address (a container image that holds it):
+//  same
+//      uuid, so all of the above lets the second one in. → it is told that it may be a copy, and watches that
+//      nobody reports under the number; a live original is seen as long as it reaches ZooKeeper. What that
+//      had made durable and not told yet, the service adds to the ceiling.
 //  S7  The session expires in the middle of a claim, and the next server is behind. → what was read in
 //  another
 //      session than the one in which the hold was raised does not count; the claim begins again.
@@ -68,7 +73,8 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return false; }
 
-  // Blocks for kJavaWatch longer where somebody else wrote the node last. Errors, beside the port's: kConfig
+  // Blocks for kJavaWatch longer where somebody else wrote the node last, and for core::kCopyWatch where the
+  // state directory may be a copy. Errors, beside the port's: kConfig
   // (address or chroot), kRefused (another state directory owns the number, with its host; Java is alive with
   // this address; its number is outside worker_range), kExhausted (no number of the range or of the layout is
   // left).
@@ -118,7 +124,8 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
                                                        const Hold& hold);
   Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
                                                const core::ClusterProperties& cluster);
-  Result<bool> WatchUnmoved(const Tree& tree, const std::vector<LeafNode>& nodes);
+  Result<bool> WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
+                            std::chrono::milliseconds time);
   // `fresh`: it is, or would be, made for this claim.
   Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const;
 
