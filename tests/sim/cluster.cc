@@ -388,6 +388,7 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
   std::vector<std::string> wanted = around_.tags;
   if (around_.plan.near_end) std::erase(wanted, around_.tags.front());
   wanted.emplace_back();
+  const bool burnt = IsBurnt(node);
   for (const std::string& tag : wanted) {
     std::string why;
     while (!node.daemon || !node.daemon->Try(tag, why)) {
@@ -396,7 +397,7 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       if (why.find("belongs to another state directory") != std::string::npos) ReleaseWorkerOf(node);
       if (world_.now() >= deadline) {
         // A daemon whose snowflake mode cannot start does not start.
-        if (IsBurnt(node)) break;
+        if (burnt || IsBurnt(node)) break;
         around_.history.Broken(
             fmt::format("P7: node {} gives no {} long after everything was put right: {} ({})", node.number,
                         tag.empty() ? "snowflake ID" : tag, why,

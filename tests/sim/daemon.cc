@@ -206,6 +206,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
            !status->problem;
   }();
   const auto deliver = [&](const IdSpans& spans) {
+    if (process_.dead) return;  // nobody hears it
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     for (const IdRange& range : spans.ranges()) {
@@ -262,6 +263,7 @@ bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
   const auto deliver = [&](const core::SnowflakeRun& run) {
+    if (process_.dead) return;  // nobody hears it
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     for (const IdRange& range : run.source->RangesOf(run)) {
