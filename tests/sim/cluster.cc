@@ -113,26 +113,29 @@ std::optional<core::WorkerState> Cluster::StateOf(const DirPtr& dir) {
 }
 
 // As `leafctl worker release`, by an operator who knows that whoever had the number of this address is gone.
-void Cluster::ReleaseWorkerOf(Node& node) {
+void Cluster::ReleaseWorkerOf(const Node& node) {
   if (around_.plan.registry != Registry::kFixed) return;
   const auto tree = zookeeper::Tree::Make("sim");
   // A daemon that was killed looks alive until its session has run out.
   for (int attempt = 0; attempt < 300; ++attempt) {
     const auto snapshot = zookeeper::ReadSnapshot(operator_, *tree);
     if (snapshot.ok()) {
-      const zookeeper::NodeData* const hold = snapshot->Find(tree->Address(node.own_address));
-      const auto address = hold != nullptr ? zookeeper::ParseAddress(hold->data) : Error{};
-      if (!address.ok() || !address->worker) return;
       const auto own = StateOf(node.state);
-      const zookeeper::NodeData* const owned = snapshot->Find(tree->Owner(*address->worker));
-      const auto owner = owned != nullptr ? zookeeper::ParseOwner(owned->data) : Error{};
-      if (own && owner.ok() && own->node_uuid == owner->uuid) return;
-      const auto step = zookeeper::PlanRelease(*snapshot, *address->worker, false);
-      if (step.ok() && !*step) return;
-      if (step.ok()) {
+      bool done = true;
+      for (const auto& [path, data] : snapshot->nodes) {
+        if (!path.starts_with(tree->Owners() + "/")) continue;
+        const auto owner = zookeeper::ParseOwner(data.data);
+        const auto worker = zookeeper::ParseNumberName(path.substr(path.rfind('/') + 1));
+        if (!owner.ok() || !worker || owner->address != node.own_address) continue;
+        if (own && own->node_uuid == owner->uuid) continue;
+        const auto step = zookeeper::PlanRelease(*snapshot, *worker, false);
+        if (step.ok() && !*step) continue;
+        done = step.ok() && done;
+        if (!step.ok()) continue;
         const auto written = operator_.Write(zookeeper::OperationsOf(**step));
-        if (written.ok() && written->done()) return;
+        done = done && written.ok() && written->done();
       }
+      if (done) return;
     }
     world_.Block(outside_, 200 * kMilli);
   }
@@ -395,6 +398,9 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       if (!node.daemon && node.last_failure) why = node.last_failure->message;
       // Its number is that of a directory which is lost, or of a copy.
       if (why.find("belongs to another state directory") != std::string::npos) ReleaseWorkerOf(node);
+      // It has stopped rather than repeat, until somebody starts it again.
+      if (tag.empty() && node.daemon && why.find("somebody else has used the number") != std::string::npos)
+        node.daemon->Terminate();
       if (world_.now() >= deadline) {
         // A daemon whose snowflake mode cannot start does not start.
         if (burnt || IsBurnt(node)) break;

@@ -60,7 +60,7 @@ class Cluster {
   void CheckRecoveryOf(Node& node, Nanos deadline);
   void KillNode(Node& node, Nanos down_for);
   void Forget(Node& node);
-  void ReleaseWorkerOf(Node& node);
+  void ReleaseWorkerOf(const Node& node);
   void Later(Nanos delay, std::function<void()> what);
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);

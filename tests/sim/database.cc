@@ -12,7 +12,7 @@ namespace {
 constexpr Nanos kBackupInterval = 5 * kSecond;
 constexpr std::size_t kBackups = 60;
 
-Error Away() { return {ErrorCode::kUnavailable, "the database is away", ""}; }
+Error DatabaseAway() { return {ErrorCode::kUnavailable, "the database is away", ""}; }
 
 }  // namespace
 
@@ -157,16 +157,16 @@ void SimSegmentStore::Travel() {
 Result<void> SimSegmentStore::Ask() {
   if (process_.dead) {
     database_.world().Block(process_, 0);
-    return Away();
+    return DatabaseAway();
   }
   Travel();
   World& world = database_.world();
   if (database_.away || database_.cut_off.contains(node_)) {
     // Refused at once, or by a time-out.
     world.Block(process_, world.dice().Chance(0.5) ? kMilli : 2 * kSecond);
-    return Away();
+    return DatabaseAway();
   }
-  if (world.dice().Chance(database_.refuses)) return Away();
+  if (world.dice().Chance(database_.refuses)) return DatabaseAway();
   return {};
 }
 

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::size_t kOldTrees = 8;
 
-Error Away() { return {ErrorCode::kUnavailable, "ZooKeeper is away", ""}; }
-Error Lost() { return {ErrorCode::kOutcomeUnknown, "the reply of ZooKeeper was lost", ""}; }
+Error ZooKeeperAway() { return {ErrorCode::kUnavailable, "ZooKeeper is away", ""}; }
+Error ReplyLost() { return {ErrorCode::kOutcomeUnknown, "the reply of ZooKeeper was lost", ""}; }
 
 }  // namespace
 
@@ -91,14 +91,14 @@ Result<void> SimClient::Ask() {
   World& world = ensemble_.world();
   if (process_.dead) {
     world.Block(process_, 0);
-    return Away();
+    return ZooKeeperAway();
   }
   Travel();
   if (!Reaches() || process_.dead) {
     world.Block(process_, world.dice().Chance(0.5) ? kMilli : 2 * kSecond);
-    return Away();
+    return ZooKeeperAway();
   }
-  if (!ensemble_.Lives(session_) || world.dice().Chance(ensemble_.refuses)) return Away();
+  if (!ensemble_.Lives(session_) || world.dice().Chance(ensemble_.refuses)) return ZooKeeperAway();
   ensemble_.sessions_[session_].heard_at = world.now();
   return {};
 }
@@ -156,13 +156,13 @@ Result<zookeeper::WriteOutcome> SimClient::Write(const std::vector<zookeeper::Op
         },
         world.dice().Around(kSecond));
     Travel();
-    return Lost();
+    return ReplyLost();
   }
   behind_.reset();
   auto outcome = ensemble_.tree_.Apply(operations, session_);
   world.Trace(outcome.done() ? 1 : 2);
   Travel();
-  if (world.dice().Chance(ensemble_.loses_reply)) return Lost();
+  if (world.dice().Chance(ensemble_.loses_reply)) return ReplyLost();
   return outcome;
 }
 

@@ -147,7 +147,8 @@ int main(int argc, char** argv) {
       "Exit codes: 0 clean, 2 usage, 10 a promise was broken, 11 a run did not repeat itself, 12 an "
       "assertion "
       "failed."};
-  app.add_option("--seed", flags.seed, "The first seed; drawn, and printed, if not given");
+  app.add_option("--seed", flags.seed, "The first seed; drawn, and printed, if not given")
+      ->envname("LEAF_SIM_SEED");
   app.add_option("--seeds", flags.seeds, "How many, each one more than the last (1)");
   app.add_option("--scenario", flags.scenarios,
                  "Files of tests/sim/museum to run instead of what a seed draws")

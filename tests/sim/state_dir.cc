@@ -7,7 +7,7 @@
 namespace leaf::sim {
 namespace {
 
-Error Away() { return {ErrorCode::kUnavailable, "the process is gone", ""}; }
+Error ProcessGone() { return {ErrorCode::kUnavailable, "the process is gone", ""}; }
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void StateDir::SetFull(bool full) {
 void SimMarks::Work() { world_.Block(process_, world_.dice().Between(20 * kMicro, kMilli)); }
 
 Result<std::unique_ptr<core::MarkStore::Hold>> SimMarks::Acquire(std::string_view tag) {
-  if (process_.dead) return Away();
+  if (process_.dead) return ProcessGone();
   const Nanos deadline = world_.now() + 3 * kSecond;
   while (true) {
     Work();
@@ -51,7 +51,7 @@ Result<core::Mark> SimMarks::Load(std::string_view tag) {
 
 Result<void> SimMarks::Raise(const core::MarkRaise& raise) {
   Work();
-  if (process_.dead) return Away();
+  if (process_.dead) return ProcessGone();
   LEAF_RETURN_IF_ERROR(marks_.Raise(raise));
   // Durable, whether or not the caller lives to hear it. The caller asks for one range at a time.
   std::vector<IdRange>& reserved = reserved_[std::string(raise.tag)];
@@ -70,7 +70,7 @@ Result<void> SimMarks::BeginRun() {
 
 Result<void> SimMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
   Work();
-  if (process_.dead) return Away();
+  if (process_.dead) return ProcessGone();
   return marks_.EndRun(unissued);
 }
 
