@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
-# error if anything failed. All of them: about 45 minutes on 2 cores, which should have nothing else to do.
+# error if anything failed. All of them: about 3 hours on 2 cores, which should have nothing else to do.
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
 #   steady     latencies at a steady rate on a slow database and on a quick one
@@ -15,6 +15,8 @@
 #   costs      what limits that nobody meets, and a scrape a second, cost a request
 #   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections
 #   outage     a database that hangs, crashes and is away, for 10 minutes
+#   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
+#              minutes: about 2 hours
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
@@ -31,6 +33,10 @@
 #              LEAFCTL_CROWD_SLOW         connections of the crowd that send a byte a second (default 200)
 #              LEAFCTL_ABUSE_S            seconds of abuse (default 600)
 #              LEAFCTL_ABUSE_IDLE         connections that are idle meanwhile (default 10000)
+#              LEAFCTL_MATRIX_IDS         IDs that each row of the table compares at least (default 10000000)
+#              LEAFCTL_MATRIX_OUTAGE_S    seconds of each of its outages (default 600)
+#              LEAFCTL_MATRIX_POINTS      calls of each kind to kill a program at, 0 for all (default 0)
+#              LEAFCTL_MATRIX_TABLE       file for the table (default build/fault_matrix.txt)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
 #              LEAFCTL_ZK_OUTAGE_S        seconds without any ZooKeeper server (default 60)
 #              LEAFCTL_PRESSURE_JUDGE     0: print the times, but do not judge them (default 1)
@@ -62,8 +68,12 @@ export LEAFCTL_ABUSE_S=${LEAFCTL_ABUSE_S:-600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
 export LEAFCTL_ZK_OUTAGE_S=${LEAFCTL_ZK_OUTAGE_S:-60}
 export LEAFCTL_ABUSE_IDLE=${LEAFCTL_ABUSE_IDLE:-10000}
+export LEAFCTL_MATRIX_IDS=${LEAFCTL_MATRIX_IDS:-10000000}
+export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
+export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
+export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage)
+names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test.
 tests_of() {
@@ -81,6 +91,7 @@ tests_of() {
     crowd) echo test_limits.py Cost.test_of_a_crowd Idle ;;
     costs) echo test_limits.py Cost.test_of_limits_that_nobody_meets Cost.test_of_metrics ;;
     abuse) echo test_limits.py Abuse ;;
+    matrix) echo test_fault_matrix.py ;;
     *) return 1 ;;
   esac
 }
@@ -130,6 +141,9 @@ for name in "$@"; do
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
   while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence): //p' "$scratch/log")
+  if [[ $name == matrix && -f $LEAFCTL_MATRIX_TABLE ]]; then
+    while IFS= read -r line; do table+=("           $line"); done <"$LEAFCTL_MATRIX_TABLE"
+  fi
 done
 
 echo

@@ -3,7 +3,6 @@
 
 import concurrent.futures
 import errno
-import glob
 import json
 import os
 import re
@@ -13,6 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from fake_clock import FakeClock  # noqa: E402
 from leafctl import BINARY, LeafTest, main, poll, scaled  # noqa: E402
 
 EPOCH_MS = 1288834974657
@@ -23,13 +23,6 @@ SLACK_S = 5.0
 
 def time_ms(value):
     return (value >> 22) + EPOCH_MS
-
-
-def faketime_library():
-    found = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-    if not found:
-        raise AssertionError("libfaketime is missing: apt-get install faketime")
-    return found[0]
 
 
 def is_sanitized():
@@ -319,24 +312,12 @@ class State(SnowflakeTest):
 
 
 class MovedClock(SnowflakeTest):
-    """The real binary under libfaketime, whose offset is read from a file; boot time is left alone."""
+    """The real binary under libfaketime."""
 
     def setUp(self):
         super().setUp()
-        self.offset_file = self.box.path("faketime")
-        self.set_offset(0)
-        self.fake = {
-            "LD_PRELOAD": faketime_library(),
-            "FAKETIME_TIMESTAMP_FILE": self.offset_file,
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-    def set_offset(self, seconds):
-        draft = self.offset_file + ".new"
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write("%+.3f\n" % seconds)
-        os.replace(draft, self.offset_file)
+        fake = FakeClock(self.box.path("faketime"))
+        self.fake, self.set_offset = fake.env, fake.set_offset
 
     def serve(self, *args, **more):
         return self.box.serve(*args, env=self.fake, **more)

@@ -248,6 +248,12 @@ class Ensemble:
         for member in self.members:
             member.wait_up()
 
+    def ensure_up(self):
+        for member in self.members:
+            if member.running():
+                member.thaw()
+        self.start()
+
     def client(self, **options):
         """To any member that serves."""
         for member in self.members:

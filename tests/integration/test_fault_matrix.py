@@ -1,0 +1,1118 @@
+#!/usr/bin/env python3
+"""Faults on real servers, one row each: all IDs that all nodes of a row gave out are compared, and a table is printed.
+
+What makes a row red is in tests/support/fault_matrix.py. scripts/soak.sh matrix runs the long form.
+
+Environment, beside that of leafctl.py:
+  LEAFCTL_MATRIX_IDS       IDs that a row checks at least; those of kills and starts check what their runs give out
+                           (default 20000)
+  LEAFCTL_MATRIX_OUTAGE_S  seconds of each outage (default 3)
+  LEAFCTL_MATRIX_POINTS    calls of each kind at which a program is killed; 0 for all (default 2)
+  LEAFCTL_MATRIX_TABLE     file for the table, and, with its ending changed, for the same as JSON (default none)
+"""
+
+import collections
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import fault_matrix  # noqa: E402
+import kill_at  # noqa: E402
+import metrics  # noqa: E402
+from cluster import ClusterTest  # noqa: E402
+from delay_proxy import DelayProxy  # noqa: E402
+from fake_clock import FakeClock  # noqa: E402
+from fault_matrix import NO_ANSWER, Row, Table, go_on  # noqa: E402
+from galera import GaleraCluster  # noqa: E402
+from id_ledger import IdLedger  # noqa: E402
+from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
+from servers import PASSWORD, MariaDb  # noqa: E402
+from zookeeper import Ensemble, Proxy, ZooKeeper  # noqa: E402
+
+IDS = int(os.environ.get("LEAFCTL_MATRIX_IDS") or 20000)
+OUTAGE_S = float(os.environ.get("LEAFCTL_MATRIX_OUTAGE_S") or 3)
+POINTS = int(os.environ.get("LEAFCTL_MATRIX_POINTS") or 2) or None
+
+# Of one request. A grant is a few requests long, so that every fault meets many grants.
+COUNT = max(20, min(100_000, IDS // 2000))
+STEP = 5 * COUNT
+# A busy machine is no fault: whoever waits for a grant that a healthy server gives waits long enough.
+REQUEST_TIMEOUT = "20s"
+# Of one bound to be met; servers that agree on who is in their cluster take their time on a busy machine.
+PATIENCE_S = 240.0
+
+# What a request may be told while its backend cannot be asked (P3, P4, P7); never an ID that somebody else has.
+STORE_AWAY = ("exhausted", "unavailable", "outcome_unknown")
+
+# In the order of the table.
+ROWS = {
+    "kill-direct-sqlite": "`next --direct` on SQLite, killed at each of its calls",
+    "kill-direct-mariadb": "the same on MariaDB with a witness in ZooKeeper",
+    "kill-direct-snowflake": "`next --mode snowflake --direct` with a static number",
+    "kill-direct-zookeeper": "the same with a number from ZooKeeper",
+    "kill-daemon-sqlite": "a daemon on SQLite and a static number, killed at each kind of its calls",
+    "kill-daemon-mariadb": "a daemon on MariaDB with a witness and a fixed number from ZooKeeper",
+    "kill-daemon-lease": "a daemon with a leased number",
+    "pause-node": "a daemon stopped by SIGSTOP beyond session and grant time-outs, another goes on",
+    "pause-lease": "a daemon stopped beyond its lease, another takes the number",
+    "mariadb-killed": "kill -9 of the database, and its restart",
+    "mariadb-slow": "answers slower than query_timeout",
+    "mariadb-cut": "connections cut, and refused",
+    "mariadb-read-only": "SET GLOBAL read_only",
+    "galera-node-lost": "the node in use killed, and back",
+    "galera-split": "a node isolated from the others, and back",
+    "zookeeper-leader": "the leader of three killed, and back",
+    "zookeeper-session": "sessions expired by somebody else",
+    "zookeeper-down": "the whole ensemble killed, and back",
+    "clock-boot": "killed, and started with the clock behind and ahead",
+    "clock-running": "the clock moves back and forward at run time",
+    "state-lost": "killed, and its state directory removed",
+    "state-copied": "a copy of the state directory, and the original, both started",
+    "disk-full": "nothing more can be written to the state directory",
+    "one-directory": "two processes with one state directory",
+    "one-address": "two daemons with one address",
+    "nodes-at-once": "32 nodes start at once on one virgin namespace and one table",
+}
+TABLE = Table(ROWS, os.environ.get("LEAFCTL_MATRIX_TABLE", ""))
+NODES_AT_ONCE = 32
+LANES = 4  # programs killed at a time
+
+
+def setUpModule():
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        database = pool.submit(MariaDb)
+        ClusterTest.zookeeper = ZooKeeper()
+        ClusterTest.databases = (database.result(),)
+
+
+def tearDownModule():
+    for server in (ClusterTest.zookeeper, *ClusterTest.databases):
+        server.close()
+    TABLE.write()
+
+
+class MatrixTest(ClusterTest):
+    """Nodes of one cluster, with both modes on the real servers unless a row says otherwise."""
+
+    scopes = ("pay", "ship", "snowflake")
+
+    def setUp(self):
+        self.addresses = 0
+        super().setUp()
+
+    @contextlib.contextmanager
+    def row(self, name, *needs):
+        """The table's row: red, and an error of the test, if anything is wrong with it in the end."""
+        row = Row(name, ROWS[name], needs)
+        began = time.monotonic()
+        try:
+            yield row
+        except BaseException as error:
+            row.failure = repr(error)[:2000]
+            raise
+        finally:
+            row.stop_customers()
+            row.seconds = time.monotonic() - began
+            TABLE.add(row)
+        faults = row.faults()
+        self.assertEqual(faults, [], "row %s is red" % name)
+
+    def configure(self, box, endpoints=None, zookeeper=None, more=None):
+        self.addresses += 1
+        sections = {
+            "server": {"request_timeout": REQUEST_TIMEOUT},
+            "segment": {"store": "mysql", "refresh_interval": "1s", "step_policy": "fixed"},
+            "mysql": {
+                "endpoints": endpoints or ["127.0.0.1:%d" % self.one.port], "database": self.name, "user": "leaf",
+                "password_file": box.write("password", PASSWORD + "\n"), "connect_timeout": "1s", "query_timeout": "1s",
+                "tls": "disabled",
+            },
+            "snowflake": {
+                "registry": "zookeeper", "cluster": self.name, "address": "10.0.0.%d:8080" % self.addresses,
+            },
+            "zookeeper": {"connect": zookeeper or self.zookeeper.connect, "session_timeout": "2s"},
+        }  # fmt: skip
+        for key, value in (more or {}).items():
+            section, name = key.split(".")
+            sections[section][name] = value
+        # What TOML writes of a string, a number, a truth value and a list of strings is JSON.
+        lines = []
+        for section, values in sections.items():
+            lines.append("[%s]" % section)
+            lines += ["%s = %s" % (name, json.dumps(value)) for name, value in values.items()]
+        box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", "\n".join(lines) + "\n")
+
+    def add_tags(self, box=None):
+        for tag in ("pay", "ship"):
+            (box or self.box).ok("tag", "add", tag, "--step", str(STEP))
+
+    def serve_two(self, **settings):
+        """Two daemons that know the tags."""
+        self.add_tags()
+        if settings:
+            self.configure(self.box, **settings)
+        boxes = [self.box, self.node(**settings)]
+        return [box.serve() for box in boxes]
+
+    def customers(self, row, daemons, scopes=None):
+        # Many threads of one interpreter would only wait for each other.
+        pause = 0.001 * len(daemons)
+        found = [
+            row.customer(daemon, scopes or self.scopes, count=COUNT, pause=pause, name="node %d" % number)
+            for number, daemon in enumerate(daemons, 1)
+        ]
+        go_on(found, 2, PATIENCE_S)
+        return found
+
+    def fill(self, row, customers):
+        """Everybody goes on, and until the row has what it has to check."""
+        go_on(customers, 2, PATIENCE_S)
+        poll(lambda: row.ids >= IDS, "%d IDs" % IDS, timeout=PATIENCE_S + IDS / 20000, interval=0.1)
+
+    def metric(self, daemons, name, **labels):
+        return sum(metrics.of(daemon).get(name, 0, **labels) for daemon in daemons)
+
+    @contextlib.contextmanager
+    def counted(self, row, what, daemons, name, **labels):
+        """How much a metric of the daemons has grown meanwhile is evidence."""
+        before = self.metric(daemons, name, **labels)
+        yield
+        row.saw(what, self.metric(daemons, name, **labels) - before)
+
+    def reconnects(self, row, daemons):
+        return self.counted(
+            row, "reconnects", daemons, "leaf_dependency_reconnects_total", dependency="database", kind="mysql"
+        )
+
+    def failed_grants(self, row, daemons):
+        return self.counted(row, "failed grants", daemons, "leaf_segment_refills_total", result="failed")
+
+
+# ---- 1. kill -9 at each call --------------------------------------------------------------------------------------
+
+
+class KillAt(MatrixTest):
+    NEXT = ("next", "pay", "-n", "3", "--direct")
+    NEXT_SNOWFLAKE = ("next", "--mode", "snowflake", "-n", "3", "--direct")
+    # A ceiling that is extended often, and a start that does not wait long for the last one.
+    QUICK = {"snowflake.window": "200ms"}
+
+    def setUp(self):
+        super().setUp()
+        self.shim = kill_at.KillAt({"mysql": self.one.port, "zookeeper": self.zookeeper.port})
+        self.addCleanup(self.shim.close)
+
+    def lines(self, out):
+        """Those that are whole."""
+        return [int(line) for line in out.split("\n")[:-1]]
+
+    def run_direct(self, row, scope, box, args, point=None, env=None):
+        """One run, killed at `point`; tells whether it was."""
+        reached = None
+        if point:
+            env, reached = self.shim.killing(box.state, point)
+        result = box.run(args, env=env)
+        row.got_ids(scope, self.lines(result.out), "%s %s" % (" ".join(args), point or ""))
+        killed = result.rc == kill_at.SIGKILLED and point is not None and reached()
+        if not killed and result.rc != 0:
+            row.trouble("exit %d" % result.rc, "%s: %s" % (point, result.err))
+        return killed
+
+    def kill_direct(self, name, scope, args, make_box, table_of=lambda box: ""):
+        """Killed at every call of a node's first run, and of a later one; each time it goes on in the same state.
+
+        Several at a time, each with a state of its own.
+        """
+        with self.row(name, "killed by SIGKILL", "kinds of calls", "runs after it") as row:
+            kinds = collections.Counter()
+
+            def run(box, point=None, env=None):
+                return self.run_direct(row, fault_matrix.scope_name(scope, table_of(box)), box, args, point, env)
+
+            def kill_first(point):
+                box = make_box()
+                killed = run(box, point)
+                run(box)
+                row.saw("runs after it")
+                box.close()
+                return point, killed
+
+            def kill_later(lane):
+                box = make_box()
+                run(box)
+                killed = []
+                for point in lane:
+                    killed.append((point, run(box, point)))
+                    run(box)
+                    row.saw("runs after it")
+                return killed
+
+            with concurrent.futures.ThreadPoolExecutor(LANES) as pool:
+                for later in (False, True):
+                    box = make_box()
+                    if later:
+                        run(box)
+                    env, calls = self.shim.tracing(box.state)
+                    run(box, env=env)
+                    points = kill_at.points(calls(), POINTS)
+                    if later:
+                        runs = sum(pool.map(kill_later, [points[lane::LANES] for lane in range(LANES)]), [])
+                    else:
+                        runs = list(pool.map(kill_first, points))
+                    for point, killed in runs:
+                        kinds[point[:3]] += killed
+                    self.assertEqual({kind for kind in calls() if not kinds[kind]}, set(), "nothing was killed there")
+            self.tell(row, kinds)
+
+    def tell(self, row, kinds):
+        row.saw("killed by SIGKILL", sum(kinds.values()))
+        row.saw("kinds of calls", len(kinds))
+        row.note("killed", {" ".join(kind): times for kind, times in sorted(kinds.items())})
+
+    def plain_node(self):
+        box = Sandbox()
+        self.addCleanup(box.close)
+        return box
+
+    def test_direct_sqlite(self):
+        def node():
+            box = self.plain_node()
+            self.add_tags(box)
+            return box
+
+        # Each has a table of its own.
+        self.kill_direct("kill-direct-sqlite", "pay", self.NEXT, node, table_of=lambda box: box.dir)
+
+    def test_direct_mariadb(self):
+        self.add_tags()
+        self.kill_direct("kill-direct-mariadb", "pay", self.NEXT, self.node)
+
+    def test_direct_snowflake(self):
+        made = []
+
+        def node():
+            # A number of its own in one cluster.
+            box = self.plain_node()
+            made.append(box)
+            box.env.update(LEAFCTL_SNOWFLAKE_CLUSTER=self.name, LEAFCTL_SNOWFLAKE_WORKER_ID=str(len(made)))
+            box.env["LEAFCTL_SNOWFLAKE_WINDOW"] = "200ms"
+            return box
+
+        self.kill_direct("kill-direct-snowflake", "snowflake", self.NEXT_SNOWFLAKE, node)
+
+    def test_direct_zookeeper(self):
+        def node():
+            return self.node(more=self.QUICK)
+
+        self.kill_direct("kill-direct-zookeeper", "snowflake", self.NEXT_SNOWFLAKE, node)
+
+    def take_until_it_ends(self, row, daemon, scopes, table, seconds):
+        """All that a daemon gives out until it has ended; tells whether it has."""
+        deadline = time.monotonic() + seconds
+        wanted = 20
+        while daemon.process.poll() is None and time.monotonic() < deadline:
+            if daemon.port is None:
+                found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", daemon.log())
+                if not found:
+                    time.sleep(0.002)
+                    continue
+                daemon.port = int(found.group(1))
+            for scope in scopes:
+                try:
+                    code, text, ranges = fault_matrix.take(daemon, scope, wanted)
+                except (OSError, http.client.HTTPException, ValueError):
+                    break  # it has ended in between, or is about to
+                for begin, end in ranges:
+                    row.got(fault_matrix.scope_name(scope, table), begin, end, "life %d" % len(daemon.box.daemons))
+                if code:
+                    row.trouble(code, "%s: %s" % (scope, text))
+                    time.sleep(0.01)
+        return daemon.process.poll() is not None
+
+    def kill_daemon(self, name, make_box, scopes, table_of=lambda box: ""):
+        """Life after life in one state directory, each killed at another point, and then one that goes on."""
+        with self.row(name, "killed by SIGKILL", "kinds of calls", "IDs of the last lives") as row:
+            kinds = collections.Counter()
+            # Before it is ready, what it cannot issue yet it refuses.
+            with row.allowing("clock", "unavailable", "exhausted", "not_found", "not_owner"):
+                boxes = [make_box() for _ in range(LANES)]
+                # A restart, as all that follow: a first start is killed in the rows above.
+                boxes[0].serve().kill()
+                env, calls = self.shim.tracing(boxes[0].state)
+                daemon = boxes[0].serve(env=env)
+                self.take_until_it_ends(row, daemon, scopes, table_of(boxes[0]), 1)
+                daemon.kill()
+                points = []
+                for kind, count in sorted(calls().items()):
+                    if kind[2] == "stdout":
+                        continue
+                    # The first one is part of a start; a later one, of service.
+                    numbers = {1, 1 + count // 2} if POINTS else {1, 2, 3, 5, 8, 1 + count // 2}
+                    points += [kill_at.Point(*kind, number) for number in sorted(numbers)]
+
+                def kill(box, lane):
+                    box.serve().kill()
+                    return [(point, self.kill_life(row, box, scopes, table_of(box), point)) for point in lane]
+
+                with concurrent.futures.ThreadPoolExecutor(LANES) as pool:
+                    lanes = [points[lane::LANES] for lane in range(LANES)]
+                    runs = sum(pool.map(kill, boxes, lanes), [])
+                for point, killed in runs:
+                    kinds[point[:3]] += killed
+                self.assertEqual({kind for kind, times in kinds.items() if not times}, set(), "nothing was killed there")
+                daemons = [box.serve() for box in boxes]
+                for daemon in daemons:
+                    for scope in scopes:
+                        poll(lambda: fault_matrix.take(daemon, scope, 1)[0] is None, "service is back")  # noqa: B023
+            self.tell(row, kinds)
+            row.note("points not reached", len(points) - sum(kinds.values()))
+            before = row.ids
+            last = [row.customer(each, scopes, count=COUNT, table=table_of(each.box)) for each in daemons]
+            self.fill(row, last)
+            row.saw("IDs of the last lives", row.ids - before)
+
+    def kill_life(self, row, box, scopes, table, point):
+        env, reached = self.shim.killing(box.state, point)
+        daemon = box.serve(listening=False, env=env)
+        # What is part of every start comes; what depends on the load may not.
+        ended = self.take_until_it_ends(row, daemon, scopes, table, 20 if point.number == 1 else 3)
+        code = daemon.kill()
+        if ended and code != kill_at.SIGKILLED:
+            row.trouble("exit %d" % code, "%s: %s" % (point, daemon.log()))
+        return ended and reached()
+
+    def test_daemon_sqlite(self):
+        numbers = iter(range(1, 1000))
+
+        def node():
+            box = self.plain_node()
+            self.add_tags(box)
+            box.env.update(LEAFCTL_SEGMENT_STEP_POLICY="fixed")
+            box.env.update(LEAFCTL_SNOWFLAKE_CLUSTER=self.name, LEAFCTL_SNOWFLAKE_WORKER_ID=str(next(numbers)))
+            box.env.update(LEAFCTL_SNOWFLAKE_WINDOW="200ms", LEAFCTL_SERVER_REQUEST_TIMEOUT=REQUEST_TIMEOUT)
+            return box
+
+        # Each has a table of its own, and all one cluster.
+        self.kill_daemon("kill-daemon-sqlite", node, self.scopes, table_of=lambda box: box.dir)
+
+    def test_daemon_mariadb(self):
+        self.add_tags(self.node(more=self.QUICK))
+        self.kill_daemon("kill-daemon-mariadb", lambda: self.node(more=self.QUICK), self.scopes)
+
+    def test_daemon_lease(self):
+        settings = dict(self.QUICK, **{"snowflake.recycle": True, "snowflake.lease_time": "1s"})
+        settings["segment.enabled"] = False
+        self.kill_daemon("kill-daemon-lease", lambda: self.node(more=settings), ("snowflake",))
+
+
+# ---- 2. SIGSTOP ---------------------------------------------------------------------------------------------------
+
+
+def is_stopped(daemon):
+    with open("/proc/%d/stat" % daemon.process.pid, encoding="utf-8") as file:
+        return file.read().rsplit(")", 1)[1].split()[0] == "T"
+
+
+class Pause(MatrixTest):
+    @contextlib.contextmanager
+    def stopped(self, row, daemon):
+        daemon.signal(signal.SIGSTOP)
+        try:
+            poll(lambda: is_stopped(daemon), "it stops")
+            row.saw("stopped")
+            yield
+        finally:
+            daemon.signal(signal.SIGCONT)
+
+    def test_node(self):
+        first, second = daemons = self.serve_two()
+        with self.row("pause-node", "stopped", "expired sessions", "batches of the other meanwhile") as row:
+            one, two = self.customers(row, daemons)
+            sessions = set(self.zookeeper.sessions())
+            # Who is stopped answers nobody, and what was under way fails when it wakes up.
+            with row.allowing(NO_ANSWER, *STORE_AWAY):
+                with self.stopped(row, first):
+                    before = two.taken["pay"]
+                    until = time.monotonic() + OUTAGE_S
+                    poll(
+                        lambda: time.monotonic() > until and len(sessions - set(self.zookeeper.sessions())) > 0,
+                        "its session is gone", timeout=PATIENCE_S + OUTAGE_S,
+                    )  # fmt: skip
+                    two.goes_on()
+                    row.saw("expired sessions", len(sessions - set(self.zookeeper.sessions())))
+                    row.saw("batches of the other meanwhile", (two.taken["pay"] - before) // COUNT)
+                one.goes_on(timeout=PATIENCE_S)
+            self.fill(row, [one, two])
+            self.assertNotIn("frozen", first.log() + second.log())
+
+    def test_lease(self):
+        settings = {
+            "segment.enabled": False, "snowflake.recycle": True, "snowflake.lease_time": "1s",
+            "snowflake.worker_range": "30-30",
+        }  # fmt: skip
+        self.configure(self.box, more=settings)
+        first = self.box.serve()
+        with self.row("pause-lease", "stopped", "taken over", "refused afterwards") as row:
+            (one,) = self.customers(row, [first], ("snowflake",))
+            lost = STORE_AWAY + (NO_ANSWER, "not_owner")
+            with row.allowing(*lost):
+                with self.stopped(row, first):
+                    until = time.monotonic() + OUTAGE_S
+                    second = self.node(more=settings).serve(ready=False)
+                    second.wait_ready(PATIENCE_S)
+                    row.saw("taken over", second.status()["snowflake"]["worker"] == 30)
+                    two = row.customer(second, ("snowflake",), count=COUNT, name="node 2")
+                    two.goes_on()
+                    poll(lambda: time.monotonic() > until, "the outage", timeout=PATIENCE_S + OUTAGE_S)
+                poll(lambda: first.status()["snowflake"]["state"] == "claiming", "it has lost its lease", PATIENCE_S)
+                poll(lambda: row.refused("not_owner", *STORE_AWAY) > 0, "and refuses")
+                self.fill(row, [two])
+                # Nothing is free for it as long as the other one lives.
+                one.stop()
+                row.saw("refused afterwards", row.refused("not_owner", *STORE_AWAY))
+
+
+# ---- 3. MariaDB ---------------------------------------------------------------------------------------------------
+
+
+class Database(MatrixTest):
+    def test_killed(self):
+        daemons = self.serve_two()
+        needs = ("kills", "restarts", "reconnects", "failed grants")
+        with self.row("mariadb-killed", *needs) as row, self.reconnects(row, daemons), self.failed_grants(row, daemons):
+            customers = self.customers(row, daemons)
+            for seconds in (0.2, OUTAGE_S):
+                with row.allowing(*STORE_AWAY):
+                    self.one.kill()
+                    row.saw("kills")
+                    time.sleep(seconds)
+                    self.one.start()
+                    row.saw("restarts")
+                    go_on(customers, timeout=PATIENCE_S)
+            self.fill(row, customers)
+
+    def proxied(self):
+        proxy = DelayProxy(self.one.port)
+        self.addCleanup(proxy.close)
+        daemons = self.serve_two(endpoints=["127.0.0.1:%d" % proxy.port])
+        return proxy, daemons
+
+    def test_slow(self):
+        proxy, daemons = self.proxied()
+        with self.row("mariadb-slow", "slow round trips", "failed grants") as row, self.failed_grants(row, daemons):
+            customers = self.customers(row, daemons)
+            proxy.stats()
+            # Slow, but in time: nobody is told.
+            proxy.delay(100)
+            time.sleep(1)
+            with row.allowing(*STORE_AWAY):
+                proxy.delay(2500)
+                time.sleep(OUTAGE_S)
+                proxy.delay(0)
+                go_on(customers, timeout=PATIENCE_S)
+            held = proxy.stats()
+            row.saw("slow round trips", held["round_trips"] if held.get("held_ms", {"max": 0})["max"] > 90 else 0)
+            self.fill(row, customers)
+
+    def test_cut(self):
+        proxy, daemons = self.proxied()
+        with self.row("mariadb-cut", "cuts", "refusals", "reconnects") as row, self.reconnects(row, daemons):
+            customers = self.customers(row, daemons)
+            proxy.stats()
+            with row.allowing(*STORE_AWAY):
+                until = time.monotonic() + OUTAGE_S
+                while time.monotonic() < until:
+                    proxy.cut()
+                    row.saw("cuts")
+                    time.sleep(0.1)
+                proxy.refuse()
+                row.saw("refusals")
+                time.sleep(OUTAGE_S / 3)
+                proxy.accept()
+                go_on(customers, timeout=PATIENCE_S)
+            self.fill(row, customers)
+
+    def test_read_only(self):
+        daemons = self.serve_two()
+        with self.row("mariadb-read-only", "failed grants", "nodes that say so") as row, self.failed_grants(row, daemons):
+            customers = self.customers(row, daemons)
+            self.addCleanup(self.one.sql, "SET GLOBAL read_only = 0")
+            with row.allowing(*STORE_AWAY):
+                self.one.sql("SET GLOBAL read_only = 1")
+                for daemon in daemons:
+                    poll(lambda daemon=daemon: "read-only" in json.dumps(daemon.status()), "it says so", PATIENCE_S)
+                    row.saw("nodes that say so")
+                time.sleep(OUTAGE_S)
+                self.one.sql("SET GLOBAL read_only = 0")
+                go_on(customers, timeout=PATIENCE_S)
+            self.fill(row, customers)
+
+
+# ---- 4. Galera ----------------------------------------------------------------------------------------------------
+
+
+class Galera(MatrixTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = GaleraCluster(3)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.close()
+
+    def serve_three(self):
+        """On the first, the second and the third node, each with the others behind it."""
+        nodes = self.cluster.nodes
+        node = nodes[0]
+        node.sql("DROP DATABASE leaf; CREATE DATABASE leaf CHARACTER SET utf8mb4")
+        daemons = []
+        for index in range(3):
+            turned = nodes[index:] + nodes[:index]
+            box = self.node(
+                endpoints=["127.0.0.1:%d" % each.port for each in turned],
+                more={"mysql.database": "leaf", "mysql.query_timeout": "2s"},
+            )
+            if index == 0:
+                box.ok("db", "init")
+                self.add_tags(box)
+            daemons.append(box.serve())
+        return daemons
+
+    def moves(self, daemons):
+        return sum(
+            metrics.of(daemon).get(
+                "leaf_dependency_identity_changes_total", 0, dependency="database", kind="mysql"
+            )
+            for daemon in daemons
+        )  # fmt: skip
+
+    def test_node_lost(self):
+        daemons = self.serve_three()
+        first = self.cluster.nodes[0]
+        with self.row("galera-node-lost", "kills", "moves to another node") as row:
+            customers = self.customers(row, daemons)
+            before = self.moves(daemons)
+            with row.allowing(*STORE_AWAY):
+                first.kill()
+                row.saw("kills")
+                poll(lambda: self.moves(daemons) > before, "it moves on", PATIENCE_S)
+                go_on(customers, timeout=PATIENCE_S)
+                time.sleep(OUTAGE_S)
+                first.start()
+                go_on(customers, timeout=PATIENCE_S)
+            row.saw("moves to another node", self.moves(daemons) - before)
+            self.fill(row, customers)
+
+    def test_split(self):
+        daemons = self.serve_three()
+        first, second, _ = self.cluster.nodes
+        with self.row("galera-split", "nodes without a majority", "moves to another node") as row:
+            customers = self.customers(row, daemons)
+            before = self.moves(daemons)
+            with row.allowing(*STORE_AWAY):
+                # It goes on to answer its clients, and hears nothing of the others.
+                first.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+                poll(lambda: first.wsrep().get("wsrep_cluster_status") == "non-Primary", "it is alone", PATIENCE_S)
+                row.saw("nodes without a majority")
+                poll(lambda: second.wsrep().get("wsrep_cluster_size") == "2", "the others go on", PATIENCE_S)
+                poll(lambda: self.moves(daemons) > before, "its daemon moves on", PATIENCE_S)
+                go_on(customers, timeout=PATIENCE_S)
+                time.sleep(OUTAGE_S)
+                first.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+                poll(lambda: first.ready() and first.wsrep().get("wsrep_cluster_size") == "3", "all are back", PATIENCE_S)
+                go_on(customers, timeout=PATIENCE_S)
+            row.saw("moves to another node", self.moves(daemons) - before)
+            self.fill(row, customers)
+
+
+# ---- 5. ZooKeeper -------------------------------------------------------------------------------------------------
+
+
+class Registry(MatrixTest):
+    """An ensemble of three, for worker numbers and witness."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.zookeeper = Ensemble(3)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.zookeeper.close()
+
+    def troubled(self, daemon):
+        return "registry_problem" in daemon.status()["snowflake"]
+
+    def wait_troubled(self, daemons, troubled):
+        for daemon in daemons:
+            poll(lambda daemon=daemon: self.troubled(daemon) == troubled, "trouble: %s" % troubled, PATIENCE_S)
+
+    def owners(self):
+        """Address → the session that announces it."""
+        path = "/snowflake/%s/leafctl/temporary" % self.name
+        found = {}
+        with self.zookeeper.client() as client:
+            for name in client.children(path):
+                stat = client.exists(path + "/" + name)
+                if stat is not None:
+                    found[name] = stat.ephemeral_owner
+        return found
+
+    def test_leader(self):
+        daemons = self.serve_two()
+        with self.row("zookeeper-leader", "leaders killed", "new leaders") as row:
+            customers = self.customers(row, daemons)
+            with row.allowing(*STORE_AWAY):
+                leader = self.zookeeper.leader()
+                leader.kill()
+                row.saw("leaders killed")
+                row.saw("new leaders", self.zookeeper.leader() is not leader)
+                go_on(customers, timeout=PATIENCE_S)
+                time.sleep(OUTAGE_S)
+                self.zookeeper.start()
+                self.wait_troubled(daemons, False)
+                go_on(customers, timeout=PATIENCE_S)
+            self.check_snowflake_never_refused(row)
+            self.fill(row, customers)
+
+    def test_session(self):
+        daemons = self.serve_two()
+        with self.row("zookeeper-session", "sessions expired", "sessions renewed") as row:
+            customers = self.customers(row, daemons)
+            with row.allowing(*STORE_AWAY):
+                for _ in range(3):
+                    old = poll(lambda: (found := self.owners()) and len(found) == 2 and found, "both are announced")
+                    for session in old.values():
+                        self.zookeeper.expire(session)
+                        row.saw("sessions expired")
+
+                    def renewed(old=old):
+                        now = self.owners()
+                        return set(now) == set(old) and all(now[name] != old[name] for name in old)
+
+                    poll(renewed, "new sessions announce themselves", PATIENCE_S)
+                    row.saw("sessions renewed", len(old))
+                    go_on(customers, timeout=PATIENCE_S)
+            self.check_snowflake_never_refused(row)
+            self.fill(row, customers)
+
+    def test_down(self):
+        daemons = self.serve_two()
+        with self.row("zookeeper-down", "servers killed", "nodes that say so") as row:
+            customers = self.customers(row, daemons)
+            with row.allowing(*STORE_AWAY):
+                self.zookeeper.kill()
+                row.saw("servers killed", sum(not member.running() for member in self.zookeeper.members))
+                self.wait_troubled(daemons, True)
+                row.saw("nodes that say so", len(daemons))
+                time.sleep(OUTAGE_S)
+                self.zookeeper.start()
+                self.wait_troubled(daemons, False)
+                go_on(customers, timeout=PATIENCE_S)
+            self.check_snowflake_never_refused(row)
+            self.fill(row, customers)
+
+    def check_snowflake_never_refused(self, row):
+        """P7: a fixed number goes on without its registry; what waits for the witness is the tags' own."""
+        for text in row.allowed_texts():
+            if ": snowflake: " in text:
+                row.trouble("refused", text)
+
+
+# ---- 6. clocks ----------------------------------------------------------------------------------------------------
+
+
+class Clock(MatrixTest):
+    def setUp(self):
+        super().setUp()
+        self.clock = FakeClock(self.box.path("faketime"))
+        self.configure(self.box, more={"segment.enabled": False})
+
+    def take(self, row, daemon, who):
+        code, text, ranges = fault_matrix.take(daemon, "snowflake", COUNT)
+        self.assertIsNone(code, text)
+        for begin, end in ranges:
+            row.got("snowflake", begin, end, who)
+
+    def test_boot(self):
+        with self.row("clock-boot", "starts with the clock moved", "refused to start", "waited") as row:
+            daemon = self.box.serve(env=self.clock.env)
+            self.take(row, daemon, "before")
+            daemon.kill()
+            for offset in (-3600, -60, -15, 60, 3600):
+                self.clock.set_offset(offset)
+                row.saw("starts with the clock moved")
+                result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.clock.env)
+                self.assertEqual(result.rc, 11, result)
+                self.assertIn("behind" if offset < 0 else "ahead", result.err)
+                row.saw("refused to start")
+            for offset in (-3, 0, 1):
+                self.clock.set_offset(offset)
+                row.saw("starts with the clock moved")
+                daemon = self.box.serve(env=self.clock.env, ready=False)
+                daemon.wait_ready(PATIENCE_S)
+                row.saw("waited", "waiting" in daemon.log())
+                self.take(row, daemon, "offset %+d" % offset)
+                daemon.kill()
+            self.clock.set_offset(0)
+            daemon = self.box.serve(env=self.clock.env)
+            self.fill(row, self.customers(row, [daemon], ("snowflake",)))
+
+    def test_running(self):
+        daemon = self.box.serve(env=self.clock.env)
+        other = self.node(more={"segment.enabled": False}).serve()
+
+        def ahead_s():
+            return json.loads(daemon.get("/v1/clock").body)["time_ms"] / 1000 - time.time()
+
+        with self.row("clock-running", "moves back", "moves forward", "refusals") as row:
+            customers = self.customers(row, [daemon, other], ("snowflake",))
+            # Far back it stops, and after a jump ahead, in which it may issue nothing.
+            with row.allowing("clock", *STORE_AWAY):
+                last = 0.0
+                for offset in (0.011, 0, -0.011, 1.3, -1.3, 0.5, -2.0, 0, 2.0, 0, 60.0, 0, -30.0, 288.0, -288.0, 0):
+                    self.clock.set_offset(offset)
+                    poll(lambda offset=offset: abs(ahead_s() - offset) < 0.5, "the clock moves")
+                    row.saw("moves back" if offset < last else "moves forward")
+                    last = offset
+                    time.sleep(0.2)
+                for number in range(200):
+                    self.clock.set_offset(number % 2)
+                    row.saw("moves forward" if number % 2 else "moves back")
+                    time.sleep(0.005)
+                self.clock.set_offset(0)
+                poll(lambda: daemon.get("/health/ready").status == 200, "it is ready", PATIENCE_S)
+                row.saw("refusals", row.refused("clock"))
+                customers[0].goes_on(timeout=PATIENCE_S)
+            self.fill(row, customers)
+
+
+# ---- 7. the state directory ---------------------------------------------------------------------------------------
+
+
+class State(MatrixTest):
+    def test_lost(self):
+        self.add_tags()
+        daemon = self.box.serve()
+        with self.row("state-lost", "directories removed", "refused to start", "IDs without state") as row:
+            (customer,) = self.customers(row, [daemon])
+            worker = daemon.status()["snowflake"]["worker"]
+            with row.allowing(NO_ANSWER, *STORE_AWAY):
+                daemon.kill()
+                customer.daemon = None
+                customer.stop()
+            shutil.rmtree(self.box.state)
+            row.saw("directories removed")
+            # Its number belongs to a directory that is no more.
+            result = self.box.run(["serve", "--listen", "127.0.0.1:0"])
+            self.check(result, 11, "worker release %d" % worker)
+            row.saw("refused to start")
+            # Its tags are fenced by the witness.
+            before = row.ids
+            row.got_ids(fault_matrix.scope_name("pay"), self.box.next("pay", "-n", "100", "--direct"), "without state")
+            row.saw("IDs without state", row.ids - before)
+            release = ["worker", "release", str(worker), "--confirm", self.name]
+            poll(lambda: self.box.run(release).rc == 0, "its session is over", PATIENCE_S)
+            daemon = self.box.serve(ready=False)
+            daemon.wait_ready(PATIENCE_S)
+            self.fill(row, self.customers(row, [daemon]))
+
+    def test_copied(self):
+        self.add_tags()
+        first = self.box.serve()
+        with self.row("state-copied", "copies", "refused afterwards", "IDs of the copy") as row:
+            (one,) = self.customers(row, [first])
+            # Another machine is made from an image of this one: with an address of its own, and with the same.
+            beside = self.node()
+            copy = Sandbox()
+            self.addCleanup(copy.close)
+            copy.env["LEAFCTL_CONFIG"] = self.box.env["LEAFCTL_CONFIG"]
+            for box in (beside, copy):
+                shutil.copytree(
+                    self.box.state, box.state, ignore=lambda _, names: [name for name in names if name.endswith(".sock")]
+                )
+                row.saw("copies")
+            two = row.customer(beside.serve(), self.scopes, count=COUNT, name="copy with its own address")
+            two.goes_on()
+            one.goes_on()
+            # One of two with the same number has to stop.
+            with row.allowing("not_owner"):
+                second = copy.serve(ready=False)
+                second.wait_ready(PATIENCE_S)
+                before = row.ids
+                three = row.customer(second, self.scopes, count=COUNT, name="copy with the same address")
+                three.goes_on()
+                poll(lambda: first.get("/v1/snowflake").status == 503, "the first one is told", PATIENCE_S)
+                self.fill(row, [two, three])
+                row.saw("IDs of the copy", row.ids - before)
+                one.stop()
+                row.saw("refused afterwards", row.refused("not_owner"))
+
+    def test_disk_full(self):
+        self.add_tags()
+
+        def ignore_the_signal():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+        daemon = self.box.serve("--set", "server.request_timeout=4s", preexec_fn=ignore_the_signal)
+        # A limit on the size of files is a full disk for this one process.
+        unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        with self.row("disk-full", "refusals of the tags", "refusals of snowflake") as row:
+            # Each of the scopes: whoever waits for one keeps nobody else waiting.
+            customers = [self.customers(row, [daemon], (scope,))[0] for scope in self.scopes]
+            full = STORE_AWAY + ("config", "permission")
+            with row.allowing(*full):
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+                poll(lambda: daemon.get("/health/ready").status == 503, "not ready", PATIENCE_S)
+
+                def refused(what):
+                    return sum(": %s: " % what in text for text in row.allowed_texts())
+
+                poll(lambda: refused("snowflake") > 0, "no ceiling", PATIENCE_S)
+                poll(lambda: refused("pay") > 0, "no mark", PATIENCE_S)
+                time.sleep(OUTAGE_S)
+                resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, unlimited)
+                daemon.wait_ready(PATIENCE_S)
+                go_on(customers, timeout=PATIENCE_S)
+                row.saw("refusals of the tags", refused("pay") + refused("ship"))
+                row.saw("refusals of snowflake", refused("snowflake"))
+            self.fill(row, customers)
+
+
+# ---- 8. one identity twice ----------------------------------------------------------------------------------------
+
+
+class Identity(MatrixTest):
+    def test_one_directory(self):
+        self.add_tags()
+        daemon = self.box.serve()
+        with self.row("one-directory", "daemons refused", "one-shots refused", "one-shots beside the daemon") as row:
+            (customer,) = self.customers(row, [daemon])
+            direct = ["next", "pay", "-n", "3", "--direct"]
+            for _ in range(3):
+                result = self.box.run(["serve", "--listen", "127.0.0.1:0"])
+                self.check(result, 11, self.box.state)
+                row.saw("daemons refused")
+                self.check(self.box.run(["next", "--mode", "snowflake", "--direct"]), 11, self.box.state)
+                row.saw("one-shots refused")
+                # Ranges are as many as one likes; the grants of a directory take turns.
+                with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                    for result in pool.map(lambda _: self.box.run(direct), range(8)):
+                        self.assertEqual(result.rc, 0, result)
+                        row.got_ids(fault_matrix.scope_name("pay"), [int(line) for line in result.out.split()], "one-shot")
+                        row.saw("one-shots beside the daemon")
+            self.fill(row, [customer])
+
+    def test_one_address(self):
+        self.add_tags()
+        daemon = self.box.serve()
+        with self.row("one-address", "daemons refused", "one-shots refused") as row:
+            (customer,) = self.customers(row, [daemon])
+            other = Sandbox()
+            self.addCleanup(other.close)
+            other.env["LEAFCTL_CONFIG"] = self.box.env["LEAFCTL_CONFIG"]
+            for _ in range(3):
+                result = other.run(["serve", "--listen", "127.0.0.1:0"])
+                self.check(result, 11, "worker release")
+                row.saw("daemons refused")
+                self.check(other.run(["next", "--mode", "snowflake", "--direct"]), 11, "worker release")
+                row.saw("one-shots refused")
+                row.got_ids(fault_matrix.scope_name("pay"), other.next("pay", "-n", "3", "--direct"), "the other directory")
+            # While it is live nobody may take it away.
+            self.check(other.run(["worker", "release", "0", "--confirm", self.name]), 11, "is live")
+            self.fill(row, [customer])
+
+
+# ---- 9. many at once ----------------------------------------------------------------------------------------------
+
+
+class AtOnce(MatrixTest):
+    def test_nodes_at_once(self):
+        self.add_tags()
+        with self.row("nodes-at-once", "nodes that serve", "distinct worker numbers") as row:
+            boxes = [self.node() for _ in range(NODES_AT_ONCE)]
+            daemons = [box.serve(listening=False) for box in boxes]
+            for daemon in daemons:
+                daemon.wait_listening()
+            for daemon in daemons:
+                daemon.wait_ready(PATIENCE_S)
+                row.saw("nodes that serve")
+            workers = {daemon.status()["snowflake"]["worker"] for daemon in daemons}
+            row.saw("distinct worker numbers", len(workers))
+            self.assertEqual(len(workers), NODES_AT_ONCE)
+            self.fill(row, self.customers(row, daemons))
+
+
+# ---- the judge itself ---------------------------------------------------------------------------------------------
+
+
+class Judge(LeafTest):
+    """What has to make a row red does."""
+
+    def setUp(self):
+        super().setUp()
+        self.row = Row("a row", "a fault", ["kills"])
+        self.row.saw("kills")
+        self.row.got("tag pay", 1, 101, "one")
+        self.row.got("tag pay", 101, 201, "two")
+        self.row.got("tag ship", 1, 101, "one")
+        self.assertEqual(self.row.faults(), [])
+
+    def red(self, *parts):
+        (fault,) = self.row.faults()
+        for part in parts:
+            self.assertIn(part, fault)
+        table = Table(["a row"], self.box.path("table.txt"))
+        table.add(self.row)
+        with open(self.box.path("table.txt"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("  RED ", text)
+        self.assertIn("RED a row: " + fault, text)
+        with open(self.box.path("table.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["rows"][0]["result"], "red")
+
+    def test_one_id_twice(self):
+        self.row.got("tag pay", 150, 151, "three")
+        self.assertEqual(self.row.duplicates, 1)
+        self.red("1 IDs twice", "[150, 151) was given to two and to three")
+
+    def test_ranges_that_overlap(self):
+        self.row.got("tag pay", 50, 151, "three")
+        self.assertEqual(self.row.duplicates, 101)
+        self.row.got("tag pay", 0, 300, "four")
+        self.assertEqual(self.row.duplicates, 101 + 200)
+        self.row.got("tag pay", 0, 300, "four")
+        self.assertEqual(self.row.duplicates, 101 + 200 + 300)
+
+    def test_no_evidence(self):
+        row = Row("a row", "a fault", ["kills", "restarts"])
+        row.saw("kills")
+        row.saw("restarts", 0)
+        row.got("snowflake", 1, 2, "one")
+        self.row = row
+        self.red("nothing shows that it happened: restarts")
+        with self.assertRaises(AssertionError):
+            Row("a row", "a fault", [])
+
+    def test_no_ids(self):
+        self.row = Row("a row", "a fault", ["kills"])
+        self.row.saw("kills")
+        self.red("no ID was checked")
+
+    def test_an_error_that_is_not_allowed(self):
+        with self.row.allowing("exhausted"):
+            self.row.trouble("exhausted", "inside")
+            self.assertEqual(self.row.faults(), [])
+            self.row.trouble("frozen", "another one")
+        self.assertEqual(self.row.refused("exhausted"), 1)
+        self.red("1 errors", "frozen another one")
+
+    def test_an_error_at_another_time(self):
+        with self.row.allowing("exhausted"):
+            during = time.monotonic()
+        after = time.monotonic()
+        # Asked before, or in it, and answered later: it may have met what happened.
+        self.row.trouble("exhausted", "overlaps", during, after + 1)
+        self.assertEqual(self.row.faults(), [])
+        self.row.trouble("exhausted", "too late", after + 0.001, after + 1)
+        self.red("exhausted too late")
+
+    def test_a_row_that_breaks_off(self):
+        self.row.failure = "AssertionError()"
+        self.red("it did not come to its end")
+
+    def test_a_row_that_was_not_run(self):
+        table = Table(["a row", "another"])
+        table.add(self.row)
+        self.assertEqual(table.missing(), ["another"])
+        self.assertTrue(any(line.startswith("another  NOT RUN") for line in table.lines()))
+        with self.assertRaises(AssertionError):
+            table.add(self.row)
+
+    def test_a_customer_whose_daemon_repeats_itself(self):
+        """The whole way, from the answers of a daemon that is killed and whose state is thrown away."""
+        for _ in range(2):
+            self.box.ok("tag", "add", "pay")
+            daemon = self.box.serve()
+            customer = self.row.customer(daemon, ["pay", "snowflake"])
+            customer.goes_on()
+            self.row.stop_customers()
+            daemon.kill()
+            shutil.rmtree(self.box.state)
+        self.assertGreater(self.row.duplicates, 0)
+
+    def test_against_counting_one_by_one(self):
+        """Random ranges, settled at random moments."""
+        import random
+
+        choose = random.Random(7)
+        for _ in range(200):
+            ledger, counts = IdLedger(), {}
+            for _ in range(choose.randrange(1, 40)):
+                begin = choose.randrange(200)
+                end = begin + choose.randrange(1, 20)
+                ledger.add("a", begin, end, "one of %d" % choose.randrange(3))
+                for value in range(begin, end):
+                    counts[value] = counts.get(value, 0) + 1
+                if choose.random() < 0.2:
+                    ledger.settle()
+            self.assertEqual(ledger.duplicates, sum(counts.values()) - len(counts))
+            self.assertEqual(ledger.count, sum(counts.values()))
+            self.assertEqual(bool(ledger.examples()), ledger.duplicates > 0)
+
+
+# ---- the whole table ----------------------------------------------------------------------------------------------
+
+# Faults are mostly waited for, so these run beside each other, each part with servers of its own.
+PARTS = (
+    ("KillAt", "Pause", "Database", "State", "Identity", "AtOnce"),
+    ("Galera", "Registry", "Clock", "Judge"),
+)
+
+
+def run_part(part, directory):
+    """(exit code, output, rows) of a run of these classes."""
+    table = os.path.join(directory, part[0] + ".txt")
+    done = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), *part], env=dict(os.environ, LEAFCTL_MATRIX_TABLE=table),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    rows = []
+    with contextlib.suppress(FileNotFoundError), open(table[: -len("txt")] + "json", encoding="utf-8") as file:
+        rows = json.load(file)["rows"]
+    return done.returncode, done.stdout.decode("utf-8", "replace"), rows
+
+
+def run_all():
+    """Exit code 1 if a part fails, or if a row is missing."""
+    failed = False
+    TABLE.write()  # instead of an older one, whatever happens
+    with tempfile.TemporaryDirectory(prefix="leafctl-matrix-") as directory:
+        with concurrent.futures.ThreadPoolExecutor(len(PARTS)) as pool:
+            for code, output, rows in pool.map(lambda part: run_part(part, directory), PARTS):
+                print(output, flush=True)
+                failed = failed or code != 0
+                for row in rows:
+                    TABLE.add_json(row)
+    TABLE.write()
+    print("\n".join(["", *TABLE.lines()]), flush=True)
+    return 1 if failed or TABLE.missing() else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit(run_all())
+    try:
+        main()
+    finally:
+        print("\n".join(["", *TABLE.lines(all_names=False)]), flush=True)
