@@ -48,6 +48,12 @@ Result<std::string> LibraryString(const MysqlOptions& options, const Endpoint& e
   return text;
 }
 
+// Whether the server knows idle_transaction_timeout: MariaDB since 10.3. Asks nobody: its greeting said so.
+bool CanEndIdleTransactions(soci::session& session) {
+  MYSQL* const handle = static_cast<soci::mysql_session_backend*>(session.get_backend())->conn_;
+  return mariadb_connection(handle) != 0 && mysql_get_server_version(handle) >= 100300;
+}
+
 // That the library has understood what it was told.
 Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session) {
   if (options.tls == MysqlTls::kDisabled || options.tls == MysqlTls::kPreferred) return {};
@@ -91,7 +97,14 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
     // A server may be set up with autocommit off: a plain SELECT would then pin an old snapshot.
     *session << "SET autocommit = 1";
     // A row somebody else holds must not outlast the statement's own time-out.
-    *session << fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));
+    std::string limits =
+        fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));
+    // And a row that we hold must not outlast us: a process that is stopped between a grant's statements
+    // keeps its connection, and with it every other node's grants of that tag waiting. MySQL has no such
+    // limit.
+    if (CanEndIdleTransactions(*session))
+      limits += fmt::format(", SESSION idle_transaction_timeout = {}", seconds(options.query_timeout));
+    *session << limits;
     return session;
   } catch (const std::exception& exception) {
     return TranslateReason(exception, Phase::kStatement);
