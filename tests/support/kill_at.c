@@ -1,8 +1,8 @@
-// Preloaded into a program: kills it at a chosen call that writes to a disk or talks to a server, or writes down all such
-// calls. kill_at.py builds and sets it up; what is set and what comes out is said there.
+// Preloaded into a program: kills or stops it at a chosen call that writes to a disk or talks to a server, or
+// writes down all such calls. kill_at.py builds and sets it up; what is set and what comes out is said there.
 //
-// What is judged is one call more or less, so a call is counted where it is made, in the calling thread, and the process
-// ends in it: nothing is flushed, no other thread is told.
+// What is judged is one call more or less, so a call is counted where it is made, in the calling thread, and
+// the process ends in it: nothing is flushed, no other thread is told.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,6 +25,7 @@ static const char* g_when;       // "before" or "after"; with the next three: wh
 static const char* g_function;
 static const char* g_target;
 static long g_number;
+static int g_signal;
 static const char* g_report;  // what happened is written to this file just before
 static atomic_long g_count;
 
@@ -38,6 +39,8 @@ __attribute__((constructor)) static void Begin(void) {
   g_report = getenv("KILL_AT_REPORT");
   const char* number = getenv("KILL_AT_NUMBER");
   g_number = number ? atol(number) : 0;
+  const char* signal = getenv("KILL_AT_SIGNAL");
+  g_signal = signal ? atoi(signal) : SIGKILL;
 }
 
 // By bare system calls: nothing that is watched here is used on the way.
@@ -104,25 +107,26 @@ static void Reach(const char* when, const char* function, const char* name) {
     snprintf(line, sizeof(line), "%s %s %s %ld\n", when, function, name, g_number);
     WriteLine(g_report, line);
   }
-  syscall(SYS_kill, getpid(), SIGKILL);
-  for (;;) pause();
+  syscall(SYS_kill, getpid(), g_signal);
+  // It is on its way; who is only stopped goes on when he is told to.
+  while (g_signal == SIGKILL) pause();
 }
 
 // A call that failed has changed nothing: only those that did something have an "after".
-#define WATCHED(TYPE, FUNCTION, PARAMETERS, ARGUMENTS, NAMED, FAILED)        \
-  TYPE FUNCTION PARAMETERS {                                                 \
-    static TYPE(*original) PARAMETERS;                                       \
+#define WATCHED(TYPE, FUNCTION, PARAMETERS, ARGUMENTS, NAMED, FAILED)          \
+  TYPE FUNCTION PARAMETERS {                                                   \
+    static TYPE(*original) PARAMETERS;                                         \
     if (!original) original = (TYPE(*) PARAMETERS)dlsym(RTLD_NEXT, #FUNCTION); \
-    char name[PATH_MAX];                                                     \
-    const int saved = errno;                                                 \
-    const int counts = NAMED;                                                \
-    if (counts) Reach("before", #FUNCTION, name);                            \
-    errno = saved;                                                           \
-    const TYPE result = original ARGUMENTS;                                  \
-    const int error = errno;                                                 \
-    if (counts && !(FAILED)) Reach("after", #FUNCTION, name);                \
-    errno = error;                                                           \
-    return result;                                                           \
+    char name[PATH_MAX];                                                       \
+    const int saved = errno;                                                   \
+    const int counts = NAMED;                                                  \
+    if (counts) Reach("before", #FUNCTION, name);                              \
+    errno = saved;                                                             \
+    const TYPE result = original ARGUMENTS;                                    \
+    const int error = errno;                                                   \
+    if (counts && !(FAILED)) Reach("after", #FUNCTION, name);                  \
+    errno = error;                                                             \
+    return result;                                                             \
   }
 
 WATCHED(int, fsync, (int fd), (fd), NameOf(fd, name), result != 0)
@@ -130,15 +134,16 @@ WATCHED(int, fdatasync, (int fd), (fd), NameOf(fd, name), result != 0)
 WATCHED(int, ftruncate64, (int fd, off64_t size), (fd, size), NameOf(fd, name), result != 0)
 WATCHED(int, rename, (const char* from, const char* to), (from, to), NameOfPath(to, name), result != 0)
 WATCHED(int, unlink, (const char* path), (path), NameOfPath(path, name), result != 0)
-WATCHED(ssize_t, write, (int fd, const void* data, size_t size), (fd, data, size), NameOf(fd, name), result < 0)
-WATCHED(ssize_t, pwrite, (int fd, const void* data, size_t size, off_t at), (fd, data, size, at), NameOf(fd, name),
+WATCHED(ssize_t, write, (int fd, const void* data, size_t size), (fd, data, size), NameOf(fd, name),
         result < 0)
-WATCHED(ssize_t, pwrite64, (int fd, const void* data, size_t size, off64_t at), (fd, data, size, at), NameOf(fd, name),
-        result < 0)
-WATCHED(ssize_t, send, (int fd, const void* data, size_t size, int flags), (fd, data, size, flags), NameOf(fd, name),
-        result < 0)
-WATCHED(ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags), (fd, message, flags), NameOf(fd, name),
-        result < 0)
+WATCHED(ssize_t, pwrite, (int fd, const void* data, size_t size, off_t at), (fd, data, size, at),
+        NameOf(fd, name), result < 0)
+WATCHED(ssize_t, pwrite64, (int fd, const void* data, size_t size, off64_t at), (fd, data, size, at),
+        NameOf(fd, name), result < 0)
+WATCHED(ssize_t, send, (int fd, const void* data, size_t size, int flags), (fd, data, size, flags),
+        NameOf(fd, name), result < 0)
+WATCHED(ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags), (fd, message, flags),
+        NameOf(fd, name), result < 0)
 // Where it reads nothing it does nothing: asking an idle connection is no step of anybody's.
-WATCHED(ssize_t, recv, (int fd, void* data, size_t size, int flags), (fd, data, size, flags), NameOf(fd, name),
-        result <= 0)
+WATCHED(ssize_t, recv, (int fd, void* data, size_t size, int flags), (fd, data, size, flags),
+        NameOf(fd, name), result <= 0)

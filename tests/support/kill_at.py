@@ -1,4 +1,5 @@
-"""Ends a program with SIGKILL at the N-th call of a kind: just before it, or when it is done and before anything else is.
+"""Ends a program with SIGKILL at the N-th call of a kind: just before it, or when it is done and before anything else is;
+or stops it there.
 
 A kind is (when, function, target): "before" or "after"; a function that writes to a disk or talks to a server, as in
 kill_at.c; and on what: a file of the program's directory by its name, "directory" itself, "stdout", or a server by the
@@ -8,6 +9,7 @@ name it is given here. The calls of a run can be written down first, to know how
 import collections
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -64,14 +66,14 @@ class KillAt:
                     found[when, function, target] += 1
         return found
 
-    def killing(self, directory, point):
-        """(environment, reached): with the one a program ends there, the other tells whether it did."""
+    def killing(self, directory, point, number=signal.SIGKILL):
+        """(environment, reached): with the one a program gets that signal there, the other tells whether it did."""
         self._runs += 1
         path = os.path.join(self.dir, "report-%d" % self._runs)
         env = dict(
             self._environment(directory),
             KILL_AT_WHEN=point.when, KILL_AT_FUNCTION=point.function, KILL_AT_TARGET=point.target,
-            KILL_AT_NUMBER=str(point.number), KILL_AT_REPORT=path,
+            KILL_AT_NUMBER=str(point.number), KILL_AT_REPORT=path, KILL_AT_SIGNAL=str(int(number)),
         )  # fmt: skip
 
         def reached():
