@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
-# error if anything failed. All of them: about 3 hours on 2 cores, which should have nothing else to do.
+# error if anything failed. All of them: about two hours and a half on 2 cores, which should have nothing else to do.
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
 #   steady     latencies at a steady rate on a slow database and on a quick one
@@ -16,7 +16,7 @@
 #   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections
 #   outage     a database that hangs, crashes and is away, for 10 minutes
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
-#              minutes: about 2 hours
+#              minutes: about an hour and a half
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
