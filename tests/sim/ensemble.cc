@@ -78,6 +78,7 @@ void SimClient::Keep() {
     }
     session_ = ensemble_.Open(node_);
     behind_ = ensemble_.SomeOldTree();
+    behind_until_ = world.now() + world.dice().Around(kSecond);
     for (const auto& [id, listener] : std::map(listeners_)) listener();
   }
 }
@@ -100,6 +101,7 @@ Result<void> SimClient::Ask() {
   }
   if (!ensemble_.Lives(session_) || world.dice().Chance(ensemble_.refuses)) return ZooKeeperAway();
   ensemble_.sessions_[session_].heard_at = world.now();
+  if (world.now() >= behind_until_) behind_.reset();
   return {};
 }
 

@@ -89,7 +89,9 @@ class SimClient final : public zookeeper::Client {
   Process& process_;
   const std::uint64_t node_;
   std::int64_t session_ = 0;
-  std::optional<testing::MemoryZooKeeper::Nodes> behind_;  // what this session sees until it has written
+  // What this session sees until it has written, or its server has caught up.
+  std::optional<testing::MemoryZooKeeper::Nodes> behind_;
+  Nanos behind_until_ = 0;
   std::map<int, std::function<void()>> listeners_;
   int next_listener_ = 0;
 };

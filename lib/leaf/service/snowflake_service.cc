@@ -203,8 +203,7 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
     log_.Warning("layout {} with epoch {} has no IDs after {}", layout.Bits(), layout.epoch_ms(),
                  FormatRfc3339(layout.LastTime()));
   }
-  const auto worker_before = state_.worker;
-  const bool leased_before = state_.leased;
+  const core::WorkerState before = state_;
   state_.worker = claim.worker;
   state_.leased = registry_.leased();
   Life& life = lives_.emplace_back(claim, layout, begin, std::max(known_end, state_.highest), options_.window,
@@ -222,8 +221,8 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
   }
   if (!durable.ok()) {
     lives_.pop_back();
-    state_.worker = worker_before;
-    state_.leased = leased_before;
+    // Its ceiling, too: nothing was issued up to it, and it may be far ahead, and another number's.
+    state_ = before;
     return durable;
   }
   {
