@@ -296,6 +296,13 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "state_copied" && std::any_of(plan.faults.begin(), plan.faults.end(),
                                             [](const auto& other) { return kHide.contains(other); }))
     act.figure = 0;
+  // How far ahead of true time a directory had got that is lost, nobody knows: clocks are right there.
+  static const std::set<std::string> kWrongClocks = {"clock_step", "clock_jump", "clock_strobe",
+                                                     "clock_drift", "suspend"};
+  if (kind == "state_lost" && plan.registry == Registry::kFixed &&
+      std::any_of(plan.faults.begin(), plan.faults.end(),
+                  [](const auto& other) { return kWrongClocks.contains(other); }))
+    act.what = "kill";
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;

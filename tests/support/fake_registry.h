@@ -39,6 +39,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   bool lose_reply = false;  // the next write arrives, its reply does not
   int claims = 0;
   int renewals = 0;
+  bool may_be_copied = false;   // what the last claim said
   std::optional<Error> refuse;  // what the next claims are answered
 
   std::string_view kind() const override { return "fake"; }
@@ -46,6 +47,7 @@ class FakeRegistry final : public core::WorkerRegistry {
 
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node, const core::ClusterProperties&) override {
     ++claims;
+    may_be_copied = node.may_be_copied;
     if (down) return Away();
     if (refuse) return *refuse;
     std::optional<std::uint64_t> chosen;
@@ -63,12 +65,14 @@ class FakeRegistry final : public core::WorkerRegistry {
     }
     if (!chosen) return Error{ErrorCode::kExhausted, "all numbers are taken", ""};
     auto& record = shared_.records[*chosen];
+    const bool may_lag =
+        !leased_ && record.generation > 0 && (node.may_be_copied || record.owner != node.uuid);
     record.owner = node.uuid;
     record.address = node.address;
     ++record.generation;
     record.changed = clock_.Monotonic();
     if (std::exchange(lose_reply, false)) return LostReply();
-    return core::WorkerClaim{*chosen, record.generation, record.ceiling};
+    return core::WorkerClaim{*chosen, record.generation, record.ceiling, may_lag};
   }
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
     ++renewals;

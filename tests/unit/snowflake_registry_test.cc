@@ -221,6 +221,51 @@ TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
   EXPECT_FALSE(node.Take());
 }
 
+TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {
+  Node node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  // The number that it gets is ahead, and the disk is full.
+  FakeRegistryRecords::Record& ahead = cluster_.records.records[0];
+  ahead.ceiling = cluster_.clock.Wall() + seconds{9};
+  node.disk.FailWrites(ENOSPC);
+  node.StartInBackground();
+  EXPECT_FALSE(node.Take());
+  // Another number, another chance: nothing was issued up to that ceiling.
+  ahead.owner = "somebody else";
+  ahead.changed = cluster_.clock.Monotonic();
+  node.disk.FailWrites(0);
+  Pass(seconds{2}, {&node});
+  EXPECT_TRUE(node.Take());
+  EXPECT_EQ(node.service().Status().worker, 1U);
+}
+
+TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatTheOriginalMayHaveIssued) {
+  Node original(cluster_, false);
+  ASSERT_TRUE(original.Start().ok());
+  Pass(milliseconds{10}, {&original});
+  ASSERT_TRUE(original.Take());
+  original.Crash();
+  ASSERT_TRUE(cluster_.records.records[0].ceiling);
+  const WallTime told = *cluster_.records.records[0].ceiling;
+  Node copy(cluster_, false);
+  copy.disk = original.disk;
+  copy.disk.Restart();
+  copy.options.machine = "another";
+  ASSERT_TRUE(copy.Start().ok());
+  EXPECT_TRUE(copy.registry.may_be_copied);
+  const auto waiting = copy.CanIssue();
+  ASSERT_FALSE(waiting.ok());
+  Pass(told + seconds{3} + copy.options.window - cluster_.clock.Wall() - milliseconds{10}, {&copy});
+  EXPECT_FALSE(copy.Take()) << "the original may have issued those without having told";
+  Pass(milliseconds{500}, {&copy});
+  EXPECT_TRUE(copy.Take()) << copy.CanIssue().error().message;
+  // From now on this is where it is at home.
+  copy.Stop();
+  ASSERT_TRUE(copy.Start().ok());
+  EXPECT_FALSE(copy.registry.may_be_copied);
+}
+
 TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
   Node node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());

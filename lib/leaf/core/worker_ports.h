@@ -71,6 +71,9 @@ struct WorkerClaim {
   std::uint64_t worker = 0;
   std::uint64_t generation = 0;     // of a lease: raised by each claim
   std::optional<WallTime> ceiling;  // exclusive end of what former owners may have issued, where known
+  // Another state directory, or the original of this copy, had the number: it may have gone on for a while
+  // after it last told that ceiling, and whoever knows how far is gone.
+  bool ceiling_may_lag = false;
 };
 
 // Port: where worker numbers come from. Two claims that are valid at the same time, of one cluster, never

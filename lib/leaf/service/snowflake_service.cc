@@ -184,9 +184,7 @@ Result<void> SnowflakeService::BeginLife(const core::WorkerClaim& claim) {
   // Every ceiling found, of a former owner as well as of this node under whatever number.
   WallTime known_end = std::max(WallTimeOf(layout.epoch_ms()), state_.ceiling);
   if (claim.ceiling) {
-    // The state that says more than the registry was told is in the original, and not here.
-    const milliseconds untold =
-        MayBeCopied() && !registry_.leased() ? kTellInterval + options_.window : milliseconds{0};
+    const milliseconds untold = claim.ceiling_may_lag ? kTellInterval + options_.window : milliseconds{0};
     known_end = std::max(known_end, *claim.ceiling + untold);
   }
   LEAF_ASSIGN_OR_RETURN(const WallTime begin,

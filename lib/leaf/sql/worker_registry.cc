@@ -233,7 +233,8 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
               soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"), soci::use(now_ms, "now");
         }
         attempt.claim = {number, static_cast<std::uint64_t>(claims),
-                         ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt};
+                         ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
+                         owner.found && (node.may_be_copied || owner.uuid != node.uuid)};
         return {};
       });
   if (!done.ok() && !attempt.to_watch) return done.error();

@@ -130,6 +130,7 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
                    "stop it first, or give this node another snowflake.address"};
     }
   }
+  const bool may_lag = ceiling_node && (node.may_be_copied || ceiling.uuid != node.uuid);
   if (!covered) {
     for (const LeafNode& leaf : *nodes) {
       const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + kJavaMargin;
@@ -158,7 +159,7 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   held_.emplace(Held{tree, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
                      owner_node ? owner_node->stat.version : 0,
                      ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
-  return std::optional(core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling});
+  return std::optional(core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling, may_lag});
 }
 
 Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& tree,

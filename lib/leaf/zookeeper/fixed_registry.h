@@ -30,14 +30,13 @@
 //      version of the node: kNotOwner.
 //  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same, all
 //      new nodes have version 0; then a renewal of ours lands. → I3.
-//  S8  A state directory is copied, and both are started with one address (a container image that holds it):
-//  same
-//      uuid, so all of the above lets the second one in. → it is told that it may be a copy, and watches that
-//      nobody reports under the number; a live original is seen as long as it reaches ZooKeeper. What that
-//      had made durable and not told yet, the service adds to the ceiling.
 //  S7  The session expires in the middle of a claim, and the next server is behind. → what was read in
 //  another
 //      session than the one in which the hold was raised does not count; the claim begins again.
+//  S8  A state directory is copied, and both are started with one address (a container image that holds it):
+//      the uuid is the same, so all of the above lets the second one in. → it is told that it may be a copy,
+//      and watches that nobody reports under the number. A live original is seen as long as it reaches
+//      ZooKeeper; what it issued after its last report is covered by ceiling_may_lag.
 #pragma once
 
 #include <atomic>
