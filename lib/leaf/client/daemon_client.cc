@@ -13,13 +13,10 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "leaf/base/duration.h"
-#include "leaf/base/id_text.h"
-#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf::client {
@@ -29,7 +26,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using beast::error_code;
-using Json = nlohmann::json;
 using UnixStream = beast::basic_stream<asio::local::stream_protocol>;
 
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} * 1024 * 1024;
@@ -92,39 +88,6 @@ class Exchange {
   beast::flat_buffer buffer_;
   http::response_parser<http::string_body> parser_;
 };
-
-// What the server said went wrong. An answer without our code comes from something else: a proxy before a
-// daemon that is away, or no daemon at all.
-Error ErrorOf(const std::string& server, int status, const std::string& body) {
-  const Json json = Json::parse(body, nullptr, false);
-  const auto text = [&](const char* key) {
-    return json.is_object() && json.contains(key) && json[key].is_string() ? json[key].get<std::string>()
-                                                                           : "";
-  };
-  const auto code = ErrorCodeFromName(text("code"));
-  if (!code) {
-    return {status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kUnreachable,
-            fmt::format("no daemon answers at {}: something there answered {}", server, status), ""};
-  }
-  return {*code, text("message"), text("hint")};
-}
-
-Result<std::vector<IdRange>> ParseRanges(const std::string& server, const std::string& body) {
-  const Error bad{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", server), ""};
-  const Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object() || !json.contains("ranges") || !json["ranges"].is_array()) return bad;
-  std::vector<IdRange> ranges;
-  for (const Json& item : json["ranges"]) {
-    if (!item.is_object() || !item.value("begin", Json()).is_string() ||
-        !item.value("end", Json()).is_string())
-      return bad;
-    const auto begin = ParseUnsigned("begin", item["begin"].get<std::string>(), 0, kMaxIdLimit);
-    const auto end = ParseUnsigned("end", item["end"].get<std::string>(), 0, kIdEnd);
-    if (!begin.ok() || !end.ok() || *begin >= *end) return bad;
-    ranges.push_back({*begin, *end});
-  }
-  return ranges;
-}
 
 }  // namespace
 
@@ -217,21 +180,13 @@ Result<void> DaemonClient::Next(const std::string& path, std::uint64_t count, co
     const std::uint64_t wanted = std::min(batch, count);
     LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}?count={}&form=range", path, wanted)));
     if (reply.status == 413) {
-      const Json json = Json::parse(reply.body, nullptr, false);
-      const Json max_count = json.is_object() ? json.value("max_count", Json()) : Json();
-      const std::uint64_t limit = max_count.is_number_unsigned() ? max_count.get<std::uint64_t>() : 0;
+      const std::uint64_t limit = MaxCountOf(reply.body);
       if (limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
       batch = limit;
       continue;
     }
     if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
-    LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, ParseRanges(answered_by_, reply.body));
-    std::uint64_t got = 0;
-    for (const IdRange& range : ranges) got += range.size();
-    if (got != wanted) {
-      return Error{ErrorCode::kInternal,
-                   fmt::format("{} gave {} IDs instead of {}", answered_by_, got, wanted), ""};
-    }
+    LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, RangesOf(answered_by_, reply.body, wanted));
     LEAF_RETURN_IF_ERROR(sink(ranges));
     count -= wanted;
   }
@@ -272,33 +227,13 @@ Result<std::string> DaemonClient::Advice(std::string_view tag) {
 Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("/v1/segment/{}/mark", PercentEncode(tag))));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
-  const Json json = Json::parse(reply.body, nullptr, false);
-  const Json mark = json.is_object() ? json.value("mark", Json()) : Json();
-  if (!mark.is_string()) {
-    return Error{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", answered_by_),
-                 ""};
-  }
-  const auto text = [&](const char* field) {
-    const Json value = json.value(field, Json());
-    return value.is_string() ? value.get<std::string>() : "";
-  };
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t end,
-                        ParseUnsigned("mark", mark.get<std::string>(), 0, kMaxIdLimit));
-  return NodeMark{end, text("raised_at"), text("raised_by"), text("frozen_since"), text("max_id_seen")};
+  return MarkOf(answered_by_, reply.body);
 }
 
 Result<WallTime> DaemonClient::WallClock() {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/v1/clock"));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
-  const Json json = Json::parse(reply.body, nullptr, false);
-  const Json time = json.is_object() ? json.value("time_ms", Json()) : Json();
-  // Beyond the year 10000 is no clock, and nothing to calculate with.
-  constexpr std::int64_t kMillisMax = 253'402'300'799'999;
-  if (!time.is_number_integer() || time.get<std::int64_t>() < 0 || time.get<std::int64_t>() > kMillisMax) {
-    return Error{ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", answered_by_),
-                 ""};
-  }
-  return WallTimeOf(time.get<std::int64_t>());
+  return ClockOf(answered_by_, reply.body);
 }
 
 }  // namespace leaf::client

@@ -11,18 +11,9 @@
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
+#include "leaf/client/answers.h"
 
 namespace leaf::client {
-
-struct NodeMark {
-  std::uint64_t end = 0;  // of everything granted; 0 for nothing
-  // As the server words them, "" where it says nothing: when and by whom it was raised, since when the tag is
-  // frozen there and which max_id it had seen then.
-  std::string raised_at;
-  std::string raised_by;
-  std::string frozen_since;
-  std::string max_id_seen;
-};
 
 // Not thread-safe. Calls block up to the time-out, for each server.
 class DaemonClient {
