@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <string>
 
+#include "leaf/server/request_reader.h"
 #include "leaf/server/router.h"
 #include "support/fakes.h"
 
@@ -52,6 +55,39 @@ TEST(Target, SurvivesRandomBytes) {
     for (const std::string& segment : target->segments)
       EXPECT_FALSE(segment.empty() && text.find('%') == std::string::npos);
   }
+}
+
+TEST(RequestReader, ALastChunkMayComeInAnyPieces) {
+  const std::string bytes =
+      "POST /v1/segment/pay HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: y\r\n\r\n"
+      "POST /next HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    boost::beast::flat_buffer buffer;
+    std::optional<RequestParser> parser;
+    Reset(parser);
+    std::string targets;
+    for (std::size_t at = 0; at < bytes.size() || buffer.size() > 0;) {
+      const std::string_view next = std::string_view(bytes).substr(at, piece);
+      at += next.size();
+      boost::asio::buffer_copy(buffer.prepare(next.size()), boost::asio::buffer(next.data(), next.size()));
+      buffer.commit(next.size());
+      ASSERT_FALSE(Feed(*parser, buffer)) << "pieces of " << piece;
+      if (!parser->is_done()) {
+        ASSERT_FALSE(next.empty()) << "pieces of " << piece << ": " << buffer.size() << " bytes are left";
+        continue;
+      }
+      targets += std::string(parser->get().target()) + " ";
+      Reset(parser);
+    }
+    EXPECT_EQ(targets, "/v1/segment/pay /next ") << "pieces of " << piece;
+  }
+}
+
+TEST(Accept, AQualityThatIsNoneIsNotWanted) {
+  EXPECT_TRUE(PrefersText("text/plain;q=1, application/json;q=0.5"));
+  for (const char* quality : {"5", "nan", "inf", "-1", "1x", "", "1e-99999"})
+    EXPECT_FALSE(PrefersText(std::string("text/plain;q=") + quality)) << quality;
+  EXPECT_TRUE(PrefersText("text/plain;q=0.1, application/json;q=nan"));
 }
 
 class RouterTest : public ::testing::Test {

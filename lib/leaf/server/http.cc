@@ -92,8 +92,10 @@ bool PrefersText(std::string_view accept) {
       const std::size_t next = std::min(rest.find(';'), rest.size());
       if (const std::string_view parameter = Trim(rest.substr(0, next)); parameter.starts_with("q=")) {
         // What is no number in 0..1 counts as not wanted.
-        quality = 0;
-        std::from_chars(parameter.data() + 2, parameter.data() + parameter.size(), quality);
+        const char* const begin = parameter.data() + 2;
+        const char* const end = parameter.data() + parameter.size();
+        const auto [read, status] = std::from_chars(begin, end, quality);
+        if (status != std::errc{} || read != end || !(quality >= 0 && quality <= 1)) quality = 0;
       }
       rest.remove_prefix(next);
     }

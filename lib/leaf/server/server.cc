@@ -27,7 +27,7 @@
 
 #include "leaf/base/time.h"
 #include "leaf/server/deadline_queue.h"
-#include "leaf/server/discard_body.h"
+#include "leaf/server/request_reader.h"
 
 namespace leaf::server {
 namespace {
@@ -36,8 +36,6 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
 
-constexpr std::size_t kHeaderBytesMax = std::size_t{16} * 1024;
-constexpr std::size_t kBodyBytesMax = std::size_t{64} * 1024;
 // The parser needs a whole header line at a time; with this much room the header limit is always met first.
 constexpr std::size_t kReadBytes = 2 * kHeaderBytesMax;
 constexpr std::chrono::milliseconds kSweepInterval{250};
@@ -300,10 +298,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   enum class State { kIdle, kReading, kAnswering };
 
   void NextRequest() {
-    parser_.emplace();
-    parser_->eager(true);
-    parser_->header_limit(kHeaderBytesMax);
-    parser_->body_limit(kBodyBytesMax);
+    Reset(parser_);
     header_seen_ = false;
     state_ = State::kIdle;
     idle_since_ = Now();
@@ -326,23 +321,14 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void Advance() {
     if (worker_.shared().draining.load() && state_ == State::kIdle && buffer_.size() == 0) LeaveIdle();
     if (!socket_.is_open()) return;
-    error_code failed;
-    while (buffer_.size() > 0 && !parser_->is_done()) {
-      if (state_ == State::kIdle) {
-        state_ = State::kReading;
-        began_at_ = Now();
-        came_in_pieces_ = false;
-        deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
-                               : began_at_ + worker_.shared().header_timeout.load());
-      }
-      const std::size_t used = parser_->put(buffer_.data(), failed);
-      buffer_.consume(used);
-      if (failed == http::error::need_more) {
-        failed = {};
-        break;
-      }
-      if (failed) return RefuseBroken(failed);
+    if (buffer_.size() > 0 && state_ == State::kIdle) {
+      state_ = State::kReading;
+      began_at_ = Now();
+      came_in_pieces_ = false;
+      deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
+                             : began_at_ + worker_.shared().header_timeout.load());
     }
+    if (const error_code failed = Feed(*parser_, buffer_)) return RefuseBroken(failed);
     if (parser_->is_header_done() && !header_seen_) {
       header_seen_ = true;
       if (!CheckHeader()) return;
@@ -539,7 +525,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   Router::Withdraw withdraw_;  // of a parked request
   MonotonicTime idle_since_;
   boost::beast::flat_static_buffer<kReadBytes> buffer_;
-  std::optional<http::request_parser<DiscardBody>> parser_;
+  std::optional<RequestParser> parser_;
   bool header_seen_ = false;
   bool keep_alive_ = false;
   bool say_keep_alive_ = false;
