@@ -120,6 +120,10 @@ TEST(IdSpansDeathTest, RefusesDisorder) {
 TEST(Time, FormatsAsStandardsWant) {
   EXPECT_EQ(FormatRfc3339(WallTimeOf(1'795'173'796'497)), "2026-11-20T11:23:16.497Z");
   EXPECT_EQ(FormatRfc3339(WallTimeOf(-1)), "1969-12-31T23:59:59.999Z");
+  // The second in which the first millisecond lies begins before it.
+  constexpr std::int64_t kFirst = std::numeric_limits<std::int64_t>::min();
+  EXPECT_TRUE(FormatRfc3339(WallTimeOf(kFirst)).ends_with(":04.192Z")) << FormatRfc3339(WallTimeOf(kFirst));
+  EXPECT_TRUE(FormatLocal(WallTimeOf(kFirst)).ends_with(".192"));
   EXPECT_EQ(FormatHttpDate(WallTimeOf(1'795'173'796'497)), "Fri, 20 Nov 2026 11:23:16 GMT");
 }
 

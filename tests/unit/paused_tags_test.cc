@@ -39,6 +39,7 @@ TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
        {std::string(), std::string("pay\n"), std::string("leafctl-paused-tags 2\n/0 tags\n"), good + "x",
         good + "\n", std::string("leafctl-paused-tags 1\npay\n/2 tags\n"),
         std::string("leafctl-paused-tags 1\n\n/1 tags\n"),
+        std::string("leafctl-paused-tags 1\n/0 tags\n/1 tags\n"),
         std::string("leafctl-paused-tags 1\n\xFF\n/1 tags\n")}) {
     testing::CrashingDisk disk;
     disk.Put("/state/paused-tags", bad);
@@ -47,11 +48,17 @@ TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
     EXPECT_EQ(loaded.error().code, ErrorCode::kRefused);
     EXPECT_FALSE(loaded.error().hint.empty());
   }
-  // Any beginning of a good one, as a power cut might leave it, is no good one.
-  for (std::size_t size = 0; size < good.size(); ++size) {
+  // Any beginning of a good one, as a power cut might leave it, is no good one; whatever the tags are called.
+  for (const Strings& tags :
+       {Strings{"pay", "order"}, Strings{"/0 tags"}, Strings{"pay", "/1 tags", "//2 tags"}}) {
     testing::CrashingDisk disk;
-    disk.Put("/state/paused-tags", good.substr(0, size));
-    EXPECT_FALSE(sys::PausedTagsFile("/state", disk).Load().ok()) << size;
+    sys::PausedTagsFile file("/state", disk);
+    ASSERT_TRUE(file.Store(tags).ok());
+    const std::string stored = *disk.Content("/state/paused-tags");
+    for (std::size_t size = 0; size < stored.size(); ++size) {
+      disk.Put("/state/paused-tags", stored.substr(0, size));
+      EXPECT_FALSE(file.Load().ok()) << size << " of " << stored;
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iterator>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -284,6 +285,13 @@ TEST(ClockAcceptance, HoldsForItsBootOnly) {
   EXPECT_EQ(LoadAcceptedOffset(dir.path(), "b-1"), std::chrono::milliseconds{-42});
   EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-2").has_value());
   EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "").has_value());
+  // Beyond every clock, and beyond what the state file takes.
+  for (const std::int64_t millis :
+       {std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
+    ASSERT_TRUE(StoreAcceptedOffset(dir.path(), "b-3", std::chrono::milliseconds{millis}).ok());
+    EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-3").has_value());
+  }
+  ASSERT_TRUE(StoreAcceptedOffset(dir.path(), "b-1", std::chrono::milliseconds{-42}).ok());
   EXPECT_FALSE(StoreAcceptedOffset(dir.path(), "", std::chrono::milliseconds{1}).ok());
   std::ofstream(dir.path() + "/clock-accepted") << "b-1 12x\n";
   EXPECT_FALSE(LoadAcceptedOffset(dir.path(), "b-1").has_value());

@@ -1202,9 +1202,27 @@ TEST(ConnectStringTest, HostsAndChroot) {
 }
 
 TEST(ConnectStringTest, WhatIsWrongIsNamed) {
-  for (const std::string text :
-       {"", "/", "h", "h:", ":1", "h:0", "h:65536", "h:1,", ",h:1", "h:1,,g:1", "h:1/a/", "h:1//a",
-        "h:1/../a", "h:1 ", " h:1", "h:1/a\n", "2001:db8::1:2181", "h:1x", "h;rm:1"}) {
+  for (const std::string text : {"",
+                                 "/",
+                                 "h",
+                                 "h:",
+                                 ":1",
+                                 "h:0",
+                                 "h:65536",
+                                 "h:1,",
+                                 ",h:1",
+                                 "h:1,,g:1",
+                                 "h:1/a/",
+                                 "h:1//a",
+                                 "h:1/../a",
+                                 "h:1 ",
+                                 " h:1",
+                                 "h:1/a\n",
+                                 "2001:db8::1:2181",
+                                 "h:1x",
+                                 "h;rm:1",
+                                 "[a]b]:1",
+                                 "[[::1]:1"}) {
     const auto parsed = ParseConnectString(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.error().code, ErrorCode::kConfig);

@@ -41,6 +41,19 @@ bool IsControl(std::uint32_t code_point) {
   return code_point < 0x20 || (code_point >= 0x7F && code_point < 0xA0);
 }
 
+// Moves the first character, or byte that is none, of a non-empty text to `out`, escaped if need be.
+void AppendFirst(std::string& out, std::string_view& text) {
+  const CodePoint point = DecodeFirst(text);
+  const std::size_t length = std::max<std::size_t>(point.bytes, 1);
+  if (point.bytes == 0 || IsControl(point.value)) {
+    for (const char byte : text.substr(0, length))
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  } else {
+    out += text.substr(0, length);
+  }
+  text.remove_prefix(length);
+}
+
 // Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
 std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1);
@@ -70,19 +83,15 @@ std::string Quoted(std::string_view text) {
       out += "…";
       break;
     }
-    const CodePoint point = DecodeFirst(text);
-    if (point.bytes == 0 || IsControl(point.value)) {
-      const std::size_t length = std::max<std::size_t>(point.bytes, 1);
-      for (const char byte : text.substr(0, length)) {
-        out += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
-      }
-      text.remove_prefix(length);
-    } else {
-      out += text.substr(0, point.bytes);
-      text.remove_prefix(point.bytes);
-    }
+    AppendFirst(out, text);
   }
   out += '\'';
+  return out;
+}
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) AppendFirst(out, text);
   return out;
 }
 

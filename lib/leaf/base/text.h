@@ -15,6 +15,9 @@ namespace leaf {
 // neither forge a line nor disturb a terminal. Long texts are cut.
 std::string Quoted(std::string_view text);
 
+// The same without quotes, and never cut: for what a library says about a text.
+std::string Printable(std::string_view text);
+
 // Number of code points, or nullopt if `text` is not valid UTF-8 (RFC 3629: no surrogates, no overlong
 // forms).
 std::optional<std::size_t> CountCodePoints(std::string_view text);

@@ -11,10 +11,16 @@
 namespace leaf {
 namespace {
 
-std::tm Split(WallTime time, int* millis) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
-  *millis = static_cast<int>((time - seconds).count());
-  return fmt::gmtime(static_cast<std::time_t>(seconds.time_since_epoch().count()));
+struct Parts {
+  std::time_t seconds = 0;
+  int millis = 0;
+};
+
+// Any time at all: the first one there is lies in a second that begins before it.
+Parts Split(WallTime time) {
+  const std::int64_t unix_millis = UnixMillis(time);
+  const std::int64_t millis = (unix_millis % 1000 + 1000) % 1000;
+  return {unix_millis / 1000 - (unix_millis % 1000 < 0 ? 1 : 0), static_cast<int>(millis)};
 }
 
 // Takes digits off the front of a text.
@@ -108,9 +114,8 @@ std::optional<WallTime> ReadTime(std::string_view text) {
 }  // namespace
 
 std::string FormatLocal(WallTime time) {
-  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
-  const std::tm parts = fmt::localtime(static_cast<std::time_t>(seconds.time_since_epoch().count()));
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", parts, (time - seconds).count());
+  const Parts parts = Split(time);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", fmt::localtime(parts.seconds), parts.millis);
 }
 
 Result<WallTime> ParseTime(std::string_view text) {
@@ -128,16 +133,13 @@ Result<WallTime> ParseTime(std::string_view text) {
 }
 
 std::string FormatRfc3339(WallTime time) {
-  int millis = 0;
-  const std::tm parts = Split(time, &millis);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", parts, millis);
+  const Parts parts = Split(time);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(parts.seconds), parts.millis);
 }
 
 std::string FormatHttpDate(WallTime time) {
-  int millis = 0;
-  const std::tm parts = Split(time, &millis);
   // fmt formats names in the C locale unless told otherwise, as HTTP wants them.
-  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", parts);
+  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(Split(time).seconds));
 }
 
 }  // namespace leaf

@@ -119,12 +119,10 @@ Result<void> CheckAdvertise(const std::string& text) {
   return Bad(fmt::format("{} is not http://HOST:PORT", Quoted(text)));
 }
 
-// HOST:PORT, [v6]:PORT. Port 0 asks the system for a free one.
+// HOST:PORT, [v6]:PORT, with a host as ParseEndpoint takes it. Port 0 asks the system for a free one.
 Result<void> CheckHostPort(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  const bool host_ok = colon != std::string::npos && colon > 0 &&
-                       (text.find(':') == colon || (text.front() == '[' && text[colon - 1] == ']'));
-  if (host_ok) {
+  if (colon != std::string::npos && ParseEndpoint(text.substr(0, colon), 1).ok()) {
     const std::string_view port = std::string_view(text).substr(colon + 1);
     std::uint32_t number = 0;
     const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
@@ -157,7 +155,8 @@ Result<void> CheckLayout(const std::string& text) {
   const char* const end = text.data() + text.size();
   for (int i = 0; i < 3; ++i) {
     const auto [next, status] = std::from_chars(position, end, bits[i]);
-    if (status != std::errc{} || bits[i] < 1 || (i < 2 && (next == end || *next != '-')))
+    // Bounded each by itself: their sum must not overflow.
+    if (status != std::errc{} || bits[i] < 1 || bits[i] > 61 || (i < 2 && (next == end || *next != '-')))
       return Bad(fmt::format("{} is not TIME-WORKER-SEQUENCE bits such as 41-10-12", Quoted(text)));
     position = i < 2 ? next + 1 : next;
   }

@@ -97,7 +97,7 @@ class Loader {
     try {
       ApplyTable(toml::parse(content, path), "", path);
     } catch (const toml::parse_error& error) {
-      Problem(fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
+      Problem(fmt::format("{}:{}: {}", path, error.source().begin.line, Printable(error.description())));
     }
   }
 
@@ -179,7 +179,7 @@ class Loader {
       if (key == Keys().end()) {
         const auto nearest = NearestName(name.substr(kPrefix.size()), known);
         resolved_.warnings.push_back(
-            fmt::format("unknown environment variable {}{}", name,
+            fmt::format("unknown environment variable {}{}", Quoted(name),
                         nearest ? fmt::format(", did you mean {}{}?", kPrefix, *nearest) : ""));
         continue;
       }

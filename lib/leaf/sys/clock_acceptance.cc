@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "leaf/core/id_layout.h"
 #include "leaf/sys/durable_file.h"
 
 namespace leaf::sys {
@@ -27,6 +28,8 @@ std::optional<core::ClockGuard::Offset> LoadAcceptedOffset(const std::string& st
   std::int64_t millis = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
   if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  // No clock is ever that far off. The state file that remembers the offset would be refused with it.
+  if (millis < -core::kEpochMillisMax || millis > core::kEpochMillisMax) return std::nullopt;
   return core::ClockGuard::Offset{millis};
 }
 

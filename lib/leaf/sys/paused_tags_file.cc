@@ -12,7 +12,7 @@ namespace leaf::sys {
 namespace {
 
 constexpr std::string_view kHeading = "leafctl-paused-tags 1\n";
-constexpr std::size_t kFileBytesMax = 64 + kPausedTagsMax * (kTagBytesMax + 1);
+constexpr std::size_t kFileBytesMax = 64 + kPausedTagsMax * (kTagBytesMax + 2);
 
 std::string LastLine(std::size_t count) { return fmt::format("/{} tags\n", count); }
 
@@ -36,9 +36,13 @@ Result<std::vector<std::string>> PausedTagsFile::Load() {
   while (rest != LastLine(tags.size())) {
     const std::size_t end = rest.find('\n');
     if (end == std::string_view::npos) return unusable();
-    std::string tag(rest.substr(0, end));
-    if (!ValidateTag(tag).ok() || tags.size() >= kPausedTagsMax) return unusable();
-    tags.push_back(std::move(tag));
+    std::string_view line = rest.substr(0, end);
+    if (line.starts_with('/')) {
+      line.remove_prefix(1);
+      if (!line.starts_with('/')) return unusable();
+    }
+    if (!ValidateTag(line).ok() || tags.size() >= kPausedTagsMax) return unusable();
+    tags.emplace_back(line);
     rest.remove_prefix(end + 1);
   }
   return tags;
@@ -48,6 +52,7 @@ Result<void> PausedTagsFile::Store(const std::vector<std::string>& tags) {
   std::string content(kHeading);
   for (const std::string& tag : tags) {
     LEAF_CHECK(ValidateTag(tag).ok());
+    if (tag.starts_with('/')) content += '/';
     content += tag;
     content += '\n';
   }

@@ -2,7 +2,9 @@
 //
 // Text: the format's name and version, one tag a line, and a last line with their number. It is read
 // strictly: what is not exactly what Store wrote is refused, since a tag that was cut off must not come back
-// by accident.
+// by accident. No beginning of a file is a file: the last line begins with one '/', and a tag's line never
+// does, since a '/' at its begin is written twice. (A file with the tag "/0 tags" alone that is cut off
+// behind it would otherwise be a file without any.)
 #pragma once
 
 #include <string>

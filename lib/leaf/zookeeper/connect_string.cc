@@ -20,10 +20,11 @@ bool IsServer(std::string_view server) {
   const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
   if (status != std::errc{} || end != port.data() + port.size() || number < 1 || number > 65535) return false;
   const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-  return std::all_of(host.begin(), host.end(), [&](char c) {
+  const std::string_view name = bracketed ? host.substr(1, host.size() - 2) : host;
+  return std::all_of(name.begin(), name.end(), [&](char c) {
     const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '.' || c == '-' || c == '_';
-    return plain || (bracketed && (c == ':' || c == '[' || c == ']' || c == '%'));
+    return plain || (bracketed && (c == ':' || c == '%'));
   });
 }
 
