@@ -17,6 +17,7 @@
 #   outage     a database that hangs, crashes and is away, for 10 minutes
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
+#   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
@@ -39,6 +40,7 @@
 #              LEAFCTL_MATRIX_TABLE       file for the table (default build/fault_matrix.txt)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
 #              LEAFCTL_ZK_OUTAGE_S        seconds without any ZooKeeper server (default 60)
+#              LEAFCTL_FUZZ_S             seconds of fuzzing, over all targets (default 3600)
 #              LEAFCTL_PRESSURE_JUDGE     0: print the times, but do not judge them (default 1)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -65,6 +67,7 @@ export LEAFCTL_COST_RUN_S=${LEAFCTL_COST_RUN_S:-5}
 export LEAFCTL_CROWD_IDLE=${LEAFCTL_CROWD_IDLE:-10000}
 export LEAFCTL_CROWD_SLOW=${LEAFCTL_CROWD_SLOW:-200}
 export LEAFCTL_ABUSE_S=${LEAFCTL_ABUSE_S:-600}
+export LEAFCTL_FUZZ_S=${LEAFCTL_FUZZ_S:-3600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
 export LEAFCTL_ZK_OUTAGE_S=${LEAFCTL_ZK_OUTAGE_S:-60}
 export LEAFCTL_ABUSE_IDLE=${LEAFCTL_ABUSE_IDLE:-10000}
@@ -75,7 +78,7 @@ export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
 names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix)
 
-# The file of tests/integration and the tests in it; for snowflake, the unit test.
+# The file of tests/integration and the tests in it; for snowflake, the unit test; for fuzz, the script.
 tests_of() {
   case $1 in
     issue143) echo test_pressure.py Issue143 ;;
@@ -92,13 +95,14 @@ tests_of() {
     costs) echo test_limits.py Cost.test_of_limits_that_nobody_meets Cost.test_of_metrics ;;
     abuse) echo test_limits.py Abuse ;;
     matrix) echo test_fault_matrix.py ;;
+    fuzz) echo scripts/fuzz.sh ;;
     *) return 1 ;;
   esac
 }
 
 if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- "${names[@]}"; fi
 for name in "$@"; do
-  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} all"
+  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz all"
 done
 
 apt_need "${test_packages[@]}"
@@ -119,6 +123,11 @@ run() {
   read -ra tests <<<"$(tests_of "$1")"
   if [[ $1 == snowflake ]]; then
     build/release/unit_tests --gtest_filter="${tests[0]}"
+  elif [[ $1 == fuzz ]]; then
+    local targets jobs
+    targets=$(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d | wc -l)
+    jobs=$(nproc)
+    LEAFCTL_FUZZ_JOBS=$jobs "${tests[0]}" all $((LEAFCTL_FUZZ_S * jobs / targets + 1))
   else
     python3 "tests/integration/${tests[0]}" "${tests[@]:1}"
   fi

@@ -1,0 +1,49 @@
+// What comes back from where a daemon should be.
+#include <charconv>
+#include <cstdint>
+#include <string>
+
+#include "fuzz/expect.h"
+#include "fuzz/targets.h"
+#include "leaf/base/limits.h"
+#include "leaf/client/answers.h"
+#include "leaf/core/id_layout.h"
+
+namespace leaf::fuzz {
+
+void DaemonAnswer(std::string_view input) {
+  constexpr std::string_view kServer = "http://127.0.0.1:8080";
+  const std::string_view first = TakeLine(input);
+  int status = 0;
+  std::from_chars(first.data(), first.data() + first.size(), status);
+
+  const Error error = client::ErrorOf(kServer, status, input);
+  const bool foreign = error.message.find(kServer) != std::string::npos;
+  LEAF_CHECK(foreign || input.find("code") != std::string_view::npos ||
+             input.find('\\') != std::string_view::npos);
+
+  for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{100'000}}) {
+    const auto ranges = client::RangesOf(kServer, input, count);
+    if (!ranges.ok()) {
+      LEAF_CHECK(ranges.error().code == ErrorCode::kInternal);
+      ExpectOneLine(ranges.error().message);
+      LEAF_CHECK(ranges.error().message.starts_with(kServer));
+      continue;
+    }
+    std::uint64_t rest = count;
+    std::uint64_t last_end = 0;
+    for (const IdRange& range : *ranges) {
+      LEAF_CHECK(range.begin < range.end && range.end <= kIdEnd);
+      LEAF_CHECK(range.begin >= last_end && range.size() <= rest);  // no ID stands there twice
+      last_end = range.end;
+      rest -= range.size();
+    }
+    LEAF_CHECK(rest == 0);
+  }
+  if (const auto mark = client::MarkOf(kServer, input); mark.ok()) LEAF_CHECK(mark->end <= kMaxIdLimit);
+  if (const auto time = client::ClockOf(kServer, input); time.ok())
+    LEAF_CHECK(UnixMillis(*time) >= 0 && UnixMillis(*time) <= core::kEpochMillisMax);
+  static_cast<void>(client::MaxCountOf(input));
+}
+
+}  // namespace leaf::fuzz

@@ -1,0 +1,166 @@
+// The configuration, from a file and from variables and flags.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "fuzz/expect.h"
+#include "fuzz/targets.h"
+#include "leaf/base/endpoint.h"
+#include "leaf/config/keys.h"
+#include "leaf/config/loader.h"
+#include "leaf/config/reload.h"
+#include "leaf/core/id_layout.h"
+
+namespace leaf::fuzz {
+namespace {
+
+using config::Config;
+using config::Key;
+using config::Resolved;
+using config::Value;
+
+// A file without a disk.
+class MemoryFile {
+ public:
+  MemoryFile() : fd_(memfd_create("leafctl.toml", MFD_CLOEXEC)) { LEAF_CHECK(fd_ >= 0); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  ~MemoryFile() { close(fd_); }
+
+  void Write(std::string_view content) const {
+    LEAF_CHECK(ftruncate(fd_, 0) == 0);
+    LEAF_CHECK(pwrite(fd_, content.data(), content.size(), 0) == static_cast<ssize_t>(content.size()));
+  }
+  std::string path() const { return fmt::format("/proc/self/fd/{}", fd_); }
+
+ private:
+  const int fd_;
+};
+
+bool IsText(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return CountCodePoints(*text).has_value();
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    for (const std::string& text : *texts) {
+      if (!CountCodePoints(text)) return false;
+    }
+  }
+  if (const auto* map = std::get_if<std::map<std::string, std::int64_t>>(&value)) {
+    for (const auto& entry : *map) {
+      if (!CountCodePoints(entry.first)) return false;
+    }
+  }
+  return true;
+}
+
+Result<Resolved> LoadFile(const MemoryFile& file) {
+  return config::Load({.file = file.path(), .flags = {}, .environment = {{"HOME", "/home/x"}}});
+}
+
+// What was accepted is in its documented range, and reads the same once it is written as a file.
+void ExpectSound(const Config& config) {
+  static const MemoryFile file;
+  Config copy;
+  std::string toml;
+  bool is_text = true;
+  for (const Key& key : config::Keys()) {
+    const Value value = key.load(config);
+    LEAF_CHECK(key.store(copy, value).ok());
+    is_text = is_text && IsText(value);
+    toml += fmt::format("{} = {}\n", key.name, config::FormatToml(value));
+  }
+  LEAF_CHECK(core::IdLayout::Parse(config.snowflake.layout, config.snowflake.epoch_ms).ok());
+  for (const std::string& endpoint : config.mysql.endpoints) LEAF_CHECK(ParseEndpoint(endpoint, 3306).ok());
+  LEAF_CHECK(!config.mysql.endpoints.empty() && !config.state_dir.empty());
+  for (const std::string& address : config.server.listen) ExpectOneLine(address);
+  ExpectOneLine(config.snowflake.address);
+  ExpectOneLine(config.snowflake.advertise);
+  // A path of this system can be what no TOML file can say.
+  if (!is_text) return;
+  file.Write(toml);
+  const auto again = LoadFile(file);
+  LEAF_CHECK(again.ok());
+  for (const Key& key : config::Keys()) LEAF_CHECK(key.load(again->config) == key.load(config));
+
+  const config::Reload reload = config::PlanReload(
+      config::Load({.file = "/dev/null", .flags = {}, .environment = {{"HOME", "/home/x"}}})->config, config);
+  for (const Key& key : config::Keys()) {
+    if (config::IsReloadable(key.name)) LEAF_CHECK(key.load(reload.config) == key.load(config));
+  }
+}
+
+std::vector<std::string> Problems(const Error& error) {
+  constexpr std::string_view kBegin = "bad configuration: ";
+  std::string_view rest = error.message;
+  LEAF_CHECK(rest.starts_with(kBegin));
+  rest.remove_prefix(kBegin.size());
+  std::vector<std::string> problems;
+  if (rest.find("\n  ") != std::string_view::npos) TakeLine(rest);
+  while (!rest.empty()) {
+    std::string_view line = TakeLine(rest);
+    ExpectOneLine(line);
+    while (line.starts_with(' ')) line.remove_prefix(1);
+    problems.emplace_back(line);
+  }
+  LEAF_CHECK(!problems.empty());
+  return problems;
+}
+
+}  // namespace
+
+void ConfigFile(std::string_view input) {
+  static const MemoryFile file;
+  file.Write(input);
+  const std::string path = file.path();
+  const auto resolved = LoadFile(file);
+  if (!resolved.ok()) {
+    LEAF_CHECK(resolved.error().code == ErrorCode::kConfig);
+    // Each says where it is, unless it is about what nobody has set.
+    for (const std::string& problem : Problems(resolved.error()))
+      LEAF_CHECK(problem.starts_with(path + ":") || problem.starts_with("default: ") ||
+                 problem.starts_with("state_dir: "));
+    return;
+  }
+  for (const auto& [key, origin] : resolved->origins)
+    LEAF_CHECK(origin == "default" || origin.starts_with(path + ":"));
+  ExpectSound(resolved->config);
+}
+
+void ConfigValues(std::string_view input) {
+  config::LoadInput load{.file = "/dev/null", .flags = {}, .environment = {{"HOME", "/home/x"}}};
+  while (!input.empty()) {
+    const std::string line(TakeLine(input));
+    const std::size_t equals = line.find('=');
+    // No system has a variable with a zero in it.
+    if (equals == std::string::npos || line.find('\0') != std::string::npos) continue;
+    std::string name = line.substr(0, equals);
+    std::string value = line.substr(equals + 1);
+    // These name further files.
+    if (name == "LEAFCTL_CONFIG" || name == "CREDENTIALS_DIRECTORY") continue;
+    if (name.starts_with("LEAFCTL_") || name == "STATE_DIRECTORY" || name == "RUNTIME_DIRECTORY") {
+      load.environment[std::move(name)] = std::move(value);
+    } else {
+      load.flags.push_back({std::move(name), std::move(value), "--set"});
+    }
+  }
+  const auto resolved = config::Load(load);
+  if (!resolved.ok()) {
+    LEAF_CHECK(resolved.error().code == ErrorCode::kConfig ||
+               (!load.flags.empty() && resolved.error().code == ErrorCode::kInvalidArgument));
+    for (const std::string& problem : Problems(resolved.error()))
+      LEAF_CHECK(problem.starts_with("$LEAFCTL_") || problem.starts_with("--set: ") ||
+                 problem.starts_with("default: ") || problem.starts_with("state_dir: "));
+    return;
+  }
+  for (const std::string& warning : resolved->warnings) ExpectOneLine(warning);
+  ExpectSound(resolved->config);
+}
+
+}  // namespace leaf::fuzz

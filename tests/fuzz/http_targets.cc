@@ -1,0 +1,322 @@
+// What clients send: targets, and whole connections up to the router's answers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "fuzz/expect.h"
+#include "fuzz/targets.h"
+#include "leaf/base/id_text.h"
+#include "leaf/server/request_reader.h"
+#include "leaf/server/router.h"
+#include "leaf/server/status_json.h"
+#include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/static_registry.h"
+#include "support/fakes.h"
+#include "support/snowflake_fakes.h"
+
+namespace leaf::fuzz {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using nlohmann::json;
+using server::Response;
+using server::Route;
+using std::chrono::milliseconds;
+
+std::string PercentEncoded(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += fmt::format("%{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+// ---- connections
+
+struct Received {
+  std::string method;
+  std::string target;
+  std::string accept;
+  std::string accept_language;
+  bool from_operator = false;
+  friend bool operator==(const Received&, const Received&) = default;
+};
+
+// The requests on a connection whose bytes come `piece` at a time, read as server.cc does, up to what is
+// none.
+std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece) {
+  std::vector<Received> requests;
+  boost::beast::flat_buffer buffer(2 * server::kHeaderBytesMax);
+  std::optional<server::RequestParser> parser;
+  Reset(parser);
+  while (!bytes.empty() || buffer.size() > 0) {
+    const std::size_t size = std::min(piece, bytes.size());
+    boost::asio::buffer_copy(buffer.prepare(size), boost::asio::buffer(bytes.data(), size));
+    buffer.commit(size);
+    bytes.remove_prefix(size);
+    if (Feed(*parser, buffer)) return requests;
+    const auto& message = parser->get();
+    if (parser->is_header_done() && message.find(http::field::transfer_encoding) != message.end() &&
+        !message.chunked())
+      return requests;
+    if (parser->is_done()) {
+      requests.push_back(
+          {std::string(message.method_string()), std::string(message.target()),
+           std::string(message[http::field::accept]), std::string(message[http::field::accept_language]),
+           message.method() == http::verb::post && message.find(http::field::origin) == message.end()});
+      Reset(parser);
+    } else if (bytes.empty()) {
+      break;
+    }
+  }
+  return requests;
+}
+
+// ---- a node
+
+class Node {
+ public:
+  Node() {
+    table_.Put("pay", 1, 100'000);
+    table_.Put("order", 1'000'000, 1000);
+    segment_.Start();
+    LEAF_CHECK(snowflake_.Start().ok());
+    Run();
+  }
+
+  void Ask(const Received& received) {
+    std::optional<Response> answer;
+    Route route = Route::kOther;
+    router_.Handle(
+        {.method = received.method,
+         .target = received.target,
+         .accept = received.accept,
+         .accept_language = received.accept_language,
+         .from_operator = received.from_operator},
+        [&](Response response) {
+          LEAF_CHECK(!answer.has_value());  // exactly once
+          answer = std::move(response);
+        },
+        &route);
+    Run();
+    for (int i = 0; i < 400 && !answer; ++i) {
+      clock_.Advance(milliseconds{5});
+      Run();
+    }
+    LEAF_CHECK(answer.has_value());
+    CheckAnswer(received, *answer);
+    if (answer->status == 200 && received.method != "HEAD" && received.method != "OPTIONS")
+      CheckIds(received, route, *answer);
+  }
+
+ private:
+  void Run() {
+    while (timers_.RunOne() || workers_.RunOne()) {
+    }
+  }
+
+  static void CheckAnswer(const Received& received, const Response& response) {
+    LEAF_CHECK(server::StatusText(response.status) != "Unknown");
+    // The whole of it is one answer, whatever the request was made of.
+    const std::string wire = server::Render(response, server::Persistence::kDefault, false, "now");
+    http::response_parser<http::string_body> parser;
+    parser.eager(true);
+    parser.body_limit(std::uint64_t{64} * 1024 * 1024);
+    error_code failed;
+    std::string_view rest = wire;
+    while (!rest.empty() && !parser.is_done() && !failed)
+      rest.remove_prefix(parser.put(boost::asio::buffer(rest.data(), rest.size()), failed));
+    LEAF_CHECK(!failed && parser.is_done() && rest.empty());
+    LEAF_CHECK(parser.get().result_int() == static_cast<unsigned>(response.status));
+    LEAF_CHECK(parser.get().body() == response.body);
+    if (response.content_type == server::kJson && received.method != "HEAD") {
+      const json body = json::parse(response.body, nullptr, false);
+      LEAF_CHECK(body.is_object());
+      if (response.status >= 400 && body.contains("code")) {
+        LEAF_CHECK(ErrorCodeFromName(body["code"].get<std::string>()).has_value());
+        LEAF_CHECK(!body["message"].get<std::string>().empty());
+        ExpectOneLine(body["message"].get<std::string>());
+      }
+    }
+  }
+
+  // Promises P1, P2 and P5: no ID twice, all below 2^63, in order.
+  void CheckIds(const Received& received, Route route, const Response& response) {
+    const auto target = server::ParseTarget(received.target);
+    LEAF_CHECK(target.ok());
+    std::string tag;
+    if (route == Route::kV1Segment) {
+      tag = target->segments[2];
+    } else if (route == Route::kLeafSegment) {
+      tag = target->segments[3];
+    } else if (route != Route::kV1Snowflake && route != Route::kLeafSnowflake) {
+      return;
+    }
+    const bool leaf = route == Route::kLeafSegment || route == Route::kLeafSnowflake;
+    const bool ranges = !leaf && target->Parameter("form").value() == "range";
+    std::vector<std::pair<std::string, std::string>> got;
+    if (response.content_type == server::kJson) {
+      const json body = json::parse(response.body);
+      for (const json& item : body[ranges ? "ranges" : "ids"]) {
+        if (ranges) {
+          got.emplace_back(item["begin"], item["end"]);
+        } else {
+          got.emplace_back(item, "");
+        }
+      }
+    } else {
+      std::string_view rest = response.body;
+      LEAF_CHECK(leaf || rest.ends_with('\n'));
+      while (!rest.empty()) {
+        const std::string_view line = TakeLine(rest);
+        const std::size_t space = std::min(line.find(' '), line.size());
+        got.emplace_back(line.substr(0, space), ranges ? line.substr(space + 1) : "");
+      }
+    }
+    std::uint64_t total = 0;
+    std::uint64_t& last_end = last_ends_[tag];
+    for (const auto& [first, second] : got) {
+      const auto begin = ParseUnsigned("ID", first, 0, kMaxIdLimit);
+      LEAF_CHECK(begin.ok());
+      std::uint64_t end = *begin + 1;
+      if (ranges) {
+        const auto parsed = ParseUnsigned("end", second, 1, kIdEnd);
+        LEAF_CHECK(parsed.ok());
+        end = *parsed;
+      }
+      LEAF_CHECK(*begin >= last_end && end > *begin);
+      last_end = end;
+      total += end - *begin;
+    }
+    const auto count = leaf ? std::optional<std::string>() : target->Parameter("count").value();
+    LEAF_CHECK(std::to_string(total) ==
+               std::to_string(ParseUnsigned("count", count.value_or("1"), 1, kMaxIdLimit).value()));
+  }
+
+  testing::FakeClock clock_;
+  testing::FakeRandom random_;
+  testing::ManualExecutor timers_{clock_};
+  testing::ManualExecutor workers_{clock_};
+  testing::RecordingLogger log_;
+  testing::MemorySegmentStore table_;
+  testing::MemoryMarkStore marks_{clock_};
+  testing::CrashingDisk disk_;
+  sys::PausedTagsFile paused_file_{"/state", disk_};
+  service::PausedTags paused_{paused_file_};
+  service::SegmentService segment_{[this] {
+                                     service::SegmentOptions options;
+                                     options.paused = &paused_;
+                                     return options;
+                                   }(),
+                                   table_,
+                                   marks_,
+                                   clock_,
+                                   random_,
+                                   service::SegmentExecutors{timers_, workers_, workers_, workers_},
+                                   log_};
+  testing::MemoryStateFile state_file_;
+  sys::StaticRegistry registry_{5, {}};
+  service::SnowflakeService snowflake_{[] {
+                                         service::SnowflakeOptions options;
+                                         options.cluster.name = "pay";
+                                         return options;
+                                       }(),
+                                       registry_,
+                                       state_file_,
+                                       clock_,
+                                       random_,
+                                       {timers_, workers_, workers_},
+                                       log_};
+  service::IdService ids_{&segment_, &snowflake_};
+  service::RequestLimit limit_{clock_};
+  server::Router router_{{.max_count = 5000,
+                          .version = "1",
+                          .store = "sqlite",
+                          .listen = {},
+                          .limit = &limit_,
+                          .control = &workers_},
+                         ids_,
+                         clock_,
+                         workers_};
+  std::map<std::string, std::uint64_t> last_ends_;  // by tag; "" for snowflake
+};
+
+}  // namespace
+
+void HttpTarget(std::string_view input) {
+  const std::string_view text = TakeLine(input);
+  // Which of two types is preferred does not depend on the order in which they are named.
+  std::vector<std::string_view> items;
+  for (std::string_view rest = input; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    items.push_back(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  std::reverse(items.begin(), items.end());
+  LEAF_CHECK(server::PrefersText(input) == server::PrefersText(fmt::format("{}", fmt::join(items, ","))));
+  LEAF_CHECK(!server::PrefersText(input) || input.find("text/plain") != std::string_view::npos);
+  // Nothing is wanted more than wholly.
+  LEAF_CHECK(!server::PrefersText(fmt::format("{},application/json", input)));
+
+  const auto target = server::ParseTarget(text);
+  if (!target.ok()) {
+    LEAF_CHECK(target.error().code == ErrorCode::kInvalidArgument);
+    LEAF_CHECK(text.find('%') != std::string_view::npos);
+    return ExpectOneLine(target.error().message);
+  }
+  LEAF_CHECK(text.find(target->raw_path) != std::string_view::npos);
+  LEAF_CHECK(target->raw_path.find('?') == std::string::npos);
+  // Written with every byte escaped it says the same.
+  std::string written = "/";
+  for (const std::string& segment : target->segments) {
+    LEAF_CHECK(!segment.empty());
+    written += PercentEncoded(segment) + "/";
+  }
+  for (std::size_t i = 0; i < target->query.size(); ++i) {
+    const auto& [key, value] = target->query[i];
+    written += fmt::format("{}{}={}", i == 0 ? "?" : "&", PercentEncoded(key), PercentEncoded(value));
+  }
+  const auto again = server::ParseTarget(written);
+  LEAF_CHECK(again.ok() && again->segments == target->segments && again->query == target->query);
+  for (const auto& [key, value] : target->query) {
+    const auto count = std::count_if(target->query.begin(), target->query.end(),
+                                     [&key = key](const auto& entry) { return entry.first == key; });
+    const auto found = target->Parameter(key);
+    LEAF_CHECK(found.ok() == (count == 1));
+    if (found.ok()) LEAF_CHECK(*found == value);
+  }
+  if (const auto query = server::ParseStatusQuery(*target); query.ok()) {
+    constexpr std::uint64_t kMost = 1'000'000'000;
+    LEAF_CHECK(query->offset <= kMost && query->limit.value_or(0) <= kMost);
+    LEAF_CHECK(query->problems.value_or(0) <= kMost);
+  } else {
+    LEAF_CHECK(query.error().code == ErrorCode::kInvalidArgument);
+    ExpectOneLine(query.error().message);
+  }
+}
+
+void HttpRequests(std::string_view input) {
+  // Under every limit: how much is in a buffer when one is met depends on how the bytes came.
+  constexpr std::size_t kBytesMax = std::size_t{12} * 1024;
+  if (input.size() > kBytesMax) return;
+  const std::vector<Received> whole = ReadRequests(input, kBytesMax);
+  // Where a request ends is not a matter of packets.
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}})
+    LEAF_CHECK(ReadRequests(input, piece) == whole);
+  if (whole.empty()) return;
+  Node node;
+  for (const Received& received : whole) node.Ask(received);
+}
+
+}  // namespace leaf::fuzz
