@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -83,9 +84,12 @@ Result<std::optional<std::string>> ReadWholeFile(FileOps& ops, const std::string
     if (errno == ENOENT) return std::optional<std::string>{};
     return FileError(fmt::format("read {}", path), errno);
   }
-  std::string content(bytes_max + 1, '\0');
+  // Not all that it may have at once: most files have a thousandth of it.
+  constexpr std::size_t kReadBytes = std::size_t{16} * 1024;
+  std::string content;
   std::size_t size = 0;
-  while (size < content.size()) {
+  while (size <= bytes_max) {
+    content.resize(std::min(size + kReadBytes, bytes_max + 1));
     const ssize_t got = ops.Read(file.get(), content.data() + size, content.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return FileError(fmt::format("read {}", path), errno);
