@@ -39,7 +39,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   bool lose_reply = false;  // the next write arrives, its reply does not
   int claims = 0;
   int renewals = 0;
-  bool may_be_copied = false;   // what the last claim said
+  std::string former_uuid;      // what the last claim said
   std::optional<Error> refuse;  // what the next claims are answered
 
   std::string_view kind() const override { return "fake"; }
@@ -47,15 +47,16 @@ class FakeRegistry final : public core::WorkerRegistry {
 
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node, const core::ClusterProperties&) override {
     ++claims;
-    may_be_copied = node.may_be_copied;
+    former_uuid = node.former_uuid;
     if (down) return Away();
     if (refuse) return *refuse;
     std::optional<std::uint64_t> chosen;
     for (std::uint64_t worker = 0; worker < shared_.capacity; ++worker) {
       auto& record = shared_.records[worker];
-      if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid)
+      if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid &&
+          record.owner != node.former_uuid)
         return Error{ErrorCode::kRefused, "the address is somebody else's", ""};
-      if (record.owner == node.uuid) {
+      if (record.owner == node.uuid || (record.owner == node.former_uuid && !node.former_uuid.empty())) {
         chosen = worker;
         break;
       }
@@ -65,8 +66,7 @@ class FakeRegistry final : public core::WorkerRegistry {
     }
     if (!chosen) return Error{ErrorCode::kExhausted, "all numbers are taken", ""};
     auto& record = shared_.records[*chosen];
-    const bool may_lag =
-        !leased_ && record.generation > 0 && (node.may_be_copied || record.owner != node.uuid);
+    const bool may_lag = !leased_ && record.generation > 0 && record.owner != node.uuid;
     record.owner = node.uuid;
     record.address = node.address;
     ++record.generation;

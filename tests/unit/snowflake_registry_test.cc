@@ -248,12 +248,15 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
   original.Crash();
   ASSERT_TRUE(cluster_.records.records[0].ceiling);
   const WallTime told = *cluster_.records.records[0].ceiling;
-  Node copy(cluster_, false);
+  Node copy(cluster_, false, 2);
+  copy.options.address = original.options.address;
   copy.disk = original.disk;
   copy.disk.Restart();
   copy.options.machine = "another";
   ASSERT_TRUE(copy.Start().ok());
-  EXPECT_TRUE(copy.registry.may_be_copied);
+  EXPECT_NE(copy.registry.former_uuid, "");
+  const std::string uuid = copy.service().Status().node_uuid;
+  EXPECT_NE(uuid, copy.registry.former_uuid);
   const auto waiting = copy.CanIssue();
   ASSERT_FALSE(waiting.ok());
   Pass(told + seconds{3} + copy.options.window - cluster_.clock.Wall() - milliseconds{10}, {&copy});
@@ -263,7 +266,11 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
   // From now on this is where it is at home.
   copy.Stop();
   ASSERT_TRUE(copy.Start().ok());
-  EXPECT_FALSE(copy.registry.may_be_copied);
+  EXPECT_EQ(copy.registry.former_uuid, "");
+  EXPECT_EQ(copy.service().Status().node_uuid, uuid);
+  copy.Crash();
+  original.disk.Restart();
+  EXPECT_FALSE(original.Start().ok()) << "the original is not the owner any more";
 }
 
 TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {

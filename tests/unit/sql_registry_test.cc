@@ -148,7 +148,7 @@ TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   const auto original = Connect();
   const auto claim = original->Claim(node_, cluster_);
   ASSERT_TRUE(claim.ok());
-  const core::NodeIdentity copied{node_.address, node_.uuid, /*may_be_copied=*/true};
+  const core::NodeIdentity copied{node_.address, "uuid-1b", /*former_uuid=*/node_.uuid};
   clock_.meanwhile = [&] { EXPECT_TRUE(original->Renew(*claim, clock_.Wall() + seconds{3}).ok()); };
   const auto refused = Connect()->Claim(copied, cluster_);
   ASSERT_FALSE(refused.ok());
@@ -163,6 +163,10 @@ TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   ASSERT_TRUE(moved.ok()) << moved.error().message;
   EXPECT_EQ(moved->worker, claim->worker);
   EXPECT_GE(clock_.Monotonic(), before + core::kCopyWatch);
+  EXPECT_TRUE(moved->ceiling_may_lag);
+  // The original that comes back is somebody else now, whether it still runs or is started anew.
+  EXPECT_EQ(original->Renew(*claim, clock_.Wall()).error().code, ErrorCode::kNotOwner);
+  EXPECT_EQ(Connect()->Claim(node_, cluster_).error().code, ErrorCode::kRefused);
 }
 
 TEST_F(SqlRegistryTest, AFormerClaimOfTheSameDirectoryIsOver) {

@@ -352,7 +352,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   MemoryZooKeeper server;
   const auto original = Fixed(server);
   const auto claim = Get(*original, "a");
-  const core::NodeIdentity copied{kAddress, "a", /*may_be_copied=*/true};
+  const core::NodeIdentity copied{kAddress, "a2", /*former_uuid=*/"a"};
   clock_.OnWait([&, next = clock_.Boot() + seconds{3}]() mutable {
     if (clock_.Boot() < next) return;
     next = clock_.Boot() + seconds{3};
@@ -371,6 +371,11 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   ASSERT_TRUE(moved.ok()) << moved.error().message;
   EXPECT_EQ(moved->worker, claim.worker);
   EXPECT_GE(clock_.Boot(), before + core::kCopyWatch);
+  EXPECT_TRUE(moved->ceiling_may_lag);
+  // The original that comes back is somebody else now, whether it still runs or is started anew.
+  EXPECT_EQ(RenewCode(*original, claim, clock_.Wall() + seconds{9}), ErrorCode::kNotOwner);
+  EXPECT_EQ(Claim(*Fixed(server), "a").error().code, ErrorCode::kRefused);
+  EXPECT_EQ(Get(*Fixed(server), "a2").worker, claim.worker);
 }
 
 TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {

@@ -58,9 +58,11 @@ class StateFile {
 struct NodeIdentity {
   std::string address;  // "ip:port", "" if it has none
   std::string uuid;     // of the state directory
-  // The directory is not where it was written: another process may be alive with the original, or a copy.
-  // Then a fixed number is not given before it has been seen that nobody reports under it.
-  bool may_be_copied = false;
+  // Set where the directory is not where it was written, so that another process may be alive with the
+  // original or a copy: the uuid it had there; `uuid` is a new one. A fixed number of the former uuid is
+  // given after it was seen that nobody reports under it, and is the new one's from then on: whoever comes
+  // back with the original is refused.
+  std::string former_uuid{};
 };
 
 // How long that takes: more than two reports (Leaf's pace, 3 s).

@@ -80,6 +80,9 @@ Result<void> SnowflakeService::LoadState() {
   core::ClusterProperties cluster = options_.cluster;
   cluster.registry = registry_.kind();
   if (cluster.name.empty()) cluster.name = "local-" + state_.node_uuid;
+  // Durable with the first ceiling, which is after the claim: a crash in between needs an operator.
+  if (MayBeCopied() && registry_.remote() && !registry_.leased())
+    former_uuid_ = std::exchange(state_.node_uuid, NewUuid(random_));
   // Without a number nothing was issued: a first start with a wrong configuration binds nobody.
   if (loaded_ && loaded_->worker)
     LEAF_RETURN_IF_ERROR(core::CheckSameCluster(loaded_->cluster, cluster, "this state directory"));
@@ -105,7 +108,7 @@ Result<void> SnowflakeService::LoadState() {
 Result<void> SnowflakeService::TryToLive() {
   LEAF_CHECK(life_.load() == nullptr || life_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
-  auto claimed = registry_.Claim({options_.address, state_.node_uuid, MayBeCopied()}, state_.cluster);
+  auto claimed = registry_.Claim({options_.address, state_.node_uuid, former_uuid_}, state_.cluster);
   registered_.store(claimed.ok());
   core::WorkerClaim claim;
   if (claimed.ok()) {

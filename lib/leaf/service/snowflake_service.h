@@ -251,6 +251,7 @@ class SnowflakeService {
   // Guarded by extend_mutex_:
   std::list<Life> lives_;
   core::WorkerState state_;
+  std::string former_uuid_;                  // see core::NodeIdentity
   std::optional<core::WorkerState> loaded_;  // what an earlier process left
   std::optional<core::ClockGuard> guard_;
   std::chrono::milliseconds life_backoff_{};

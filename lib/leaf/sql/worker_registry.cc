@@ -187,7 +187,8 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
               "good and lower AUTO_INCREMENT; leafctl worker list shows them"};
         }
         const RegisteredOwner owner = ReadOwner(session, dialect, worker);
-        if (owner.found && !owner.uuid.empty() && owner.uuid != node.uuid) {
+        const bool formerly_ours = owner.found && !node.former_uuid.empty() && owner.uuid == node.former_uuid;
+        if (owner.found && !owner.uuid.empty() && owner.uuid != node.uuid && !formerly_ours) {
           return Error{ErrorCode::kRefused,
                        fmt::format("worker number {} of {} belongs to state directory {} on {}", worker,
                                    node.address, owner.uuid, owner.host),
@@ -203,9 +204,8 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
         WallTime ceiling = WallTimeOf(owner.found ? owner.ceiling_ms : 0);
         const bool foreign =
             !fresh && timestamp_state == soci::i_ok && (!owner.found || timestamp != owner.reported_ms);
-        const bool copied = node.may_be_copied && owner.found && owner.uuid == node.uuid;
-        if (foreign || copied) {
-          if (const Watched seen{timestamp, owner.ceiling_ms, copied}; seen != watched) {
+        if (foreign || formerly_ours) {
+          if (const Watched seen{timestamp, owner.ceiling_ms, formerly_ours}; seen != watched) {
             attempt.to_watch = seen;
             return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
           }
@@ -234,7 +234,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
         }
         attempt.claim = {number, static_cast<std::uint64_t>(claims),
                          ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
-                         owner.found && (node.may_be_copied || owner.uuid != node.uuid)};
+                         owner.found && owner.uuid != node.uuid};
         return {};
       });
   if (!done.ok() && !attempt.to_watch) return done.error();

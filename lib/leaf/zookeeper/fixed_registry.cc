@@ -90,10 +90,13 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   LEAF_ASSIGN_OR_RETURN(const auto beside, client_.GetAll({owner_path, ceiling_path}));
   const std::optional<NodeData>& owner_node = beside[0];
   const std::optional<NodeData>& ceiling_node = beside[1];
+  bool formerly_ours = false;
   if (owner_node) {
     const auto owner = ParseOwner(owner_node->data);
     if (!owner.ok()) return UnusableNode(owner_path, owner.error());
-    if (owner->uuid != node.uuid) return OwnedByOther(node.address, own->worker, *owner);
+    formerly_ours = owner->uuid != node.uuid;
+    if (formerly_ours && owner->uuid != node.former_uuid)
+      return OwnedByOther(node.address, own->worker, *owner);
   }
   CeilingRecord ceiling;
   bool covered = tree.ForeverNode(own->name) == created;
@@ -104,7 +107,7 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
     covered = covered || (ceiling.leaf_version == own->node.stat.version &&
                           ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
   }
-  if (node.may_be_copied && owner_node && ceiling_node) {
+  if (formerly_ours && ceiling_node) {
     log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",
               own->worker, core::kCopyWatch.count());
     LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved({{ceiling_path, ceiling_node->stat},
@@ -130,7 +133,7 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
                    "stop it first, or give this node another snowflake.address"};
     }
   }
-  const bool may_lag = ceiling_node && (node.may_be_copied || ceiling.uuid != node.uuid);
+  const bool may_lag = ceiling_node && ceiling.uuid != node.uuid;
   if (!covered) {
     for (const LeafNode& leaf : *nodes) {
       const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + kJavaMargin;
@@ -144,10 +147,10 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   ceiling.leaf_timestamp_ms = own->data.timestamp_ms;
   std::vector<Operation> operations{
       Operation::Set(tree.Address(node.address), FormatAddress({node.uuid, own->worker}), hold->version)};
-  operations.push_back(
-      owner_node ? Operation::Check(owner_path, owner_node->stat.version)
-                 : Operation::Create(owner_path,
-                                     FormatOwner({node.uuid, node.address, options_.host, clock_.Wall()})));
+  const std::string owner = FormatOwner({node.uuid, node.address, options_.host, clock_.Wall()});
+  operations.push_back(!owner_node     ? Operation::Create(owner_path, owner)
+                       : formerly_ours ? Operation::Set(owner_path, owner, owner_node->stat.version)
+                                       : Operation::Check(owner_path, owner_node->stat.version));
   operations.push_back(ceiling_node
                            ? Operation::Set(ceiling_path, FormatCeiling(ceiling), ceiling_node->stat.version)
                            : Operation::Create(ceiling_path, FormatCeiling(ceiling)));
@@ -157,7 +160,9 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   if (!claimed.done()) return again;
 
   held_.emplace(Held{tree, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
-                     owner_node ? owner_node->stat.version : 0,
+                     formerly_ours ? claimed.parts[1].stat->version
+                     : owner_node  ? owner_node->stat.version
+                                   : 0,
                      ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
   return std::optional(core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling, may_lag});
 }
@@ -186,7 +191,8 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
       if (owner_node) {
         const auto owner = ParseOwner(owner_node->data);
         if (!owner.ok()) return UnusableNode(owner_path, owner.error());
-        if (owner->uuid != node.uuid) return OwnedByOther(node.address, *stored->worker, *owner);
+        if (owner->uuid != node.uuid && owner->uuid != node.former_uuid)
+          return OwnedByOther(node.address, *stored->worker, *owner);
       }
     } else {
       // A first claim that is under way, or was never finished: nothing was issued. One that is under way

@@ -34,9 +34,10 @@
 //  another
 //      session than the one in which the hold was raised does not count; the claim begins again.
 //  S8  A state directory is copied, and both are started with one address (a container image that holds it):
-//      the uuid is the same, so all of the above lets the second one in. → it is told that it may be a copy,
-//      and watches that nobody reports under the number. A live original is seen as long as it reaches
-//      ZooKeeper; what it issued after its last report is covered by ceiling_may_lag.
+//      the uuid is the same, so all of the above lets the second one in. → its directory is not where it was
+//      written: it comes with a new uuid, watches that nobody reports under the number, and takes the owner
+//      over. A live original is seen as long as it reaches ZooKeeper; one that comes back later is not the
+//      owner any more; what it issued after its last report is covered by ceiling_may_lag.
 #pragma once
 
 #include <atomic>
