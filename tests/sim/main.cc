@@ -65,6 +65,7 @@ struct Flags {
   std::uint64_t nodes = 0;
   double hours = 0;
   bool until_failure = false;
+  bool stop = false;
   bool twice = false;
   bool quiet = false;
   bool loud = false;
@@ -120,7 +121,9 @@ int Run(const Flags& flags) {
       if (flags.seed) plan.seed = *flags.seed;
       plan.seed += i;
       if (const ExitCode code = RunOne(std::move(plan), flags, totals); code != kClean) worst = code;
+      if (worst != kClean && flags.stop) break;
     }
+    if (worst != kClean && flags.stop) break;
   }
   if (flags.scenarios.empty()) {
     const std::uint64_t first =
@@ -130,7 +133,7 @@ int Run(const Flags& flags) {
     for (std::uint64_t i = 0; flags.until_failure || i < flags.seeds; ++i) {
       const ExitCode code = RunOne(Plan::Draw(first + i), flags, totals);
       if (code != kClean) worst = code;
-      if (code != kClean && flags.until_failure) break;
+      if (code != kClean && (flags.until_failure || flags.stop)) break;
     }
   }
   totals.Print();
@@ -156,6 +159,7 @@ int main(int argc, char** argv) {
   app.add_option("--nodes", flags.nodes, "Nodes of leafctl (as drawn)");
   app.add_option("--hours", flags.hours, "Simulated hours of trouble in each run (as drawn: a minute or so)");
   app.add_flag("--until-failure", flags.until_failure, "One seed after the other until a promise is broken");
+  app.add_flag("--stop", flags.stop, "None after the first with which a promise is broken");
   app.add_flag("--twice", flags.twice, "Run each twice: their traces have to be equal");
   app.add_flag("--quiet", flags.quiet, "Only what is broken, and the totals");
   app.add_flag("--loud", flags.loud, "Print what happens, and what the daemons log");
