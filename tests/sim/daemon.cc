@@ -116,6 +116,10 @@ void Daemon::Main() {
   registry_options.advertise = UrlOf(setting_.node);
   registry_options.host = setting_.machine.name();
   registry_options.lease_time = around_.plan.lease_time;
+  if (around_.plan.workers > 0) {
+    registry_options.worker_begin = kFirstWorker;
+    registry_options.worker_end = kFirstWorker + around_.plan.workers;
+  }
   if (around_.plan.registry == Registry::kFixed) {
     auto fixed =
         std::make_unique<zookeeper::FixedRegistry>(registry_options, zookeeper_, setting_.machine, log_);

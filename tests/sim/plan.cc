@@ -72,15 +72,16 @@ Plan Plan::Draw(std::uint64_t seed) {
 
 std::string Plan::Text() const {
   return fmt::format(
-      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}, refresh {} ms, window {} ms, "
+      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}, refresh {} ms, window {} ms, "
       "lease {} "
       "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}, {} s of trouble, each "
       "kind "
       "every {} s: {}",
       scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
       fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
-      peer_clocks ? " with peers' clocks" : "", refresh_interval.count(), window.count(), lease_time.count(),
-      preemption, connections, think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
+      workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
+      refresh_interval.count(), window.count(), lease_time.count(), preemption, connections,
+      think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
       faults.empty() ? "no random faults" : fmt::format("{}", fmt::join(faults, " ")));
 }
 
@@ -122,6 +123,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   number(file, "java_nodes", plan.java_nodes);
   number(file, "tags", plan.tags);
   number(file, "step", plan.step);
+  number(file, "workers", plan.workers);
   number(file, "preemption", plan.preemption);
   number(file, "connections", plan.connections);
   number(file, "batch_max", plan.batch_max);
@@ -182,6 +184,7 @@ Result<Plan> Plan::Load(const std::string& path) {
                                                     "java_nodes",
                                                     "tags",
                                                     "step",
+                                                    "workers",
                                                     "preemption",
                                                     "connections",
                                                     "batch_max",

@@ -16,6 +16,9 @@ namespace leaf::sim {
 enum class Fence { kCluster, kFallback, kNode };
 enum class Registry { kFixed, kRecycling };
 
+// Where a short range of worker numbers begins: above what Leaf's own tree gives out, and the margin.
+inline constexpr std::uint64_t kFirstWorker = 100;
+
 // One thing that happens. What the figures mean depends on what it is; see actions.cc.
 struct Act {
   Nanos at = 0;
@@ -41,6 +44,7 @@ struct Plan {
   std::chrono::milliseconds refresh_interval{5000};
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds lease_time{10'000};
+  std::uint64_t workers = 0;       // numbers there are, from kFirstWorker on; 0: all of the layout
   double preemption = 0;           // at failpoints
   std::uint64_t connections = 3;   // of each node
   Nanos think_time = 20 * kMilli;  // between two requests of one
