@@ -199,6 +199,19 @@ void Daemon::CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first,
   before = last;
 }
 
+void Daemon::CheckMayIssue(const std::string& tag) {
+  // At a failpoint a take is overtaken by what puts an end to it.
+  if (around_.plan.preemption > 0) return;
+  if (const auto status = segment_->StatusOf(tag); status && status->state == "frozen")
+    around_.history.Broken(fmt::format("P4: node {} gave IDs of {}, which is frozen", setting_.node, tag));
+  // One refresh may have been under way.
+  if (const std::uint64_t lists = store_.ListsWithout(tag); lists > 2) {
+    around_.history.Broken(
+        fmt::format("P4: node {} gave IDs of {}, which its last {} looks at the table did not find",
+                    setting_.node, tag, lists));
+  }
+}
+
 bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
@@ -223,6 +236,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   };
   IdSpans spans;
   if (segment_->TryNext(tag, count, spans)) {
+    CheckMayIssue(tag);
     deliver(spans);
     return true;
   }

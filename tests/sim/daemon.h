@@ -84,6 +84,8 @@ class Daemon {
   // Both return whether IDs were obtained.
   bool AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why);
   bool AskSnowflake(Seen& seen, std::uint64_t count, std::string* why);
+  // IDs of `tag` were just taken: was it one to take them from?
+  void CheckMayIssue(const std::string& tag);
   void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
   service::SegmentOptions SegmentOptionsOf() const;
   service::SnowflakeOptions SnowflakeOptionsOf();

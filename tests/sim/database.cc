@@ -180,6 +180,7 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
     return lost;
   }
   auto grant = database_.Reserve(node_, tag, sizer);
+  if (database_.RowsFor(node_).contains(std::string(tag))) Saw(tag);
   if (grant.ok()) {
     world.Trace(grant->range.begin);
     on_reserved_(tag, grant->range);
@@ -194,6 +195,8 @@ Result<std::vector<core::TagRow>> SimSegmentStore::List() {
   std::vector<core::TagRow> rows;
   for (const auto& [tag, row] : database_.RowsFor(node_)) rows.push_back(row);
   Travel();
+  ++lists_;
+  for (const core::TagRow& row : rows) Saw(row.tag);
   return rows;
 }
 
@@ -203,8 +206,14 @@ Result<core::TagRow> SimSegmentStore::Describe(std::string_view tag) {
   const auto found = rows.find(std::string(tag));
   if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
   const core::TagRow row = found->second;
+  Saw(tag);
   Travel();
   return row;
+}
+
+std::uint64_t SimSegmentStore::ListsWithout(const std::string& tag) const {
+  const auto found = seen_.find(tag);
+  return lists_ - (found == seen_.end() ? 0 : found->second);
 }
 
 }  // namespace leaf::sim

@@ -97,7 +97,11 @@ class SimSegmentStore final : public core::SegmentStore {
   Result<std::vector<core::TagRow>> List() override;
   Result<core::TagRow> Describe(std::string_view tag) override;
 
+  // How often this process has read the whole table since it last saw `tag` in it.
+  std::uint64_t ListsWithout(const std::string& tag) const;
+
  private:
+  void Saw(std::string_view tag) { seen_[std::string(tag)] = lists_; }
   // The way there.
   Result<void> Ask();
   void Travel();
@@ -106,6 +110,8 @@ class SimSegmentStore final : public core::SegmentStore {
   const Process& process_;
   const std::uint64_t node_;
   const OnReserved on_reserved_;
+  std::uint64_t lists_ = 0;                    // answered
+  std::map<std::string, std::uint64_t> seen_;  // lists_ when the tag was there
 };
 
 }  // namespace leaf::sim
