@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -419,6 +420,20 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       }
       world_.Block(outside_, 200 * kMilli);
     }
+  }
+}
+
+void Cluster::CheckNumbers() {
+  // Java may make one for an address at the same moment.
+  if (around_.plan.java_nodes > 0) return;
+  const auto tree = zookeeper::Tree::Make("sim");
+  std::map<std::string, int> numbers;
+  for (const std::string& name : around_.ensemble.tree().Children(tree->Forever())) {
+    if (const auto parsed = zookeeper::ParseForeverName(name)) ++numbers[parsed->address];
+  }
+  for (const auto& [address, count] : numbers) {
+    if (count > 1)
+      around_.history.Broken(fmt::format("P8: {} has used up {} numbers of Leaf's tree", address, count));
   }
 }
 

@@ -27,6 +27,8 @@ class Cluster {
   void Heal();
   // Whether every node issues IDs of every tag within `patience`; breaks P7 in the history otherwise.
   void CheckRecovery(Nanos patience);
+  // Whether no address has used up more than one number of Leaf's tree; breaks P8 in the history otherwise.
+  void CheckNumbers();
   // Every process dies. From outside of the world, which has to run once more.
   void KillAll();
 

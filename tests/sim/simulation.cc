@@ -70,6 +70,7 @@ Outcome Simulate(const Plan& plan, bool loud) {
           world.Block(outside, 35 * kSecond);
           cluster.Heal();
           cluster.CheckRecovery(kRecovery);
+          cluster.CheckNumbers();
           done = true;
         },
         plan.trouble);
