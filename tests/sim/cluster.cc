@@ -366,7 +366,18 @@ void Cluster::Heal() {
   }
 }
 
+bool Cluster::ClocksAreGuarded() const {
+  static const std::set<std::string> kForget = {"reboot",     "state_lost", "state_copied",
+                                                "disk_crash", "swap",       "suspend"};
+  return std::none_of(kForget.begin(), kForget.end(), [this](const std::string& kind) {
+    return around_.plan.faults.contains(kind) ||
+           std::any_of(around_.plan.acts.begin(), around_.plan.acts.end(),
+                       [&](const Act& act) { return act.what == kind; });
+  });
+}
+
 bool Cluster::IsBurnt(Node& node) {
+  if (ClocksAreGuarded()) return false;
   const WallTime limit = TrueWall(world_) + std::chrono::seconds{10};
   const auto state = StateOf(node.state);
   if (state && state->ceiling > limit) return true;

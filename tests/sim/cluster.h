@@ -64,6 +64,8 @@ class Cluster {
   void Forget(Node& node);
   void ReleaseWorkerOf(const Node& node);
   void Later(Nanos delay, std::function<void()> what);
+  // Whether nothing has happened that makes a node forget how far its clock was from its boot time.
+  bool ClocksAreGuarded() const;
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);
   std::optional<core::WorkerState> StateOf(const DirPtr& dir);
