@@ -205,6 +205,17 @@ void Cluster::Do(const Act& act) {
     // A container started twice has its address twice, too.
     if (act.figure != 0) other.address = node.address;
     Forget(other);
+  } else if (what == "same_address") {
+    // A configuration that was copied to a node with a state directory of its own.
+    Node& other = *nodes_[(act.node + 1) % around_.plan.nodes];
+    if (&other == &node || node.java || other.java || node.own_state || other.own_state) return;
+    KillNode(other, kSecond);
+    other.address = node.own_address;
+    Later(time, [this, &other] {
+      if (other.own_state) return;
+      KillNode(other, kSecond);
+      other.address = other.own_address;
+    });
   } else if (what == "db_away") {
     database.away = true;
     Later(time, [&database] { database.away = false; });
@@ -341,6 +352,9 @@ void Cluster::Heal() {
       node->own_state.reset();
       node->address = node->own_address;
       Forget(*node);
+    } else if (node->address != node->own_address) {
+      KillNode(*node, kSecond);
+      node->address = node->own_address;
     }
     if (Process* const process = node->process(); process != nullptr && process->stopped)
       world_.Continue(*process);
