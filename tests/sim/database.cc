@@ -176,6 +176,9 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
   const Error lost{ErrorCode::kOutcomeUnknown, "the reply to COMMIT was lost", ""};
   const bool loses = world.dice().Chance(database_.loses_reply);
   if (loses && world.dice().Chance(0.5)) {
+    // It went as far as COMMIT.
+    const Database::Rows& rows = database_.RowsFor(node_);
+    if (const auto found = rows.find(std::string(tag)); found != rows.end()) (void)sizer(found->second);
     Travel();
     return lost;
   }
