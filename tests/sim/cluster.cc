@@ -208,7 +208,7 @@ void Cluster::Do(const Act& act) {
   } else if (what == "same_address") {
     // A configuration that was copied to a node with a state directory of its own.
     Node& other = *nodes_[(act.node + 1) % around_.plan.nodes];
-    if (&other == &node || node.java || other.java || node.own_state || other.own_state) return;
+    if (&other == &node || other.java || node.own_state || other.own_state) return;
     KillNode(other, kSecond);
     other.address = node.own_address;
     Later(time, [this, &other] {
