@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
 # error if anything failed. All of them: about two hours and a half on 2 cores, which should have nothing else to do.
+# error if anything failed. All of them: about 75 minutes on 2 cores, which should have nothing else to do.
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
 #   steady     latencies at a steady rate on a slow database and on a quick one
@@ -18,6 +19,7 @@
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
+#   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
@@ -79,6 +81,9 @@ export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for fuzz, the script.
+names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage mutations)
+
+# The file of tests/integration and the tests in it; for snowflake, the unit test; for mutations, nothing.
 tests_of() {
   case $1 in
     issue143) echo test_pressure.py Issue143 ;;
@@ -96,6 +101,7 @@ tests_of() {
     abuse) echo test_limits.py Abuse ;;
     matrix) echo test_fault_matrix.py ;;
     fuzz) echo scripts/fuzz.sh ;;
+    mutations) ;;
     *) return 1 ;;
   esac
 }
@@ -120,6 +126,10 @@ export LEAF_SNOWFLAKE_IDS=${LEAF_SNOWFLAKE_IDS:-100000000}
 # Runs the long form of one name.
 run() {
   local tests
+  if [[ $1 == mutations ]]; then
+    scripts/mutations.sh
+    return
+  fi
   read -ra tests <<<"$(tests_of "$1")"
   if [[ $1 == snowflake ]]; then
     build/release/unit_tests --gtest_filter="${tests[0]}"
