@@ -14,6 +14,8 @@ constexpr std::size_t kBackups = 60;
 
 Error DatabaseAway() { return {ErrorCode::kUnavailable, "the database is away", ""}; }
 
+bool CanGrant(const core::TagRow& row) { return row.step >= 1 && row.step <= kStepMax && row.max_id >= 0; }
+
 }  // namespace
 
 void Database::Put(const std::string& tag, std::int64_t max_id, std::int64_t step) {
@@ -135,8 +137,7 @@ Result<core::Grant> Database::Reserve(std::uint64_t node, std::string_view tag,
   const auto found = rows.find(std::string(tag));
   if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
   core::TagRow& row = found->second;
-  if (row.step < 1 || row.step > kStepMax || row.max_id < 0)
-    return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
+  if (!CanGrant(row)) return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
   LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
   const auto begin = static_cast<std::uint64_t>(row.max_id);
   if (kMaxIdLimit - begin < size.least)
@@ -178,7 +179,8 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
   if (loses && world.dice().Chance(0.5)) {
     // It went as far as COMMIT.
     const Database::Rows& rows = database_.RowsFor(node_);
-    if (const auto found = rows.find(std::string(tag)); found != rows.end()) (void)sizer(found->second);
+    if (const auto found = rows.find(std::string(tag)); found != rows.end() && CanGrant(found->second))
+      (void)sizer(found->second);
     Travel();
     return lost;
   }
