@@ -18,6 +18,7 @@
 #   outage     a database that hangs, crashes and is away, for 10 minutes
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
+#   sim        10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
 # Environment: LEAFCTL                    the binary (default: built here)
@@ -42,6 +43,9 @@
 #              LEAFCTL_MATRIX_TABLE       file for the table (default build/fault_matrix.txt)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
 #              LEAFCTL_ZK_OUTAGE_S        seconds without any ZooKeeper server (default 60)
+#              LEAF_SIM_SEEDS             fresh seeds of the simulator (default 10000)
+#              LEAF_SIM_HOURS             simulated hours of trouble beside them (default 20)
+#              LEAF_SIM_SEED              the first of the seeds (default: the time)
 #              LEAFCTL_FUZZ_S             seconds of fuzzing, over all targets (default 3600)
 #              LEAFCTL_PRESSURE_JUDGE     0: print the times, but do not judge them (default 1)
 set -euo pipefail
@@ -69,6 +73,8 @@ export LEAFCTL_COST_RUN_S=${LEAFCTL_COST_RUN_S:-5}
 export LEAFCTL_CROWD_IDLE=${LEAFCTL_CROWD_IDLE:-10000}
 export LEAFCTL_CROWD_SLOW=${LEAFCTL_CROWD_SLOW:-200}
 export LEAFCTL_ABUSE_S=${LEAFCTL_ABUSE_S:-600}
+export LEAF_SIM_SEEDS=${LEAF_SIM_SEEDS:-10000}
+export LEAF_SIM_HOURS=${LEAF_SIM_HOURS:-20}
 export LEAFCTL_FUZZ_S=${LEAFCTL_FUZZ_S:-3600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
 export LEAFCTL_ZK_OUTAGE_S=${LEAFCTL_ZK_OUTAGE_S:-60}
@@ -78,12 +84,10 @@ export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix)
+names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim mutations)
 
-# The file of tests/integration and the tests in it; for snowflake, the unit test; for fuzz, the script.
-names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage mutations)
-
-# The file of tests/integration and the tests in it; for snowflake, the unit test; for mutations, nothing.
+# The file of tests/integration and the tests in it; for snowflake, the unit test; for fuzz, sim and mutations, what is
+# run.
 tests_of() {
   case $1 in
     issue143) echo test_pressure.py Issue143 ;;
@@ -101,7 +105,8 @@ tests_of() {
     abuse) echo test_limits.py Abuse ;;
     matrix) echo test_fault_matrix.py ;;
     fuzz) echo scripts/fuzz.sh ;;
-    mutations) ;;
+    sim) echo build/release/leafsim ;;
+    mutations) echo scripts/mutations.sh ;;
     *) return 1 ;;
   esac
 }
@@ -112,10 +117,10 @@ for name in "$@"; do
 done
 
 apt_need "${test_packages[@]}"
-if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* ]]; then
+if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* ]]; then
   set_cmake_flags
   cmake --preset release "${cmake_flags[@]}"
-  cmake --build --preset release --target leafctl unit_tests
+  cmake --build --preset release --target leafctl unit_tests leafsim
   export LEAFCTL=${LEAFCTL:-$PWD/build/release/leafctl}
 fi
 
@@ -123,16 +128,31 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export LEAF_SNOWFLAKE_IDS=${LEAF_SNOWFLAKE_IDS:-100000000}
 
+# Fresh seeds on all processors, and then some clusters that are in trouble for an hour each.
+simulate() {
+  local first=${LEAF_SIM_SEED:-$(date +%s)} jobs share runs=() job failed=0
+  jobs=$(nproc)
+  share=$((LEAF_SIM_SEEDS / jobs + 1))
+  echo "sim: $((share * jobs)) seeds from $first on, and $((LEAF_SIM_HOURS)) hours of clusters"
+  for ((job = 0; job < jobs; job++)); do
+    { "$1" --quiet --seed $((first + job * share)) --seeds "$share" &&
+      "$1" --quiet --seed $((first + job)) --seeds $((LEAF_SIM_HOURS / jobs + 1)) --hours 1; } &
+    runs+=($!)
+  done
+  for job in "${runs[@]}"; do wait "$job" || failed=1; done
+  return "$failed"
+}
+
 # Runs the long form of one name.
 run() {
   local tests
-  if [[ $1 == mutations ]]; then
-    scripts/mutations.sh
-    return
-  fi
   read -ra tests <<<"$(tests_of "$1")"
   if [[ $1 == snowflake ]]; then
     build/release/unit_tests --gtest_filter="${tests[0]}"
+  elif [[ $1 == mutations ]]; then
+    "${tests[0]}"
+  elif [[ $1 == sim ]]; then
+    simulate "${tests[0]}"
   elif [[ $1 == fuzz ]]; then
     local targets jobs
     targets=$(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d | wc -l)
@@ -159,7 +179,7 @@ for name in "$@"; do
     failed+=("$name")
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
-  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence): //p' "$scratch/log")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence|leafsim): //p' "$scratch/log")
   if [[ $name == matrix && -f $LEAFCTL_MATRIX_TABLE ]]; then
     while IFS= read -r line; do table+=("           $line"); done <"$LEAFCTL_MATRIX_TABLE"
   fi

@@ -3,6 +3,7 @@
 # ctest's summary.
 # Environment: LEAF_TEST_PRESETS  the presets to build and test (default "release asan-ubsan tsan")
 #              LEAF_TEST_JOBS     tests at once (default 2)
+#              LEAF_SIM_SEED      the first fresh seed of the simulator (default: the time)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
@@ -26,5 +27,7 @@ mkdir -p build/all
   echo "add_test(check \"/bin/bash\" \"$PWD/scripts/check.sh\")"
   echo "set_tests_properties(check PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000000)"
 } >build/all/CTestTestfile.cmake
-echo "== tests"
+# Seeds of the simulator that no run has had before.
+export LEAF_SIM_SEED=${LEAF_SIM_SEED:-$(date +%s)}
+echo "== tests (fresh seeds of the simulator: from $LEAF_SIM_SEED on)"
 exec ctest --test-dir build/all --output-on-failure --timeout 1200 -j "${LEAF_TEST_JOBS:-2}"

@@ -42,5 +42,11 @@ expect 2 "no_toml.toml" --scenario "$scratch/no_toml.toml"
 expect 2 "does not exist" --scenario "$scratch/none.toml"
 expect 2 "--sede" --sede 7
 
+museum=$(dirname "${BASH_SOURCE[0]}")/museum
+for scenario in "$museum"/*.toml; do
+  name=$(basename "$scenario" .toml)
+  grep -qF "| $name |" "$museum/README.md" || fail "$name is not in the museum's README"
+done
+
 ((failures == 0)) || exit 1
 echo "leafsim's output and exit codes are as they should be"
