@@ -67,6 +67,7 @@ void Cluster::Supervise(Node& node) {
   while (true) {
     while (world_.now() < node.down_until) world_.Block(outside_, 10 * kMilli);
     ++starts_;
+    node.started = true;
     if (node.java) {
       node.java_leaf =
           std::make_unique<JavaLeaf>(around_, node.number, node.address, *node.machine, node.java_file);

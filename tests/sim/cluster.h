@@ -21,6 +21,7 @@ class Cluster {
   void Start();
   // From a task outside. What `act.what` means is in cluster.cc; unknown kinds are refused by Plan.
   void Do(const Act& act);
+  bool HasStarted(std::uint64_t node) const { return nodes_[node % nodes_.size()]->started; }
   // The same, all of it drawn: a kind of fault strikes somewhere.
   Act Draw(const std::string& kind);
   // Everything is put right, by the means an operator has. Blocks.
@@ -50,6 +51,7 @@ class Cluster {
     std::unique_ptr<JavaLeaf> java_leaf;
     std::optional<std::uint64_t> java_file;
     Nanos down_until = 0;
+    bool started = false;  // at least once
     std::optional<Error> last_failure;
 
     Process* process() const {
