@@ -8,10 +8,7 @@
 #include "leaf/base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 namespace leaf::sim {
@@ -26,6 +23,10 @@ struct Exceptions {
 }  // namespace
 
 Fiber::Fiber() {
+#if defined(__SANITIZE_ADDRESS__)
+  // What an earlier stack at this address has left behind.
+  __asan_unpoison_memory_region(static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
+#endif
   inside_ =
       boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack_.sp, stack_.size, stack_),
                             allocator_, [this](boost::context::fiber&& outside) {
@@ -35,18 +36,12 @@ Fiber::Fiber() {
                               LeaveInside(/*for_good=*/true);
                               return std::move(outside_);
                             });
-#if defined(__SANITIZE_THREAD__)
-  tsan_inside_ = __tsan_create_fiber(0);
-#endif
 }
 
 Fiber::~Fiber() {
   LEAF_CHECK(idle());
   ending_ = true;
   SwitchIn();
-#if defined(__SANITIZE_THREAD__)
-  __tsan_destroy_fiber(tsan_inside_);
-#endif
 }
 
 void Fiber::Arm(std::function<void()> body) {
@@ -91,10 +86,6 @@ void Fiber::LeaveOutside() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&asan_outside_, static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  tsan_outside_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_inside_, 0);
-#endif
 }
 
 void Fiber::EnterInside() {
@@ -106,9 +97,6 @@ void Fiber::EnterInside() {
 void Fiber::LeaveInside([[maybe_unused]] bool for_good) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(for_good ? nullptr : &asan_inside_, asan_outside_stack_, asan_outside_size_);
-#endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(tsan_outside_, 0);
 #endif
 }
 

@@ -30,7 +30,7 @@ class Fiber {
   void Loop();
   void SwitchIn();
   void SwitchOut();
-  // Told to the sanitizers, which follow the stack: before and after each switch.
+  // Told to the address sanitizer, which follows the stack: before and after each switch.
   void LeaveOutside();
   void EnterInside();
   void LeaveInside(bool for_good);
@@ -44,13 +44,11 @@ class Fiber {
   boost::context::fiber outside_;  // while it runs
   std::function<void()> body_;
   bool ending_ = false;
-  // What the sanitizers know the two by.
+  // What the address sanitizer knows the two by.
   void* asan_inside_ = nullptr;
   void* asan_outside_ = nullptr;
   const void* asan_outside_stack_ = nullptr;
   std::size_t asan_outside_size_ = 0;
-  void* tsan_inside_ = nullptr;
-  void* tsan_outside_ = nullptr;
 };
 
 }  // namespace leaf::sim
