@@ -213,7 +213,13 @@ class Daemon:
         return "http://127.0.0.1:%d" % self.port
 
     def wait_ready(self, timeout=DEADLINE_S):
-        poll(lambda: self.get("/health/ready").status == 200, "ready", timeout)
+        try:
+            poll(lambda: self.get("/health/ready").status == 200, "ready", timeout)
+        except (OSError, http.client.HTTPException) as error:
+            # It may have closed its connections, and have a moment left.
+            self.process.wait(DEADLINE_S)
+            self._reader.join(5)
+            raise AssertionError("serve ended with %d:\n%s" % (self.process.returncode, self.log())) from error
 
     def request(self, method, path, body=None, headers=None, timeout=DEADLINE_S):
         """One request on this thread's keep-alive connection."""
