@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <string>
 
+#include "leaf/server/plain_request.h"
 #include "leaf/server/request_reader.h"
 #include "leaf/server/router.h"
 #include "support/fakes.h"
@@ -19,8 +19,11 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(Target, IsTakenApartLikeJavaLeafsServerDoes) {
-  const auto segments = [](std::string_view target) { return ParseTarget(target)->segments; };
   using Strings = std::vector<std::string>;
+  const auto segments = [](std::string_view text) {
+    const auto target = ParseTarget(text);
+    return Strings(target->segments.begin(), target->segments.end());
+  };
   EXPECT_EQ(segments("/api/segment/get/pay"), (Strings{"api", "segment", "get", "pay"}));
   EXPECT_EQ(segments("//api/segment//get/pay/"), (Strings{"api", "segment", "get", "pay"}));
   EXPECT_EQ(segments("/a;x=1/b;y"), (Strings{"a", "b"}));
@@ -52,7 +55,7 @@ TEST(Target, SurvivesRandomBytes) {
       text += static_cast<char>("/%;?&=a0f\xFF\x01"[random() % 11]);
     const auto target = ParseTarget(text);
     if (!target.ok()) continue;
-    for (const std::string& segment : target->segments)
+    for (const std::string_view segment : target->segments)
       EXPECT_FALSE(segment.empty() && text.find('%') == std::string::npos);
   }
 }
@@ -62,25 +65,71 @@ TEST(RequestReader, ALastChunkMayComeInAnyPieces) {
       "POST /v1/segment/pay HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: y\r\n\r\n"
       "POST /next HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
-    boost::beast::flat_buffer buffer;
-    std::optional<RequestParser> parser;
-    Reset(parser);
+    ReadBuffer buffer;
+    RequestReader reader;
     std::string targets;
     for (std::size_t at = 0; at < bytes.size() || buffer.size() > 0;) {
       const std::string_view next = std::string_view(bytes).substr(at, piece);
       at += next.size();
       boost::asio::buffer_copy(buffer.prepare(next.size()), boost::asio::buffer(next.data(), next.size()));
       buffer.commit(next.size());
-      ASSERT_FALSE(Feed(*parser, buffer)) << "pieces of " << piece;
-      if (!parser->is_done()) {
+      const auto outcome = reader.Read(buffer);
+      ASSERT_NE(outcome, RequestReader::Outcome::kBroken) << "pieces of " << piece;
+      if (outcome != RequestReader::Outcome::kRequest) {
         ASSERT_FALSE(next.empty()) << "pieces of " << piece << ": " << buffer.size() << " bytes are left";
         continue;
       }
-      targets += std::string(parser->get().target()) + " ";
-      Reset(parser);
+      targets += std::string(reader.request().target) + " ";
+      reader.Release(buffer);
     }
     EXPECT_EQ(targets, "/v1/segment/pay /next ") << "pieces of " << piece;
   }
+}
+
+TEST(PlainRequest, IsWhatMostClientsSend) {
+  const auto plain = [](std::string_view bytes) { return ParsePlainRequest(bytes); };
+  constexpr std::string_view kCurl =
+      "GET /v1/segment/pay?count=3 HTTP/1.1\r\nHost: a:1\r\nUser-Agent: curl/7\r\naccept: \t text/plain "
+      "\r\n\r\n";
+  const std::string bytes = std::string(kCurl) + "GET /next";
+  const auto curl = plain(bytes);
+  ASSERT_TRUE(curl.has_value());
+  EXPECT_EQ(curl->target, "/v1/segment/pay?count=3");
+  EXPECT_EQ(curl->accept, "text/plain");
+  EXPECT_EQ(curl->size, kCurl.size());
+  const auto short_one = plain("GET /api/segment/get/%E8%AE%A2 HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(short_one.has_value());
+  EXPECT_EQ(short_one->accept, "");
+  EXPECT_TRUE(plain("GET /v1/snowflake HTTP/1.1\r\nConnection: Keep-Alive\r\n\r\n"));
+  // Whatever is not whole is not taken.
+  for (std::size_t size = 0; size < kCurl.size(); ++size) EXPECT_FALSE(plain(kCurl.substr(0, size))) << size;
+}
+
+TEST(PlainRequest, LeavesEverythingElseToTheLibrary) {
+  const std::string long_value(5000, 'x');
+  for (const std::string head : {"POST /v1/segment/pay HTTP/1.1\r\n",
+                                 "GET /v1/segment/pay HTTP/1.0\r\n",
+                                 "GET / HTTP/1.1\r\n",
+                                 "GET  /v1/segment/pay HTTP/1.1\r\n",
+                                 "GET /v1/segment/p y HTTP/1.1\r\n",
+                                 "GET /v1/segment/p\x80 HTTP/1.1\r\n",
+                                 "GET http://a/v1/segment/pay HTTP/1.1\r\n",
+                                 "GET /v1/segment/pay HTTP/1.1\n",
+                                 "GET /v1/status HTTP/1.1\r\nConnection: close\r\n",
+                                 "GET /v1/status HTTP/1.1\r\ncONNECTION: keep-alive, close\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nProxy-Connection: keep-alive\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nContent-Length: 0\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nTransfer-Encoding: chunked\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nExpect: 100-continue\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nUpgrade: h2c\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nAccept: a\r\nAccept: b\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nHost : a\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nHost: a\r\n folded\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nHost: \x01\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nHost: a\n",
+                                 "GET /v1/status HTTP/1.1\r\nnothing\r\n"})
+    EXPECT_FALSE(ParsePlainRequest(head + "\r\n")) << head;
+  EXPECT_FALSE(ParsePlainRequest("GET /v1/status HTTP/1.1\r\nX: " + long_value + "\r\n\r\n"));
 }
 
 TEST(Accept, AQualityThatIsNoneIsNotWanted) {

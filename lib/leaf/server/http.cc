@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 
 #include "leaf/base/text.h"
 
@@ -59,22 +58,29 @@ std::string_view StatusText(int status) {
   }
 }
 
-std::string Render(const Response& response, Persistence persistence, bool head, std::string_view date) {
-  std::string out;
-  out.reserve(256 + response.body.size());
-  const auto append = std::back_inserter(out);
-  fmt::format_to(append, "HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status, StatusText(response.status),
-                 date);
-  if (!response.content_type.empty()) fmt::format_to(append, "Content-Type: {}\r\n", response.content_type);
-  if (!response.allow.empty()) fmt::format_to(append, "Allow: {}\r\n", response.allow);
-  if (response.retry_after_s) fmt::format_to(append, "Retry-After: {}\r\n", *response.retry_after_s);
+void Render(const Response& response, Persistence persistence, bool head, std::string_view date,
+            std::string& out) {
+  const auto number = [&out](std::uint64_t value) { out += fmt::format_int(value).c_str(); };
+  const auto line = [&out](std::string_view name, std::string_view value) {
+    out += name;
+    out += value;
+    out += "\r\n";
+  };
+  out.reserve(out.size() + 256 + response.body.size());
+  out += "HTTP/1.1 ";
+  number(static_cast<std::uint64_t>(response.status));
+  line(" ", StatusText(response.status));
+  line("Date: ", date);
+  if (!response.content_type.empty()) line("Content-Type: ", response.content_type);
+  if (!response.allow.empty()) line("Allow: ", response.allow);
+  if (response.retry_after_s) line("Retry-After: ", fmt::format_int(*response.retry_after_s).c_str());
   out += response.headers;
-  fmt::format_to(append, "Cache-Control: no-store\r\nContent-Length: {}\r\n{}\r\n", response.body.size(),
-                 persistence == Persistence::kClose       ? "Connection: close\r\n"
-                 : persistence == Persistence::kKeepAlive ? "Connection: keep-alive\r\n"
-                                                          : "");
+  out += "Cache-Control: no-store\r\nContent-Length: ";
+  number(response.body.size());
+  out += persistence == Persistence::kClose       ? "\r\nConnection: close\r\n\r\n"
+         : persistence == Persistence::kKeepAlive ? "\r\nConnection: keep-alive\r\n\r\n"
+                                                  : "\r\n\r\n";
   if (!head) out += response.body;
-  return out;
 }
 
 bool PrefersText(std::string_view accept) {
@@ -124,8 +130,8 @@ Result<std::string> PercentDecode(std::string_view text) {
   return out;
 }
 
-Result<std::optional<std::string>> Target::Parameter(std::string_view name) const {
-  std::optional<std::string> value;
+Result<std::optional<std::string_view>> Target::Parameter(std::string_view name) const {
+  std::optional<std::string_view> value;
   for (const auto& [key, text] : query) {
     if (key != name) continue;
     if (value)
@@ -137,10 +143,15 @@ Result<std::optional<std::string>> Target::Parameter(std::string_view name) cons
 
 Result<Target> ParseTarget(std::string_view target) {
   Target parsed;
+  const auto decode = [&parsed](std::string_view text) -> Result<std::string_view> {
+    if (text.find('%') == std::string_view::npos) return text;
+    LEAF_ASSIGN_OR_RETURN(std::string decoded, PercentDecode(text));
+    return std::string_view(parsed.decoded.emplace_front(std::move(decoded)));
+  };
   // The form that proxies use: "http://host/path".
-  if (const std::size_t scheme = target.find("://");
-      scheme != std::string_view::npos && !target.starts_with('/')) {
-    target = target.substr(std::min(target.find('/', scheme + 3), target.size()));
+  if (!target.starts_with('/')) {
+    if (const std::size_t scheme = target.find("://"); scheme != std::string_view::npos)
+      target = target.substr(std::min(target.find('/', scheme + 3), target.size()));
   }
   const std::size_t question = std::min(target.find('?'), target.size());
   std::string_view path = target.substr(0, question);
@@ -151,8 +162,8 @@ Result<Target> ParseTarget(std::string_view target) {
     path.remove_prefix(std::min(slash + 1, path.size()));
     segment = segment.substr(0, segment.find(';'));
     if (segment.empty()) continue;
-    LEAF_ASSIGN_OR_RETURN(std::string decoded, PercentDecode(segment));
-    parsed.segments.push_back(std::move(decoded));
+    LEAF_ASSIGN_OR_RETURN(const std::string_view decoded, decode(segment));
+    parsed.segments.push_back(decoded);
   }
   std::string_view query = target.substr(std::min(question + 1, target.size()));
   while (!query.empty()) {
@@ -161,9 +172,10 @@ Result<Target> ParseTarget(std::string_view target) {
     query.remove_prefix(std::min(ampersand + 1, query.size()));
     if (item.empty()) continue;
     const std::size_t equals = std::min(item.find('='), item.size());
-    LEAF_ASSIGN_OR_RETURN(std::string key, PercentDecode(item.substr(0, equals)));
-    LEAF_ASSIGN_OR_RETURN(std::string value, PercentDecode(item.substr(std::min(equals + 1, item.size()))));
-    parsed.query.emplace_back(std::move(key), std::move(value));
+    LEAF_ASSIGN_OR_RETURN(const std::string_view key, decode(item.substr(0, equals)));
+    LEAF_ASSIGN_OR_RETURN(const std::string_view value,
+                          decode(item.substr(std::min(equals + 1, item.size()))));
+    parsed.query.emplace_back(key, value);
   }
   return parsed;
 }

@@ -1,12 +1,13 @@
 // HTTP as the router sees it: requests and responses without sockets.
 #pragma once
 
+#include <boost/container/small_vector.hpp>
 #include <cstdint>
+#include <forward_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "leaf/base/result.h"
 
@@ -40,8 +41,9 @@ std::string_view StatusText(int status);
 // What the Connection header says: nothing where the version's default holds.
 enum class Persistence { kDefault, kKeepAlive, kClose };
 
-// The response on the wire. `head`: as for a HEAD request, without the body.
-std::string Render(const Response& response, Persistence persistence, bool head, std::string_view date);
+// Appends the response on the wire. `head`: as for a HEAD request, without the body.
+void Render(const Response& response, Persistence persistence, bool head, std::string_view date,
+            std::string& out);
 
 // Whether an Accept header asks for text/plain by name, and not less than for JSON (RFC 9110, 12.5.1).
 bool PrefersText(std::string_view accept);
@@ -49,18 +51,30 @@ bool PrefersText(std::string_view accept);
 // Decodes %XX; '+' stays '+'. Errors: kInvalidArgument for a malformed escape.
 Result<std::string> PercentDecode(std::string_view text);
 
-// A request target, taken apart.
+// A request target, taken apart without an allocation where nothing in it is escaped. Its views are of the
+// text it was read from, and of `decoded`. To be moved, not copied.
 struct Target {
-  std::string raw_path;               // as sent, without the query
-  std::vector<std::string> segments;  // non-empty path segments, without ;parameters, decoded
-  std::vector<std::pair<std::string, std::string>> query;
+  using Segments = boost::container::small_vector<std::string_view, 6>;
+  using Query = boost::container::small_vector<std::pair<std::string_view, std::string_view>, 4>;
+
+  std::string_view raw_path;  // as sent, without the query
+  Segments segments;          // non-empty path segments, without ;parameters, decoded
+  Query query;
+  std::forward_list<std::string> decoded;  // what had escapes
+
+  Target() = default;
+  Target(Target&&) = default;
+  Target& operator=(Target&&) = default;
+  Target(const Target&) = delete;
+  Target& operator=(const Target&) = delete;
 
   // The value of a query parameter; nullopt if it is not there. Errors: kInvalidArgument if it is there
   // twice.
-  Result<std::optional<std::string>> Parameter(std::string_view name) const;
+  Result<std::optional<std::string_view>> Parameter(std::string_view name) const;
 };
 
-// Doubled and trailing slashes do not count, as in Java Leaf. Errors: kInvalidArgument.
+// Doubled and trailing slashes do not count, as in Java Leaf. The text outlives what is returned. Errors:
+// kInvalidArgument.
 Result<Target> ParseTarget(std::string_view target);
 
 }  // namespace leaf::server

@@ -1,10 +1,13 @@
 // The bytes of a connection, taken apart into requests; without the connection.
 #pragma once
 
+#include <boost/beast/core/flat_static_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "leaf/server/discard_body.h"
 
@@ -12,34 +15,58 @@ namespace leaf::server {
 
 inline constexpr std::size_t kHeaderBytesMax = std::size_t{16} * 1024;
 inline constexpr std::size_t kBodyBytesMax = std::size_t{64} * 1024;
+// The parser needs a whole header line at a time; with this much room the header limit is always met first.
+using ReadBuffer = boost::beast::flat_static_buffer<2 * kHeaderBytesMax>;
 
-using RequestParser = boost::beast::http::request_parser<DiscardBody>;
+// Views of the reader and its buffer, up to RequestReader::Release.
+struct ReceivedRequest {
+  std::string_view method;
+  std::string_view target;
+  std::string_view accept;           // the Accept header, or ""
+  std::string_view accept_language;  // the Accept-Language header, or ""; not looked for where IDs are taken
+  bool is_head = false;
+  bool keep_alive = true;
+  bool says_keep_alive = false;  // a version by whose default the connection ends wants to be told
+  // A POST that no web page has sent: a browser says where a request that is no mere link comes from.
+  bool is_post_without_origin = false;
+};
 
-// Makes it ready for the next request.
-inline void Reset(std::optional<RequestParser>& parser) {
-  parser.emplace();
-  parser->eager(true);
-  parser->header_limit(kHeaderBytesMax);
-  parser->body_limit(kBodyBytesMax);
-}
+// Not thread-safe. One connection's, for one request after the other.
+class RequestReader {
+ public:
+  enum class Outcome {
+    kMore,      // the request is not whole yet
+    kContinue,  // the same, and the client waits to be told to go on ("100-continue"); once a request
+    kRequest,   // request() is there
+    kBroken,    // what has come is no request, or none for this server: see status() and why()
+  };
 
-// Gives the parser what is in the buffer, up to the end of the request; what it cannot use yet stays there.
-// The error says what is no request.
-//
-// Of a chunked body nothing is given in less than five bytes, of which every last chunk has as many: Beast of
-// Boost 1.81 asserts that it is called again with no less once it has seen one ("0\r\n", then "\r", then
-// "\n"), which a client would decide (boostorg/beast#2861).
-template <typename Buffer>
-boost::system::error_code Feed(RequestParser& parser, Buffer& buffer) {
-  constexpr std::size_t kLastChunkBytes = 5;
-  boost::system::error_code failed;
-  while (buffer.size() > 0 && !parser.is_done()) {
-    if (parser.is_header_done() && parser.chunked() && buffer.size() < kLastChunkBytes) break;
-    buffer.consume(parser.put(buffer.data(), failed));
-    if (failed == boost::beast::http::error::need_more) return {};
-    if (failed) return failed;
-  }
-  return {};
-}
+  // Reads on in what is in the buffer; what it cannot use yet stays there.
+  Outcome Read(ReadBuffer& buffer);
+
+  const ReceivedRequest& request() const { return request_; }
+  int status() const { return status_; }
+  std::string_view why() const { return why_; }
+
+  // The request that was read is done with: its bytes are taken from the buffer.
+  void Release(ReadBuffer& buffer);
+
+  // Whether the plain form is read without the library; for tests, which compare. True at first.
+  void UsePlainForm(bool use) { uses_plain_form_ = use; }
+
+ private:
+  using Parser = boost::beast::http::request_parser<DiscardBody>;
+
+  Outcome Refuse(int status, std::string_view why);
+  boost::system::error_code Feed(ReadBuffer& buffer);
+
+  ReceivedRequest request_;
+  std::size_t plain_bytes_ = 0;   // of the request, if it has the plain form
+  std::optional<Parser> parser_;  // of a request of any other form
+  bool header_seen_ = false;
+  bool uses_plain_form_ = true;
+  int status_ = 0;
+  std::string why_;
+};
 
 }  // namespace leaf::server

@@ -148,6 +148,20 @@ Router::Withdraw AtOnce(const Router::Respond& respond, Response response) {
 
 }  // namespace
 
+// One that outlives its request.
+struct Router::ParkedTake {
+  explicit ParkedTake(const Take& parked) : tag(parked.tag), raw_path(parked.raw_path), take(parked) {
+    take.tag = tag;
+    take.raw_path = raw_path;
+  }
+  ParkedTake(const ParkedTake&) = delete;
+  ParkedTake& operator=(const ParkedTake&) = delete;
+
+  const std::string tag;
+  const std::string raw_path;
+  Take take;
+};
+
 Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports)
     : options_(std::move(options)),
       ids_(ids),
@@ -159,14 +173,14 @@ Router::Router(RouterOptions options, service::IdService& ids, const Clock& cloc
 Route Router::RouteOf(const Target& target) {
   const auto& segments = target.segments;
   if (segments.empty()) return Route::kDashboard;
-  const std::string& first = segments[0];
+  const std::string_view first = segments[0];
   const std::size_t size = segments.size();
   if (first == "api" && size == 4 && segments[2] == "get") {
     if (segments[1] == "segment") return Route::kLeafSegment;
     if (segments[1] == "snowflake") return Route::kLeafSnowflake;
   }
   if (first == "v1" && size >= 2) {
-    const std::string& second = segments[1];
+    const std::string_view second = segments[1];
     if (second == "segment" && size == 3) return Route::kV1Segment;
     if (second == "segment" && size == 4 && segments[3] == "mark") return Route::kV1Mark;
     if (second == "snowflake" && size == 2) return Route::kV1Snowflake;
@@ -179,7 +193,7 @@ Route Router::RouteOf(const Target& target) {
   if (first == "metrics") return Route::kMetrics;
   if (first == "dashboard.css" || first == "dashboard.js") return Route::kDashboard;
   // Java Leaf cuts a suffix off.
-  const std::string_view name = std::string_view(first).substr(0, first.find('.'));
+  const std::string_view name = first.substr(0, first.find('.'));
   if (name == "decodeSnowflakeId") return Route::kLeafDecode;
   if (name == "cache" || name == "db") return Route::kLeafPages;
   return Route::kOther;
@@ -237,11 +251,11 @@ Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target
             .as_text = true,
             .raw_path = target.raw_path};
   // Any name will do: Java Leaf does not look at it.
-  if (is_snowflake) return TakeSnowflakes(std::move(take), std::move(respond));
+  if (is_snowflake) return TakeSnowflakes(take, std::move(respond));
   // A name that cannot be a tag is an unknown tag to Leaf's clients.
   if (!ValidateTag(segments[3]).ok())
     return AtOnce(respond, LeafError(500, kLeafUnknownTag, target.raw_path));
-  return TakeIds(std::move(take), std::move(respond));
+  return TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& target,
@@ -362,7 +376,7 @@ Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& t
   if (const auto valid = ValidateTag(take.tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (const auto parsed = ParseTake(target, max_count_.load(), take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error()));
-  return TakeIds(std::move(take), std::move(respond));
+  return TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target& target,
@@ -378,7 +392,7 @@ Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target&
   const std::uint64_t max_count = std::min(max_count_.load(), ids_.snowflake()->count_max());
   if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error(), max_count));
-  return TakeSnowflakes(std::move(take), std::move(respond));
+  return TakeSnowflakes(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Read(const Request& request, const Target& target, Respond respond) const {
@@ -411,12 +425,12 @@ Router::Withdraw Router::HandleV1Read(const Request& request, const Target& targ
   return AtOnce(respond, JsonResponse(200, FieldsJson(*id, options_.layout.Decompose(*id))));
 }
 
-Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) const {
+Router::Withdraw Router::HandleMark(std::string_view tag, Respond respond) const {
   if (const auto valid = ValidateTag(tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (ids_.segment() == nullptr) {
     return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
   }
-  ids_.segment()->LoadMark(tag, [this, tag, respond = std::move(respond)](
+  ids_.segment()->LoadMark(tag, [this, tag = std::string(tag), respond = std::move(respond)](
                                     const Result<service::SegmentService::MarkReport>& report) {
     if (!report.ok()) return respond(V1Error(report.error()));
     respond(JsonResponse(200, MarkJson(tag, report->mark, report->status)));
@@ -424,7 +438,7 @@ Router::Withdraw Router::HandleMark(const std::string& tag, Respond respond) con
   return nullptr;
 }
 
-Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
+Router::Withdraw Router::TakeIds(const Take& take, Respond respond) const {
   service::SegmentService* const segment = ids_.segment();
   if (segment == nullptr) {
     return AtOnce(respond,
@@ -433,32 +447,32 @@ Router::Withdraw Router::TakeIds(Take take, Respond respond) const {
   if (const auto over = OverLimit(Kind::kSegment, take.tag)) return AtOnce(respond, AnswerError(take, *over));
   IdSpans spans;
   if (segment->TryNext(take.tag, take.count, spans)) [[likely]]
-    return AtOnce(respond, Answer(take, spans));
+    return AtOnce(respond, AnswerRanges(take, spans.ranges()));
   const service::ParkLimits limits{
       .wait = options_.request_timeout,
       .wait_while_failing = take.dialect == Dialect::kLeaf ? options_.leaf_wait : options_.request_timeout};
-  const auto shared = std::make_shared<const Take>(std::move(take));
+  const auto waiting = std::make_shared<const ParkedTake>(take);
   const service::ParkedRequest parked =
-      segment->Next(shared->tag, shared->count, limits,
-                    [this, shared, respond = std::move(respond)](const Result<IdSpans>& result) {
-                      respond(Answer(*shared, result));
+      segment->Next(take.tag, take.count, limits,
+                    [this, waiting, respond = std::move(respond)](const Result<IdSpans>& result) {
+                      respond(Answer(waiting->take, result));
                     });
   if (!parked) return nullptr;
   return [parked] { parked.Withdraw(); };
 }
 
-Router::Withdraw Router::TakeSnowflakes(Take take, Respond respond) const {
+Router::Withdraw Router::TakeSnowflakes(const Take& take, Respond respond) const {
   service::SnowflakeService* const snowflake = ids_.snowflake();
   if (snowflake == nullptr) return AtOnce(respond, AnswerError(take, SnowflakeDisabled()));
   if (const auto over = OverLimit(Kind::kSnowflake)) return AtOnce(respond, AnswerError(take, *over));
   core::SnowflakeRun run;
   if (snowflake->TryNext(take.count, run)) [[likely]]
     return AtOnce(respond, AnswerRun(take, run));
-  const auto shared = std::make_shared<const Take>(std::move(take));
+  const auto waiting = std::make_shared<const ParkedTake>(take);
   const std::uint64_t ticket = snowflake->Next(
-      shared->count, options_.request_timeout,
-      [this, shared, respond = std::move(respond)](const Result<core::SnowflakeRun>& result) {
-        respond(result.ok() ? AnswerRun(*shared, *result) : AnswerError(*shared, result.error()));
+      take.count, options_.request_timeout,
+      [this, waiting, respond = std::move(respond)](const Result<core::SnowflakeRun>& result) {
+        respond(result.ok() ? AnswerRun(waiting->take, *result) : AnswerError(waiting->take, result.error()));
       });
   if (ticket == 0) return nullptr;
   return [snowflake, ticket] { snowflake->Withdraw(ticket); };
@@ -468,7 +482,7 @@ Response Router::Answer(const Take& take, const Result<IdSpans>& result) const {
   return result.ok() ? AnswerRanges(take, result->ranges()) : AnswerError(take, result.error());
 }
 
-Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) const {
+Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) {
   const core::Snowflake& generator = *run.source;
   if (run.count == 1) {
     const std::uint64_t id = generator.FirstId(run);
@@ -478,7 +492,7 @@ Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) cons
   return AnswerRanges(take, generator.RangesOf(run));
 }
 
-Response Router::AnswerRanges(const Take& take, std::span<const IdRange> ranges) const {
+Response Router::AnswerRanges(const Take& take, std::span<const IdRange> ranges) {
   Response response;
   response.content_type = take.as_text ? kPlainText : kJson;
   if (take.dialect == Dialect::kLeaf) {
@@ -621,7 +635,7 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
                [segment, page, language] { return page(CachePage(segment->LeafViews(), language)); });
     return nullptr;
   }
-  segment->ReadTable([this, page, language, path = target.raw_path,
+  segment->ReadTable([this, page, language, path = std::string(target.raw_path),
                       respond = std::move(respond)](Result<std::vector<core::TagRow>> table) {
     if (!table.ok()) {
       return respond(

@@ -58,14 +58,16 @@ class Router {
 
  private:
   enum class Dialect { kLeaf, kV1 };
+  // Views of the request.
   struct Take {
     Dialect dialect = Dialect::kV1;
-    std::string tag;
+    std::string_view tag;
     std::uint64_t count = 1;
     bool as_ranges = false;
     bool as_text = false;
-    std::string raw_path;
+    std::string_view raw_path;
   };
+  struct ParkedTake;
 
   Withdraw HandleLeaf(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleV1(const Request& request, const Target& target, Respond respond) const;
@@ -90,12 +92,12 @@ class Router {
   // Runs `make` where reports are made.
   void PostReport(Respond respond, std::function<Response()> make) const;
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
-  Withdraw HandleMark(const std::string& tag, Respond respond) const;
-  Withdraw TakeIds(Take take, Respond respond) const;
-  Withdraw TakeSnowflakes(Take take, Respond respond) const;
+  Withdraw HandleMark(std::string_view tag, Respond respond) const;
+  Withdraw TakeIds(const Take& take, Respond respond) const;
+  Withdraw TakeSnowflakes(const Take& take, Respond respond) const;
   Response Answer(const Take& take, const Result<IdSpans>& result) const;
-  Response AnswerRun(const Take& take, const core::SnowflakeRun& run) const;
-  Response AnswerRanges(const Take& take, std::span<const IdRange> ranges) const;
+  static Response AnswerRun(const Take& take, const core::SnowflakeRun& run);
+  static Response AnswerRanges(const Take& take, std::span<const IdRange> ranges);
   Response AnswerError(const Take& take, const Error& error) const;
   Response LeafError(int status, int leaf_code, std::string_view raw_path) const;
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;

@@ -26,7 +26,7 @@ Error SegmentDisabled() { return {ErrorCode::kDisabled, "segment mode is disable
 }  // namespace
 
 Router::Withdraw Router::HandleControl(const Request& request, const Target& target, Respond respond) const {
-  const std::string& tag = target.segments[2];
+  const std::string tag(target.segments[2]);
   const bool pause = target.segments[3] == "pause";
   const auto answer = [&](Response response) -> Withdraw {
     respond(std::move(response));
@@ -77,7 +77,7 @@ Router::Withdraw Router::HandleAdvice(const Request& request, const Target& targ
     response.allow = "GET,HEAD";
     return answer(std::move(response));
   }
-  const std::string& tag = target.segments[2];
+  const std::string tag(target.segments[2]);
   if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));
   if (ids_.segment() == nullptr) return answer(V1Error(SegmentDisabled()));
   const auto status = ids_.segment()->StatusOf(tag);

@@ -12,9 +12,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_static_buffer.hpp>
-#include <boost/beast/core/string.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -33,11 +30,13 @@ namespace leaf::server {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using boost::system::error_code;
 
-// The parser needs a whole header line at a time; with this much room the header limit is always met first.
-constexpr std::size_t kReadBytes = 2 * kHeaderBytesMax;
+// The loop is known to whoever works on it: nothing has to be asked of it through a table.
+using LoopExecutor = asio::io_context::executor_type;
+using TcpAcceptor = asio::basic_socket_acceptor<asio::ip::tcp, LoopExecutor>;
+using UnixAcceptor = asio::basic_socket_acceptor<asio::local::stream_protocol, LoopExecutor>;
+
 constexpr std::chrono::milliseconds kSweepInterval{250};
 constexpr std::chrono::milliseconds kAcceptPause{50};
 // How long a peer may take to close a connection that we have closed.
@@ -52,6 +51,10 @@ constexpr std::chrono::milliseconds kSurplusTime{1000};
 // Answers over kLargeAnswerBytes that clients have not read yet, all together. Smaller ones are bounded by
 // max_connections.
 constexpr std::size_t kLargeAnswerBytes = std::size_t{4} * 1024;
+// So much of answers is sent before further requests are looked at that have arrived.
+constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
+// How long a Date header is good without a look at the clock.
+constexpr std::chrono::milliseconds kDateTime{100};
 constexpr std::size_t kUnreadBytesMax = std::size_t{256} * 1024 * 1024;
 constexpr std::uint32_t kSurplusRetrySeconds = 1;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -100,7 +103,10 @@ bool IsLoopback(const asio::ip::address& address) {
 class Worker {
  public:
   Worker(Shared& shared, RequestMetrics::Shard& metrics)
-      : shared_(shared), metrics_(metrics), loop_(1), sweep_timer_(loop_) {}
+      : shared_(shared),
+        metrics_(metrics),
+        loop_(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO),
+        sweep_timer_(loop_) {}
 
   void AddListener(const Listener& listener) {
     // A descriptor of its own for each worker; they share one socket and so one queue.
@@ -122,7 +128,10 @@ class Worker {
     for (auto& acceptor : tcp_acceptors_) Accept(acceptor.socket);
     for (auto& acceptor : unix_acceptors_) Accept(acceptor.socket);
     ScheduleSweep();
-    thread_ = std::thread([this] { loop_.run(); });
+    thread_ = std::thread([this] {
+      current_ = this;
+      loop_.run();
+    });
     pthread_setname_np(thread_.native_handle(), "leaf-http");
   }
 
@@ -151,6 +160,7 @@ class Worker {
 
   // On any thread, as long as the worker exists. An answer to a connection that is gone is dropped.
   void PostAnswer(ConnectionId id, Response response) {
+    if (current_ == this && handled_ != nullptr && handled_id_ == id) return handled_->Answer(response);
     // At once if this is the worker's thread already; a parked request is answered from another.
     asio::dispatch(loop_, [this, id, answer = std::move(response)] {
       const auto found = connections_.find(id);
@@ -167,14 +177,25 @@ class Worker {
   DeadlineQueue& deadlines() { return deadlines_; }
   void Forget(ConnectionId id) { connections_.erase(id); }
 
-  // The Date header, renewed once a second.
-  std::string_view Date() {
-    const auto now = std::chrono::floor<std::chrono::seconds>(shared_.clock.Wall());
-    if (now != date_of_) {
-      date_of_ = now;
-      date_ = FormatHttpDate(now);
+  // The Date header.
+  std::string_view Date(MonotonicTime now) {
+    if (date_.empty() || now - date_at_ >= kDateTime) {
+      date_at_ = now;
+      date_ = FormatHttpDate(std::chrono::floor<std::chrono::seconds>(shared_.clock.Wall()));
     }
     return date_;
+  }
+
+  // Lets the router handle a request of a connection. If it is answered before this returns, that costs
+  // nothing but the call.
+  Router::Withdraw Handle(const Request& request, ConnectionId id, AnyConnection& connection, Route& route) {
+    LEAF_CHECK(handled_ == nullptr);
+    handled_ = &connection;
+    handled_id_ = id;
+    auto withdraw = shared_.router.Handle(
+        request, [this, id](Response response) { PostAnswer(id, std::move(response)); }, &route);
+    handled_ = nullptr;
+    return withdraw;
   }
 
  private:
@@ -233,14 +254,23 @@ class Worker {
   std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
   ConnectionId next_id_ = 0;
   asio::steady_timer sweep_timer_;
-  std::vector<Accepting<asio::ip::tcp::acceptor>> tcp_acceptors_;
-  std::vector<Accepting<asio::local::stream_protocol::acceptor>> unix_acceptors_;
-  std::chrono::sys_seconds date_of_{};
+  std::vector<Accepting<TcpAcceptor>> tcp_acceptors_;
+  std::vector<Accepting<UnixAcceptor>> unix_acceptors_;
+  AnyConnection* handled_ = nullptr;  // by Handle, at this moment
+  ConnectionId handled_id_ = 0;
+  MonotonicTime date_at_;
   std::string date_;
   std::thread thread_;
+  // Whose thread this is.
+  static thread_local Worker* current_;
 };
 
+thread_local Worker* Worker::current_ = nullptr;
+
 // Everything but the constructor runs on the worker's thread.
+//
+// Requests that arrive together are answered together: their answers gather in out_, and leave before the
+// connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes.
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
@@ -251,12 +281,16 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
         surplus_(surplus),
         local_(local),
         deadline_(worker.deadlines(), id),
-        socket_(std::move(socket)) {}
+        socket_(std::move(socket)) {
+    // What the kernel has room for is sent without waiting to be told so.
+    error_code failed;
+    socket_.non_blocking(true, failed);
+  }
 
   ~Connection() override {
     worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
-    ForgetAnswer();
+    ForgetAnswers();
     if (surplus_) shared.surplus.fetch_sub(1);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
@@ -265,7 +299,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   void Start() {
-    NextRequest();
+    BeIdle(Now());
     Advance();
   }
 
@@ -280,29 +314,29 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   void BeginDrain() override {
-    if (state_ == State::kIdle) LeaveIdle();
+    if (state_ == State::kIdle && !is_sending_) LeaveIdle();
   }
 
   void Answer(const Response& response) override {
     if (!awaits_answer_) return;
     awaits_answer_ = false;
+    Write(response);
+    if (is_handling_) return;  // whoever handles the request goes on
     withdraw_ = nullptr;
     if (watches_peer_) {
       error_code ignored;
       socket_.cancel(ignored);
     }
-    Write(response);
+    if (EndRequest()) Advance();
   }
 
  private:
   enum class State { kIdle, kReading, kAnswering };
 
-  void NextRequest() {
-    Reset(parser_);
-    header_seen_ = false;
+  void BeIdle(MonotonicTime now) {
     state_ = State::kIdle;
-    idle_since_ = Now();
-    deadline_.Set(idle_since_ + (surplus_ ? kSurplusTime : worker_.shared().idle_timeout.load()));
+    idle_since_ = now;
+    deadline_.Set(now + (surplus_ ? kSurplusTime : worker_.shared().idle_timeout.load()));
   }
 
   // While draining: an idle connection is closed, but not one whose first request, or next one, is on its
@@ -317,89 +351,90 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
         std::min(deadline_.deadline(), (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime));
   }
 
-  // Feeds the parser what is in the buffer; reads more, or handles the request once it is whole.
+  // Handles the requests that are in the buffer, one after the other; then sends the answers, and reads more.
   void Advance() {
-    if (worker_.shared().draining.load() && state_ == State::kIdle && buffer_.size() == 0) LeaveIdle();
-    if (!socket_.is_open()) return;
-    if (buffer_.size() > 0 && state_ == State::kIdle) {
-      state_ = State::kReading;
-      began_at_ = Now();
-      came_in_pieces_ = false;
-      deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
-                             : began_at_ + worker_.shared().header_timeout.load());
+    while (buffer_.size() > 0) {
+      if (state_ == State::kIdle) {
+        state_ = State::kReading;
+        came_in_pieces_ = false;
+        // Of requests that came together the first one's time is that of all.
+        if (out_.empty()) began_at_ = Now();
+        deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
+                               : began_at_ + worker_.shared().header_timeout.load());
+      }
+      const RequestReader::Outcome outcome = reader_.Read(buffer_);
+      if (outcome == RequestReader::Outcome::kBroken) {
+        Refuse(reader_.status(), reader_.why());
+        return FinishAndClose();
+      }
+      if (outcome == RequestReader::Outcome::kContinue) {
+        // Not waited for: the client goes on without it after a moment, and the answer must not meet it half
+        // written.
+        error_code ignored;
+        if (Flush()) socket_.write_some(asio::buffer(kContinue), ignored);
+      }
+      if (outcome != RequestReader::Outcome::kRequest) break;
+      if (!HandleRequest()) return;
     }
-    if (const error_code failed = Feed(*parser_, buffer_)) return RefuseBroken(failed);
-    if (parser_->is_header_done() && !header_seen_) {
-      header_seen_ = true;
-      if (!CheckHeader()) return;
-    }
-    if (parser_->is_done()) return HandleRequest();
-    if (buffer_.size() == buffer_.max_size()) return RefuseBroken(http::error::header_limit);
-    came_in_pieces_ = true;
+    if (!Flush()) return;
+    if (state_ == State::kIdle && worker_.shared().draining.load()) LeaveIdle();
+    if (socket_.is_open()) ReadMore();
+  }
+
+  void ReadMore() {
+    came_in_pieces_ = state_ == State::kReading;
     socket_.async_read_some(buffer_.prepare(buffer_.max_size() - buffer_.size()),
-                            [self = this->shared_from_this()](error_code read_failed, std::size_t bytes) {
-                              if (self->timed_out_ && self->socket_.is_open())
-                                return self->Refuse(408, "the request took too long to arrive");
-                              if (read_failed) return self->Close();
+                            [self = this->shared_from_this()](error_code failed, std::size_t bytes) {
+                              if (self->timed_out_ && self->socket_.is_open()) {
+                                self->Refuse(408, "the request took too long to arrive");
+                                return self->FinishAndClose();
+                              }
+                              if (failed) return self->Close();
                               self->buffer_.commit(bytes);
                               self->Advance();
                             });
   }
 
-  // Once a request's header is whole; false if that ended the request.
-  bool CheckHeader() {
-    const auto& message = parser_->get();
-    // A body whose length nobody can tell would be taken for the next request (RFC 9112, 6.3).
-    if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked()) {
-      Refuse(501, "this Transfer-Encoding is not known here");
-      return false;
-    }
-    if (!parser_->is_done() && boost::beast::iequals(message[http::field::expect], "100-continue")) {
-      // Not waited for: the client goes on without it after a moment, and the answer must not meet it half
-      // written.
-      error_code ignored;
-      socket_.non_blocking(true, ignored);
-      socket_.write_some(asio::buffer(kContinue), ignored);
-    }
-    return true;
-  }
-
-  void HandleRequest() {
+  // True if it is answered, and the next one may follow at once.
+  bool HandleRequest() {
     state_ = State::kAnswering;
     // How long a client takes to send its request is not the server's time.
     if (came_in_pieces_) began_at_ = Now();
-    deadline_.Set(DeadlineQueue::kNever);  // the service has deadlines of its own
-    const auto& message = parser_->get();
-    keep_alive_ = message.keep_alive();
-    say_keep_alive_ = message.version() < 11;
-    head_ = message.method() == http::verb::head;
-    const auto method = message.method_string();
-    const auto target = message.target();
-    const auto accept = message[http::field::accept];
-    if (surplus_) return Refuse(503, "this server has too many connections", kSurplusRetrySeconds);
-    const Request request{.method = {method.data(), method.size()},
-                          .target = {target.data(), target.size()},
-                          .accept = {accept.data(), accept.size()},
-                          .accept_language = AcceptLanguage(message, target),
-                          // A browser says where a request that is no mere link comes from.
-                          .from_operator = local_ && message.method() == http::verb::post &&
-                                           message.find(http::field::origin) == message.end()};
+    const ReceivedRequest& received = reader_.request();
+    keep_alive_ = received.keep_alive;
+    say_keep_alive_ = received.says_keep_alive;
+    head_ = received.is_head;
+    if (surplus_) {
+      Refuse(503, "this server has too many connections", kSurplusRetrySeconds);
+      FinishAndClose();
+      return false;
+    }
+    const Request request{.method = received.method,
+                          .target = received.target,
+                          .accept = received.accept,
+                          .accept_language = received.accept_language,
+                          .from_operator = local_ && received.is_post_without_origin};
     awaits_answer_ = true;
-    auto withdraw = worker_.shared().router.Handle(
-        request,
-        [worker = &worker_, id = id_](Response response) { worker->PostAnswer(id, std::move(response)); },
-        &route_);
-    if (!awaits_answer_ || !withdraw) return;
+    is_handling_ = true;
+    auto withdraw = worker_.Handle(request, id_, *this, route_);
+    is_handling_ = false;
+    reader_.Release(buffer_);
+    if (!awaits_answer_) return EndRequest();
+    deadline_.Set(DeadlineQueue::kNever);  // the service has deadlines of its own
     withdraw_ = std::move(withdraw);
-    WatchPeer();
+    if (Flush() && withdraw_) WatchPeer();
+    return false;
   }
 
-  // Looked up only where it can matter: not for what takes IDs.
-  template <typename Message>
-  static std::string_view AcceptLanguage(const Message& message, const boost::beast::string_view& target) {
-    if (target.starts_with("/api/") || target.starts_with("/v1/")) return {};
-    const auto value = message[http::field::accept_language];
-    return {value.data(), value.size()};
+  // After the answer. True if the next request may follow at once.
+  bool EndRequest() {
+    if (!keep_alive_) {
+      FinishAndClose();
+      return false;
+    }
+    BeIdle(answered_at_);
+    if (is_sending_) deadline_.Set(answered_at_ + worker_.shared().header_timeout.load());
+    return out_.size() < kGatherBytes || Flush();
   }
 
   // While a request is parked: whoever hangs up wants no answer any more. What else arrives meanwhile are
@@ -410,11 +445,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     socket_.async_wait(Socket::wait_read, [self = this->shared_from_this()](error_code failed) {
       self->watches_peer_ = false;
       if (failed || !self->awaits_answer_) return;
-      self->socket_.non_blocking(true, failed);
-      if (!failed) {
-        const auto room = self->buffer_.prepare(self->buffer_.max_size() - self->buffer_.size());
-        self->buffer_.commit(self->socket_.read_some(room, failed));
-      }
+      const auto room = self->buffer_.prepare(self->buffer_.max_size() - self->buffer_.size());
+      self->buffer_.commit(self->socket_.read_some(room, failed));
       if (!failed || failed == asio::error::would_block) return self->WatchPeer();
       if (failed != asio::error::eof) return self->GiveUp();
       self->deadline_.Set(self->Now() + kHalfClosedTime);
@@ -428,13 +460,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     if (withdraw) withdraw();
   }
 
-  void RefuseBroken(error_code why) {
-    const bool header_too_large = why == http::error::header_limit || why == http::error::buffer_overflow;
-    Refuse(why == http::error::body_limit ? 413 : header_too_large ? 431 : 400, why.message());
-  }
-
-  // Answers what is no request, and ends the connection: nobody knows where the next one would begin.
-  void Refuse(int status, const std::string& why, std::optional<std::uint32_t> retry_after_s = std::nullopt) {
+  // Answers what is no request; the connection has to end, since nobody knows where the next one would begin.
+  void Refuse(int status, std::string_view why, std::optional<std::uint32_t> retry_after_s = std::nullopt) {
     state_ = State::kAnswering;
     route_ = Route::kOther;
     keep_alive_ = false;
@@ -442,52 +469,92 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     Response response;
     response.status = status;
     response.content_type = kPlainText;
-    response.body = why + "\n";
+    response.body = why;
+    response.body += '\n';
     response.retry_after_s = retry_after_s;
     Write(response);
   }
 
+  // Puts it behind what is to be sent.
   void Write(const Response& response) {
     if (worker_.shared().draining.load()) keep_alive_ = false;
     answered_any_ = true;
-    out_ = Render(response,
-                  !keep_alive_      ? Persistence::kClose
-                  : say_keep_alive_ ? Persistence::kKeepAlive
-                                    : Persistence::kDefault,
-                  head_, worker_.Date());
-    if (!CountAnswer()) {
+    answered_at_ = Now();
+    const std::size_t before = out_.size();
+    Render(response,
+           !keep_alive_      ? Persistence::kClose
+           : say_keep_alive_ ? Persistence::kKeepAlive
+                             : Persistence::kDefault,
+           head_, worker_.Date(answered_at_), out_);
+    if (!CountAnswer(out_.size() - before)) {
       // What was taken for it is lost; small answers are given all the same.
-      ForgetAnswer();
+      out_.resize(before);
       return Refuse(503, "this server has too many answers that nobody reads", kSurplusRetrySeconds);
     }
-    const MonotonicTime now = Now();
-    worker_.metrics().Count(route_, response.status, now - began_at_);
-    deadline_.Set(now + worker_.shared().header_timeout.load());
-    asio::async_write(socket_, asio::buffer(out_),
-                      [self = this->shared_from_this()](error_code failed, std::size_t) {
-                        self->ForgetAnswer();
-                        if (failed) return self->Close();
-                        if (!self->keep_alive_) return self->FinishAndClose();
-                        self->NextRequest();
-                        self->Advance();
-                      });
+    worker_.metrics().Count(route_, response.status, answered_at_ - began_at_);
   }
 
-  // Large answers are counted until they are sent, and what they take up is given back then. False if they
-  // are too many.
-  bool CountAnswer() {
-    if (out_.size() <= kLargeAnswerBytes) return true;
-    counted_bytes_ = out_.size();
-    return worker_.shared().unread_bytes.fetch_add(counted_bytes_) <= kUnreadBytesMax;
+  // Sends what is to be sent. True if all of it is; else the connection goes on once it is, or has ended.
+  bool Flush() {
+    if (is_sending_ || !socket_.is_open()) return false;
+    if (out_.empty()) return true;
+    error_code failed;
+    const std::size_t sent = socket_.write_some(asio::buffer(out_), failed);
+    if (failed && failed != asio::error::would_block) {
+      Close();
+      return false;
+    }
+    if (sent == out_.size()) {
+      ForgetAnswers();
+      return true;
+    }
+    is_sending_ = true;
+    sending_.swap(out_);
+    deadline_.Set(Now() + worker_.shared().header_timeout.load());
+    asio::async_write(
+        socket_, asio::buffer(sending_) + sent,
+        [self = this->shared_from_this()](error_code send_failed, std::size_t) { self->Sent(send_failed); });
+    return false;
   }
-  void ForgetAnswer() {
+
+  void Sent(error_code failed) {
+    is_sending_ = false;
+    sending_.clear();
+    if (out_.empty()) ForgetAnswers();
+    if (failed) return Close();
+    if (awaits_answer_) {
+      deadline_.Set(DeadlineQueue::kNever);
+      if (withdraw_) WatchPeer();
+      return;
+    }
+    if (!keep_alive_) return FinishAndClose();
+    Advance();
+  }
+
+  // Large answers are counted until they are sent. False if they are too many.
+  bool CountAnswer(std::size_t bytes) {
+    if (bytes <= kLargeAnswerBytes) return true;
+    std::atomic<std::size_t>& all = worker_.shared().unread_bytes;
+    if (all.fetch_add(bytes) > kUnreadBytesMax) {
+      all.fetch_sub(bytes);
+      return false;
+    }
+    counted_bytes_ += bytes;
+    return true;
+  }
+  // All is sent. What large answers take up is given back.
+  void ForgetAnswers() {
+    out_.clear();
     if (counted_bytes_ == 0) return;
     worker_.shared().unread_bytes.fetch_sub(std::exchange(counted_bytes_, 0));
     out_ = std::string();
+    sending_ = std::string();
   }
 
-  // Lets the peer read the answer: closing with unread input would reset the connection.
+  // Lets the peer read the answers: closing with unread input would reset the connection.
   void FinishAndClose() {
+    keep_alive_ = false;
+    if (!Flush()) return;
     error_code ignored;
     socket_.shutdown(Socket::shutdown_send, ignored);
     deadline_.Set(Now() + kLingerTime);
@@ -508,6 +575,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     socket_.close(ignored);  // pending operations end with an error and let go of this object
     deadline_.Set(DeadlineQueue::kNever);
     worker_.Forget(id_);
+    GiveUp();
   }
 
   MonotonicTime Now() const { return worker_.shared().clock.Monotonic(); }
@@ -520,22 +588,25 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   Socket socket_;
   State state_ = State::kIdle;
   bool awaits_answer_ = false;
+  bool is_handling_ = false;
+  bool is_sending_ = false;
   bool watches_peer_ = false;
   bool timed_out_ = false;
   Router::Withdraw withdraw_;  // of a parked request
   MonotonicTime idle_since_;
-  boost::beast::flat_static_buffer<kReadBytes> buffer_;
-  std::optional<RequestParser> parser_;
-  bool header_seen_ = false;
-  bool keep_alive_ = false;
+  ReadBuffer buffer_;
+  RequestReader reader_;
+  bool keep_alive_ = true;
   bool say_keep_alive_ = false;
   bool head_ = false;
   bool answered_any_ = false;
   MonotonicTime began_at_;  // of the request under way: when it was all there
+  MonotonicTime answered_at_;
   bool came_in_pieces_ = false;
   Route route_ = Route::kOther;
-  std::string out_;
-  std::size_t counted_bytes_ = 0;  // of out_, in Shared::unread_bytes
+  std::string out_;                // answers to be sent
+  std::string sending_;            // those whose sending is under way, before out_
+  std::size_t counted_bytes_ = 0;  // of both, in Shared::unread_bytes
 };
 
 template <typename Acceptor>

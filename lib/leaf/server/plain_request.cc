@@ -1,0 +1,102 @@
+#include "leaf/server/plain_request.h"
+
+#include <array>
+#include <cstdint>
+
+namespace leaf::server {
+namespace {
+
+// Longer heads are no common case, and the library's to limit.
+constexpr std::size_t kBytesMax = std::size_t{4} * 1024;
+
+enum CharKind : std::uint8_t { kTargetChar = 1, kNameChar = 2, kValueChar = 4 };
+
+constexpr std::array<std::uint8_t, 256> CharKinds() {
+  std::array<std::uint8_t, 256> kinds{};
+  for (std::size_t c = 0x21; c <= 0x7E; ++c) kinds[c] = kTargetChar | kValueChar;
+  kinds[' '] = kValueChar;
+  kinds['\t'] = kValueChar;
+  for (std::size_t c = 'a'; c <= 'z'; ++c) kinds[c] |= kNameChar;
+  for (std::size_t c = 'A'; c <= 'Z'; ++c) kinds[c] |= kNameChar;
+  for (std::size_t c = '0'; c <= '9'; ++c) kinds[c] |= kNameChar;
+  kinds['-'] |= kNameChar;
+  return kinds;
+}
+constexpr std::array<std::uint8_t, 256> kCharKinds = CharKinds();
+
+std::size_t EndOf(CharKind kind, std::string_view bytes, std::size_t at) {
+  while (at < bytes.size() && (kCharKinds[static_cast<unsigned char>(bytes[at])] & kind) != 0) ++at;
+  return at;
+}
+
+// `lower`: of letters and hyphens.
+bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
+  if (text.size() != lower.size()) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] + ('a' - 'A')) : text[i];
+    if (c != lower[i]) return false;
+  }
+  return true;
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// Takes note of a header; false if what it says is not for this form.
+bool TakeHeader(std::string_view name, std::string_view value, bool& accept_seen, PlainRequest& request) {
+  switch (name.size()) {
+    case 6:
+      if (EqualsIgnoringCase(name, "accept")) {
+        if (accept_seen) return false;
+        accept_seen = true;
+        request.accept = value;
+      }
+      return !EqualsIgnoringCase(name, "expect");
+    case 7:
+      return !EqualsIgnoringCase(name, "upgrade");
+    case 10:
+      return !EqualsIgnoringCase(name, "connection") || EqualsIgnoringCase(value, "keep-alive");
+    case 14:
+      return !EqualsIgnoringCase(name, "content-length");
+    case 16:
+      return !EqualsIgnoringCase(name, "proxy-connection");
+    case 17:
+      return !EqualsIgnoringCase(name, "transfer-encoding");
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
+  constexpr std::string_view kMethod = "GET ";
+  constexpr std::string_view kVersion = " HTTP/1.1\r\n";
+  bytes = bytes.substr(0, kBytesMax);
+  if (!bytes.starts_with(kMethod)) return std::nullopt;
+  PlainRequest request;
+  std::size_t at = EndOf(kTargetChar, bytes, kMethod.size());
+  request.target = bytes.substr(kMethod.size(), at - kMethod.size());
+  if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/")) return std::nullopt;
+  if (!bytes.substr(at).starts_with(kVersion)) return std::nullopt;
+  at += kVersion.size();
+  bool accept_seen = false;
+  while (true) {
+    const std::size_t name_end = EndOf(kNameChar, bytes, at);
+    if (name_end == at) break;
+    if (name_end == bytes.size() || bytes[name_end] != ':') return std::nullopt;
+    const std::size_t value_end = EndOf(kValueChar, bytes, name_end + 1);
+    if (!bytes.substr(value_end).starts_with("\r\n")) return std::nullopt;
+    const std::string_view value = Trim(bytes.substr(name_end + 1, value_end - name_end - 1));
+    if (!TakeHeader(bytes.substr(at, name_end - at), value, accept_seen, request)) return std::nullopt;
+    at = value_end + 2;
+  }
+  if (!bytes.substr(at).starts_with("\r\n")) return std::nullopt;
+  request.size = at + 2;
+  return request;
+}
+
+}  // namespace leaf::server

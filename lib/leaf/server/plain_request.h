@@ -1,0 +1,25 @@
+// Requests in the form that nearly every client sends, taken apart in one pass over their bytes.
+//
+// Only what is certain is taken: a GET for IDs with a whole head, of plain ASCII, and no header that says
+// anything about the connection or a body. Everything else, what is malformed, and what is not whole yet is
+// left to the library's parser, which also reads what is taken here, and says the same of it (tests/fuzz,
+// http_requests).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace leaf::server {
+
+// A GET of HTTP/1.1 without a body, on a connection that stays open. Views of its bytes.
+struct PlainRequest {
+  std::string_view target;
+  std::string_view accept;  // the Accept header, or ""
+  std::size_t size = 0;     // of all its bytes, with the empty line
+};
+
+// What begins at the first byte; nothing if it has another form.
+std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes);
+
+}  // namespace leaf::server

@@ -1,0 +1,105 @@
+#include "leaf/server/request_reader.h"
+
+#include <boost/beast/core/string.hpp>
+#include <string>
+
+#include "leaf/base/check.h"
+#include "leaf/server/plain_request.h"
+
+namespace leaf::server {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+template <typename Message>
+ReceivedRequest Received(const Message& message) {
+  ReceivedRequest request;
+  request.method = View(message.method_string());
+  request.target = View(message.target());
+  request.accept = View(message[http::field::accept]);
+  if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
+    request.accept_language = View(message[http::field::accept_language]);
+  request.is_head = message.method() == http::verb::head;
+  request.keep_alive = message.keep_alive();
+  request.says_keep_alive = message.version() < 11;
+  request.is_post_without_origin =
+      message.method() == http::verb::post && message.find(http::field::origin) == message.end();
+  return request;
+}
+
+}  // namespace
+
+RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
+  LEAF_CHECK(plain_bytes_ == 0);
+  if (!parser_) {
+    if (buffer.size() == 0) return Outcome::kMore;
+    if (uses_plain_form_) {
+      const auto bytes = buffer.data();
+      if (const auto plain = ParsePlainRequest({static_cast<const char*>(bytes.data()), bytes.size()})) {
+        request_ = {.method = "GET", .target = plain->target, .accept = plain->accept, .accept_language = {}};
+        plain_bytes_ = plain->size;
+        return Outcome::kRequest;
+      }
+    }
+    parser_.emplace();
+    parser_->eager(true);
+    parser_->header_limit(kHeaderBytesMax);
+    parser_->body_limit(kBodyBytesMax);
+    header_seen_ = false;
+  }
+  if (const error_code failed = Feed(buffer)) {
+    const bool header_too_large =
+        failed == http::error::header_limit || failed == http::error::buffer_overflow;
+    return Refuse(failed == http::error::body_limit ? 413 : header_too_large ? 431 : 400, failed.message());
+  }
+  bool wants_continue = false;
+  if (parser_->is_header_done() && !header_seen_) {
+    header_seen_ = true;
+    const auto& message = parser_->get();
+    // A body whose length nobody can tell would be taken for the next request (RFC 9112, 6.3).
+    if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
+      return Refuse(501, "this Transfer-Encoding is not known here");
+    wants_continue =
+        !parser_->is_done() && boost::beast::iequals(message[http::field::expect], "100-continue");
+  }
+  if (parser_->is_done()) {
+    request_ = Received(parser_->get());
+    return Outcome::kRequest;
+  }
+  if (buffer.size() == buffer.max_size()) return Refuse(431, error_code(http::error::header_limit).message());
+  return wants_continue ? Outcome::kContinue : Outcome::kMore;
+}
+
+void RequestReader::Release(ReadBuffer& buffer) {
+  buffer.consume(plain_bytes_);
+  plain_bytes_ = 0;
+  parser_.reset();
+}
+
+RequestReader::Outcome RequestReader::Refuse(int status, std::string_view why) {
+  status_ = status;
+  why_ = why;
+  return Outcome::kBroken;
+}
+
+// Gives the parser what is in the buffer, up to the end of the request.
+//
+// Of a chunked body nothing is given in less than five bytes, of which every last chunk has as many: Beast of
+// Boost 1.81 asserts that it is called again with no less once it has seen one ("0\r\n", then "\r", then
+// "\n"), which a client would decide (boostorg/beast#2861).
+error_code RequestReader::Feed(ReadBuffer& buffer) {
+  constexpr std::size_t kLastChunkBytes = 5;
+  error_code failed;
+  while (buffer.size() > 0 && !parser_->is_done()) {
+    if (parser_->is_header_done() && parser_->chunked() && buffer.size() < kLastChunkBytes) break;
+    buffer.consume(parser_->put(buffer.data(), failed));
+    if (failed == http::error::need_more) return {};
+    if (failed) return failed;
+  }
+  return {};
+}
+
+}  // namespace leaf::server
