@@ -28,10 +28,9 @@ std::uint64_t Snowflake::StartEnd(const IdLayout& layout) {
   return std::min(kStartEnd, layout.sequence_end() / 2);
 }
 
-Snowflake::TakeResult Snowflake::Take(std::uint64_t count, WallTime now, SnowflakeRun& out) {
+Snowflake::TakeResult Snowflake::TakePlanned(std::uint64_t word, std::uint64_t count, std::int64_t now_time,
+                                             SnowflakeRun& out) {
   LEAF_CHECK(count > 0);
-  const std::int64_t now_time = ToTime(now);
-  std::uint64_t word = word_.load(std::memory_order_acquire);
   while (true) {
     const Plan plan = PlanTake(word, count, now_time);
     if (plan.result.outcome != Outcome::kTaken) return plan.result;
@@ -70,7 +69,7 @@ Snowflake::Plan Snowflake::PlanTake(std::uint64_t word, std::uint64_t count, std
     const std::uint64_t left = PositionOf(last_time + 1, 0) - end;
     if (rest <= left) {
       end += rest;
-      return {{Outcome::kTaken, (ceiling - last_time) * 3 < window_ * 2, {}}, {begin, count, this}, end};
+      return {{Outcome::kTaken, ExtensionWanted(ceiling, last_time), {}}, {begin, count, this}, end};
     }
     rest -= left;
     end = PositionOf(last_time + 1, StartOf(last_time + 1));

@@ -13,6 +13,7 @@
 // `window` ahead of the wall clock); if it goes back, time here stands still.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -63,7 +64,23 @@ class Snowflake {
 
   // Takes exactly `count` IDs, ascending, above all taken before, or none. `now`: the wall clock, just read.
   // Requires: count > 0.
-  TakeResult Take(std::uint64_t count, WallTime now, SnowflakeRun& out);
+  TakeResult Take(std::uint64_t count, WallTime now, SnowflakeRun& out) {
+    // Nearly always the word stands in a millisecond that is not over, and has room: no need to plan.
+    std::uint64_t word = word_.load(std::memory_order_acquire);
+    const std::int64_t now_time = ToTime(now);
+    const std::int64_t time = TimeOf(word);  // beyond every limit if it is closed
+    const std::int64_t ceiling = ceiling_.load(std::memory_order_acquire);
+    const std::uint64_t sequence = SequenceOf(word);
+    if (time >= now_time && time < std::min(ceiling, now_time + window_) && sequence != 0 &&
+        count - 1 < layout_.sequence_end() - sequence) [[likely]] {
+      if (word_.compare_exchange_strong(word, word + count, std::memory_order_acq_rel,
+                                        std::memory_order_acquire)) [[likely]] {
+        out = {word, count, this};
+        return {Outcome::kTaken, ExtensionWanted(ceiling, time), {}};
+      }
+    }
+    return TakePlanned(word, count, now_time, out);
+  }
   // What Take would say at this moment, taking nothing.
   TakeResult Probe(std::uint64_t count, WallTime now) const;
 
@@ -113,6 +130,11 @@ class Snowflake {
   std::uint64_t SequenceOf(std::uint64_t position) const { return position & (layout_.sequence_end() - 1); }
   std::uint64_t PositionOf(std::int64_t time, std::uint64_t sequence) const {
     return static_cast<std::uint64_t>(time) << layout_.sequence_bits() | sequence;
+  }
+  // Takes as PlanTake says; `word` as it was seen last.
+  TakeResult TakePlanned(std::uint64_t word, std::uint64_t count, std::int64_t now_time, SnowflakeRun& out);
+  bool ExtensionWanted(std::int64_t ceiling, std::int64_t time) const {
+    return (ceiling - time) * 3 < window_ * 2;
   }
   // What a take at `now_time` does while the word is `word`: the result, and on kTaken the run and the word
   // after it.

@@ -169,7 +169,10 @@ class SnowflakeService {
     Life* const life = life_.load(std::memory_order_acquire);
     if (life == nullptr) [[unlikely]]
       return {};
-    const auto result = life->generator.Take(count, clock_.Wall(), out);
+    auto result = life->generator.Take(count, clock_.RecentWall(), out);
+    // A time of a moment ago can only be too early.
+    if (result.outcome != core::Snowflake::Outcome::kTaken) [[unlikely]]
+      result = life->generator.Take(count, clock_.Wall(), out);
     if (result.outcome == core::Snowflake::Outcome::kTaken) [[likely]]
       issued_.Add(count);
     if (result.extend_wanted && !extending_.load(std::memory_order_relaxed)) [[unlikely]]

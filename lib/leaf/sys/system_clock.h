@@ -8,6 +8,7 @@ namespace leaf::sys {
 class SystemClock final : public Clock {
  public:
   WallTime Wall() const override;
+  WallTime RecentWall() const override;
   MonotonicTime Monotonic() const override;
   BootTime Boot() const override;
   void WaitUntil(MonotonicTime time) const override;
