@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "leaf/base/limits.h"
 
 namespace leaf::core {
@@ -19,6 +21,23 @@ TEST(Fence, FreezesAGrantThatBeginsBelow) {
   EXPECT_EQ(verdict.error().code, ErrorCode::kFrozen);
   EXPECT_NE(verdict.error().message.find("2001"), std::string::npos);
   EXPECT_NE(verdict.error().hint.find("tag repair pay"), std::string::npos);
+}
+
+// A database that is behind the cluster is behind for a node that was granted nothing itself, too.
+TEST(Fence, TheHigherOfMarkAndWitnessCountsAndIsNamed) {
+  EXPECT_TRUE(JudgeGrant("pay", {5001, 6001}, {2001, 5001}).ok());
+  const auto others = JudgeGrant("pay", {2001, 4001}, {2001, 5001});
+  ASSERT_FALSE(others.ok());
+  EXPECT_EQ(others.error().code, ErrorCode::kFrozen);
+  EXPECT_NE(
+      others.error().message.find("another node of the cluster was already granted everything up to 5001"),
+      std::string::npos)
+      << others.error().message;
+  const auto own = JudgeRow("pay", 4000, {5001, 2001});
+  ASSERT_FALSE(own.ok());
+  EXPECT_NE(own.error().message.find("this node was already granted everything up to 5001"),
+            std::string::npos)
+      << own.error().message;
 }
 
 TEST(Fence, RefusesWhatIsNoRangeOfIds) {

@@ -91,6 +91,34 @@ TEST_F(ReservePolicyTest, OneLargeBatchIsNoHourOfTheSame) {
   EXPECT_NEAR(policy.ids_per_second(), 1000, 10);
 }
 
+TEST_F(ReservePolicyTest, AnotherReserveTimeHoldsAtOnceForTheRateThatWasSeen) {
+  ReservePolicy policy(seconds{600});
+  policy.ObserveIssued(0, now_);
+  Issue(policy, 1000, seconds{2});
+  policy.set_reserve_time(seconds{60});
+  EXPECT_EQ(policy.Target(), 60'000U);
+  policy.set_reserve_time(seconds{0});
+  EXPECT_EQ(policy.Target(), 0U);
+}
+
+TEST_F(ReservePolicyTest, OneRiseAfterALullChangesNothingAndTheSecondCounts) {
+  RateMeter meter(seconds{1});
+  const auto issue = [&](std::uint64_t count) {
+    now_ += seconds{1};
+    issued_ += count;
+    meter.Observe(issued_, now_);
+    return meter.ids_per_second();
+  };
+  meter.Observe(0, now_);
+  issue(1000);
+  ASSERT_DOUBLE_EQ(issue(1000), 1000);
+  const double fallen = issue(0);
+  EXPECT_LT(fallen, 1000);
+  EXPECT_GT(fallen, 0);
+  EXPECT_DOUBLE_EQ(issue(5000), fallen);
+  EXPECT_DOUBLE_EQ(issue(4000), 4000);
+}
+
 TEST_F(ReservePolicyTest, NothingWrapsAtTheEnds) {
   ReservePolicy policy(std::chrono::hours{24 * 365});
   policy.ObserveIssued(kMaxIdLimit, now_);

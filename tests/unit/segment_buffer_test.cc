@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
@@ -199,6 +200,67 @@ TEST(SegmentBuffer, AVoidPositionStaysVoid) {
   std::uint64_t id = 0;
   // Nothing was drawn at or past the limit, so no position resolves to an ID.
   for (std::uint64_t position = 1; position < 20; ++position) EXPECT_FALSE(buffer.Resolve(position, id));
+}
+
+using Held = SegmentBuffer::Held;
+
+std::vector<std::vector<std::uint64_t>> Told(const SegmentBuffer& buffer) {
+  std::vector<std::vector<std::uint64_t>> told;
+  for (const Held& held : buffer.Ranges()) told.push_back({held.number, held.next, held.end, held.size});
+  return told;
+}
+
+TEST(SegmentBuffer, TellsWhatItHolds) {
+  using Expected = std::vector<std::vector<std::uint64_t>>;
+  SegmentBuffer buffer;
+  EXPECT_EQ(Told(buffer), Expected{});
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({100, 110}, 0), Installed::kNo);
+  EXPECT_EQ(Told(buffer), (Expected{{0, 1, 4, 3}, {1, 100, 110, 10}}));
+  IdSpans spans;
+  ASSERT_EQ(buffer.Take(2, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(Told(buffer), (Expected{{0, 3, 4, 3}, {1, 100, 110, 10}}));
+  ASSERT_EQ(buffer.Take(5, spans = IdSpans{}).outcome, Outcome::kTaken);
+  EXPECT_EQ(Told(buffer), (Expected{{1, 104, 110, 10}}));
+  EXPECT_EQ(buffer.Clear(), 6U);
+  EXPECT_EQ(Told(buffer), Expected{});
+  ASSERT_NE(buffer.Install({200, 203}, 0), Installed::kNo);
+  EXPECT_EQ(Told(buffer), (Expected{{2, 200, 203, 3}}));
+}
+
+// Slots serve many ranges one after the other; what they held before is not told again.
+TEST(SegmentBuffer, TellsNoMoreRangesThanThereAreSlots) {
+  SegmentBuffer buffer;
+  for (std::uint64_t number = 0; number < 3 * kSegmentSlots; ++number) {
+    if (!buffer.CanInstall()) {
+      IdSpans spans;
+      ASSERT_EQ(buffer.Take(2, spans).outcome, Outcome::kTaken);
+    }
+    ASSERT_NE(buffer.Install({10 * number + 1, 10 * number + 3}, 0), Installed::kNo);
+    const auto held = buffer.Ranges();
+    ASSERT_EQ(held.size(), std::min<std::size_t>(number + 1, kSegmentSlots));
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      const std::uint64_t expected = number + 1 - held.size() + i;
+      EXPECT_EQ(held[i].number, expected);
+      EXPECT_EQ(held[i].next, 10 * expected + 1);
+      EXPECT_EQ(held[i].end, 10 * expected + 3);
+    }
+  }
+}
+
+TEST(SegmentBuffer, AWriterThatTakesTheLastIdClosesAndIsToldToRefill) {
+  SegmentBuffer buffer;
+  ASSERT_EQ(buffer.Install({1, 11}, 3), Installed::kYes);
+  IdSpans spans;
+  EXPECT_FALSE(buffer.TakeUpTo(6, spans));
+  EXPECT_TRUE(buffer.TakeUpTo(1, spans)) << "three are left";
+  EXPECT_FALSE(buffer.TakeUpTo(100, spans)) << "told once";
+  EXPECT_EQ(Ids(spans), (std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_FALSE(buffer.TakeUpTo(1, spans));
+  EXPECT_EQ(spans.total(), 10U);
+  EXPECT_EQ(buffer.Clear(), 0U);
+  std::uint64_t id = 0;
+  EXPECT_EQ(buffer.TakeOne(id).outcome, Outcome::kDrained);
 }
 
 TEST(SegmentBufferDeathTest, RefusesARangeBelowWhatItHeld) {

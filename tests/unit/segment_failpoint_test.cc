@@ -6,10 +6,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "leaf/core/segment_buffer.h"
@@ -91,6 +93,142 @@ TEST(SegmentBufferFailpoint, AVoidPositionIsNoLostId) {
   EXPECT_EQ(buffer.lost(), 0U);
   EXPECT_EQ(buffer.TakeOne(id).outcome, Outcome::kTaken);
   EXPECT_EQ(id, 2U);
+}
+
+// What happens while a taker is between two of its steps, by a plain call in the middle of its own: `action`
+// runs once, when the failpoint of that name is met for the `visit`-th time (from 1).
+class Meanwhile {
+ public:
+  Meanwhile(const char* where, int visit, std::function<void()> action)
+      : where_(where), visits_left_(visit), action_(std::move(action)) {
+    current = this;
+    failpoint_hit.store([](const char* name) {
+      if (std::strcmp(name, current->where_) != 0 || --current->visits_left_ > 0) return;
+      failpoint_hit.store(nullptr);
+      current->action_();
+    });
+  }
+  ~Meanwhile() {
+    EXPECT_EQ(failpoint_hit.load(), nullptr) << "nobody came by '" << where_ << "'";
+    failpoint_hit.store(nullptr);
+  }
+  Meanwhile(const Meanwhile&) = delete;
+  Meanwhile& operator=(const Meanwhile&) = delete;
+
+ private:
+  static Meanwhile* current;
+  const char* const where_;
+  int visits_left_;
+  const std::function<void()> action_;
+};
+Meanwhile* Meanwhile::current = nullptr;
+
+// Uses up the reserve, and then so many ranges of ten IDs, from 1001 on: all but the last, which is left.
+void UseUp(SegmentBuffer& buffer, std::size_t ranges) {
+  std::uint64_t begin = 1001;
+  for (std::size_t i = 0; i < ranges; ++i, begin += 10) {
+    IdSpans rest;
+    (void)buffer.TakeUpTo(buffer.remaining(), rest);
+    ASSERT_NE(buffer.Install({begin, begin + 10}, 0), SegmentBuffer::Installed::kNo);
+  }
+}
+
+// The refill trap: while a taker sleeps between draw and look-up, its slot is used for a later range.
+TEST(SegmentBufferFailpoint, WhatATakerSleptOverIsLostAndCountedAndNobodyElses) {
+  for (const std::uint64_t count : {1U, 5U}) {
+    SegmentBuffer buffer;
+    ASSERT_NE(buffer.Install({1, 101}, 0), SegmentBuffer::Installed::kNo);
+    Meanwhile asleep("take: drawn", 1, [&] { UseUp(buffer, kSegmentSlots); });
+    IdSpans ids;
+    ASSERT_EQ(buffer.Take(count, ids).outcome, Outcome::kTaken);
+    const std::uint64_t last_range = 1001 + 10 * (kSegmentSlots - 1);
+    EXPECT_EQ(ids.ranges().front(), (IdRange{last_range, last_range + count}));
+    EXPECT_EQ(ids.total(), count);
+    EXPECT_EQ(buffer.lost(), count);
+    EXPECT_EQ(buffer.remaining(), 10 - count);
+  }
+}
+
+// One refill earlier its slot is still what it was.
+TEST(SegmentBufferFailpoint, ATakerWhoseSlotIsStillThereGetsWhatItDrew) {
+  for (const std::uint64_t count : {1U, 5U}) {
+    SegmentBuffer buffer;
+    ASSERT_NE(buffer.Install({1, 101}, 0), SegmentBuffer::Installed::kNo);
+    Meanwhile asleep("take: drawn", 1, [&] { UseUp(buffer, kSegmentSlots - 1); });
+    IdSpans ids;
+    ASSERT_EQ(buffer.Take(count, ids).outcome, Outcome::kTaken);
+    EXPECT_EQ(ids.ranges().front(), (IdRange{1, 1 + count}));
+    EXPECT_EQ(ids.total(), count);
+    EXPECT_EQ(buffer.lost(), 0U);
+  }
+}
+
+// A batch over two ranges that has looked up the first when the second is gone: it drops both parts.
+TEST(SegmentBufferFailpoint, ABatchThatLosesItsSecondPartKeepsNothingOfTheFirst) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 4}, 0), SegmentBuffer::Installed::kNo);
+  ASSERT_NE(buffer.Install({101, 111}, 0), SegmentBuffer::Installed::kNo);
+  Meanwhile asleep("take: reading a slot", 2, [&] { UseUp(buffer, kSegmentSlots); });
+  IdSpans ids;
+  ASSERT_EQ(buffer.Take(5, ids).outcome, Outcome::kTaken);
+  const std::uint64_t last_range = 1001 + 10 * (kSegmentSlots - 1);
+  EXPECT_EQ(ids.ranges().front(), (IdRange{last_range, last_range + 5}));
+  EXPECT_EQ(ids.total(), 5U);
+  EXPECT_EQ(buffer.lost(), 5U);
+}
+
+TEST(SegmentBufferFailpoint, ABatchThatIsForestalledTakesTheNextIdsOrNone) {
+  for (const std::uint64_t others : {3U, 8U, 10U}) {
+    SegmentBuffer buffer;
+    ASSERT_NE(buffer.Install({1, 11}, 0), SegmentBuffer::Installed::kNo);
+    Meanwhile forestalled("take: before the draw", 1, [&] {
+      IdSpans theirs;
+      (void)buffer.TakeUpTo(others, theirs);
+      EXPECT_EQ(theirs.total(), others);
+    });
+    IdSpans ids;
+    const auto outcome = buffer.Take(5, ids).outcome;
+    if (others == 3) {
+      EXPECT_EQ(outcome, Outcome::kTaken);
+      EXPECT_EQ(ids.ranges().front(), (IdRange{4, 9}));
+      EXPECT_EQ(buffer.remaining(), 2U);
+    } else {
+      EXPECT_EQ(outcome, Outcome::kDrained);
+      EXPECT_TRUE(ids.empty());
+      EXPECT_EQ(buffer.remaining(), 10 - others);
+    }
+    EXPECT_EQ(buffer.lost(), 0U);
+  }
+}
+
+// Who draws the last position closes the buffer, unless there is a new range by then.
+TEST(SegmentBufferFailpoint, TheTakerOfTheLastIdDoesNotCloseANewRange) {
+  for (const std::uint64_t count : {1U, 2U}) {
+    SegmentBuffer buffer;
+    ASSERT_NE(buffer.Install({1, 1 + count}, 0), SegmentBuffer::Installed::kNo);
+    Meanwhile refill("take: drawn", 1, [&] {
+      ASSERT_NE(buffer.Install({101, 111}, 0), SegmentBuffer::Installed::kNo);
+    });
+    IdSpans last;
+    ASSERT_EQ(buffer.Take(count, last).outcome, Outcome::kTaken);
+    EXPECT_EQ(last.ranges().front(), (IdRange{1, 1 + count}));
+    std::uint64_t id = 0;
+    ASSERT_EQ(buffer.TakeOne(id).outcome, Outcome::kTaken);
+    EXPECT_EQ(id, 101U);
+    EXPECT_EQ(buffer.remaining(), 9U);
+  }
+}
+
+// Past the limit that it saw, and yet in a range: the one that was installed before it drew.
+TEST(SegmentBufferFailpoint, AnIdDrawnPastAnOldLimitIsTakenFromTheNewRange) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 2}, 0), SegmentBuffer::Installed::kNo);
+  Meanwhile refill("take: before the draw", 1, [&] { UseUp(buffer, 1); });
+  std::uint64_t id = 0;
+  ASSERT_EQ(buffer.TakeOne(id).outcome, Outcome::kTaken);
+  EXPECT_EQ(id, 1001U);
+  EXPECT_EQ(buffer.lost(), 0U);
+  EXPECT_EQ(buffer.remaining(), 9U);
 }
 
 class StoppedTaker : public ::testing::TestWithParam<const char*> {};
