@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
-# error if anything failed. All of them: about two hours and a half on 2 cores, which should have nothing else to do.
-# error if anything failed. All of them: about 75 minutes on 2 cores, which should have nothing else to do.
+# error if anything failed. All of them but sim and mutations: about two hours and a half on 2 cores, which should have
+# nothing else to do.
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
 #   steady     latencies at a steady rate on a slow database and on a quick one
