@@ -27,20 +27,20 @@ std::shared_ptr<TagGenerator> TagDirectory::Find(std::string_view tag) const {
   const Shard& shard = ShardOf(tag);
   const std::shared_lock lock(shard.mutex);
   const auto found = shard.tags.find(tag);
-  return found == shard.tags.end() ? nullptr : found->second;
+  return found == shard.tags.end() ? nullptr : *found;
 }
 
 std::shared_ptr<TagGenerator> TagDirectory::FindOrAdd(
     std::string_view tag, const std::function<std::shared_ptr<TagGenerator>()>& make) {
   Shard& shard = ShardOf(tag);
   const std::unique_lock lock(shard.mutex);
-  if (const auto found = shard.tags.find(tag); found != shard.tags.end()) return found->second;
+  if (const auto found = shard.tags.find(tag); found != shard.tags.end()) return *found;
   if (size_.fetch_add(1, std::memory_order_relaxed) >= tags_max_) {
     size_.fetch_sub(1, std::memory_order_relaxed);
     return nullptr;
   }
   auto generator = make();
-  shard.tags.emplace(generator->tag(), generator);
+  shard.tags.insert(generator);
   return generator;
 }
 
@@ -49,8 +49,8 @@ void TagDirectory::EraseIf(std::string_view tag, const std::function<bool(TagGen
   Shard& shard = ShardOf(tag);
   const std::unique_lock lock(shard.mutex);
   const auto found = shard.tags.find(tag);
-  if (found == shard.tags.end() || !doomed(*found->second)) return;
-  erased = std::move(found->second);
+  if (found == shard.tags.end() || !doomed(**found)) return;
+  erased = *found;
   shard.tags.erase(found);
   size_.fetch_sub(1, std::memory_order_relaxed);
   version_.store(NewVersion(), std::memory_order_release);
@@ -61,7 +61,7 @@ std::vector<std::shared_ptr<TagGenerator>> TagDirectory::All() const {
   all.reserve(size());
   for (const Shard& shard : shards_) {
     const std::shared_lock lock(shard.mutex);
-    for (const auto& [tag, generator] : shard.tags) all.push_back(generator);
+    all.insert(all.end(), shard.tags.begin(), shard.tags.end());
   }
   return all;
 }

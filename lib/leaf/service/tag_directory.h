@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <boost/unordered/unordered_flat_set.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,7 +13,6 @@
 #include <shared_mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "leaf/service/read_mostly_mutex.h"
@@ -59,10 +59,26 @@ class TagDirectory {
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
+  // Generators are found by their own names; in one block of memory, since there may be very many.
+  struct HashOfTag {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view tag) const { return std::hash<std::string_view>{}(tag); }
+    std::size_t operator()(const std::shared_ptr<TagGenerator>& generator) const {
+      return (*this)(generator->tag());
+    }
+  };
+  struct SameTag {
+    using is_transparent = void;
+    bool operator()(std::string_view tag, const std::shared_ptr<TagGenerator>& generator) const {
+      return tag == generator->tag();
+    }
+    bool operator()(const std::shared_ptr<TagGenerator>& a, const std::shared_ptr<TagGenerator>& b) const {
+      return a->tag() == b->tag();
+    }
+  };
   struct alignas(64) Shard {
     mutable ReadMostlyMutex mutex;
-    // By the generator's own name: each entry's key lives as long as its value.
-    std::unordered_map<std::string_view, std::shared_ptr<TagGenerator>> tags;
+    boost::unordered_flat_set<std::shared_ptr<TagGenerator>, HashOfTag, SameTag> tags;
   };
   static constexpr std::size_t kShards = 64;
   // What a thread looked up last, one for each of a few names. Owns, so that no generator ends under its

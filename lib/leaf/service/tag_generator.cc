@@ -67,9 +67,12 @@ void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
   mark_ = std::max(mark_, mark.end);
   if (mark.end == 0) return;
   base_ = mark.base;
-  wasted_before_ = mark.wasted;
-  wasted_last_ = mark.wasted_last;
-  wasted_exactly_ = mark.wasted_exactly;
+  if (account_ || mark.wasted != 0 || mark.wasted_last != 0 || !mark.wasted_exactly) {
+    Account& account = OpenAccountLocked();
+    account.wasted_before = mark.wasted;
+    account.wasted_last = mark.wasted_last;
+    account.wasted_exactly = mark.wasted_exactly;
+  }
 }
 
 TagGenerator::~TagGenerator() { delete buffer_.load(); }
@@ -225,7 +228,7 @@ void TagGenerator::RunRefill() {
     const std::lock_guard lock(mutex_);
     refill_in_flight_ = false;
     witness_ = std::max(witness_, obtained.witness);
-    granted_ += obtained.dropped;
+    OpenAccountLocked().granted += obtained.dropped;
     world_.counters.AddGranted(obtained.dropped);
     DropLocked(obtained.dropped);
     if (grant.ok()) {
@@ -273,15 +276,16 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
                                  Completions& completions) {
   seen_pass_.store(world_.refresh_pass.load(), std::memory_order_relaxed);
   mark_ = std::max(mark_, grant.range.end);
-  granted_ += grant.range.size();
-  ++grants_;
+  Account& account = OpenAccountLocked();
+  account.granted += grant.range.size();
+  ++account.grants;
   world_.counters.AddGranted(grant.range.size());
   CountRefillLocked(grant.range, latency);
   if (state_ != State::kServing && state_ != State::kUnconfirmed) {
     // Frozen, gone or stopped meanwhile: whoever stopped this tag had a reason that the grant does not
     // remove.
     DropLocked(grant.range.size());
-    if (state_ == State::kStopped) unissued_ += grant.range.size();
+    if (state_ == State::kStopped) account.unissued += grant.range.size();
     return;
   }
   const MonotonicTime now = world_.clock.Monotonic();
@@ -373,7 +377,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     if (!waiters_.empty()) return StartRefillLocked();
   }
   ++failures_;
-  problem_ = error;
+  problem_ = std::make_unique<Error>(error);
   if (failures_ == 1) {
     completions.push_back(
         [this, error] { world_.log.Warning("grant for tag {} failed: {}", Quoted(tag_), error.message); });
@@ -424,12 +428,14 @@ std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
 std::uint64_t TagGenerator::IssuedLocked() const {
   const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
   // Takers move on while this is read: never more issued and in reserve than was granted.
-  const std::uint64_t not_issued = dropped_ + (buffer == nullptr ? 0 : buffer->lost() + buffer->remaining());
-  return granted_ > not_issued ? granted_ - not_issued : 0;
+  const Account& account = AccountLocked();
+  const std::uint64_t not_issued =
+      account.dropped + (buffer == nullptr ? 0 : buffer->lost() + buffer->remaining());
+  return account.granted > not_issued ? account.granted - not_issued : 0;
 }
 
 std::uint64_t TagGenerator::IssuedToldLocked() {
-  if (grants_ == 0) return 0;
+  if (AccountLocked().grants == 0) return 0;
   // A take that began before a Clear() can turn from issued to dropped; a counter that went back would be
   // taken for a restart.
   std::uint64_t& told = TalliesLocked().issued;
@@ -442,8 +448,19 @@ TagTallies& TagGenerator::TalliesLocked() {
   return *tallies_;
 }
 
+const TagGenerator::Account& TagGenerator::AccountLocked() const {
+  static const Account kNothing;
+  return account_ ? *account_ : kNothing;
+}
+
+TagGenerator::Account& TagGenerator::OpenAccountLocked() {
+  if (!account_) account_ = std::make_unique<Account>();
+  return *account_;
+}
+
 void TagGenerator::DropLocked(std::uint64_t count) {
-  dropped_ += count;
+  if (count == 0) return;
+  OpenAccountLocked().dropped += count;
   world_.counters.AddDropped(count);
 }
 
@@ -517,7 +534,7 @@ void TagGenerator::Kick() {
 
 void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
   state_ = State::kFrozen;
-  problem_ = error;
+  problem_ = std::make_unique<Error>(error);
   frozen_since_ = world_.clock.Wall();
   refill_wanted_ = false;
   std::uint64_t dropped = 0;
@@ -602,7 +619,7 @@ void TagGenerator::Stop() {
     state_ = State::kStopped;
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) {
       const std::uint64_t left = buffer->Clear();
-      unissued_ += left;
+      OpenAccountLocked().unissued += left;
       DropLocked(left);
     }
     FailAllLocked(StoppedError(), completions);
@@ -629,7 +646,7 @@ std::uint64_t TagGenerator::reserve() const {
 
 std::uint64_t TagGenerator::unissued() const {
   const std::lock_guard lock(mutex_);
-  return unissued_;
+  return AccountLocked().unissued;
 }
 
 TagStatus TagGenerator::Status() {
@@ -639,9 +656,10 @@ TagStatus TagGenerator::Status() {
   TagStatus status;
   status.tag = tag_;
   status.paused = paused_.load(std::memory_order_relaxed);
+  const Account& account = AccountLocked();
   status.state = status.paused              ? "paused"
                  : state_ == State::kFrozen ? "frozen"
-                 : grants_ == 0             ? "idle"
+                 : account.grants == 0      ? "idle"
                                             : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
   if (reserve_policy_) {
@@ -656,17 +674,17 @@ TagStatus TagGenerator::Status() {
   status.max_id = max_id_;
   status.mark = mark_;
   status.witness = witness_;
-  status.granted = granted_;
-  status.wasted = dropped_ + (buffer == nullptr ? 0 : buffer->lost());
-  status.wasted_by_restarts = wasted_before_;
-  status.wasted_by_last_restart = wasted_last_;
-  status.wasted_by_restarts_exactly = wasted_exactly_;
+  status.granted = account.granted;
+  status.wasted = account.dropped + (buffer == nullptr ? 0 : buffer->lost());
+  status.wasted_by_restarts = account.wasted_before;
+  status.wasted_by_last_restart = account.wasted_last;
+  status.wasted_by_restarts_exactly = account.wasted_exactly;
   status.issued = IssuedToldLocked();
-  status.grants = grants_;
+  status.grants = account.grants;
   status.failures = failures_;
   status.days_to_exhaustion = DaysToExhaustionLocked();
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
-  status.problem = problem_;
+  if (problem_) status.problem = *problem_;
   status.frozen_since = frozen_since_;
   if (tallies_) status.tallies = std::make_shared<const TagTallies>(*tallies_);
   return status;
@@ -674,7 +692,11 @@ TagStatus TagGenerator::Status() {
 
 LeafView TagGenerator::View() const {
   const std::lock_guard lock(mutex_);
-  LeafView view{.tag = tag_, .initialised = grants_ > 0, .next_ready = false, .position = 0, .segments = {}};
+  LeafView view{.tag = tag_,
+                .initialised = AccountLocked().grants > 0,
+                .next_ready = false,
+                .position = 0,
+                .segments = {}};
   const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);
   if (buffer == nullptr) return view;
   const std::vector<core::SegmentBuffer::Held> held = buffer->Ranges();

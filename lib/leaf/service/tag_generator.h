@@ -208,6 +208,16 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
     std::chrono::milliseconds wait_while_failing{};
     NextCallback done;
   };
+  // Where this tag's IDs went.
+  struct Account {
+    std::uint64_t wasted_before = 0;  // by earlier daemons: all, and the last
+    std::uint64_t wasted_last = 0;
+    bool wasted_exactly = true;
+    std::uint64_t granted = 0;
+    std::uint64_t dropped = 0;   // of `granted`: never issued
+    std::uint64_t unissued = 0;  // in reserve at Stop
+    std::uint64_t grants = 0;
+  };
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
 
@@ -237,6 +247,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t IssuedLocked() const;
   std::uint64_t IssuedToldLocked();
   TagTallies& TalliesLocked();
+  const Account& AccountLocked() const;
+  Account& OpenAccountLocked();
   // IDs that were granted and will never be issued.
   void DropLocked(std::uint64_t count);
   void CountErrorLocked(std::size_t cause_slot);
@@ -245,17 +257,22 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   core::SegmentBuffer& BufferLocked();
   bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
 
+  // A hundred thousand idle tags must stay small: what only a tag in use has is made when it is first used,
+  // and small members stand together.
   const std::string tag_;
   GeneratorWorld& world_;
   std::atomic<std::uint64_t> seen_pass_;
-  // Made at the first grant (100 000 idle tags must stay small), never replaced.
+  // Made at the first grant, never replaced.
   std::atomic<core::SegmentBuffer*> buffer_{nullptr};
-  std::atomic<bool> paused_{false};  // changed under mutex_
   RequestShare request_share_;
+  std::atomic<bool> paused_{false};  // changed under mutex_
 
-  mutable std::mutex mutex_;
   // All below: guarded by mutex_.
+  bool refill_wanted_ = false;
+  bool refill_in_flight_ = false;
+  bool retry_scheduled_ = false;
   State state_;
+  mutable std::mutex mutex_;
   core::StepPolicy policy_;
   std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::unique_ptr<core::PeakRate> peak_;                 // the same
@@ -263,12 +280,10 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
   std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs
-  bool refill_wanted_ = false;
-  bool refill_in_flight_ = false;
-  bool retry_scheduled_ = false;
-  std::uint64_t retry_id_ = 0;  // of the newest retry timer; older ones have no say
+  std::uint64_t retry_id_ = 0;   // of the newest retry timer; older ones have no say
   std::uint32_t failures_ = 0;
-  std::optional<Error> problem_;
+  bool near_exhaustion_told_ = false;
+  std::unique_ptr<Error> problem_;
   std::optional<WallTime> frozen_since_;
   std::int64_t table_step_ = 0;
   std::int64_t max_id_ = 0;
@@ -276,14 +291,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t witness_ = 0;  // as seen last
   core::FenceLevel before_refresh_;
   std::optional<core::Baseline> base_;
-  bool near_exhaustion_told_ = false;
-  std::uint64_t wasted_before_ = 0;  // by earlier daemons: all, and the last
-  std::uint64_t wasted_last_ = 0;
-  bool wasted_exactly_ = true;
-  std::uint64_t granted_ = 0;
-  std::uint64_t dropped_ = 0;   // of granted_: never issued
-  std::uint64_t unissued_ = 0;  // in reserve at Stop
-  std::uint64_t grants_ = 0;
+  std::unique_ptr<Account> account_;
   std::unique_ptr<TagTallies> tallies_;
 };
 
