@@ -51,6 +51,10 @@ TEST(PeerClocks, AStartIsRefusedByTheMedian) {
   const auto ahead = JudgeAtStart(Answers({-60}), seconds{5});
   ASSERT_FALSE(ahead.ok());
   EXPECT_NE(ahead.error().message.find("1m ahead of"), std::string::npos) << ahead.error().message;
+  const auto many = JudgeAtStart(Answers({60, 60, 60, 60, 60, 60, 60}), seconds{5});
+  ASSERT_FALSE(many.ok());
+  EXPECT_NE(many.error().message.find("10.0.0.4:80 +1m and 2 more)"), std::string::npos)
+      << many.error().message;
 }
 
 TEST(PeerClocks, ARunningNodeIsOutvotedByTwoAtLeast) {

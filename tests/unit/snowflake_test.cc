@@ -236,7 +236,8 @@ TEST(SnowflakeEnd, TheLastGoodMillisecondAndTheNext) {
   generator.RaiseCeiling(generator.CeilingAt(last));
   SnowflakeRun run;
   std::uint64_t id = 0;
-  Snowflake::TakeResult result;
+  Snowflake::TakeResult result = generator.Take(layout.sequence_end() + 1, last, run);
+  EXPECT_EQ(result.outcome, Outcome::kEnded) << "more than the last millisecond holds";
   while ((result = generator.Take(1, last, run)).outcome == Outcome::kTaken) {
     id = generator.FirstId(run);
     ASSERT_LT(id, kIdEnd);
