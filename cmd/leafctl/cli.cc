@@ -94,6 +94,20 @@ std::vector<std::string> Words(std::string_view path) {
   return words;
 }
 
+// The command whose words the command line begins with, alone; all of them if it begins otherwise: with a
+// flag, a mistake, or "help". Each command costs time to set up, and no call needs more than its own: once
+// one is recognised, every word after it is a flag or an argument, even if it is another one's name.
+std::span<const Command> NeededCommands(std::span<const Command> commands, int argc,
+                                        const char* const* argv) {
+  const std::span<const char* const> given(argv + std::min(argc, 1), argv + argc);
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const std::vector<std::string> words = Words(commands[i].path);
+    if (given.size() >= words.size() && std::equal(words.begin(), words.end(), given.begin()))
+      return commands.subspan(i, 1);
+  }
+  return commands;
+}
+
 // Null if `parent` has no command called `name`.
 CLI::App* FindSubcommand(const CLI::App& parent, const std::string& name) {
   for (CLI::App* const app : const_cast<CLI::App&>(parent).get_subcommands([](CLI::App*) { return true; })) {
@@ -260,7 +274,7 @@ class CommandLine {
 
 Result<Parsed> ParseCommandLine(std::span<const Command> commands, int argc, const char* const* argv,
                                 CommandContext& context) {
-  return CommandLine(commands, context).Parse(argc, argv);
+  return CommandLine(NeededCommands(commands, argc, argv), context).Parse(argc, argv);
 }
 
 }  // namespace leaf::cmd

@@ -167,9 +167,6 @@ class Loader {
   }
 
   void ApplyEnvironment() {
-    // Without the prefix, which would make all names look alike.
-    std::vector<std::string> known{"CONFIG"};
-    for (const Key& key : Keys()) known.push_back(key.variable().substr(kPrefix.size()));
     for (const auto& variable : input_.environment) {
       const std::string& name = variable.first;
       const std::string& text = variable.second;
@@ -177,6 +174,9 @@ class Loader {
       const auto key =
           std::find_if(Keys().begin(), Keys().end(), [&](const Key& k) { return k.variable() == name; });
       if (key == Keys().end()) {
+        // Without the prefix, which would make all names look alike.
+        std::vector<std::string> known{"CONFIG"};
+        for (const Key& k : Keys()) known.push_back(k.variable().substr(kPrefix.size()));
         const auto nearest = NearestName(name.substr(kPrefix.size()), known);
         resolved_.warnings.push_back(
             fmt::format("unknown environment variable {}{}", Quoted(name),

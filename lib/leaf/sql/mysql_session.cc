@@ -8,6 +8,7 @@
 
 #include "leaf/base/check.h"
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_library.h"
 
 namespace leaf::sql {
 namespace {
@@ -66,7 +67,7 @@ Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session
   }
   if (options.tls == MysqlTls::kVerify) {
     my_bool verifies = 0;
-    mysql_get_optionv(handle, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verifies);
+    mysql_get_option(handle, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verifies);
     LEAF_CHECK(verifies != 0);
   }
   return {};
@@ -81,6 +82,7 @@ std::string EndpointText(const Endpoint& endpoint) {
 }
 
 Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint) {
+  LEAF_RETURN_IF_ERROR(LoadMysqlLibrary());
   LEAF_ASSIGN_OR_RETURN(const std::string host, LibraryString(options, endpoint));
   const auto seconds = [](std::chrono::milliseconds timeout) { return WholeSeconds(timeout); };
   std::string parameters = fmt::format(

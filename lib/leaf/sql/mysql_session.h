@@ -55,7 +55,8 @@ std::string EndpointText(const Endpoint& endpoint);
 // whose default methods do not show the password. kVerify is refused by the library itself, before that.
 //
 // Errors: those of TranslateException, without "cannot …" and without the endpoint; kUnavailable for a
-// session that is not encrypted as demanded; those of the password source.
+// session that is not encrypted as demanded; kConfig without the client library; those of the password
+// source.
 Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint);
 
 // What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all
