@@ -29,7 +29,8 @@ std::string Escaped(std::string_view text, bool quoted) {
 std::string Number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value < 0 ? "-Inf" : "+Inf";
-  return fmt::format("{}", value);
+  // As many digits as never show how a decimal fraction was rounded.
+  return fmt::format("{:.16g}", value);
 }
 
 class Writer {
@@ -69,15 +70,17 @@ class Writer {
       case MetricType::Untyped:
         return WriteSample(metric, "", Number(metric.untyped.value));
       case MetricType::Summary:
+        WriteTotals(metric, metric.summary.sample_sum, metric.summary.sample_count);
         for (const ClientMetric::Quantile& quantile : metric.summary.quantile)
           WriteSample(metric, "", Number(quantile.value), "quantile", Number(quantile.quantile));
-        return WriteTotals(metric, metric.summary.sample_sum, metric.summary.sample_count);
+        return;
       case MetricType::Histogram:
         return WriteHistogram(metric);
     }
   }
 
   void WriteHistogram(const ClientMetric& metric) {
+    WriteTotals(metric, metric.histogram.sample_sum, metric.histogram.sample_count);
     // The last bucket is everything, whether it was given or not.
     bool everything = false;
     for (const ClientMetric::Bucket& bucket : metric.histogram.bucket) {
@@ -87,12 +90,11 @@ class Writer {
     }
     if (!everything)
       WriteSample(metric, "_bucket", std::to_string(metric.histogram.sample_count), "le", "+Inf");
-    WriteTotals(metric, metric.histogram.sample_sum, metric.histogram.sample_count);
   }
 
   void WriteTotals(const ClientMetric& metric, double sum, std::uint64_t count) {
-    WriteSample(metric, "_sum", Number(sum));
     WriteSample(metric, "_count", std::to_string(count));
+    WriteSample(metric, "_sum", Number(sum));
   }
 
   // One line. `label` is one more label, "" for none.

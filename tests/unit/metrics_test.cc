@@ -284,6 +284,38 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
   EXPECT_EQ(text.find("leaf_tag_reserve_seconds{tag=\"quote"), std::string::npos);
 }
 
+// Of the library's types, but not the library's own: archives/prometheus_text.cc.
+TEST(MetricsText, IsAsTheFormatAsks) {
+  prometheus::MetricFamily odd{"odd", "a \\ and a\nline", prometheus::MetricType::Gauge, {}};
+  for (const double value : {0.1, -2.0, 1e300, std::numeric_limits<double>::quiet_NaN(),
+                             std::numeric_limits<double>::infinity(), 9'007'199'254'740'991.0}) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = value;
+    odd.metric.push_back(metric);
+  }
+  odd.metric[0].label = {{"a", "say \"no\"\n"}, {"b", "\\"}};
+  odd.metric[1].timestamp_ms = 1'700'000'000'000;
+  prometheus::MetricFamily took{"took", "", prometheus::MetricType::Histogram, {}};
+  prometheus::ClientMetric metric;
+  metric.label = {{"a", "b"}};
+  metric.histogram = {.sample_count = 3, .sample_sum = 2.5, .bucket = {{1, 0.005}}};
+  took.metric.push_back(metric);
+  EXPECT_EQ(prometheus::TextSerializer().Serialize({odd, took}),
+            "# HELP odd a \\\\ and a\\nline\n"
+            "# TYPE odd gauge\n"
+            "odd{a=\"say \\\"no\\\"\\n\",b=\"\\\\\"} 0.1\n"
+            "odd -2 1700000000000\n"
+            "odd 1e+300\n"
+            "odd NaN\n"
+            "odd +Inf\n"
+            "odd 9007199254740991\n"
+            "# TYPE took histogram\n"
+            "took_count{a=\"b\"} 3\n"
+            "took_sum{a=\"b\"} 2.5\n"
+            "took_bucket{a=\"b\",le=\"0.005\"} 1\n"
+            "took_bucket{a=\"b\",le=\"+Inf\"} 3\n");
+}
+
 // ---- status
 // ----------------------------------------------------------------------------------------------------
 
