@@ -52,7 +52,7 @@ namespace {
 constexpr const char* kLibrary = "libmariadb.so.3";
 
 struct MysqlLibrary {
-#define LEAF_MEMBER(name, parameters, arguments) decltype(::name)* name = nullptr;
+#define LEAF_MEMBER(name, parameters, arguments) decltype(&::name) name = nullptr;
   LEAF_MYSQL_FUNCTIONS(LEAF_MEMBER)
 #undef LEAF_MEMBER
 };
