@@ -52,6 +52,7 @@ namespace {
 constexpr const char* kLibrary = "libmariadb.so.3";
 
 struct MysqlLibrary {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name that is declared
 #define LEAF_MEMBER(name, parameters, arguments) decltype(&::name) name = nullptr;
   LEAF_MYSQL_FUNCTIONS(LEAF_MEMBER)
 #undef LEAF_MEMBER
