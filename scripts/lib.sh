@@ -16,6 +16,7 @@ quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 test_packages=(
   "${quickstart_packages[@]}"
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev nghttp2-client wrk
+  nginx-light redis-server redis-tools
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
   python3 psmisc util-linux git faketime systemd openssl

@@ -57,8 +57,11 @@ class LoadResult:
 class Load:
     """A run of h2load in the background; `result` waits for it."""
 
-    def __init__(self, url, requests, connections, rate=None, with_latencies=False, seconds=None):
-        """`url` may be a list, whose items take turns. With `seconds`, it goes on for so long, whatever `requests` is."""
+    def __init__(self, url, requests, connections, rate=None, with_latencies=False, seconds=None, unix=None):
+        """`url` may be a list, whose items take turns. With `seconds`, it goes on for so long, whatever `requests` is.
+
+        With `unix`, the path of a socket, it connects there, and of the URL only the path counts.
+        """
         tool = shutil.which("h2load")
         if not tool:
             raise AssertionError("there is no h2load: apt-get install nghttp2-client")
@@ -69,6 +72,8 @@ class Load:
             command.append("--requests=%d" % requests)
         else:
             command += ["--duration=%g" % seconds, "--warm-up-time=0"]
+        if unix is not None:
+            command.append("--base-uri=unix:" + unix)
         if rate is not None:
             # The rate is each connection's own.
             command += ["--rps=%g" % (rate / connections), "--max-concurrent-streams=%d" % PIPELINE]

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Measures leafctl side by side with its yardsticks: nginx with a constant answer, Redis, MariaDB, a bare fetch_add.
+# Builds release, runs each row of ours and of theirs in turn, and prints medians and their ratios; PERFORMANCE.md says
+# what they mean. Ends with an error if a row has no figures, never because of what they are.
+# Usage: bench.sh [ROW...] [--rounds N] [--seconds S] [--smoke] [--json FILE] [--compare FILE] [--list]
+#   ROW             a row, or the beginning of some, as in http (default: all, about 15 minutes)
+#   --rounds N      rounds of which the medians are taken (default 5)
+#   --seconds S     how long one measurement takes, roughly (default 5)
+#   --smoke         each row for a moment, to see that it still works; the figures mean nothing
+#   --json FILE     where to write the figures (default build/bench.json)
+#   --compare FILE  figures of an earlier run; their ratios are put beside
+#   --list          names the rows, and ends
+# Environment: LEAFCTL  the binary (default: built here); segment_bench and snowflake_bench are taken from beside it
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source-path=SCRIPTDIR
+. "$here/scripts/lib.sh"
+
+for argument in "$@"; do
+  if [[ $argument == --help || $argument == -h ]]; then
+    sed -nE '2,/^[^#]/s/^# ?//p' "${BASH_SOURCE[0]}"
+    exit 0
+  fi
+done
+
+if [[ -z ${LEAFCTL:-} && " $* " != *" --list "* ]]; then
+  apt_need "${test_packages[@]}"
+  set_cmake_flags
+  (
+    cd "$here"
+    cmake --preset release -DLEAF_BUILD_TESTS=ON "${cmake_flags[@]}"
+    cmake --build --preset release --target leafctl segment_bench snowflake_bench
+  ) >&2
+fi
+exec python3 "$here/tests/bench/bench.py" "$@"

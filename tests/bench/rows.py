@@ -1,0 +1,476 @@
+"""The rows of the benchmark: what is measured, beside what, and what is aimed at.
+
+A row is a function that gets the Bench and returns two lists with the samples of ours and of theirs, one for each
+round. A sample is figure → value; FIGURES says what the figures are.
+"""
+
+import collections
+import json
+import os
+import subprocess
+
+import load
+import wrk
+from measure import (
+    LOAD_CORE,
+    SERVER_CORE,
+    BenchError,
+    Spawner,
+    ask_unix,
+    check_sample,
+    ms_until,
+    on_core,
+    resident_mb,
+    tool,
+)
+from yardsticks import IdStatements, Redis, client_environment, client_flags, start_on_free_port
+
+LEAF = "/api/segment/get/pay"
+V1 = "/v1/segment/pay?count=%d"
+SNOWFLAKE_PER_S = 4096 * 1000
+# Largest share of the ones below that one connection of h2load may be late with, and still be on schedule.
+ON_SCHEDULE = 0.95
+SLOW_MS = 200
+
+Figure = collections.namedtuple("Figure", "label scale form")
+FIGURES = {
+    "ids_per_s": Figure("million IDs/s", 1e-6, "%.3f"),
+    "calls_per_s": Figure("million calls/s", 1e-6, "%.1f"),
+    "requests_per_s": Figure("1000 requests/s", 1e-3, "%.1f"),
+    "cpu_us": Figure("CPU µs/request", 1, "%.2f"),
+    "cpu_ns": Figure("CPU ns/ID", 1, "%.1f"),
+    "p50_ms": Figure("p50 ms", 1, "%.3f"),
+    "p99_ms": Figure("p99 ms", 1, "%.3f"),
+    "p999_ms": Figure("p99.9 ms", 1, "%.3f"),
+    "wall_ms": Figure("wall ms", 1, "%.2f"),
+    "cpu_ms": Figure("CPU ms", 1, "%.2f"),
+    "ready_ms": Figure("ready after ms", 1, "%.1f"),
+    "resident_mb": Figure("resident MB", 1, "%.1f"),
+}
+
+# What is aimed at: `of` is "ratio" or "ours", and it should be `at` "most" or "least" `value`.
+Goal = collections.namedtuple("Goal", "of at value")
+Row = collections.namedtuple("Row", "name ours theirs goals run")
+ROWS = {}
+
+
+def row(name, ours, theirs, **goals):
+    def add(run):
+        ROWS[name] = Row(name, ours, theirs, goals, run)
+        return run
+
+    return add
+
+
+# ---- In process ----------------------------------------------------------------------------------------------------
+
+
+def run_benchmarks(bench, program, names, seconds):
+    """benchmark → items a second of each repetition; all are run interleaved, in an order drawn anew."""
+    path = os.path.join(os.path.dirname(bench.binary), program)
+    if not os.access(path, os.X_OK):
+        raise BenchError("there is no %s beside leafctl: build the target %s" % (path, program))
+    out = bench.path(program + ".json")
+    done = subprocess.run(
+        [path, "--benchmark_filter=^(%s)/" % "|".join(names), "--benchmark_min_time=%g" % seconds,
+         "--benchmark_repetitions=%d" % bench.rounds, "--benchmark_enable_random_interleaving=true",
+         "--benchmark_out=" + out, "--benchmark_out_format=json"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise BenchError("%s failed:\n%s" % (program, done.stdout.decode("utf-8", "replace")))
+    with open(out, encoding="utf-8") as file:
+        entries = [entry for entry in json.load(file)["benchmarks"] if entry["run_type"] == "iteration"]
+    found = collections.defaultdict(list)
+    for entry in entries:
+        if entry.get("error_occurred") or entry.get("refused", 0) > 0:
+            raise BenchError("%s: %r" % (program, entry))
+        parts = entry["run_name"].split("/")
+        threads = entry.get("threads", 1)
+        found[parts[0], threads].append(entry["items_per_second"])
+    return found
+
+
+def segment_row(threads, take, **goals):
+    @row(
+        "segment.take%d.%dt" % (take, threads),
+        "Take(%d) of a segment, %d thread%s" % (take, threads, "s" if threads > 1 else ""),
+        "fetch_add on one counter",
+        **goals,
+    )
+    def run(bench):
+        # One run for all of them.
+        found = bench.once(
+            "segment_bench",
+            lambda: run_benchmarks(
+                bench, "segment_bench", ["BM_FetchAdd", "BM_Take1", "BM_Take100"], bench.seconds / 10
+            ),
+        )
+        ours = [{"calls_per_s": rate / take, "ids_per_s": rate} for rate in found["BM_Take%d" % take, threads]]
+        theirs = [{"calls_per_s": rate, "ids_per_s": rate} for rate in found["BM_FetchAdd", threads]]
+        return ours, theirs
+
+
+for _threads, _least in ((1, 0.90), (2, 0.85)):
+    segment_row(_threads, 1, calls_per_s=Goal("ratio", "least", _least))
+    segment_row(_threads, 100)
+
+
+def ceiling_row(threads):
+    @row(
+        "snowflake.ceiling.%dt" % threads,
+        "snowflake IDs as fast as they come, %d thread%s" % (threads, "s" if threads > 1 else ""),
+        "the layout's ceiling, 4096 a millisecond",
+        ids_per_s=Goal("ratio", "least", 0.985),
+    )
+    def run(bench):
+        # A shorter run would say more about what is left of the lead over the clock.
+        seconds = 0.1 if bench.smoke else max(10, bench.seconds)
+        found = bench.once(
+            "snowflake_ceiling", lambda: run_benchmarks(bench, "snowflake_bench", ["BM_Ceiling"], seconds)
+        )
+        ours = [{"ids_per_s": rate} for rate in found["BM_Ceiling", threads]]
+        return ours, [{"ids_per_s": SNOWFLAKE_PER_S}] * len(ours)
+
+
+ceiling_row(1)
+ceiling_row(2)
+
+
+@row(
+    "snowflake.below",
+    "one snowflake ID, 500 a millisecond",
+    "one reading of the wall clock",
+    cpu_ns=Goal("ours", "most", 20),
+)
+def snowflake_below(bench):
+    found = run_benchmarks(bench, "snowflake_bench", ["BM_Below", "BM_ReadClock"], bench.seconds / 250)
+    ours, theirs = ([{"cpu_ns": 1e9 / rate} for rate in found[name, 1]] for name in ("BM_Below", "BM_ReadClock"))
+    return ours, theirs
+
+
+# ---- HTTP ----------------------------------------------------------------------------------------------------------
+
+
+def ask_hard(bench, url, pids, ids, connections, pipeline=1):
+    """A sample of wrk on one processor and a server on another."""
+    before = sum(wrk.cpu_s(pid) for pid in pids)
+    with on_core(LOAD_CORE):
+        result = wrk.run(url, connections, bench.whole_seconds, pipeline=pipeline)
+    cpu_s = sum(wrk.cpu_s(pid) for pid in pids) - before
+    if result.errors or result.requests == 0:
+        raise BenchError("%s: %d requests, errors %r" % (url, result.requests, result.errors))
+    sample = {"requests_per_s": result.rate, "cpu_us": 1e6 * cpu_s / result.requests}
+    if pipeline == 1:
+        sample.update(p50_ms=result.p50_ms, p99_ms=result.p99_ms, p999_ms=result.p999_ms)
+    if ids:
+        sample["ids_per_s"] = result.rate * ids
+    return check_sample(url, sample), result.requests
+
+
+def ask_ours(daemon, ids, ask):
+    """What `ask` returns, having seen to it that as many IDs were issued as it was told."""
+    before = daemon.tag_status("pay")["issued"]
+    sample, requests = ask()
+    issued = daemon.tag_status("pay")["issued"] - before
+    if issued < requests * ids:
+        raise BenchError("%d requests got %d IDs each, but only %d were issued" % (requests, ids, issued))
+    return sample
+
+
+def http_row(name, ours, path, body, connections=64, ids=1, pipeline=1, **goals):
+    """`body`: the one nginx answers with, as long as ours."""
+
+    @row("http." + name, ours, "nginx, the same bytes each time", **goals)
+    def run(bench):
+        daemon, nginx = bench.server(), bench.nginx()
+        answer = daemon.get(path)
+        if answer.status != 200 or abs(len(answer.body) - len(NGINX_BODIES[body])) > len(NGINX_BODIES[body]) / 4:
+            raise BenchError("%s: %d %s" % (path, answer.status, answer.body[:200]))
+        return bench.alternate(
+            lambda: ask_ours(
+                daemon,
+                ids,
+                lambda: ask_hard(bench, daemon.url + path, [daemon.process.pid], ids, connections, pipeline),
+            ),
+            lambda: ask_hard(bench, nginx.url + body, nginx.pids(), 0, connections, pipeline)[0],
+        )
+
+
+NGINX_BODIES = {
+    "/one": "123456789",
+    "/hundred": json.dumps({"ids": [str(123456789 + number) for number in range(100)]}, separators=(",", ":")),
+    "/range": json.dumps({"ranges": [{"begin": "123456789", "end": "123456889"}]}, separators=(",", ":")),
+}
+
+AMPLE = (
+    "--set", "server.threads=1",
+    # A limit that nobody meets is looked at all the same.
+    "--set", "server.max_requests_per_second=100000000", "--set", "server.max_tag_requests_per_second=100000000",
+    "--set", "server.request_timeout=20s",
+)  # fmt: skip
+
+http_row("8", "one ID a call, 8 connections", LEAF, "/one", connections=8)
+http_row(
+    "64", "one ID a call, 64 connections", LEAF, "/one",
+    requests_per_s=Goal("ratio", "least", 0.97), cpu_us=Goal("ratio", "most", 0.90), p99_ms=Goal("ratio", "most", 1.3),
+)  # fmt: skip
+http_row("256", "one ID a call, 256 connections", LEAF, "/one", connections=256)
+http_row(
+    "pipelined", "one ID a call, 16 calls in one go", LEAF, "/one", pipeline=16,
+    requests_per_s=Goal("ratio", "least", 5),
+)  # fmt: skip
+http_row(
+    "count100", "100 IDs a call", V1 % 100, "/hundred", ids=100,
+    ids_per_s=Goal("ours", "least", 10e6),
+)  # fmt: skip
+http_row("range100", "100 IDs a call, as a range", (V1 % 100) + "&form=range", "/range", ids=100)
+
+
+def ask_steadily(url, pids, connections, what, unix=None, rate=None, requests=0, seconds=None):
+    """A sample of h2load, which runs on the processor that the server does not have."""
+    before = sum(wrk.cpu_s(pid) for pid in pids)
+    with on_core(LOAD_CORE):
+        result = load.run(
+            url, int(requests), connections, 300, rate=rate, with_latencies=True, seconds=seconds, unix=unix
+        )
+    cpu_s = sum(wrk.cpu_s(pid) for pid in pids) - before
+    if result.errors or result.good == 0:
+        raise BenchError("%s: %s" % (what, result.why()))
+    sample = {"requests_per_s": result.rate, "cpu_us": 1e6 * cpu_s / result.good}
+    for figure, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999)):
+        sample[figure] = result.latency_ms(share)
+    return check_sample(what, sample), result.good
+
+
+@row("http.unix", "one ID a call, 64 connections to the Unix socket", "nginx, there as well")
+def unix(bench):
+    daemon, nginx = bench.server(), bench.nginx()
+
+    def ask(path, socket, pids):
+        return ask_steadily("http://localhost" + path, pids, 64, path, unix=socket, seconds=bench.whole_seconds)
+
+    return bench.alternate(
+        lambda: ask_ours(daemon, 1, lambda: ask(LEAF, daemon.box.socket, [daemon.process.pid])),
+        lambda: ask("/one", nginx.socket, nginx.pids())[0],
+    )
+
+
+# ---- Latency at a fixed rate ---------------------------------------------------------------------------------------
+
+
+def half_rate(bench):
+    """Half of what h2load gets out of the server, in requests a second."""
+
+    def probe():
+        daemon = bench.server()
+        sample, _ = ask_steadily(daemon.url + LEAF, [daemon.process.pid], 64, "probe", seconds=bench.whole_seconds)
+        return sample["requests_per_s"] / (20 if bench.smoke else 2)
+
+    return bench.once("half_rate", probe)
+
+
+def ask_at_half(bench, url, pids, seconds=None):
+    rate = half_rate(bench)
+    requests = rate * (seconds or bench.whole_seconds)
+    sample, good = ask_steadily(url, pids, 64, "half load", rate=rate, requests=requests)
+    if sample["requests_per_s"] < ON_SCHEDULE * rate and not bench.smoke:
+        raise BenchError("h2load was to ask %.0f times a second, and asked %.0f" % (rate, sample["requests_per_s"]))
+    return sample, good
+
+
+@row(
+    "latency.half_load", "one ID a call at half load, a fixed rate", "nginx at the same rate",
+    p999_ms=Goal("ours", "most", 1),
+)  # fmt: skip
+def half_load(bench):
+    daemon, nginx = bench.server(), bench.nginx()
+    return bench.alternate(
+        lambda: ask_ours(daemon, 1, lambda: ask_at_half(bench, daemon.url + LEAF, [daemon.process.pid])),
+        lambda: ask_at_half(bench, nginx.url + "/one", nginx.pids())[0],
+    )
+
+
+@row(
+    "latency.slow_database", "the same while the database takes %d ms longer for each answer" % SLOW_MS,
+    "the same with the database as it is", p999_ms=Goal("ratio", "most", 1.3),
+)  # fmt: skip
+def slow_database(bench):
+    rate = half_rate(bench)
+    # A grant takes five round trips; nine tenths of a range, which are left when the next one is asked for, last longer.
+    seconds = max(bench.whole_seconds, 3)
+    with bench.slow_server(step=int(1.6 * rate)) as (daemon, proxy):
+        pids = [daemon.process.pid]
+        # Past a tenth of the first range, and until the reserve knows the rate.
+        ask_at_half(bench, daemon.url + LEAF, pids, 1)
+
+        def ask(delay_ms):
+            proxy.delay(delay_ms)
+            proxy.stats()
+            sample = ask_ours(daemon, 1, lambda: ask_at_half(bench, daemon.url + LEAF, pids, seconds))
+            held = proxy.stats()
+            if held["round_trips"] == 0 or held["held_ms"]["min"] < delay_ms:
+                raise BenchError("the database was not asked, or not slow: %r" % held)
+            return sample
+
+        return bench.alternate(lambda: ask(SLOW_MS), lambda: ask(0))
+
+
+# ---- One process a call --------------------------------------------------------------------------------------------
+
+
+def one_shot(bench, name, ours, our_env, theirs, their_env):
+    """Wall time of processes that make an ID each, one of ours and one of theirs in turn."""
+    runs = 3 if bench.smoke else max(50, 20 * bench.rounds)
+    spawners = [Spawner(bench.folder, name + suffix) for suffix in (".ours", ".theirs")]
+
+    def run(spawner, command, env):
+        return dict(zip(("wall_ms", "cpu_ms"), spawner.run(command, env)))
+
+    samples = bench.alternate(
+        lambda: run(spawners[0], ours, our_env), lambda: run(spawners[1], theirs, their_env), rounds=runs
+    )
+    for spawner in spawners:
+        spawner.check_ids(runs)
+    return samples
+
+
+@row(
+    "oneshot.socket", "leafctl next, from a daemon's socket", "redis-cli INCR, over TCP",
+    wall_ms=Goal("ratio", "most", 0.40),
+)  # fmt: skip
+def one_shot_socket(bench):
+    box, redis = bench.server().box, bench.redis()
+    return one_shot(
+        bench, "socket", [box.binary, "next", "pay"], box.env,
+        [tool("redis-cli"), "-p", str(redis.port), "INCR", "socket"], dict(os.environ),
+    )  # fmt: skip
+
+
+@row("oneshot.sqlite", "leafctl next --direct, on SQLite", "redis-cli INCR, over TCP (not durable)")
+def one_shot_sqlite(bench):
+    box, redis = bench.sqlite_box(), bench.redis()
+    return one_shot(
+        bench, "sqlite", [box.binary, "next", "pay", "--direct"], box.env,
+        [tool("redis-cli"), "-p", str(redis.port), "INCR", "sqlite"], dict(os.environ),
+    )  # fmt: skip
+
+
+@row("oneshot.mysql", "leafctl next --direct, on MariaDB", "mariadb -e, one UPDATE, over TCP")
+def one_shot_mysql(bench):
+    box, server = bench.mysql_box(), bench.mariadb()
+    statements = IdStatements.UPDATE.strip()
+    return one_shot(
+        bench, "mysql", [box.binary, "next", "pay", "--direct"], box.env,
+        [tool("mariadb"), *client_flags(server), "-e", statements, bench.counters()], client_environment(),
+    )  # fmt: skip
+
+
+# ---- Straight from the database ------------------------------------------------------------------------------------
+
+
+def database_row(name, theirs, statements):
+    @row("database." + name, "one connection, one ID a call over HTTP", theirs)
+    def run(bench):
+        daemon, server = bench.server(), bench.mariadb()
+        connection = IdStatements(server, bench.counters())
+        try:
+
+            def ask():
+                sample = ask_ours(
+                    daemon, 1, lambda: ask_hard(bench, daemon.url + LEAF, [daemon.process.pid], 1, connections=1)
+                )
+                return {"ids_per_s": sample["ids_per_s"]}
+
+            return bench.alternate(ask, lambda: {"ids_per_s": connection.run(statements, bench.seconds)})
+        finally:
+            connection.close()
+
+
+database_row("ticket", "a ticket server: REPLACE and LAST_INSERT_ID, one connection", IdStatements.TICKET)
+database_row("update", "an UPDATE for each ID, one connection", IdStatements.UPDATE)
+
+
+# ---- Start and memory ----------------------------------------------------------------------------------------------
+
+READY = b"GET /health/ready HTTP/1.1\r\nHost: bench\r\n\r\n"
+
+
+def time_start(bench, box):
+    """A daemon, and the milliseconds until it said that it is ready."""
+    began = bench.clock()
+    daemon = box.serve(ready=False, listening=False)
+    ms = ms_until(
+        began, lambda: ask_unix(box.socket, READY).startswith(b"HTTP/1.1 200"), daemon.process, "leafctl serve"
+    )
+    daemon.wait_listening()
+    return daemon, ms
+
+
+def start_redis(bench, redis):
+    """The same of a Redis."""
+
+    def launch(port):
+        began = bench.clock()
+        redis.process = redis.launch(port)
+        try:
+            return ms_until(began, redis.is_up, redis.process, "redis-server")
+        except BenchError:
+            redis.close()
+            return None
+
+    return start_on_free_port(launch)
+
+
+@row("start", "leafctl serve, from the process to ready", "redis-server, to its first answer")
+def start(bench):
+    box = bench.sqlite_box()
+    redis = Redis(bench.path("redis-start"))
+    redis.close()
+
+    def ours():
+        daemon, ms = time_start(bench, box)
+        if daemon.terminate() != 0:
+            raise BenchError("leafctl serve ended badly:\n" + daemon.log())
+        return {"ready_ms": ms}
+
+    def theirs():
+        ms = start_redis(bench, redis)
+        redis.close()
+        return {"ready_ms": ms}
+
+    return bench.alternate(ours, theirs)
+
+
+def memory_row(tags, **goals):
+    @row("memory.%d" % tags, "leafctl serve, %d tags" % tags, "redis-server with as many counters", **goals)
+    def run(bench):
+        count = max(1, tags // 100) if bench.smoke else tags
+        box = bench.many_tags_box(count)
+        redis = Redis(bench.path("redis-%d" % tags))
+        redis.close()
+
+        def ours():
+            daemon, ms = time_start(bench, box)
+            known = daemon.status()["segment"]["tag_count"] if "tag_count" in daemon.status()["segment"] else None
+            if known is not None and known < count:
+                raise BenchError("%d tags instead of %d" % (known, count))
+            resident = bench.settled(lambda: resident_mb(daemon.process.pid))
+            daemon.terminate()
+            return {"resident_mb": resident, "ready_ms": ms}
+
+        def theirs():
+            ms = start_redis(bench, redis)
+            redis.fill(count)
+            resident = bench.settled(lambda: resident_mb(redis.process.pid))
+            redis.close()
+            return {"resident_mb": resident, "ready_ms": ms}
+
+        return bench.alternate(ours, theirs)
+
+
+memory_row(1)
+memory_row(10000)
+memory_row(
+    100000, resident_mb=Goal("ours", "most", 60), ready_ms=Goal("ours", "most", 1000)
+)  # fmt: skip

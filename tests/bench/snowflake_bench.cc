@@ -1,0 +1,154 @@
+// Snowflake mode in process, as a request meets it: the service with a state file on the disk of the temporary
+// folder, the real clocks, ceilings raised beside it.
+//
+// BM_Ceiling asks as fast as it can. What it gets is bounded by the layout, 4096 IDs a millisecond, once the
+// lead over the wall clock that may be borrowed is used up; it is before the time runs.
+// BM_Below stays below that: some hundred IDs a millisecond, and the processor time of nothing but taking them.
+// Time between them passes asleep, so that the millisecond moves on as it does under load. Beside it
+// BM_ReadClock, one reading of the wall clock: what a generator that reads it for every ID cannot be below.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
+
+#include "leaf/base/check.h"
+#include "leaf/service/snowflake_service.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/static_registry.h"
+#include "leaf/sys/system_clock.h"
+#include "leaf/sys/system_random.h"
+#include "leaf/sys/thread_pool.h"
+#include "leaf/sys/worker_state_file.h"
+#include "support/fakes.h"
+#include "support/temp_dir.h"
+
+namespace leaf {
+namespace {
+
+// In one go, and then a pause of a millisecond: below what a millisecond holds, whatever its sequence began at.
+constexpr std::uint64_t kBurst = 500;
+
+// The sum of all IDs, so that none of the work can be left out unnoticed.
+std::atomic<std::uint64_t> checksum{0};
+
+class LiveSnowflake {
+ public:
+  LiveSnowflake() {
+    const auto started = service_.Start();
+    LEAF_CHECK(started.ok());
+    // A clock that is behind what an earlier process issued would have to be waited for; here there was none.
+    core::SnowflakeRun run;
+    while (!service_.TryNext(1, run)) std::this_thread::yield();
+  }
+  ~LiveSnowflake() {
+    service_.Stop();
+    timers_.Stop();
+    workers_.Stop();
+    registry_worker_.Stop();
+  }
+
+  bool TryOne(std::uint64_t& sum) {
+    core::SnowflakeRun run;
+    if (!service_.TryNext(1, run)) return false;
+    sum += run.source->FirstId(run);
+    return true;
+  }
+  // Takes until the clock has to be waited for.
+  void UseUpLead() {
+    std::uint64_t sum = 0;
+    while (TryOne(sum)) {
+    }
+    checksum.fetch_add(sum);
+  }
+
+ private:
+  static service::SnowflakeOptions Options() {
+    service::SnowflakeOptions options;
+    options.cluster.name = "bench";
+    options.boot_id = "bench";
+    return options;
+  }
+
+  testing::TempDir folder_;
+  sys::SystemClock clock_;
+  sys::SystemRandom random_;
+  testing::RecordingLogger log_;
+  sys::FileOps files_;
+  sys::WorkerStateFile state_file_{folder_.path(), files_};
+  sys::StaticRegistry registry_{1, {}};
+  sys::ThreadPool timers_{"timers", 1, clock_};
+  sys::ThreadPool workers_{"ceilings", 1, clock_};
+  sys::ThreadPool registry_worker_{"registry", 1, clock_};
+  service::SnowflakeService service_{
+      Options(), registry_, state_file_, clock_, random_, {timers_, workers_, registry_worker_}, log_};
+};
+
+void BM_Ceiling(benchmark::State& state) {
+  static LiveSnowflake snowflake;
+  snowflake.UseUpLead();
+  std::uint64_t sum = 0;
+  for (auto _ : state) {
+    while (!snowflake.TryOne(sum)) std::this_thread::yield();
+  }
+  checksum.fetch_add(sum);
+  state.SetItemsProcessed(state.iterations());
+}
+
+double ThreadCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// kBurst times `one` an iteration, whose processor time counts, and a pause that does not.
+template <typename One>
+void RunInBursts(benchmark::State& state, One one) {
+  for (auto _ : state) {
+    const double before = ThreadCpuSeconds();
+    for (std::uint64_t i = 0; i < kBurst; ++i) one();
+    state.SetIterationTime(ThreadCpuSeconds() - before);
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kBurst));
+}
+
+void BM_Below(benchmark::State& state) {
+  static LiveSnowflake snowflake;
+  std::uint64_t sum = 0;
+  std::uint64_t refused = 0;
+  RunInBursts(state, [&] {
+    if (!snowflake.TryOne(sum)) ++refused;
+  });
+  checksum.fetch_add(sum);
+  state.counters["refused"] = static_cast<double>(refused);
+}
+
+void BM_ReadClock(benchmark::State& state) {
+  std::uint64_t sum = 0;
+  RunInBursts(state, [&] {
+    timespec time{};
+    clock_gettime(CLOCK_REALTIME, &time);
+    sum += static_cast<std::uint64_t>(time.tv_nsec);
+  });
+  checksum.fetch_add(sum);
+}
+
+BENCHMARK(BM_Ceiling)->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(BM_Below)->UseManualTime();
+BENCHMARK(BM_ReadClock)->UseManualTime();
+
+}  // namespace
+}  // namespace leaf
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  fmt::print("checksum of all IDs: {:016x}\n", leaf::checksum.load());
+}
