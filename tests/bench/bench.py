@@ -20,7 +20,7 @@ import load  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
 from guardian import Guardian  # noqa: E402
 from measure import PACKAGES, SERVER_CORE, BenchError, check_sample, medians, on_core, tool  # noqa: E402
-from rows import AMPLE, FIGURES, NGINX_BODIES, ROWS  # noqa: E402
+from rows import AMPLE, FIGURES, FIRST_ID, NGINX_BODIES, ROWS  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 from yardsticks import IdStatements, Nginx, Redis  # noqa: E402
 
@@ -154,7 +154,7 @@ class Bench:
 
         def make():
             box = self._mysql_box()
-            box.ok("tag", "add", "pay", "--step", str(STEP))
+            box.ok("tag", "add", "pay", "--step", str(STEP), "--start", str(FIRST_ID))
             return self._serve_pinned(box)
 
         return self.once("server", make)
@@ -218,6 +218,16 @@ def result_of(row, samples):
     return {"ours": row.ours, "theirs": row.theirs, "figures": figures}
 
 
+def number_text(name, value):
+    """Rates with what makes them short."""
+    if name.endswith("_per_s"):
+        for size, letter in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+            if value >= size:
+                return "%.4g" % (value / size) + letter
+        return "%.4g  " % value
+    return "%.4g" % value if value < 1 else "%.2f" % value
+
+
 def goal_text(name, figure):
     if "goal" not in figure:
         return ""
@@ -226,7 +236,7 @@ def goal_text(name, figure):
     if goal["of"] == "ratio":
         text = "%s %g of theirs" % (sign, goal["value"])
     else:
-        text = "%s %g" % (sign, goal["value"] * FIGURES[name].scale)
+        text = "%s %s" % (sign, number_text(name, goal["value"]))
     return text + (", reached" if figure["reached"] else ", MISSED")
 
 
@@ -237,9 +247,8 @@ def table(results, before):
     for name, result in results.items():
         first = name
         for figure_name, figure in result["figures"].items():
-            label, scale, form = FIGURES[figure_name]
-            line = [first, label, form % (figure["ours"] * scale)]
-            line.append(form % (figure["theirs"] * scale) if "theirs" in figure else "")
+            line = [first, FIGURES[figure_name], number_text(figure_name, figure["ours"])]
+            line.append(number_text(figure_name, figure["theirs"]) if "theirs" in figure else "")
             line.append("%.2f" % figure["ratio"] if "ratio" in figure else "")
             line.append(goal_text(figure_name, figure))
             if before:

@@ -1,10 +1,10 @@
-// Snowflake mode in process, as a request meets it: the service with a state file on the disk of the temporary
-// folder, the real clocks, ceilings raised beside it.
+// Snowflake mode in process, as a request meets it: the service with a state file on the disk of the
+// temporary folder, the real clocks, ceilings raised beside it.
 //
 // BM_Ceiling asks as fast as it can. What it gets is bounded by the layout, 4096 IDs a millisecond, once the
 // lead over the wall clock that may be borrowed is used up; it is before the time runs.
-// BM_Below stays below that: some hundred IDs a millisecond, and the processor time of nothing but taking them.
-// Time between them passes asleep, so that the millisecond moves on as it does under load. Beside it
+// BM_Below stays below that: some hundred IDs a millisecond, and the processor time of nothing but taking
+// them. Time between them passes asleep, so that the millisecond moves on as it does under load. Beside it
 // BM_ReadClock, one reading of the wall clock: what a generator that reads it for every ID cannot be below.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -30,7 +30,8 @@
 namespace leaf {
 namespace {
 
-// In one go, and then a pause of a millisecond: below what a millisecond holds, whatever its sequence began at.
+// In one go, and then a pause of a millisecond: below what a millisecond holds, whatever its sequence began
+// at.
 constexpr std::uint64_t kBurst = 500;
 
 // The sum of all IDs, so that none of the work can be left out unnoticed.

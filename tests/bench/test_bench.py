@@ -55,9 +55,10 @@ class BenchTest(unittest.TestCase):
         self.assertEqual(document["failed"], [])
         for name, row in document["rows"].items():
             self.assertIn(name, done.stdout)
-            self.assertTrue(row["figures"], name)
+            # Of something else, too.
+            self.assertTrue(any("ratio" in figure for figure in row["figures"].values()), name)
             for figure in row["figures"].values():
-                for value in (figure["ours"], figure["theirs"], figure["ratio"]):
+                for value in [figure["ours"], *(figure[key] for key in ("theirs", "ratio") if key in figure)]:
                     self.assertTrue(math.isfinite(value) and value > 0, (name, figure))
                 self.assertIn(figure.get("reached", False), (True, False))
                 self.assertEqual("goal" in figure, "reached" in figure)
