@@ -46,8 +46,8 @@ class LiveSnowflake {
     core::SnowflakeRun run;
     while (!service_.TryNext(1, run)) std::this_thread::yield();
   }
+  // Without an orderly stop, which waits until the clock has passed the last ID: the folder goes away.
   ~LiveSnowflake() {
-    service_.Stop();
     timers_.Stop();
     workers_.Stop();
     registry_worker_.Stop();
