@@ -87,7 +87,8 @@ def run_benchmarks(bench, program, names, seconds):
         if entry.get("error_occurred") or entry.get("refused", 0) > 0:
             raise BenchError("%s: %r" % (program, entry))
         parts = entry["run_name"].split("/")
-        threads = entry.get("threads", 1)
+        # Of the library, or an argument.
+        threads = int(parts[1]) if parts[1].isdigit() else entry.get("threads", 1)
         found[parts[0], threads].append(entry["items_per_second"])
     return found
 
@@ -134,6 +135,8 @@ def ceiling_row(threads):
             "snowflake_ceiling", lambda: run_benchmarks(bench, "snowflake_bench", ["BM_Ceiling"], seconds)
         )
         ours = [{"ids_per_s": rate} for rate in found["BM_Ceiling", threads]]
+        if not bench.smoke and max(found["BM_Ceiling", threads]) > 1.01 * SNOWFLAKE_PER_S:
+            raise BenchError("more IDs than the layout has: %r a second" % found["BM_Ceiling", threads])
         return ours, [{"ids_per_s": SNOWFLAKE_PER_S}] * len(ours)
 
 
