@@ -132,14 +132,20 @@ void BM_Ceiling(benchmark::State& state) {
   // What came back while they started.
   snowflake.UseUpLead();
   const std::uint64_t first = askers.taken();
+  std::uint64_t taken = first;
   auto last = std::chrono::steady_clock::now();
   for (auto _ : state) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    // On a busy machine nobody may have had the processor in such a time: the slice is longer then.
+    const std::uint64_t before = taken;
+    while (taken == before) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+      taken = askers.taken();
+    }
     const auto now = std::chrono::steady_clock::now();
     state.SetIterationTime(std::chrono::duration<double>(now - last).count());
     last = now;
   }
-  state.SetItemsProcessed(static_cast<std::int64_t>(askers.taken() - first));
+  state.SetItemsProcessed(static_cast<std::int64_t>(taken - first));
 }
 
 double ThreadCpuSeconds() {
