@@ -457,10 +457,12 @@ class Wire(SharedDaemonTest):
         self.check_healthy()
 
     def test_half_closed_client_is_answered(self):
+        # From the reserve: how long it is waited for a grant is another matter.
+        self.assertEqual(self.daemon.leaf(self.tag).body, "1")
         with self.daemon.raw() as raw:
             raw.send("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag))
             raw.socket.shutdown(socket.SHUT_WR)
-            self.assertEqual(raw.response().body, "1")
+            self.assertEqual(raw.response().body, "2")
             self.assertTrue(raw.at_end())
 
     def test_clients_that_vanish(self):
