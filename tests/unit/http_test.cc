@@ -179,6 +179,17 @@ class RouterTest : public ::testing::Test {
   Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
 };
 
+TEST_F(RouterTest, IdsThatFollowEachOtherGetLonger) {
+  table_.Put("long", 7, 2000);
+  std::string text;
+  std::string ids;
+  for (std::uint64_t id = 7; id < 1107; ++id) text += std::to_string(id) + "\n";
+  EXPECT_EQ(Get("/v1/segment/long?count=1100", "GET", "text/plain").body, text);
+  for (std::uint64_t id = 1107; id < 1207; ++id)
+    ids += (ids.empty() ? "\"" : ",\"") + std::to_string(id) + "\"";
+  EXPECT_EQ(Get("/v1/segment/long?count=100").body, "{\"ids\":[" + ids + "]}");
+}
+
 TEST_F(RouterTest, AnswersLeafsRouteWithABareNumber) {
   const Response response = Get("/api/segment/get/pay");
   EXPECT_EQ(response.status, 200);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -65,15 +66,45 @@ HttpMeaning MeaningOf(ErrorCode code) {
   }
 }
 
+// The digits of IDs that follow each other: the first is converted, and each other made of the one before it.
+class Digits {
+ public:
+  explicit Digits(std::uint64_t id) {
+    std::array<char, kSize> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + kSize, id).ptr;
+    begin_ = static_cast<std::size_t>(digits.data() + kSize - end);
+    std::copy(digits.data(), end, text_.data() + begin_);
+  }
+
+  std::string_view text() const { return {text_.data() + begin_, kSize - begin_}; }
+
+  void Next() {
+    std::size_t at = kSize;
+    while (at > begin_ && text_[at - 1] == '9') text_[--at] = '0';
+    if (at > begin_) {
+      ++text_[at - 1];
+    } else {
+      text_[--begin_] = '1';
+    }
+  }
+
+ private:
+  static constexpr std::size_t kSize = 20;  // of any 64 bits
+  std::array<char, kSize> text_{};          // from begin_ on
+  std::size_t begin_ = kSize;
+};
+
+// `between` stands between any two; `before` and `after` around each.
 void AppendIds(std::string& out, std::span<const IdRange> ranges, std::string_view before,
                std::string_view between, std::string_view after) {
-  bool first = true;
+  std::string_view separator;
   for (const IdRange& range : ranges) {
-    for (std::uint64_t id = range.begin; id < range.end; ++id) {
-      if (!first) out += between;
-      first = false;
+    Digits digits(range.begin);
+    for (std::uint64_t id = range.begin; id < range.end; ++id, digits.Next()) {
+      out += separator;
+      separator = between;
       out += before;
-      AppendId(out, id);
+      out += digits.text();
       out += after;
     }
   }

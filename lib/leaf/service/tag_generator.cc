@@ -66,13 +66,11 @@ TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirme
 void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
   mark_ = std::max(mark_, mark.end);
   if (mark.end == 0) return;
-  base_ = mark.base;
-  if (account_ || mark.wasted != 0 || mark.wasted_last != 0 || !mark.wasted_exactly) {
-    Account& account = OpenAccountLocked();
-    account.wasted_before = mark.wasted;
-    account.wasted_last = mark.wasted_last;
-    account.wasted_exactly = mark.wasted_exactly;
-  }
+  Account& account = OpenAccountLocked();
+  account.base = mark.base;
+  account.wasted_before = mark.wasted;
+  account.wasted_last = mark.wasted_last;
+  account.wasted_exactly = mark.wasted_exactly;
 }
 
 TagGenerator::~TagGenerator() { delete buffer_.load(); }
@@ -295,7 +293,7 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
   refill_wanted_ = false;
   table_step_ = grant.table_step;
   max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
-  if (!base_) base_ = {grant.range.end, world_.clock.Wall()};
+  if (!account.base) account.base = {grant.range.end, world_.clock.Wall()};
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
   policy_.Commit(policy_.Propose(grant.table_step, now), grant.table_step, now);
 
@@ -421,8 +419,9 @@ void TagGenerator::WatchExhaustionLocked(Completions& completions) {
 }
 
 std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
-  if (!base_) return std::nullopt;
-  return core::DaysToExhaustion(max_id_, *base_, world_.clock.Wall());
+  const std::optional<core::Baseline>& base = AccountLocked().base;
+  if (!base) return std::nullopt;
+  return core::DaysToExhaustion(max_id_, *base, world_.clock.Wall());
 }
 
 std::uint64_t TagGenerator::IssuedLocked() const {

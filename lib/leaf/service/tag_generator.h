@@ -217,6 +217,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
     std::uint64_t dropped = 0;   // of `granted`: never issued
     std::uint64_t unissued = 0;  // in reserve at Stop
     std::uint64_t grants = 0;
+    std::optional<core::Baseline> base;
   };
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
@@ -290,7 +291,6 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t mark_ = 0;
   std::uint64_t witness_ = 0;  // as seen last
   core::FenceLevel before_refresh_;
-  std::optional<core::Baseline> base_;
   std::unique_ptr<Account> account_;
   std::unique_ptr<TagTallies> tallies_;
 };
