@@ -3,41 +3,39 @@
 // Invariants
 //  I1  A number is used by at most one state directory: every acknowledged claim has written its uuid to
 //      owners/<n>, in one transaction with everything else, and none is made over another uuid.
-//  I2  One claim makes at most one node under `forever`: making it is conditional on the version of the hold
-//  of
-//      the address, which each attempt raises first. What an earlier attempt left in flight fails from then
-//      on.
-//  I3  A write of a former life changes nothing: every write is conditional on the version of ceilings/<n>,
-//      which each claim raises. (owners/<n> alone is not enough: deleted and made again it has version 0
-//      again.)
+//  I2  One claim makes at most one node under `forever`: making it is conditional on the version of the
+//      hold of the address, which each attempt raises first. What an earlier attempt left in flight fails
+//      from then on.
+//  I3  A write of a former life changes nothing: every write is conditional on the version of
+//      ceilings/<n>, which each claim raises. (owners/<n> alone is not enough: deleted and made again it
+//      has version 0 again.)
 //  I4  Whatever was issued under a number is below the ceiling its next claim returns: the ceiling covers
-//  what
-//      we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not moved for
-//      kJavaWatch. The ceiling says which version of the node it covers; another version was not ours.
+//      what we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not
+//      moved for kJavaWatch. The ceiling says which version of the node it covers; another version was
+//      not ours.
 //
 // Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
 //  S1  The reply to the node's creation is lost, we create again: two numbers. → I2, and the next attempt
-//  looks
-//      for the node in the session in which its own raise of the hold was acknowledged, so that it sees it.
-//  S2  The creation itself is late and lands after the second claim has looked. → the raise of the hold came
-//      before the look: the creation fails.
-//  S3  Two state directories with one address claim between each other's calls. → the hold: one of them meets
-//      the other's uuid, or a version that is not the one it read.
-//  S4  Java makes a node for the same address between our look and our creation. → we look again after our
-//      creation; with two nodes, none that moves may be shared, so all are watched.
+//      looks for the node in the session in which its own raise of the hold was acknowledged, so that it
+//      sees it.
+//  S2  The creation itself is late and lands after the second claim has looked. → the raise of the hold
+//      came before the look: the creation fails.
+//  S3  Two state directories with one address claim between each other's calls. → the hold: one of them
+//      meets the other's uuid, or a version that is not the one it read.
+//  S4  Java makes a node for the same address between our look and our creation. → we look again after
+//      our creation; with two nodes, none that moves may be shared, so all are watched.
 //  S5  Java starts with our address while we run, takes our number and reports. → our next write finds
-//  another
-//      version of the node: kNotOwner.
-//  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same, all
-//      new nodes have version 0; then a renewal of ours lands. → I3.
+//      another version of the node: kNotOwner.
+//  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same,
+//      all new nodes have version 0; then a renewal of ours lands. → I3.
 //  S7  The session expires in the middle of a claim, and the next server is behind. → what was read in
-//  another
-//      session than the one in which the hold was raised does not count; the claim begins again.
-//  S8  A state directory is copied, and both are started with one address (a container image that holds it):
-//      the uuid is the same, so all of the above lets the second one in. → its directory is not where it was
-//      written: it comes with a new uuid, watches that nobody reports under the number, and takes the owner
-//      over. A live original is seen as long as it reaches ZooKeeper; one that comes back later is not the
-//      owner any more; what it issued after its last report is covered by ceiling_may_lag.
+//      another session than the one in which the hold was raised does not count; the claim begins again.
+//  S8  A state directory is copied, and both are started with one address (a container image that holds
+//      it): the uuid is the same, so all of the above lets the second one in. → its directory is not
+//      where it was written: it comes with a new uuid, watches that nobody reports under the number, and
+//      takes the owner over. A live original is seen as long as it reaches ZooKeeper; one that comes back
+//      later is not the owner any more; what it issued after its last report is covered by
+//      ceiling_may_lag.
 #pragma once
 
 #include <atomic>
