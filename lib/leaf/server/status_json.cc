@@ -207,8 +207,8 @@ Json MarkJson(const std::string& tag, const core::Mark& mark,
 
 Result<StatusQuery> ParseStatusQuery(const Target& target) {
   StatusQuery query;
-  LEAF_ASSIGN_OR_RETURN(auto search, target.Parameter("search"));
-  if (search) query.search = std::move(*search);
+  LEAF_ASSIGN_OR_RETURN(const auto search, target.Parameter("search"));
+  if (search) query.search = *search;
   LEAF_ASSIGN_OR_RETURN(const auto sort, target.Parameter("sort"));
   if (sort) {
     using Sort = StatusQuery::Sort;
