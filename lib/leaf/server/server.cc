@@ -83,7 +83,10 @@ struct Shared {
   const Clock& clock;
   Logger& log;
   std::atomic<std::size_t> connections{0};
-  std::atomic<std::size_t> surplus{0};       // of connections: those beyond max_connections
+  // Of connections: those within max_connections, and those beyond. One word decides who has a place: whoever
+  // compares two of them, which others move meanwhile, lets in one too many.
+  std::atomic<std::size_t> admitted{0};
+  std::atomic<std::size_t> surplus{0};
   std::atomic<std::size_t> unread_bytes{0};  // of large answers
   std::atomic<bool> draining{false};
   std::mutex mutex;
@@ -291,7 +294,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
     ForgetAnswers();
-    if (surplus_) shared.surplus.fetch_sub(1);
+    (surplus_ ? shared.surplus : shared.admitted).fetch_sub(1);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
       shared.connection_closed.notify_all();
@@ -628,8 +631,9 @@ void Worker::Accept(Acceptor& acceptor) {
 
 template <typename Acceptor, typename Socket>
 void Worker::Serve(Socket socket) {
-  const std::size_t before = shared_.connections.fetch_add(1);
-  const bool surplus = before >= shared_.max_connections.load() + shared_.surplus.load();
+  shared_.connections.fetch_add(1);
+  const bool surplus = shared_.admitted.fetch_add(1) >= shared_.max_connections.load();
+  if (surplus) shared_.admitted.fetch_sub(1);
   if (surplus && shared_.surplus.fetch_add(1) >= kSurplusMax) {
     shared_.surplus.fetch_sub(1);
     shared_.connections.fetch_sub(1);
