@@ -163,14 +163,18 @@ class Worker {
 
   // On any thread, as long as the worker exists. An answer to a connection that is gone is dropped.
   void PostAnswer(ConnectionId id, Response response) {
-    if (current_ == this && handled_ != nullptr && handled_id_ == id) return handled_->Answer(response);
-    // At once if this is the worker's thread already; a parked request is answered from another.
-    asio::dispatch(loop_, [this, id, answer = std::move(response)] {
+    const bool handling = current_ == this && handled_ != nullptr;
+    if (handling && handled_id_ == id) return handled_->Answer(response);
+    auto deliver = [this, id, answer = std::move(response)] {
       const auto found = connections_.find(id);
       if (found == connections_.end()) return;
       const std::shared_ptr<AnyConnection> connection = found->second;  // answering can close it
       connection->Answer(answer);
-    });
+    };
+    // Another one's answer waits until this request is done with, since its connection goes on to its next.
+    if (handling) return asio::post(loop_, std::move(deliver));
+    // At once if this is the worker's thread already; a parked request is answered from another.
+    asio::dispatch(loop_, std::move(deliver));
   }
 
   Shared& shared() { return shared_; }
