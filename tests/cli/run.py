@@ -54,7 +54,7 @@ connection.commit()
 
 # with_daemon COMMAND…: runs it while a daemon runs, whose log goes to serve.log.
 WITH_DAEMON = """#!/bin/sh
-leafctl serve --listen 127.0.0.1:0 --set segment.refresh_interval=100ms >serve.log 2>&1 </dev/null &
+leafctl serve --listen 127.0.0.1:0 --set segment.refresh_interval=100ms --set server.request_timeout=8s >serve.log 2>&1 </dev/null &
 daemon=$!
 tries=0
 until leafctl status --json 2>/dev/null </dev/null | grep -q '"ready":true'; do

@@ -17,8 +17,6 @@ from leafctl import BINARY, LeafTest, main, poll, scaled  # noqa: E402
 
 EPOCH_MS = 1288834974657
 WINDOW_S = 3.0
-# What starting a process may take on a busy machine.
-SLACK_S = 5.0
 
 
 def time_ms(value):
@@ -93,7 +91,6 @@ class OneNode(SnowflakeTest):
             daemon = self.box.serve()
             self.take(daemon, 2000)
             daemon.kill()
-            began = time.monotonic()
             daemon = self.box.serve(ready=False)
             # The clock answers before the node is ready.
             self.assertEqual(daemon.get("/v1/clock").status, 200)
@@ -102,7 +99,6 @@ class OneNode(SnowflakeTest):
                 reasons = json.loads(ready.body)["reasons"]
                 self.assertIn("snowflake_clock", [reason["code"] for reason in reasons])
             daemon.wait_ready()
-            self.assertLess(time.monotonic() - began, WINDOW_S + SLACK_S)
             self.take(daemon, 2000)
             daemon.kill()
         self.check_seen()
@@ -189,13 +185,18 @@ class OneNode(SnowflakeTest):
         self.assertEqual({value >> 12 & 1023 for value in self.seen}, {0})
 
     def test_parallel_one_shots_take_turns(self):
+        def take(_):
+            while True:
+                result = self.box.run(["next", "--mode", "snowflake", "-n", "100"])
+                # A slow machine may keep one waiting for more than a second: then it says so.
+                self.assertIn(result.rc, (0, 11), result)
+                if result.rc == 0:
+                    return [int(line) for line in result.out.split()]
+
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            results = list(pool.map(lambda _: self.box.run(["next", "--mode", "snowflake", "-n", "100"]), range(12)))
-        for result in results:
-            # A slow machine may keep one waiting for more than a second: then it says so.
-            self.assertIn(result.rc, (0, 11), result)
-        self.assertGreater(sum(result.rc == 0 for result in results), 3)
-        self.check_distinct([int(line) for result in results for line in result.out.split()])
+            taken = list(pool.map(take, range(12)))
+        self.assertEqual([len(ids) for ids in taken], [100] * 12)
+        self.check_distinct([value for ids in taken for value in ids])
 
     def test_json_and_forms(self):
         self.assertEqual(len(json.loads(self.box.ok("next", "--mode", "snowflake", "--json", "-n", "3"))["ids"]), 3)
@@ -371,15 +372,19 @@ class MovedClock(SnowflakeTest):
         daemon = self.serve()
         self.take(daemon, 5000)
         daemon.kill()
-        for offset, rc in ((-3600, 11), (-60, 11), (-15, 11), (3600, 11), (60, 11)):
+        # The time goes on while these run: far enough that it makes no difference.
+        for offset, rc in ((-7200, 11), (-600, 11), (7200, 11), (600, 11)):
             self.set_offset(offset)
             result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.fake)
             self.check(result, rc, "behind" if offset < 0 else "ahead")
         # Behind by less than start_wait: it waits, and then issues above.
-        self.set_offset(-5)
-        daemon = self.serve(ready=False)
+        self.set_offset(-600)
+        daemon = self.serve(
+            "--set", "snowflake.start_wait=1h", "--set", "snowflake.clock_jump_max=1h", ready=False
+        )
         self.assertEqual(daemon.get("/health/ready").status, 503)
         self.check_v1_error(daemon.get("/v1/snowflake"), 503, "clock")
+        self.set_offset(0)
         daemon.wait_ready()
         self.take(daemon)
         daemon.terminate()
@@ -413,16 +418,18 @@ class MovedClock(SnowflakeTest):
     def test_the_last_good_millisecond(self):
         # 2080-07-10T17:30:30.208Z
         last = 3487858230208
-        self.set_offset(last / 1000 - time.time() - 4)
-        daemon = self.serve()
+        self.set_offset(last / 1000 - time.time() - 600)
+        daemon = self.serve("--set", "snowflake.clock_jump_max=1h")
         self.assertIn("exhaustion_near", [problem["code"] for problem in daemon.status()["problems"]])
         self.take(daemon)
+        self.set_offset(last / 1000 - time.time() - 1)
         poll(lambda: self.clock(daemon) > last, "the end")
         error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "overflow")
         self.assertIn("2080-07-10T17:30:30.208Z", error["message"])
         self.assertTrue(all(0 <= value < 1 << 63 for value in self.seen))
         self.assertEqual(daemon.terminate(), 0)
-        result = self.box.run(["serve", "--listen", "127.0.0.1:0"], env=self.fake)
+        jump = ["--set", "snowflake.clock_jump_max=1h"]
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0", *jump], env=self.fake)
         self.check(result, 11, "2080-07-10T17:30:30.208Z")
 
 

@@ -16,6 +16,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from leafctl import ID_END, LeafTest, check_sane, main, poll, scaled  # noqa: E402
 
 NOBODY = 65534
+# Where many processes take turns, a slow disk makes the last of them wait long.
+PATIENCE = ("--timeout", "50s")
 
 
 def become_nobody():
@@ -69,7 +71,7 @@ class NoConfiguration(LeafTest):
         self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
         calls = scaled(400, 40)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            outputs = list(pool.map(lambda _: self.box.ok("next", "pay"), range(calls)))
+            outputs = list(pool.map(lambda _: self.box.ok("next", "pay", *PATIENCE), range(calls)))
         self.assertEqual(sorted(int(text) for text in outputs), list(range(1, calls + 1)))
 
     def test_parallel_batches(self):
@@ -77,7 +79,7 @@ class NoConfiguration(LeafTest):
         calls = scaled(100, 16)
         counts = [1 + 37 * number % 2000 for number in range(calls)]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            batches = list(pool.map(lambda count: self.box.next("pay", "-n", str(count)), counts))
+            batches = list(pool.map(lambda count: self.box.next("pay", "-n", str(count), *PATIENCE), counts))
         self.check_distinct([value for batch in batches for value in batch])
         self.assertEqual([len(batch) for batch in batches], counts)
         for batch in batches:
@@ -174,8 +176,8 @@ class WithDaemon(LeafTest):
             daemon.disconnect()
 
         takers = (
-            lambda: self.box.next("pay", "--direct", "-n", "3"),
-            lambda: self.box.next("pay", "--direct"),
+            lambda: self.box.next("pay", "--direct", "-n", "3", *PATIENCE),
+            lambda: self.box.next("pay", "--direct", *PATIENCE),
             lambda: self.box.next("pay", "-n", "4"),
             lambda: daemon.ids("pay", 2),
             lambda: daemon.ids("pay", 7),
@@ -265,6 +267,8 @@ class Killed(LeafTest):
             threads = [threading.Thread(target=take, args=(mine,)) for mine in lists]
             for thread in threads:
                 thread.start()
+            if not seen:
+                poll(lambda lists=lists: any(lists), "the first ID")
             # A random moment is what this is about.
             time.sleep(self.random.uniform(0, 0.08))
             daemon.kill()
