@@ -212,7 +212,8 @@ TOML
   if [[ -n $zookeeper_connect ]]; then
     cat <<TOML
 
-# [zookeeper]  # no effect in this version
+# Without the hash signs the fence is that of a cluster, and snowflake.cluster is needed.
+# [zookeeper]
 # connect = "$zookeeper_connect"
 TOML
   fi

@@ -19,7 +19,7 @@ test_packages=(
   nginx-light redis-server redis-tools
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
-  python3 psmisc util-linux git faketime systemd openssl
+  python3 psmisc util-linux iproute2 git faketime systemd openssl
   clang-format clang-tidy shellcheck mandoc
 )
 

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""What README shows is what happens: each command of its ```console blocks is run, in order, by one shell, in a network
+and a /tmp of its own, and has to print what stands below it.
+
+    $ command             run by bash in the root of the checkout; `> more` continues it
+    text                  what it prints, stdout and stderr; up to the next command
+
+Times, process IDs, ports that were free, random IDs and the like are compared by kind. `…` in a line stands for anything in
+it, alone for any lines. The other language's README has the same blocks.
+
+LEAFCTL_TEST_ACCEPT=1 writes what was found into both READMEs, and fails.
+"""
+
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import BINARY, ROOT, clean_environment, main  # noqa: E402
+
+README = os.path.join(ROOT, "README.md")
+OTHERS = [os.path.join(ROOT, "README.zh-CN.md")]
+# For one command, with a database that starts.
+PATIENCE_S = 120.0
+# For a background process, once the command itself has ended.
+BACKGROUND_S = 30.0
+# A command of a background process has printed everything if nothing follows for so long.
+QUIET_S = 0.3
+MARKER = "@@README@@"
+
+# What differs from run to run, and what it is compared as.
+KINDS = [
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
+    (re.compile(r"process \d+ on \S+"), "process <pid> on <host>"),
+    (re.compile(r"<uuid> on \S+"), "<uuid> on <host>"),
+    (re.compile(r"/repairs/\S+"), "/repairs/<file>"),
+    (re.compile(r"\bpid \d+"), "pid <pid>"),
+    (re.compile(r"\S+:\d{5} server_id"), "<host>:<port> server_id"),
+    (re.compile(r"\d+\.\d+\.\d+-MariaDB\S*"), "<version>-MariaDB"),
+    (re.compile(r"127\.0\.0\.1:[23]\d{4}\b"), "127.0.0.1:<port>"),
+    (re.compile(r"\bup \d+\w+"), "up <duration>"),
+    (re.compile(r"with \d+ threads?"), "with <number> threads"),
+    (re.compile(r"\b2\d{18}\b"), "<id>"),
+    (re.compile(r"\b179\d{10}\b"), "<time_ms>"),
+    # Columns are as wide as what is in them.
+    (re.compile(r"  +"), "  "),
+    (re.compile(r"[ \t]+$"), ""),
+    (re.compile(r"(?<=  )\d+ s(?=  |$)"), "<seconds> s"),
+    (re.compile(r"^(\S+  (?:active|idle)  \d+  \d+)  \d+(  \d+  \d+  \d+)$"), r"\1  <rate>\2"),
+]
+
+
+def kinds(line):
+    for pattern, name in KINDS:
+        line = pattern.sub(name, line)
+    return line
+
+
+class Command:
+    def __init__(self, text, line):
+        self.text = text
+        self.line = line  # of the README, from 1
+        self.expected = []
+
+    def pattern(self):
+        """A regular expression for all that it prints."""
+        parts = []
+        for line in self.expected:
+            if line.strip() == "…":
+                parts.append(r"(?:.*\n)*?")
+            else:
+                parts.append(".*?".join(re.escape(kinds(piece)) for piece in line.split("…")) + r"\n")
+        return re.compile("".join(parts))
+
+
+def blocks(path):
+    """The fenced blocks: [(language, first line's number, lines)]."""
+    found = []
+    inside = None
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file.read().split("\n"), 1):
+            if line.startswith("```"):
+                if inside is None:
+                    inside = (line[3:].strip(), number + 1, [])
+                else:
+                    found.append(inside)
+                    inside = None
+            elif inside is not None:
+                inside[2].append(line)
+    if inside is not None:
+        raise AssertionError("%s: a block does not end" % path)
+    return found
+
+
+def commands(path):
+    found = []
+    for language, first, lines in blocks(path):
+        if language != "console":
+            continue
+        for number, line in enumerate(lines, first):
+            if line.startswith("$ "):
+                found.append(Command(line[2:], number))
+            elif line.startswith("> ") and found and not found[-1].expected:
+                found[-1].text += "\n" + line[2:]
+            elif found:
+                found[-1].expected.append(line)
+            else:
+                raise AssertionError("%s:%d: output of no command" % (path, number))
+    return found
+
+
+class Shell:
+    """One bash, whose output is read up to the end of each command."""
+
+    def __init__(self, home):
+        own = ["unshare", "--net", "--mount"]
+        if os.geteuid() != 0:
+            own.append("--map-root-user")
+        begin = "ip link set lo up && mount -t tmpfs tmpfs /tmp && exec bash --noprofile --norc"
+        env = clean_environment(HOME=home, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        env["TMPDIR"] = "/tmp"
+        self.process = subprocess.Popen(
+            [*own, "sh", "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=ROOT, env=env, start_new_session=True,
+        )
+        self.text = ""
+        self.number = 0
+
+    def _more(self, timeout):
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+        if not ready:
+            return False
+        data = os.read(self.process.stdout.fileno(), 65536)
+        if not data:
+            raise AssertionError("the shell has ended; last: %s" % self.text)
+        self.text += data.decode("utf-8", "replace")
+        return True
+
+    def run(self, command, satisfied):
+        """What it printed. Of background processes too: waits until `satisfied(text)`, then for quiet."""
+        self.number += 1
+        marker = "%s%d" % (MARKER, self.number)
+        self.process.stdin.write(("%s\ncode=$?; echo %s; (exit $code)\n" % (command, marker)).encode())
+        self.process.stdin.flush()
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if self._more(QUIET_S):
+                if marker in self.text:
+                    deadline = min(deadline, time.monotonic() + BACKGROUND_S)
+                continue
+            if marker in self.text and satisfied(self.text.replace(marker + "\n", "")):
+                break
+        found = self.text.replace(marker + "\n", "")
+        ended = marker in self.text
+        self.text = ""
+        if not ended:
+            raise AssertionError("%r does not end; it has printed:\n%s" % (command, found))
+        return found
+
+    def close(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def accept(found_of):
+    """Writes what was found below each command, into all READMEs."""
+    for path in [README, *OTHERS]:
+        if not os.path.exists(path):
+            continue
+        out = []
+        inside = skipping = False
+        index = 0
+        with open(path, encoding="utf-8") as file:
+            for line in file.read().split("\n"):
+                if line.startswith("```"):
+                    inside = line[3:].strip() == "console"
+                    skipping = False
+                    out.append(line)
+                elif inside and line.startswith("$ "):
+                    lines = found_of[index][0].split("\n")
+                    out += ["$ " + lines[0]] + ["> " + more for more in lines[1:]]
+                    found = found_of[index][1]
+                    index += 1
+                    skipping = found is not None
+                    if skipping and found:
+                        out += found.rstrip("\n").split("\n")
+                elif not (inside and (skipping or line.startswith("> "))):
+                    out.append(line)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join(out))
+
+
+class Readme(unittest.TestCase):
+    maxDiff = None
+
+    def test_commands_print_what_it_shows(self):
+        self.assertEqual(BINARY, os.path.join(ROOT, "build", "release", "leafctl"), "README runs this one")
+        home = tempfile.mkdtemp(prefix="leafctl-readme-")
+        self.addCleanup(shutil.rmtree, home, ignore_errors=True)
+        shell = Shell(home)
+        self.addCleanup(shell.close)
+        wrong = []
+        found_of = []
+        listed = commands(README)
+        self.assertGreater(len(listed), 30)
+        for command in listed:
+            pattern = command.pattern()
+
+            def matches(text, pattern=pattern):
+                return pattern.fullmatch("".join(kinds(line) + "\n" for line in text.split("\n")[:-1])) is not None
+
+            found = shell.run(command.text, (lambda _: True) if os.environ.get("LEAFCTL_TEST_ACCEPT") else matches)
+            good = found == "" or found.endswith("\n")
+            good = good and matches(found)
+            found_of.append((command.text, None if good else found))
+            if not good:
+                wrong.append("README.md:%d: $ %s\nshows:\n%s\nprints:\n%s" % (
+                    command.line, command.text, "\n".join(command.expected), found))
+        if os.environ.get("LEAFCTL_TEST_ACCEPT"):
+            accept(found_of)
+        self.assertFalse(wrong, "\n\n".join(wrong))
+
+    def test_commands_stand_where_they_are_run(self):
+        for path in [README, *OTHERS]:
+            for language, first, lines in blocks(path):
+                for number, line in enumerate(lines, first):
+                    if language != "console" and line.startswith("$ "):
+                        self.fail("%s:%d: not in a console block: %s" % (path, number, line))
+
+    def test_other_languages_show_the_same(self):
+        expected = [block[2] for block in blocks(README) if block[0] in ("console", "sh")]
+        for path in OTHERS:
+            self.assertEqual([block[2] for block in blocks(path) if block[0] in ("console", "sh")], expected, path)
+
+
+if __name__ == "__main__":
+    main()
