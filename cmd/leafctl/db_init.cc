@@ -25,7 +25,7 @@ Result<void> RunDbInit(CommandContext& context, const DbInitOptions& options) {
     context.out.Write(sql::SchemaText(mysql ? sql::kMysql : sql::kSqlite));
     return {};
   }
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kWrite));
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kMakeTables));
   LEAF_RETURN_IF_ERROR(sql::InitSchema(store->database()));
   if (context.flags.json) {
     WriteJson(context, {{"ok", true}});

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 
@@ -15,6 +17,9 @@
 
 namespace leaf::cmd {
 namespace {
+
+// For a statement that makes a table.
+constexpr std::chrono::milliseconds kTableTimeout{60'000};
 
 // sql::SqliteMarkStore's way to sys::GrantLock, which does not know core's ports.
 class HeldGrantLock final : public core::MarkStore::Hold {
@@ -34,12 +39,16 @@ sql::MysqlTls TlsOf(const config::Config& config) {
   return sql::MysqlTls::kPreferred;
 }
 
-Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const config::Config& config) {
+Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const config::Config& config,
+                                         Store::Access access) {
+  const std::chrono::milliseconds query_timeout = access == Store::Access::kMakeTables
+                                                      ? std::max(config.mysql.query_timeout, kTableTimeout)
+                                                      : config.mysql.query_timeout;
   sql::MysqlOptions options{.endpoints = {},
                             .database = config.mysql.database,
                             .user = config.mysql.user,
                             .connect_timeout = context.flags.timeout.value_or(config.mysql.connect_timeout),
-                            .query_timeout = context.flags.timeout.value_or(config.mysql.query_timeout),
+                            .query_timeout = context.flags.timeout.value_or(query_timeout),
                             .tls = TlsOf(config),
                             .tls_ca = config.mysql.tls_ca};
   for (const std::string& text : config.mysql.endpoints) {
@@ -71,7 +80,7 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Sto
     const std::lock_guard lock(connector_mutex);
     std::shared_ptr<sql::MysqlConnector> connector = connector_in_use.lock();
     if (!connector) {
-      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(context, config));
+      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(context, config, access));
       connector = std::make_shared<sql::MysqlConnector>(std::move(options), log);
       connector_in_use = connector;
     }

@@ -22,8 +22,10 @@ namespace leaf::cmd {
 class Store {
  public:
   // Who only looks, or runs dry, leaves no file behind: an embedded database that does not exist is an empty
-  // one.
-  enum class Access { kLook, kWrite };
+  // one. Who makes tables waits for each of them for a minute at least (unless --timeout says otherwise): on
+  // a server with a busy disk, or where somebody holds the table, that takes far longer than any other
+  // statement.
+  enum class Access { kLook, kWrite, kMakeTables };
   // `log` hears of every change of the database server; null for none. Outlives the store.
   static Result<std::unique_ptr<Store>> Open(CommandContext& context, Access access, Logger* log = nullptr);
   static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "commands.h"
+#include "leaf/base/text.h"
 #include "worker_output.h"
 #include "worker_source.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "leaf/base/text.h"
 #include "worker_output.h"
 #include "worker_source.h"
 

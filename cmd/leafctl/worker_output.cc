@@ -78,19 +78,6 @@ std::string AgeText(std::chrono::milliseconds age) {
   return fmt::format("{}{} d", sign, seconds / (24 * kHour));
 }
 
-std::string Printable(std::string_view text) {
-  if (CountCodePoints(text) && !HasControlCharacter(text)) return std::string(text);
-  std::string printable;
-  for (const char c : text) {
-    if (c >= ' ' && c <= '~') {
-      printable += c;
-    } else {
-      printable += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-  }
-  return printable;
-}
-
 std::string FindingText(const core::WorkerFinding& finding) {
   return fmt::format("{}: {}\n  cause:       {}\n  consequence: {}\n  remedy:      {}\n", finding.code,
                      Printable(finding.subject), Printable(finding.cause), Printable(finding.consequence),

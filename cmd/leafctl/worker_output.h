@@ -23,9 +23,6 @@ Json RecordJson(const core::RawRecord& record);
 // "12 s", "5 min", "3 h", "40 d"; "-" in front if it is in the future.
 std::string AgeText(std::chrono::milliseconds age);
 
-// Control characters and bytes that are not UTF-8 made harmless to a terminal.
-std::string Printable(std::string_view text);
-
 // Four lines for people.
 std::string FindingText(const core::WorkerFinding& finding);
 

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "confirm.h"
+#include "leaf/base/text.h"
 #include "repair_record.h"
 #include "worker_output.h"
 #include "worker_source.h"

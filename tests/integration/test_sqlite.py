@@ -184,7 +184,7 @@ class WithDaemon(LeafTest):
         )
         with concurrent.futures.ThreadPoolExecutor(len(takers)) as pool:
             futures = [pool.submit(loop, take) for take in takers]
-            target = scaled(150)
+            target = scaled(40, 15)
             try:
                 poll(
                     lambda: any(future.done() for future in futures) or all(len(mine) >= target for mine in results),

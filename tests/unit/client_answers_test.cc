@@ -39,6 +39,14 @@ TEST(Answers, NoRangesInWhichAnIdCouldStandTwice) {
   }
 }
 
+// What a server says is shown on a terminal.
+TEST(Answers, ErrorsCannotDisturbATerminal) {
+  const Error error =
+      ErrorOf(kServer, 404, R"({"code":"not_found","message":"\u001b]0;x\u0007\nok","hint":"\u001b[2J"})");
+  EXPECT_EQ(error.message, R"(\x1b]0;x\x07\x0aok)");
+  EXPECT_EQ(error.hint, R"(\x1b[2J)");
+}
+
 // A peer whose clock is asked decides how deep that goes; a copy of it would go as deep on the stack.
 TEST(Answers, DeeplyNestedOnesAreRefusedLikeAnyOther) {
   constexpr std::size_t kDepth = 1'000'000;

@@ -6,6 +6,7 @@
 
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
+#include "leaf/base/text.h"
 
 namespace leaf::client {
 namespace {
@@ -40,7 +41,8 @@ Error ErrorOf(std::string_view server, int status, std::string_view body) {
     return {status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kUnreachable,
             fmt::format("no daemon answers at {}: something there answered {}", server, status), ""};
   }
-  return {*code, TextOf(json, "message"), TextOf(json, "hint")};
+  // Both are shown on terminals, and may come from a server that wishes them no good.
+  return {*code, Printable(TextOf(json, "message")), Printable(TextOf(json, "hint"))};
 }
 
 std::uint64_t MaxCountOf(std::string_view body) {
