@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Starts a private MariaDB and a private ZooKeeper on free loopback ports, with all their data in one folder, and says
 # how to use them. Any number can run at once.
-# Usage: dev_up.sh [--dir DIR] [--only mariadb|zookeeper]
+# Usage: dev_up.sh [--dir DIR] [--only mariadb|zookeeper] [--no-flush]
 #   --dir DIR   a folder that is empty or does not exist (default: a new one under $TMPDIR or /tmp)
+#   --no-flush  MariaDB leaves it to the kernel when its files reach the disk: faster, and what is committed outlives
+#               the server, but not a crash of the machine
 # What it writes there:
 #   env             LEAF_DEV_DIR, LEAF_MYSQL_PORT, LEAF_MYSQL_SOCKET, LEAF_MYSQL_PASSWORD_FILE, LEAF_MYSQL_PID,
 #                   LEAF_ZK_CONNECT, LEAF_ZK_PID, to be sourced by a shell
@@ -18,12 +20,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 attempts=8        # ports to try, each
 start_seconds=60  # longest wait for a server
-dir='' only=''
+dir='' only='' no_flush=()
 while (($# > 0)); do
   case $1 in
     --dir) dir=${2:?--dir needs a folder} && shift 2 ;;
     --only) only=${2:?--only needs mariadb or zookeeper} && shift 2 ;;
-    *) die "what is '$1'? usage: dev_up.sh [--dir DIR] [--only mariadb|zookeeper]" ;;
+    --no-flush) no_flush=(--debug-no-sync --innodb-flush-method=nosync) && shift ;;
+    *) die "what is '$1'? usage: dev_up.sh [--dir DIR] [--only mariadb|zookeeper] [--no-flush]" ;;
   esac
 done
 [[ -z $only || $only == mariadb || $only == zookeeper ]] || die "--only mariadb or --only zookeeper, not '$only'"
@@ -107,7 +110,7 @@ start_mariadb() {
   local options=(
     --no-defaults "${as[@]}" --datadir="$home/data" --tmpdir="$home/tmp"
     --innodb-buffer-pool-size=32M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=1
-    --innodb-use-native-aio=OFF
+    --innodb-use-native-aio=OFF "${no_flush[@]}"
   )
   "$install" "${options[@]}" --skip-test-db --auth-root-authentication-method=socket \
     --auth-root-socket-user="$(id -un)" >>"$log" 2>&1 || give_up mariadb-install-db "$log"

@@ -81,7 +81,7 @@ class Bench:
     # ---- servers
 
     def mariadb(self):
-        return self.once("mariadb", lambda: self._owned(MariaDb()))
+        return self.once("mariadb", lambda: self._owned(MariaDb(flush=True)))
 
     def nginx(self):
         return self.once("nginx", lambda: self._owned(Nginx(self.path("nginx"), NGINX_BODIES, SERVER_CORE)))

@@ -244,7 +244,7 @@ class Cluster(MariaDbTest):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             batches = list(
                 pool.map(
-                    lambda n: boxes[n % 2].next("pay", "--direct", "-n", str(1 + n % 5)), range(scaled(120, 24))
+                    lambda n: boxes[n % 2].next("pay", "--direct", "--timeout", "50s", "-n", str(1 + n % 5)), range(scaled(120, 24))
                 )
             )
         ids = [value for batch in batches for value in batch]
@@ -744,8 +744,9 @@ class Outage(MariaDbTest):
         self.insert("ship", 1, 100000)
         daemon = self.box.serve("--set", "server.request_timeout=500ms")
         seen = {"pay": [], "ship": []}
-        self.assertTrue(self.take(daemon, "ship", seen["ship"]))
-        self.assertTrue(self.take(daemon, "pay", seen["pay"]))
+        # The first grant of each may take longer than a request waits here.
+        poll(lambda: self.take(daemon, "ship", seen["ship"]), "the first ID of ship")
+        poll(lambda: self.take(daemon, "pay", seen["pay"]), "the first ID of pay")
         begin()
         # No error until it is drained.
         for _ in range(99):
@@ -850,7 +851,7 @@ class Outage(MariaDbTest):
     def test_not_ready_once_nothing_can_be_issued(self):
         self.insert("pay", 1, 10)
         daemon = self.box.serve("--set", "server.request_timeout=200ms")
-        daemon.ids("pay")
+        poll(lambda: daemon.v1("pay").status == 200, "the first ID")
         SERVER.stop()
         poll(lambda: daemon.v1("pay").status == 503, "the only tag is drained")
         poll(lambda: daemon.get("/health/ready").status == 503, "and so the node is not ready")
@@ -921,7 +922,7 @@ class Outage(MariaDbTest):
     def test_locked_row_is_one_tags_trouble(self):
         self.insert("pay", 1, 10)
         self.insert("ship", 1, 10)
-        daemon = self.box.serve("--set", "server.request_timeout=500ms", "--set", "segment.step_policy=fixed")
+        daemon = self.box.serve("--set", "segment.step_policy=fixed")
         with self.locked_rows(["pay"]):
             self.check_v1_error(daemon.v1("pay"), 503)
             for _ in range(200):

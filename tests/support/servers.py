@@ -25,14 +25,16 @@ def free_port():
 class MariaDb:
     """The server of scripts/dev_up.sh. User `leaf` has PASSWORD and may do anything; `root` comes in by the socket."""
 
-    def __init__(self):
+    def __init__(self, flush=False):
+        """`flush`: each COMMIT reaches the disk. Tests end servers, not machines, and many run on a slow disk."""
         self.pid = None
         self.process = None  # once it is our own child
         # Not below the private folder that some systems make of /tmp for each user: the user mysql has to get there.
         self.dir = tempfile.mkdtemp(prefix="leafctl-mariadb-")
         atexit.register(self.close)
         made = subprocess.run(
-            [os.path.join(ROOT, "scripts", "dev_up.sh"), "--dir", self.dir, "--only", "mariadb"],
+            [os.path.join(ROOT, "scripts", "dev_up.sh"), "--dir", self.dir, "--only", "mariadb"]
+            + ([] if flush else ["--no-flush"]),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
         if made.returncode != 0:

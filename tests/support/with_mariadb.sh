@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 dir=$(mktemp -d)
 trap '"$here/scripts/dev_down.sh" "$dir" >/dev/null' EXIT
-"$here/scripts/dev_up.sh" --dir "$dir" --only mariadb >/dev/null
+"$here/scripts/dev_up.sh" --dir "$dir" --only mariadb --no-flush >/dev/null
 set -a
 # shellcheck source=/dev/null
 . "$dir/env"
