@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "completion.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 
@@ -31,7 +32,7 @@ struct RawGlobals {
 };
 
 void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
-  const std::string group = "Global flags";
+  const std::string group(kGlobalFlagsGroup);
   app.add_option("--config", raw.config_file, "Configuration file")->type_name("FILE")->group(group);
   app.add_option("--state-dir", raw.state_dir, "Where this node keeps its state")
       ->type_name("DIR")
@@ -127,6 +128,7 @@ class CommandLine {
     app_.add_flag("--version", version_, "Print the version");
     AddGlobalFlags(app_, context.flags, raw_);
     for (const Command& command : commands) AddCommand(command);
+    AddCompletionCommand();
     AddHelpCommand();
   }
 
@@ -144,6 +146,7 @@ class CommandLine {
     if (version_) return Parsed{nullptr, "leafctl " LEAFCTL_VERSION "\n"};
     CLI::App* const chosen = Chosen();
     if (chosen == help_) return HelpCommand();
+    if (chosen == completion_) return Parsed{nullptr, CompletionScript(*ParseShell(shell_), app_)};
     const auto run = runs_.find(chosen);
     if (run == runs_.end()) {
       return Error{ErrorCode::kInvalidArgument,
@@ -181,6 +184,23 @@ class CommandLine {
     help_->fallthrough();
   }
 
+  // Here and not in a file of its own, as it needs all the others.
+  void AddCompletionCommand() {
+    completion_ =
+        app_.add_subcommand("completion", "Print the script that completes leafctl's words in a shell");
+    completion_->group("About");
+    completion_->add_option("SHELL", shell_, "Whose script")
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+        ->type_name("bash|zsh|fish")
+        ->required();
+    completion_->footer(
+        "Packages install it. By hand, for bash and (after compinit) zsh, and for fish:\n"
+        "  source <(leafctl completion bash)\n"
+        "  source <(leafctl completion zsh)\n"
+        "  leafctl completion fish >~/.config/fish/completions/leafctl.fish");
+    completion_->fallthrough();
+  }
+
   // The innermost command that was named.
   CLI::App* Chosen() {
     CLI::App* chosen = &app_;
@@ -212,8 +232,9 @@ class CommandLine {
 
   Error UnknownCommand(const CLI::App* parent, const std::string& word) const {
     std::vector<std::string> names;
-    for (const CLI::App* const app : parent->get_subcommands([](const CLI::App*) { return true; }))
-      names.push_back(app->get_name());
+    for (const CLI::App* const app : parent->get_subcommands([](const CLI::App*) { return true; })) {
+      if (!app->get_group().empty()) names.push_back(app->get_name());
+    }
     const auto nearest = NearestName(word, names);
     return {ErrorCode::kInvalidArgument, fmt::format("unknown command {}", Quoted(word)),
             nearest ? fmt::format("did you mean {}?", *nearest)
@@ -245,6 +266,22 @@ class CommandLine {
                     : fmt::format("{} --help lists the flags", PathOf(app))};
   }
 
+  // "did you mean ...?" for a value that is none of its flag's choices, or "".
+  static std::string NearestChoiceHint(const CLI::App* app) {
+    for (; app != nullptr; app = app->get_parent()) {
+      for (const CLI::Option* const option : app->get_options()) {
+        const std::vector<std::string> choices = ChoicesOf(*option);
+        if (choices.empty()) continue;
+        for (const std::string& value : option->results()) {
+          if (std::find(choices.begin(), choices.end(), value) != choices.end()) continue;
+          const auto nearest = NearestName(value, choices);
+          return nearest ? fmt::format("did you mean {}?", *nearest) : "";
+        }
+      }
+    }
+    return "";
+  }
+
   Error UsageError(const CLI::ParseError& error) {
     CLI::App* const chosen = Chosen();
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
@@ -252,13 +289,15 @@ class CommandLine {
       const std::string text = error.what();
       const std::string word = text.substr(text.rfind(' ') + 1);
       if (word.size() > 1 && word.starts_with('-') && !IsFlag(chosen, word)) return UnknownFlag(chosen, word);
-      if (runs_.count(chosen) == 0) return UnknownCommand(chosen, word);
+      if (runs_.count(chosen) == 0 && chosen != completion_) return UnknownCommand(chosen, word);
       return {ErrorCode::kInvalidArgument, fmt::format("unexpected argument {}", Quoted(word)),
               fmt::format("{} --help", PathOf(chosen))};
     }
     std::string message = error.what();
     if (!message.empty() && message.back() == '.') message.pop_back();
-    return {ErrorCode::kInvalidArgument, message, fmt::format("{} --help", PathOf(chosen))};
+    std::string hint = NearestChoiceHint(chosen);
+    if (hint.empty()) hint = fmt::format("{} --help", PathOf(chosen));
+    return {ErrorCode::kInvalidArgument, message, std::move(hint)};
   }
 
   CommandContext& context_;
@@ -266,6 +305,8 @@ class CommandLine {
   RawGlobals raw_;
   bool version_ = false;
   std::map<const CLI::App*, Run> runs_;
+  CLI::App* completion_ = nullptr;
+  std::string shell_;
   CLI::App* help_ = nullptr;
   std::vector<std::string> help_words_;
 };

@@ -5,6 +5,7 @@
 
 namespace leaf::cmd {
 
+Run AddComplete(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);
 Run AddConfigShow(CLI::App& app, CommandContext& context);
 Run AddDbCheck(CLI::App& app, CommandContext& context);

@@ -48,6 +48,7 @@ constexpr Command kCommands[] = {
     {"config show", kOperating, "Show the resolved configuration", AddConfigShow},
     {"config check", kOperating, "Check the configuration", AddConfigCheck},
     {"version", kAbout, "Print the version", AddVersion},
+    {"__complete", kAbout, "Names of tags, for a shell's completion", AddComplete},
 };
 
 ExitCode Main(int argc, char** argv) {

@@ -1,0 +1,308 @@
+"""What `--help`, the manual pages and the completion scripts say about commands and flags, in one form each, and how
+they differ. Structured: of a page only macros count, never its prose."""
+
+import re
+import subprocess
+
+# names: all spellings; value: whether it takes one; choices: what that may be, or ().
+# Compared by names, so that a flag is one thing whatever it is called.
+
+
+class Flag:
+    def __init__(self, names, value=False, choices=(), required=False):
+        self.names = frozenset(names)
+        self.value = value
+        self.choices = tuple(choices)
+        self.required = required
+
+    def key(self):
+        return max(self.names, key=len)
+
+
+class Command:
+    def __init__(self, path):
+        self.path = path
+        self.flags = {}  # key → Flag
+        self.arguments = []  # (name, required, choices)
+        self.commands = []  # names of the commands below it
+
+    def add(self, flag):
+        self.flags[flag.key()] = flag
+
+
+# ---- --help ------------------------------------------------------------------------------------------------------
+
+HELP_COLUMN = 30  # where meanings begin
+
+
+def help_entry(line):
+    """The left column of an entry of the help."""
+    return line[:HELP_COLUMN] if len(line) > HELP_COLUMN and line[HELP_COLUMN - 1] == " " else line
+
+
+def parse_help(path, text):
+    """(the Command, the global flags that this help lists)"""
+    command, global_flags = Command(path), Command("")
+    section = ""
+    for line in text.split("\n"):
+        if re.match(r"\S.*:$", line):
+            section = line[:-1]
+        elif not line:
+            # Lists are not broken by empty lines; what follows one has a heading of its own, or is a footer.
+            section = ""
+        elif section and line.startswith("  ") and line[2] != " ":
+            entry = help_entry(line).strip()
+            name, _, rest = entry.partition(" ")
+            found = re.search(r"\{(.*?)\}", rest)
+            choices = found.group(1).split(",") if found else ()
+            required = rest.endswith("REQUIRED")
+            if section in ("Options", "Global flags"):
+                flag = Flag(name.split(","), bool(rest), choices, required)
+                (global_flags if section == "Global flags" else command).add(flag)
+            elif section == "Positionals":
+                command.arguments.append((name, required, tuple(choices)))
+            elif re.match(r"  [a-z][a-z-]*  +\S", line):
+                # Under whatever heading; an example has no second column.
+                command.commands.append(name)
+    return command, global_flags
+
+
+def read_help(run):
+    """`run(words)` is the help's text. Returns (path → Command, the global flags)."""
+    commands, global_flags = {}, {}
+    waiting = [""]
+    while waiting:
+        path = waiting.pop()
+        command, listed = parse_help(path, run(path.split()))
+        commands[path] = command
+        global_flags.update(listed.flags)
+        waiting += [(path + " " + name).strip() for name in command.commands]
+    return commands, global_flags
+
+
+# ---- mdoc --------------------------------------------------------------------------------------------------------
+
+
+def tokens(line):
+    words = re.findall(r'"[^"]*"|\S+', line.replace("\\(dq", "\x01"))
+    return [word.strip('"') for word in words]
+
+
+def section_of(text, name):
+    """The lines of a section."""
+    found = re.search(r"^\.Sh %s\n(.*?)(?=^\.Sh |\Z)" % re.escape(name), text, re.MULTILINE | re.DOTALL)
+    return found.group(1).split("\n") if found else []
+
+
+def flags_of_tokens(words):
+    """The one flag that a line names, or None: Fl n , Fl -count Ar COUNT"""
+    names, choices, value, i = [], [], False, 0
+    while i < len(words):
+        if words[i] == "Fl":
+            i += 1
+            names.append("-" + words[i])
+        elif words[i] == "Ar":
+            value = True
+        elif words[i] == "Cm":
+            value = True
+            choices = [word for word in words[i + 1 :] if word != "|"]
+            break
+        i += 1
+    return Flag(names, value, choices) if names else None
+
+
+def parse_synopsis(page):
+    """path → Command, of a page's SYNOPSIS. Flags by the names that are used there."""
+    commands = {}
+    command = None
+    for line in section_of(page, "SYNOPSIS"):
+        words = tokens(line)
+        if not words:
+            continue
+        macro = words[0]
+        if macro == ".Nm":
+            command = None
+        elif macro == ".Cm" and command is None:
+            command = commands[" ".join(words[1:])] = Command(" ".join(words[1:]))
+        elif command is not None:
+            required = macro != ".Op"
+            rest = [macro[1:]] + words[1:] if required else words[1:]
+            flag = flags_of_tokens(rest)
+            if flag is not None:
+                flag.required = required
+                command.add(flag)
+            elif rest[0] == "Ar":
+                command.arguments.append((rest[1], required, ()))
+            elif rest[0] == "Cm":
+                command.arguments.append(("", required, tuple(word for word in rest[1:] if word != "|")))
+    return commands
+
+
+def parse_items(lines):
+    """The flags, and the commands, that have an entry of their own."""
+    flags, commands = {}, []
+    for line in lines:
+        words = tokens(line)
+        if words[:1] != [".It"]:
+            continue
+        flag = flags_of_tokens(words[1:])
+        if flag is not None:
+            flags[flag.key()] = flag
+        elif words[1:2] == ["Cm"] and "|" not in words:
+            commands.append(" ".join(words[2:]))
+    return flags, commands
+
+
+# ---- differences -------------------------------------------------------------------------------------------------
+
+
+def compare(what, names, expected, found):
+    """Lines about what is on one side only."""
+    lines = ["%s: %s: only in %s" % (what, name, names[0]) for name in sorted(set(expected) - set(found))]
+    return lines + ["%s: %s: only in %s" % (what, name, names[1]) for name in sorted(set(found) - set(expected))]
+
+
+def compare_flags(what, names, expected, found, required=False):
+    lines = compare(what, names, expected, found)
+    for key in sorted(set(expected) & set(found)):
+        one, other = expected[key], found[key]
+        facts = [("value", one.value, other.value), ("choices", one.choices, other.choices)]
+        facts += [("required", one.required, other.required)] if required else [("names", one.names, other.names)]
+        lines += [
+            "%s: %s: %s: %s in %s, %s in %s" % (what, key, fact, mine, names[0], theirs, names[1])
+            for fact, mine, theirs in facts
+            if mine != theirs
+        ]
+    return lines
+
+
+def without_help(flags):
+    return {key: flag for key, flag in flags.items() if key != "--help"}
+
+
+def by_help_names(flags, known):
+    """With each flag under the name it has in the help: a synopsis uses one of its spellings."""
+    renamed = {}
+    for key, flag in flags.items():
+        for known_key, known_flag in known.items():
+            if key in known_flag.names:
+                key = known_key
+        renamed[key] = flag
+    return renamed
+
+
+def manual_differences(commands, global_flags, pages):
+    """What --help and the pages (name → text) do not agree about."""
+    names = ("--help", "the manual")
+    root = commands[""]
+    flags, _ = parse_items(section_of(pages.get("leafctl.1", ""), "OPTIONS"))
+    lines = compare_flags("leafctl.1", names, {**global_flags, **root.flags}, flags)
+    _, listed = parse_items(section_of(pages.get("leafctl.1", ""), "COMMANDS"))
+    lines += compare("leafctl.1 COMMANDS", names, root.commands, listed)
+
+    described = {"version", "help"}  # in leafctl.1 itself
+    for name in root.commands:
+        if name in described:
+            continue
+        file = "leafctl-%s.1" % name
+        if file not in pages:
+            lines.append("%s: there is no such page" % file)
+            continue
+        page = pages[file]
+        below = {path: command for path, command in commands.items() if (path + " ").startswith(name + " ")}
+        leaves = {path: command for path, command in below.items() if not command.commands}
+        synopses = parse_synopsis(page)
+        lines += compare(file + " SYNOPSIS", names, leaves, synopses)
+        union = {}
+        for path in sorted(set(leaves) & set(synopses)):
+            what = "%s: %s" % (file, path)
+            expected = without_help(leaves[path].flags)
+            union.update(expected)
+            lines += compare_flags(what, names, expected, by_help_names(synopses[path].flags, expected), required=True)
+            for kind, mine, theirs in (
+                ("arguments", [a[1:] for a in leaves[path].arguments], [a[1:] for a in synopses[path].arguments]),
+                (
+                    "names of arguments",
+                    [a[0] for a in leaves[path].arguments if not a[2]],
+                    [a[0] for a in synopses[path].arguments if not a[2]],
+                ),
+            ):
+                if mine != theirs:
+                    lines.append("%s: %s: %s in --help, %s in the manual" % (what, kind, mine, theirs))
+        flags, listed = parse_items(section_of(page, "DESCRIPTION"))
+        lines += compare_flags(file + " DESCRIPTION", names, union, flags)
+        if commands[name].commands:
+            lines += compare(file + " DESCRIPTION", names, commands[name].commands, listed)
+    wanted = {"leafctl-%s.1" % name for name in root.commands if name not in described} | {"leafctl.1"}
+    lines += compare("pages", names, wanted, [file for file in pages if file.endswith(".1")])
+    return lines
+
+
+def completion_differences(commands, global_flags, completions):
+    """The same for what a shell's script offers: path → (commands, flag → choices or None for no value)."""
+    names = ("--help", "the completion")
+    lines = compare("commands", names, commands, completions)
+    for path in sorted(set(commands) & set(completions)):
+        offered, flags = completions[path]
+        lines += compare("commands of '%s'" % path, names, commands[path].commands, offered)
+        expected = {}
+        for flag in {**global_flags, **commands[path].flags}.values():
+            for name in flag.names:
+                expected[name] = " ".join(flag.choices) if flag.value else None
+        lines += compare("flags of '%s'" % path, names, expected, flags)
+        for name in sorted(set(expected) & set(flags)):
+            mine, theirs = expected[name], flags[name]
+            # A value that is not one of a few has a word with a colon, such as :file.
+            if theirs is not None and theirs.startswith(":"):
+                theirs = ""
+            if mine != theirs:
+                lines.append("'%s' %s: %r in --help, %r in the completion" % (path, name, mine, theirs))
+    return lines
+
+
+# Prints the script's own table: "path TAB kind TAB word" lines.
+TABLES = {
+    "bash": r"""
+source "$1"; shift
+for path in "$@"; do
+  commands=(); flags=(); global_flags=(); arguments=(); unset values; declare -A values=()
+  _leafctl_table "$path"
+  for word in "${commands[@]}"; do printf '%s\tcommand\t%s\n' "$path" "$word"; done
+  for word in "${global_flags[@]}" "${flags[@]}"; do
+    printf '%s\tflag\t%s\t%s\n' "$path" "$word" "${values[$word]-none}"
+  done
+done
+""",
+    "zsh": r"""
+compdef() { }
+source "$1"; shift
+show() {
+  # Hidden, as they would be where the script is used: one is a parameter of zsh's own.
+  local -a commands flags global_flags arguments
+  local -A values
+  _leafctl_table "$1"
+  for word in "${commands[@]}"; do printf '%s\tcommand\t%s\n' "$1" "${word%%:*}"; done
+  for word in "${global_flags[@]}" "${flags[@]}"; do
+    word=${word%%:*}
+    printf '%s\tflag\t%s\t%s\n' "$1" "$word" "${values[$word]-none}"
+  done
+}
+for argument in "$@"; do show "$argument"; done
+""",
+}
+
+
+def table_of(shell, script, paths):
+    """path → (commands, flag → value) as the script's table has it."""
+    option = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"]}[shell]
+    text = subprocess.run(
+        [shell, *option, "-c", TABLES[shell], shell, script, *paths], check=True, capture_output=True, text=True
+    ).stdout
+    table = {path: ([], {}) for path in paths}
+    for line in text.splitlines():
+        path, kind, word, *value = line.split("\t")
+        if kind == "command":
+            table[path][0].append(word)
+        else:
+            table[path][1][word] = None if value == ["none"] else value[0]
+    return table
