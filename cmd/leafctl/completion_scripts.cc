@@ -241,11 +241,11 @@ _leafctl_walk() {
 
 # Completes the value of a flag or an argument, which can be $1.
 _leafctl_value() {
-  local -a found
+  local -a found expl
   case $1 in
     :nothing | '') ;;
     :file) _files ;;
-    :directory) _directories ;;
+    :directory) _wanted directories expl directory _path_files -/ ;;
     :command) _describe -t commands command commands ;;
     :key)
       _leafctl_keys

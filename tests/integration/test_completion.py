@@ -120,7 +120,7 @@ AWKWARD = (
     ('dou"ble', "dou"),
     ("back\\slash", "bac"),
     ("ünï-码", "ün"),
-    ("col:on=equal", "col"),
+    ("col:on=equal", "col:"),
     ("colon:colon", "colon:c"),
     ("equal=sign=s", "equal=si"),
     ("!bang", "\\!"),
