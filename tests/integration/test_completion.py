@@ -347,6 +347,11 @@ class Completion(LeafTest):
             with open(os.path.join(folder, name), encoding="utf-8") as file:
                 self.assertEqual(file.read(), self.box.ok("completion", shell))
 
+    def test_shellcheck(self):
+        script = self.box.write("leafctl.bash", self.box.ok("completion", "bash"))
+        found = subprocess.run(["shellcheck", script], capture_output=True, text=True)
+        self.assertEqual((found.returncode, found.stdout), (0, ""))
+
     def test_zsh_loads_it_as_a_function(self):
         # As a package installs it: in a folder of $fpath, found by compinit.
         folder = self.box.path("functions")
