@@ -92,6 +92,7 @@ allowed_parts() {
     core | config | client) echo "base" ;;
     service | sys | sql | zookeeper) echo "core base" ;;
     server) echo "service core base" ;;
+    embed) echo "service sql sys zookeeper client config core base" ;;
     *) return 1 ;;
   esac
 }
@@ -122,7 +123,7 @@ check_layers() (
       continue
     fi
     pattern=$(tr ' ' '|' <<<"$part${allowed:+ $allowed}")
-    found=$(grep -E "^${folder}[^:]*:[0-9]+: *# *include +\"" "$code" | grep -vE "\"leaf/($pattern)/" || true)
+    found=$(grep -E "^${folder}[^:]*:[0-9]+: *# *include +\"" "$code" | grep -vE "\"leaf/(($pattern)/|leaf\.h\")" || true)
     if [[ -n $found ]]; then
       echo "$part may include $part${allowed:+ $allowed} only:"
       echo "$found"

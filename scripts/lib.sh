@@ -8,13 +8,16 @@ build_packages=(
   libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
   libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev prometheus-cpp-dev
 )
+# What package.sh needs.
+# shellcheck disable=SC2034
+package_packages=("${build_packages[@]}" dpkg-dev file gzip)
 # What quickstart.sh needs.
 # shellcheck disable=SC2034
 quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 # What test.sh needs: real servers, and the tools of check.sh.
 # shellcheck disable=SC2034
 test_packages=(
-  "${quickstart_packages[@]}"
+  "${quickstart_packages[@]}" "${package_packages[@]}" debootstrap
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev nghttp2-client wrk
   nginx-light redis-server redis-tools
   mariadb-server galera-4 rsync zookeeper default-jre-headless

@@ -12,6 +12,7 @@
 
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
+#include "leaf/embed/setting.h"
 #include "leaf/sys/system_clock.h"
 
 namespace leaf::cmd {
@@ -53,7 +54,7 @@ struct GlobalFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-class CommandContext {
+class CommandContext final : public embed::Setting {
  public:
   CommandContext();
 
@@ -80,7 +81,9 @@ class CommandContext {
   void Detail(std::string_view message);
 
   // Resolved at first use; its warnings are printed then. Errors: kConfig, kInvalidArgument.
-  Result<const config::Resolved*> Config();
+  Result<const config::Resolved*> Config() override;
+  const Clock& ClockInUse() const override { return clock; }
+  std::optional<std::chrono::milliseconds> Timeout() const override { return flags.timeout; }
   // Resolves it anew, from the same flags and variables and the file as it is now. Errors: as Config().
   Result<config::Resolved> LoadConfig() const;
 

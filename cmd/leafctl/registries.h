@@ -1,39 +1,13 @@
-// The worker registry that the configuration names, put together with what it stands on.
+// The worker registry that the configuration names.
 #pragma once
 
-#include <chrono>
-#include <memory>
-
-#include "context.h"
-#include "leaf/base/logger.h"
-#include "leaf/core/peer_directory.h"
-#include "leaf/core/worker_ports.h"
-#include "leaf/service/tallies.h"
+#include "leaf/embed/registries.h"
 
 namespace leaf::cmd {
 
-// Numbers that snowflake.worker_range and the layout allow, half-open.
-struct WorkerNumbers {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-// The configuration has checked the form of the range.
-WorkerNumbers WorkerNumbersOf(const config::Config& config);
-
-class RegistryLink {
- public:
-  virtual ~RegistryLink() = default;
-  virtual core::WorkerRegistry& registry() = 0;
-  // Null if the registry knows no other nodes.
-  virtual core::PeerDirectory* peers() = 0;
-  // What it stands on, for metrics and status; named "registry". Does not block. Requires:
-  // registry().remote().
-  virtual service::Dependency Dependency() const = 0;
-};
-
-// Connects nothing yet, or does not wait for it. `log` outlives the link. Errors: kConfig (no address, a
-// connect string), kPermission (a secret file).
-Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, const config::Config& config,
-                                                   Logger& log);
+using embed::OpenRegistry;
+using embed::RegistryLink;
+using embed::WorkerNumbers;
+using embed::WorkerNumbersOf;
 
 }  // namespace leaf::cmd

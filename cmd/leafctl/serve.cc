@@ -71,18 +71,6 @@ void SetRequestLimit(service::RequestLimit& limit, const config::Config& config)
             static_cast<std::uint64_t>(config.server.max_tag_requests_per_second));
 }
 
-service::SegmentOptions SegmentOptionsOf(const CommandContext& context, const config::Config& config,
-                                         service::PausedTags& paused) {
-  return {.refresh_interval = config.segment.refresh_interval,
-          .reply_timeout = ReplyTimeout(context, config),
-          .tags_max = static_cast<std::size_t>(config.segment.max_tags),
-          .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
-                                                               : core::StepPolicy::Kind::kLeaf,
-          .step_max = config.segment.step_max,
-          .reserve_time = config.segment.reserve_time,
-          .paused = &paused};
-}
-
 // Sockets that the service manager passes stand for those of their kind in the configuration, whatever their
 // names and order.
 Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, sys::ServiceManager& manager,

@@ -83,7 +83,7 @@ class Loader {
   }
 
   void ApplyFile() {
-    const std::string path = ChooseFile();
+    const std::string path = input_.file || input_.search_file ? ChooseFile() : "";
     if (path.empty()) return;
     errno = 0;
     std::ifstream stream(path);

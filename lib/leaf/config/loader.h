@@ -25,6 +25,7 @@ struct LoadInput {
   std::vector<FlagValue> flags;     // later ones win
   std::map<std::string, std::string> environment;
   bool is_root = false;
+  bool search_file = true;  // without `file`: look where files may be
 };
 
 struct Resolved {

@@ -1,4 +1,4 @@
-#include "stores.h"
+#include "leaf/embed/stores.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "leaf/sys/secret_file.h"
 #include "leaf/sys/state_dir.h"
 
-namespace leaf::cmd {
+namespace leaf::embed {
 namespace {
 
 // For a statement that makes a table.
@@ -39,7 +39,7 @@ sql::MysqlTls TlsOf(const config::Config& config) {
   return sql::MysqlTls::kPreferred;
 }
 
-Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const config::Config& config,
+Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::Config& config,
                                          Store::Access access) {
   const std::chrono::milliseconds query_timeout = access == Store::Access::kMakeTables
                                                       ? std::max(config.mysql.query_timeout, kTableTimeout)
@@ -47,8 +47,8 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const co
   sql::MysqlOptions options{.endpoints = {},
                             .database = config.mysql.database,
                             .user = config.mysql.user,
-                            .connect_timeout = context.flags.timeout.value_or(config.mysql.connect_timeout),
-                            .query_timeout = context.flags.timeout.value_or(query_timeout),
+                            .connect_timeout = setting.Timeout().value_or(config.mysql.connect_timeout),
+                            .query_timeout = setting.Timeout().value_or(query_timeout),
                             .tls = TlsOf(config),
                             .tls_ca = config.mysql.tls_ca};
   for (const std::string& text : config.mysql.endpoints) {
@@ -63,26 +63,20 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const CommandContext& context, const co
   return options;
 }
 
-// The process has one configuration, and one server in use whoever asks: tags and worker numbers must not
-// come from two. Gone with the last database that was opened.
-std::mutex connector_mutex;
-std::weak_ptr<sql::MysqlConnector> connector_in_use;  // guarded by connector_mutex
-
 std::string MarksPath(const config::Config& config) { return config.state_dir + "/marks.db"; }
 
 }  // namespace
 
-Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Store::Access access,
-                                                    Logger* log) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access, Logger* log) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
-    const std::lock_guard lock(connector_mutex);
-    std::shared_ptr<sql::MysqlConnector> connector = connector_in_use.lock();
+    const std::lock_guard lock(setting.mysql_in_use.mutex);
+    std::shared_ptr<sql::MysqlConnector> connector = setting.mysql_in_use.connector.lock();
     if (!connector) {
-      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(context, config, access));
+      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(setting, config, access));
       connector = std::make_shared<sql::MysqlConnector>(std::move(options), log);
-      connector_in_use = connector;
+      setting.mysql_in_use.connector = connector;
     }
     return std::make_unique<sql::Database>(std::move(connector));
   }
@@ -95,12 +89,12 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(CommandContext& context, Sto
     LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   }
   sql::SqliteOptions options{.path = path, .create_tables = true};
-  if (context.flags.timeout) options.busy_timeout = *context.flags.timeout;
+  if (setting.Timeout()) options.busy_timeout = *setting.Timeout();
   return std::make_unique<sql::Database>(std::move(options));
 }
 
-Result<std::unique_ptr<Store>> Store::Open(CommandContext& context, Access access, Logger* log) {
-  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(context, access, log));
+Result<std::unique_ptr<Store>> Store::Open(Setting& setting, Access access, Logger* log) {
+  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(setting, access, log));
   return std::unique_ptr<Store>(new Store(std::move(database)));
 }
 
@@ -119,48 +113,56 @@ service::Dependency DependencyOf(const sql::Database& database, std::string name
           .lease_left = std::nullopt};
 }
 
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(CommandContext& context, std::string_view command) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config& config = resolved->config;
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
-  auto locker = [state_dir = config.state_dir, &clock = context.clock,
-                 timeout = ReplyTimeout(context, config)](
+  auto locker = [state_dir = config.state_dir, &clock = setting.ClockInUse(),
+                 timeout = ReplyTimeout(setting, config)](
                     std::string_view tag) -> Result<std::unique_ptr<core::MarkStore::Hold>> {
     LEAF_ASSIGN_OR_RETURN(sys::GrantLock lock, sys::GrantLock::Take(state_dir, tag, clock, timeout));
     return std::unique_ptr<core::MarkStore::Hold>(std::make_unique<HeldGrantLock>(std::move(lock)));
   };
-  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker), context.clock,
+  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker), setting.ClockInUse(),
                                                 sys::ProcessName(command));
 }
 
-Result<core::Mark> LocalMark(CommandContext& context, std::string_view tag) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+Result<core::Mark> LocalMark(Setting& setting, std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   if (IsMissing(MarksPath(resolved->config))) return core::Mark{};
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, ""));
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(setting, ""));
   return marks->Load(tag);
 }
 
-Result<std::vector<core::Mark>> LocalMarks(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+Result<std::vector<core::Mark>> LocalMarks(Setting& setting) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   if (IsMissing(MarksPath(resolved->config))) return std::vector<core::Mark>{};
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, ""));
+  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(setting, ""));
   return marks->LoadAll();
 }
 
-std::chrono::milliseconds ReplyTimeout(const CommandContext& context, const config::Config& config) {
+std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config) {
   // What the adapters' own time-outs add up to: START, SELECT, UPDATE and COMMIT after connecting, to the
   // last of the endpoints if need be; or the wait for SQLite's write lock, and as much again for the rest.
   constexpr int kStatements = 4;
   if (config.segment.store == "mysql") {
     return static_cast<int>(config.mysql.endpoints.size()) *
-               context.flags.timeout.value_or(config.mysql.connect_timeout) +
-           kStatements * context.flags.timeout.value_or(config.mysql.query_timeout);
+               setting.Timeout().value_or(config.mysql.connect_timeout) +
+           kStatements * setting.Timeout().value_or(config.mysql.query_timeout);
   }
-  return 2 * context.flags.timeout.value_or(sql::SqliteOptions{}.busy_timeout);
+  return 2 * setting.Timeout().value_or(sql::SqliteOptions{}.busy_timeout);
 }
 
-void ContextLogger::Write(LogLevel level, std::string_view message) {
-  if (level >= LogLevel::kWarning) context_.Note(fmt::format("leafctl: {}", message));
+service::SegmentOptions SegmentOptionsOf(const Setting& setting, const config::Config& config,
+                                         service::PausedTags& paused) {
+  return {.refresh_interval = config.segment.refresh_interval,
+          .reply_timeout = ReplyTimeout(setting, config),
+          .tags_max = static_cast<std::size_t>(config.segment.max_tags),
+          .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
+                                                               : core::StepPolicy::Kind::kLeaf,
+          .step_max = config.segment.step_max,
+          .reserve_time = config.segment.reserve_time,
+          .paused = &paused};
 }
 
-}  // namespace leaf::cmd
+}  // namespace leaf::embed

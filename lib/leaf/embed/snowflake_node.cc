@@ -1,4 +1,4 @@
-#include "snowflake_node.h"
+#include "leaf/embed/snowflake_node.h"
 
 #include <algorithm>
 #include <future>
@@ -11,7 +11,7 @@
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
 
-namespace leaf::cmd {
+namespace leaf::embed {
 namespace {
 
 constexpr std::chrono::milliseconds kLockWait{1000};
@@ -71,18 +71,18 @@ Result<core::IdLayout> LayoutOf(const config::Config& config) {
   return layout;
 }
 
-SnowflakeNode::SnowflakeNode(CommandContext& context, const config::Config& config,
-                             const core::IdLayout& layout, std::optional<sys::StateDirLock> lock)
-    : context_(context),
+SnowflakeNode::SnowflakeNode(Setting& setting, const config::Config& config, const core::IdLayout& layout,
+                             std::optional<sys::StateDirLock> lock)
+    : setting_(setting),
       config_(config),
-      clock_(context.clock),
+      clock_(setting.ClockInUse()),
       lock_(std::move(lock)),
       options_(SnowflakeOptionsOf(config, layout)),
       state_file_(config.state_dir, file_ops_),
-      timers_("leaf-sf-timers", 1, context.clock),
-      workers_("leaf-ceiling", 1, context.clock),
-      registry_worker_("leaf-registry", 1, context.clock),
-      peer_worker_("leaf-peers", 1, context.clock) {}
+      timers_("leaf-sf-timers", 1, setting.ClockInUse()),
+      workers_("leaf-ceiling", 1, setting.ClockInUse()),
+      registry_worker_("leaf-registry", 1, setting.ClockInUse()),
+      peer_worker_("leaf-peers", 1, setting.ClockInUse()) {}
 
 SnowflakeNode::~SnowflakeNode() { Stop(); }
 
@@ -95,34 +95,34 @@ void SnowflakeNode::Stop() {
   peer_worker_.Stop();
 }
 
-Result<std::unique_ptr<SnowflakeNode>> SnowflakeNode::Open(CommandContext& context,
+Result<std::unique_ptr<SnowflakeNode>> SnowflakeNode::Open(Setting& setting,
                                                            std::chrono::milliseconds timeout) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config& config = resolved->config;
   if (!config.snowflake.enabled) {
     return Error{ErrorCode::kDisabled, "snowflake mode is disabled", "set snowflake.enabled = true"};
   }
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
-  const MonotonicTime deadline = context.clock.Monotonic() + std::min(kLockWait, timeout);
+  const MonotonicTime deadline = setting.ClockInUse().Monotonic() + std::min(kLockWait, timeout);
   while (true) {
     auto lock = sys::StateDirLock::Take(config.state_dir);
     if (lock.ok())
-      return std::unique_ptr<SnowflakeNode>(new SnowflakeNode(context, config, layout, std::move(*lock)));
-    if (lock.error().code != ErrorCode::kRefused || context.clock.Monotonic() >= deadline)
+      return std::unique_ptr<SnowflakeNode>(new SnowflakeNode(setting, config, layout, std::move(*lock)));
+    if (lock.error().code != ErrorCode::kRefused || setting.ClockInUse().Monotonic() >= deadline)
       return std::move(lock).error();
-    context.clock.WaitUntil(context.clock.Monotonic() + kLockPoll);
+    setting.ClockInUse().WaitUntil(setting.ClockInUse().Monotonic() + kLockPoll);
   }
 }
 
-Result<std::unique_ptr<SnowflakeNode>> SnowflakeNode::OpenLocked(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+Result<std::unique_ptr<SnowflakeNode>> SnowflakeNode::OpenLocked(Setting& setting) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(resolved->config));
-  return std::unique_ptr<SnowflakeNode>(new SnowflakeNode(context, resolved->config, layout, std::nullopt));
+  return std::unique_ptr<SnowflakeNode>(new SnowflakeNode(setting, resolved->config, layout, std::nullopt));
 }
 
 Result<void> SnowflakeNode::Prepare(Logger& log) {
-  LEAF_ASSIGN_OR_RETURN(registry_, OpenRegistry(context_, config_, log));
+  LEAF_ASSIGN_OR_RETURN(registry_, OpenRegistry(setting_, config_, log));
   if (registry_->peers() != nullptr) {
     peer_clocks_ = std::make_unique<HttpPeerClocks>(clock_);
     watch_.emplace(service::PeerClockOptions{.threshold = config_.snowflake.peer_clock_threshold},
@@ -163,4 +163,4 @@ Result<void> SnowflakeNode::StartInBackground() {
   return answer.get();
 }
 
-}  // namespace leaf::cmd
+}  // namespace leaf::embed

@@ -1,4 +1,4 @@
-#include "registries.h"
+#include "leaf/embed/registries.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,17 +6,17 @@
 #include <string>
 #include <utility>
 
+#include "leaf/embed/snowflake_node.h"
+#include "leaf/embed/stores.h"
+#include "leaf/embed/zookeeper_link.h"
 #include "leaf/sql/worker_registry.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/static_registry.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
 #include "leaf/zookeeper/session.h"
-#include "snowflake_node.h"
-#include "stores.h"
-#include "zookeeper_link.h"
 
-namespace leaf::cmd {
+namespace leaf::embed {
 namespace {
 
 // A private cluster has one node.
@@ -96,7 +96,7 @@ WorkerNumbers WorkerNumbersOf(const config::Config& config) {
   return numbers;
 }
 
-Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, const config::Config& config,
+Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,
                                                    Logger& log) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (snowflake.registry == "static")
@@ -111,8 +111,8 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, cons
   }
   const WorkerNumbers numbers = WorkerNumbersOf(config);
   if (snowflake.registry == "zookeeper") {
-    const auto timeout = context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout);
-    LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(context, log, timeout));
+    const auto timeout = setting.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
+    LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(setting, log, timeout));
     zookeeper::RegistryOptions options;
     options.advertise = snowflake.advertise;
     options.host = sys::HostName();
@@ -121,20 +121,20 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(CommandContext& context, cons
     options.lease_time = snowflake.lease_time;
     if (snowflake.recycle) {
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
-          std::move(session), std::move(options), context.clock, log));
+          std::move(session), std::move(options), setting.ClockInUse(), log));
     }
     return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(
-        std::move(session), std::move(options), context.clock, log));
+        std::move(session), std::move(options), setting.ClockInUse(), log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
-                        OpenDatabase(context, Store::Access::kWrite, &log));
+                        OpenDatabase(setting, Store::Access::kWrite, &log));
   return std::unique_ptr<RegistryLink>(
       std::make_unique<SqlLink>(std::move(database),
                                 sql::SqlRegistryOptions{.worker_begin = numbers.begin,
                                                         .worker_end = numbers.end,
                                                         .host = sys::HostName(),
                                                         .url = snowflake.advertise},
-                                context.clock));
+                                setting.ClockInUse()));
 }
 
-}  // namespace leaf::cmd
+}  // namespace leaf::embed

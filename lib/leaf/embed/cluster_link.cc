@@ -1,14 +1,14 @@
-#include "cluster_link.h"
+#include "leaf/embed/cluster_link.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "leaf/base/time.h"
+#include "leaf/embed/zookeeper_link.h"
 #include "leaf/sys/process_name.h"
-#include "zookeeper_link.h"
 
-namespace leaf::cmd {
+namespace leaf::embed {
 
 bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
   const config::Config& config = resolved.config;
@@ -18,20 +18,20 @@ bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
   return config.segment.store == "mysql" && has_zookeeper;
 }
 
-Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(CommandContext& context, Logger& log,
+Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(Setting& setting, Logger& log,
                                                        const std::string& process) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   if (!IsConfigured(*resolved)) return std::unique_ptr<ClusterLink>();
   const config::Config& config = resolved->config;
   // Nodes that issue segments only may have no other name in common than that of their database.
   const std::string& name =
       config.snowflake.cluster.empty() ? config.mysql.database : config.snowflake.cluster;
   LEAF_ASSIGN_OR_RETURN(zookeeper::Tree tree, zookeeper::Tree::Make(name));
-  const auto timeout = context.flags.timeout.value_or(zookeeper::SessionOptions{}.operation_timeout);
-  LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(context, log, timeout));
-  return std::unique_ptr<ClusterLink>(new ClusterLink(std::move(session), std::move(tree), process,
-                                                      config.segment.witness_fallback,
-                                                      config.zookeeper.connect, timeout, context.clock, log));
+  const auto timeout = setting.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
+  LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(setting, log, timeout));
+  return std::unique_ptr<ClusterLink>(
+      new ClusterLink(std::move(session), std::move(tree), process, config.segment.witness_fallback,
+                      config.zookeeper.connect, timeout, setting.ClockInUse(), log));
 }
 
 ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree,
@@ -77,4 +77,4 @@ service::Dependency ClusterLink::Dependency() const {
   return dependency;
 }
 
-}  // namespace leaf::cmd
+}  // namespace leaf::embed

@@ -1,0 +1,133 @@
+// leaf::Client: which daemons are asked, in which order.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/endpoint.h"
+#include "leaf/base/text.h"
+#include "leaf/client/daemon_client.h"
+#include "leaf/client/server_groups.h"
+#include "leaf/leaf.h"
+#include "leaf/sys/system_clock.h"
+
+namespace leaf {
+namespace {
+
+Result<void> CheckServer(const std::string& server) {
+  constexpr std::string_view kHttp = "http://";
+  if (server.starts_with("unix:/")) return {};
+  if (server.starts_with(kHttp)) {
+    std::string_view authority = std::string_view(server).substr(kHttp.size());
+    if (authority.ends_with('/')) authority.remove_suffix(1);
+    if (ParseEndpoint(authority, 0).ok() && authority.find(':') != std::string_view::npos) return {};
+  }
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("bad server {}: neither http://HOST:PORT nor unix:/PATH", Quoted(server)), ""};
+}
+
+// Whether another daemon may do what this one did not.
+bool MayDoElsewhere(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUnreachable:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kExhausted:
+    case ErrorCode::kClock:
+    case ErrorCode::kNotOwner:
+    case ErrorCode::kPermission:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether the daemon itself is away, and not only short of what it was asked for.
+bool IsAway(ErrorCode code) {
+  return code == ErrorCode::kUnreachable || code == ErrorCode::kUnavailable || code == ErrorCode::kPermission;
+}
+
+}  // namespace
+
+class Client::Impl {
+ public:
+  explicit Impl(const ClientOptions& options)
+      : timeout_(options.timeout), groups_(options.groups, options.away) {}
+
+  // `ask` asks one daemon. What it was given before an error is dropped: ranges of two daemons would not
+  // ascend.
+  template <typename Ask>
+  Result<IdRanges> FromAny(const Ask& ask) {
+    Error error;
+    bool asked = false;
+    for (const std::size_t server : groups_.Order(clock_.Monotonic())) {
+      client::DaemonClient daemon({groups_.name(server)}, timeout_);
+      IdRanges ranges;
+      Result<void> answer = ask(daemon, [&](const std::vector<IdRange>& more) -> Result<void> {
+        ranges.insert(ranges.end(), more.begin(), more.end());
+        return {};
+      });
+      if (answer.ok()) {
+        groups_.Answered(server);
+        return ranges;
+      }
+      Error why = std::move(answer).error();
+      if (IsAway(why.code)) {
+        groups_.DidNotAnswer(server, clock_.Monotonic());
+      } else {
+        groups_.Answered(server);
+      }
+      if (!MayDoElsewhere(why.code)) return why;
+      // The nearest daemon that is there tells more than those that are not; of those, all are named.
+      if (!asked || (error.code == ErrorCode::kUnreachable && why.code != ErrorCode::kUnreachable)) {
+        error = std::move(why);
+      } else if (error.code == ErrorCode::kUnreachable && why.code == ErrorCode::kUnreachable) {
+        error.message += "; " + why.message;
+      }
+      asked = true;
+    }
+    return error;
+  }
+
+ private:
+  const std::chrono::milliseconds timeout_;
+  const sys::SystemClock clock_;
+  client::ServerGroups groups_;
+};
+
+Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+
+Result<Client> Client::Open(ClientOptions options) {
+  bool any = false;
+  for (const auto& group : options.groups) {
+    for (const std::string& server : group) {
+      LEAF_RETURN_IF_ERROR(CheckServer(server));
+      any = true;
+    }
+  }
+  if (!any) return Error{ErrorCode::kInvalidArgument, "no daemon to ask: groups is empty", ""};
+  if (options.timeout.count() <= 0 || options.away.count() < 0)
+    return Error{ErrorCode::kInvalidArgument,
+                 "bad time-outs: `timeout` has to be above 0, `away` not below it", ""};
+  return Client(std::make_unique<Impl>(options));
+}
+
+Result<IdRanges> Client::Next(std::string_view tag, std::uint64_t count) {
+  LEAF_CHECK(impl_ != nullptr);
+  LEAF_RETURN_IF_ERROR(ValidateTag(tag));
+  if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
+  return impl_->FromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
+    return daemon.NextSegment(tag, count, sink);
+  });
+}
+
+Result<IdRanges> Client::NextSnowflake(std::uint64_t count) {
+  LEAF_CHECK(impl_ != nullptr);
+  if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
+  return impl_->FromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
+    return daemon.NextSnowflake(count, sink);
+  });
+}
+
+}  // namespace leaf

@@ -1,0 +1,521 @@
+// leaf::Generators: what leafctl serve puts together, without HTTP.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "leaf/base/logger.h"
+#include "leaf/base/text.h"
+#include "leaf/config/loader.h"
+#include "leaf/embed/cluster_link.h"
+#include "leaf/embed/setting.h"
+#include "leaf/embed/snowflake_node.h"
+#include "leaf/embed/stores.h"
+#include "leaf/leaf.h"
+#include "leaf/service/paused_tags.h"
+#include "leaf/service/segment_service.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/fork_guard.h"
+#include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/process_name.h"
+#include "leaf/sys/state_dir.h"
+#include "leaf/sys/system_clock.h"
+#include "leaf/sys/system_random.h"
+#include "leaf/sys/thread_pool.h"
+
+namespace leaf {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Who raises marks, for people.
+constexpr std::string_view kProcess = "libleaf";
+// A longer wait is as good as one without an end.
+constexpr milliseconds kWaitMax = std::chrono::hours{24};
+// A parked request is answered at its deadline; beyond that somebody has dropped it.
+constexpr std::chrono::seconds kAnswerGrace{10};
+// Each takes a sys::ForkGuard.
+constexpr int kSnowflakesMax = 48;
+std::atomic<int> snowflakes_open{0};
+
+// How often this process is a child of one that used this library: an object that was opened before the last
+// fork is its parent's.
+std::atomic<std::uint64_t> forks{0};
+
+std::uint64_t WatchForks() {
+  static const sys::ForkGuard guard([](void*) { forks.fetch_add(1, std::memory_order_relaxed); }, nullptr);
+  return forks.load(std::memory_order_relaxed);
+}
+
+Error ForkedError() {
+  return {ErrorCode::kRefused, "this generator belongs to the parent of this process",
+          "open another one, on another state directory, after the fork"};
+}
+
+Error ClosedError() { return {ErrorCode::kUnavailable, "this generator is closed", ""}; }
+
+Result<void> CheckCount(std::uint64_t count, std::uint64_t most) {
+  if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
+  if (count > most)
+    return Error{ErrorCode::kTooLarge, fmt::format("bad count {}: at most {}", count, most), ""};
+  return {};
+}
+
+// Waits for the answer to a request that was parked for `wait`.
+template <typename T>
+Result<T> Await(std::future<Result<T>>& answer, milliseconds wait) {
+  if (answer.wait_for(wait + kAnswerGrace) == std::future_status::ready) return answer.get();
+  return Error{ErrorCode::kExhausted, "no ID came in time", "retry soon"};
+}
+
+milliseconds Bounded(milliseconds timeout) { return std::clamp(timeout, milliseconds{0}, kWaitMax); }
+
+Result<config::Resolved> Resolve(const GeneratorOptions& options) {
+  if (options.state_dir.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "bad options: state_dir is empty",
+                 "name a directory that is this process's alone, and outlives it"};
+  }
+  // Wherever the process goes later, it means what it meant now.
+  std::error_code failed;
+  const std::string state_dir =
+      std::filesystem::absolute(options.state_dir, failed).lexically_normal().string();
+  if (failed) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("cannot use state directory {}: {}", options.state_dir, failed.message()), ""};
+  }
+  config::LoadInput input;
+  input.search_file = false;
+  const auto set = [&](std::string key, std::string text) {
+    std::string origin = "GeneratorOptions, " + key;
+    input.flags.push_back({std::move(key), std::move(text), std::move(origin)});
+  };
+  const auto set_if = [&](std::string key, const std::string& text) {
+    if (!text.empty()) set(std::move(key), text);
+  };
+  set("state_dir", state_dir);
+  set("segment.enabled", options.segment ? "true" : "false");
+  set("segment.store", options.sqlite ? "sqlite" : "mysql");
+  if (options.sqlite) {
+    set_if("sqlite.path", options.sqlite_file.path);
+  } else {
+    set_if("mysql.endpoints", fmt::format("{}", fmt::join(options.mysql.endpoints, ",")));
+    set("mysql.database", options.mysql.database);
+    set("mysql.user", options.mysql.user);
+    set_if("mysql.password_file", options.mysql.password_file);
+  }
+  set("snowflake.enabled", options.snowflake ? "true" : "false");
+  if (options.snowflake) {
+    const SnowflakeSource& source = options.source;
+    set_if("snowflake.cluster", source.cluster);
+    set_if("snowflake.address", source.address);
+    switch (source.registry) {
+      case Registry::kStatic:
+        set("snowflake.registry", "static");
+        set("snowflake.worker_id", fmt::format("{}", source.worker));
+        break;
+      case Registry::kLease:
+        set("snowflake.recycle", "true");
+        [[fallthrough]];
+      case Registry::kZookeeper:
+        set("snowflake.registry", "zookeeper");
+        break;
+      case Registry::kSql:
+        set("snowflake.registry", "sql");
+        break;
+    }
+  }
+  set_if("zookeeper.connect", options.zookeeper);
+  for (const auto& [key, text] : options.settings)
+    input.flags.push_back({key, text, "GeneratorOptions::settings"});
+  auto resolved = config::Load(input);
+  // There is nothing but what the caller gave.
+  if (!resolved.ok())
+    return Error{ErrorCode::kInvalidArgument, resolved.error().message, resolved.error().hint};
+  return resolved;
+}
+
+class LibrarySetting final : public embed::Setting {
+ public:
+  explicit LibrarySetting(config::Resolved resolved) : resolved_(std::move(resolved)) {}
+  Result<const config::Resolved*> Config() override { return &resolved_; }
+  const Clock& ClockInUse() const override { return clock_; }
+  std::optional<milliseconds> Timeout() const override { return std::nullopt; }
+
+  const config::Config& config() const { return resolved_.config; }
+  const std::vector<std::string>& warnings() const { return resolved_.warnings; }
+
+ private:
+  const config::Resolved resolved_;
+  const sys::SystemClock clock_;
+};
+
+class FunctionLogger final : public Logger {
+ public:
+  explicit FunctionLogger(LogFunction function) : function_(std::move(function)) {}
+  void Write(LogLevel level, std::string_view message) override {
+    if (!function_) return;
+    switch (level) {
+      case LogLevel::kDebug:
+        return function_(Severity::kDebug, message);
+      case LogLevel::kInfo:
+        return function_(Severity::kInfo, message);
+      case LogLevel::kWarning:
+        return function_(Severity::kWarning, message);
+      case LogLevel::kError:
+        return function_(Severity::kError, message);
+    }
+  }
+
+ private:
+  const LogFunction function_;
+};
+
+}  // namespace
+
+// What both kinds of generator are: somebody's who has not forked, and not closed.
+struct State {
+  const std::uint64_t forks_when_opened = WatchForks();
+  std::atomic<bool> closed{false};
+
+  bool forked() const { return forks.load(std::memory_order_relaxed) != forks_when_opened; }
+};
+
+// ---- segments
+// ------------------------------------------------------------------------------------------------------
+
+class SegmentGenerator::Impl {
+ public:
+  Impl(const State& state, LibrarySetting& setting, Logger& log)
+      : state_(state),
+        setting_(setting),
+        log_(log),
+        paused_file_(setting.config().state_dir, file_ops_),
+        paused_(paused_file_),
+        timers_("leaf-timers", 1, setting.ClockInUse()),
+        workers_("leaf-workers", is_sqlite() ? kSqliteRefillWorkers : kRefillWorkers, setting.ClockInUse()),
+        slow_workers_("leaf-slow", is_sqlite() ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
+                      setting.ClockInUse()),
+        refresher_("leaf-refresh", 1, setting.ClockInUse()) {}
+
+  Result<void> Start() {
+    LEAF_RETURN_IF_ERROR(paused_.Load());
+    LEAF_ASSIGN_OR_RETURN(store_, embed::Store::Open(setting_, embed::Store::Access::kWrite, &log_));
+    LEAF_ASSIGN_OR_RETURN(marks_, embed::OpenMarks(setting_, kProcess));
+    LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(setting_, log_, sys::ProcessName(kProcess)));
+    service::SegmentOptions options = embed::SegmentOptionsOf(setting_, setting_.config(), paused_);
+    if (cluster_) options.fence = &cluster_->fence();
+    service_.emplace(options, store_->segments(), *marks_, setting_.ClockInUse(), random_,
+                     service::SegmentExecutors{timers_, workers_, slow_workers_, refresher_}, log_);
+    service_->Start();
+    return {};
+  }
+
+  void Stop() {
+    if (service_) service_->Stop();
+    for (sys::ThreadPool* const pool : {&timers_, &workers_, &slow_workers_, &refresher_}) pool->Stop();
+    if (!service_) return;
+    if (const auto recorded = service_->RecordUnissued(); !recorded.ok())
+      log_.Warning("cannot record what was left in reserve: {}", recorded.error().message);
+  }
+
+  // `wait`: nothing for Take.
+  Result<IdSpans> Obtain(std::string_view tag, std::uint64_t count, std::optional<milliseconds> wait) {
+    // Before everything else: a lock of the parent may be held here for ever.
+    if (state_.forked()) [[unlikely]]
+      return ForkedError();
+    IdSpans spans;
+    if (count > 0 && service_->TryNext(tag, count, spans)) [[likely]]
+      return spans;
+    if (state_.closed.load()) return ClosedError();
+    LEAF_RETURN_IF_ERROR(ValidateTag(tag));
+    LEAF_RETURN_IF_ERROR(CheckCount(count, static_cast<std::uint64_t>(setting_.config().server.max_count)));
+    const milliseconds patience = wait ? Bounded(*wait) : milliseconds{0};
+    const auto promise = std::make_shared<std::promise<Result<IdSpans>>>();
+    auto answer = promise->get_future();
+    const service::ParkedRequest parked =
+        service_->Next(tag, count, {patience, patience},
+                       [promise](Result<IdSpans> result) { promise->set_value(std::move(result)); });
+    // The range has been asked for; who does not wait leaves the line.
+    if (!wait) parked.Withdraw();
+    auto result = Await(answer, patience);
+    if (!wait && !result.ok() && result.error().code == ErrorCode::kExhausted) {
+      return Error{ErrorCode::kExhausted,
+                   fmt::format("tag {} has too few IDs in reserve right now", Quoted(tag)), "retry soon"};
+    }
+    return result;
+  }
+
+  Result<void> Add(std::string_view name, std::int64_t step) {
+    if (state_.forked()) return ForkedError();
+    if (state_.closed.load()) return ClosedError();
+    LEAF_RETURN_IF_ERROR(ValidateNewTag(name));
+    if (step < 1 || step > kStepMax) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("bad step {}: not in 1..{}", step, kStepMax), ""};
+    }
+    core::NewTag tag;
+    tag.tag = name;
+    tag.step = step;
+    LEAF_ASSIGN_OR_RETURN(const core::Mark mark, marks_->Load(name));
+    tag.mark = mark.end;
+    if (cluster_) {
+      LEAF_ASSIGN_OR_RETURN(const auto look, cluster_->fence().See(tag.tag));
+      // As for leafctl tag add: nobody remembers for a new row.
+      if (look.away) {
+        return Error{
+            ErrorCode::kUnavailable,
+            fmt::format(
+                "cannot add tag {}: the witness {} cannot be used, and only it knows what was granted "
+                "under this name",
+                Quoted(name), cluster_->name()),
+            "retry once ZooKeeper is back"};
+      }
+      tag.mark = std::max(tag.mark, look.state.end);
+    }
+    const auto row = store_->segments().Add(tag, core::WriteMode::kCommit);
+    if (!row.ok()) return row.error();
+    return {};
+  }
+
+ private:
+  bool is_sqlite() const { return setting_.config().segment.store == "sqlite"; }
+
+  const State& state_;
+  LibrarySetting& setting_;
+  Logger& log_;
+  sys::SystemRandom random_;
+  sys::FileOps file_ops_;
+  sys::PausedTagsFile paused_file_;
+  service::PausedTags paused_;
+  std::unique_ptr<embed::Store> store_;
+  std::unique_ptr<sql::SqliteMarkStore> marks_;
+  std::unique_ptr<embed::ClusterLink> cluster_;
+  // Before the pools: their threads end before what they work on.
+  std::optional<service::SegmentService> service_;
+  sys::ThreadPool timers_;
+  sys::ThreadPool workers_;
+  sys::ThreadPool slow_workers_;
+  sys::ThreadPool refresher_;
+};
+
+namespace {
+
+Result<std::uint64_t> FirstOf(const Result<IdSpans>& spans) {
+  if (!spans.ok()) return spans.error();
+  return spans->ranges().front().begin;
+}
+
+Result<IdRanges> AllOf(const Result<IdSpans>& spans) {
+  if (!spans.ok()) return spans.error();
+  return IdRanges(spans->ranges().begin(), spans->ranges().end());
+}
+
+}  // namespace
+
+Result<std::uint64_t> SegmentGenerator::Take(std::string_view tag) {
+  return FirstOf(impl_.Obtain(tag, 1, std::nullopt));
+}
+Result<IdRanges> SegmentGenerator::Take(std::string_view tag, std::uint64_t count) {
+  return AllOf(impl_.Obtain(tag, count, std::nullopt));
+}
+Result<std::uint64_t> SegmentGenerator::Next(std::string_view tag, milliseconds timeout) {
+  return FirstOf(impl_.Obtain(tag, 1, timeout));
+}
+Result<IdRanges> SegmentGenerator::Next(std::string_view tag, std::uint64_t count, milliseconds timeout) {
+  return AllOf(impl_.Obtain(tag, count, timeout));
+}
+Result<void> SegmentGenerator::AddTag(std::string_view tag, std::int64_t step) {
+  return impl_.Add(tag, step);
+}
+
+// ---- snowflakes
+// ----------------------------------------------------------------------------------------------------
+
+class SnowflakeGenerator::Impl {
+ public:
+  Impl(const State& state, LibrarySetting& setting, Logger& log)
+      : state_(state), setting_(setting), log_(log) {}
+  ~Impl() {
+    if (counted_) snowflakes_open.fetch_sub(1);
+  }
+
+  Result<void> Start() {
+    counted_ = true;
+    if (snowflakes_open.fetch_add(1) >= kSnowflakesMax) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("this process has {} snowflake generators already", kSnowflakesMax),
+                   "one does for any number of threads"};
+    }
+    LEAF_ASSIGN_OR_RETURN(node_, embed::SnowflakeNode::OpenLocked(setting_));
+    LEAF_RETURN_IF_ERROR(node_->Prepare(log_));
+    return node_->StartInBackground();
+  }
+
+  void Stop() {
+    if (node_) node_->Stop();
+  }
+
+  Result<core::SnowflakeRun> Obtain(std::uint64_t count, std::optional<milliseconds> wait) {
+    // As above.
+    if (state_.forked()) [[unlikely]]
+      return ForkedError();
+    service::SnowflakeService& service = node_->service();
+    core::SnowflakeRun run;
+    if (count > 0 && service.TryNext(count, run)) [[likely]]
+      return run;
+    if (state_.closed.load()) return ClosedError();
+    LEAF_RETURN_IF_ERROR(CheckCount(count, service.count_max()));
+    const milliseconds patience = wait ? Bounded(*wait) : milliseconds{0};
+    const auto promise = std::make_shared<std::promise<Result<core::SnowflakeRun>>>();
+    auto answer = promise->get_future();
+    const std::uint64_t ticket = service.Next(count, patience, [promise](Result<core::SnowflakeRun> result) {
+      promise->set_value(std::move(result));
+    });
+    if (!wait && ticket != 0) service.Withdraw(ticket);
+    return Await(answer, patience);
+  }
+
+  Result<std::uint64_t> Worker() const {
+    if (state_.forked()) return ForkedError();
+    if (state_.closed.load()) return ClosedError();
+    const service::SnowflakeStatus status = node_->service().Status();
+    if (status.has_worker) return status.worker;
+    LEAF_RETURN_IF_ERROR(node_->service().CanIssue());
+    return Error{ErrorCode::kUnavailable, "there is no worker number yet", "retry soon"};
+  }
+
+ private:
+  const State& state_;
+  LibrarySetting& setting_;
+  Logger& log_;
+  bool counted_ = false;
+  std::unique_ptr<embed::SnowflakeNode> node_;
+};
+
+namespace {
+
+Result<std::uint64_t> FirstOf(const Result<core::SnowflakeRun>& run) {
+  if (!run.ok()) return run.error();
+  return run->source->FirstId(*run);
+}
+
+Result<IdRanges> AllOf(const Result<core::SnowflakeRun>& run) {
+  if (!run.ok()) return run.error();
+  return run->source->RangesOf(*run);
+}
+
+}  // namespace
+
+Result<std::uint64_t> SnowflakeGenerator::Take() { return FirstOf(impl_.Obtain(1, std::nullopt)); }
+Result<IdRanges> SnowflakeGenerator::Take(std::uint64_t count) {
+  return AllOf(impl_.Obtain(count, std::nullopt));
+}
+Result<std::uint64_t> SnowflakeGenerator::Next(milliseconds timeout) {
+  return FirstOf(impl_.Obtain(1, timeout));
+}
+Result<IdRanges> SnowflakeGenerator::Next(std::uint64_t count, milliseconds timeout) {
+  return AllOf(impl_.Obtain(count, timeout));
+}
+Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker(); }
+
+// ---- both
+// ----------------------------------------------------------------------------------------------------------
+
+class Generators::Impl {
+ public:
+  Impl(config::Resolved resolved, LogFunction log, sys::StateDirLock lock)
+      : setting_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {
+    if (setting_.config().segment.enabled) segment_impl_.emplace(state_, setting_, log_);
+    if (setting_.config().snowflake.enabled) snowflake_impl_.emplace(state_, setting_, log_);
+    if (segment_impl_) segment_.emplace(SegmentGenerator(*segment_impl_));
+    if (snowflake_impl_) snowflake_.emplace(SnowflakeGenerator(*snowflake_impl_));
+  }
+
+  Result<void> Start() {
+    for (const std::string& warning : setting_.warnings()) log_.Warning("{}", warning);
+    // First what may be refused.
+    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Start());
+    if (segment_impl_) LEAF_RETURN_IF_ERROR(segment_impl_->Start());
+    return {};
+  }
+
+  void Close() {
+    const std::lock_guard guard(close_mutex_);
+    if (!lock_) return;
+    state_.closed.store(true);
+    if (segment_impl_) segment_impl_->Stop();
+    if (snowflake_impl_) snowflake_impl_->Stop();
+    lock_.reset();
+  }
+
+  bool forked() const { return state_.forked(); }
+  SegmentGenerator& segment() {
+    LEAF_CHECK(segment_.has_value());
+    return *segment_;
+  }
+  SnowflakeGenerator& snowflake() {
+    LEAF_CHECK(snowflake_.has_value());
+    return *snowflake_;
+  }
+
+ private:
+  State state_;
+  LibrarySetting setting_;
+  FunctionLogger log_;
+  std::mutex close_mutex_;
+  std::optional<sys::StateDirLock> lock_;  // guarded by close_mutex_; given back when nothing more is issued
+  std::optional<SegmentGenerator::Impl> segment_impl_;
+  std::optional<SnowflakeGenerator::Impl> snowflake_impl_;
+  std::optional<SegmentGenerator> segment_;
+  std::optional<SnowflakeGenerator> snowflake_;
+};
+
+Result<Generators> Generators::Open(const GeneratorOptions& options) {
+  LEAF_ASSIGN_OR_RETURN(config::Resolved resolved, Resolve(options));
+  LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(resolved.config.state_dir));
+  LEAF_ASSIGN_OR_RETURN(sys::StateDirLock lock, sys::StateDirLock::Take(resolved.config.state_dir));
+  Generators generators(std::make_unique<Impl>(std::move(resolved), options.log, std::move(lock)));
+  LEAF_RETURN_IF_ERROR(generators.impl_->Start());
+  return generators;
+}
+
+Generators::Generators(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Generators::Generators(Generators&&) noexcept = default;
+
+Generators& Generators::operator=(Generators&& other) noexcept {
+  const Generators former(std::move(*this));
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+
+Generators::~Generators() {
+  if (!impl_) return;
+  if (impl_->forked()) {
+    // Its threads are not here, and its locks may be held for ever: it is left as it is.
+    static_cast<void>(impl_.release());
+    return;
+  }
+  impl_->Close();
+}
+
+void Generators::Close() {
+  if (impl_ && !impl_->forked()) impl_->Close();
+}
+
+SegmentGenerator& Generators::segment() {
+  LEAF_CHECK(impl_ != nullptr);
+  return impl_->segment();
+}
+
+SnowflakeGenerator& Generators::snowflake() {
+  LEAF_CHECK(impl_ != nullptr);
+  return impl_->snowflake();
+}
+
+}  // namespace leaf

@@ -1,0 +1,39 @@
+// The worker registry that the configuration names, put together with what it stands on.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "leaf/base/logger.h"
+#include "leaf/core/peer_directory.h"
+#include "leaf/core/worker_ports.h"
+#include "leaf/embed/setting.h"
+#include "leaf/service/tallies.h"
+
+namespace leaf::embed {
+
+// Numbers that snowflake.worker_range and the layout allow, half-open.
+struct WorkerNumbers {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+// The configuration has checked the form of the range.
+WorkerNumbers WorkerNumbersOf(const config::Config& config);
+
+class RegistryLink {
+ public:
+  virtual ~RegistryLink() = default;
+  virtual core::WorkerRegistry& registry() = 0;
+  // Null if the registry knows no other nodes.
+  virtual core::PeerDirectory* peers() = 0;
+  // What it stands on, for metrics and status; named "registry". Does not block. Requires:
+  // registry().remote().
+  virtual service::Dependency Dependency() const = 0;
+};
+
+// Connects nothing yet, or does not wait for it. `log` outlives the link. Errors: kConfig (no address, a
+// connect string), kPermission (a secret file).
+Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,
+                                                   Logger& log);
+
+}  // namespace leaf::embed

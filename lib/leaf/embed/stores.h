@@ -1,0 +1,67 @@
+// Builds the adapters that the configuration names, for commands that work on the store themselves.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/logger.h"
+#include "leaf/embed/setting.h"
+#include "leaf/service/granter.h"
+#include "leaf/service/segment_service.h"
+#include "leaf/service/tallies.h"
+#include "leaf/sql/database.h"
+#include "leaf/sql/mark_store.h"
+#include "leaf/sql/segment_store.h"
+
+namespace leaf::embed {
+
+// The store of segment.store. The embedded SQLite gets its directory now and its tables at the first use;
+// nothing is connected before that. Errors: kConfig, kPermission (password file, state directory).
+class Store {
+ public:
+  // Who only looks, or runs dry, leaves no file behind: an embedded database that does not exist is an empty
+  // one. Who makes tables waits for each of them for a minute at least (unless --timeout says otherwise): on
+  // a server with a busy disk, or where somebody holds the table, that takes far longer than any other
+  // statement.
+  enum class Access { kLook, kWrite, kMakeTables };
+  // `log` hears of every change of the database server; null for none. Outlives the store.
+  static Result<std::unique_ptr<Store>> Open(Setting& setting, Access access, Logger* log = nullptr);
+  static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
+
+  sql::Database& database() { return *database_; }
+  sql::SqlSegmentStore& segments() { return segments_; }
+
+ private:
+  explicit Store(std::unique_ptr<sql::Database> database)
+      : database_(std::move(database)), segments_(*database_) {}
+
+  const std::unique_ptr<sql::Database> database_;
+  sql::SqlSegmentStore segments_;
+};
+
+// The same database, and the same server of it, with connections of its own.
+Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access,
+                                                    Logger* log = nullptr);
+
+// What is known of it, for metrics and status. `name`: what it is for.
+service::Dependency DependencyOf(const sql::Database& database, std::string name);
+
+// The marks of the state directory; makes the directory if it is missing. `command`: who raises them.
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command);
+
+// This state directory's mark of `tag`; its end is 0 if it has none. Makes nothing.
+Result<core::Mark> LocalMark(Setting& setting, std::string_view tag);
+// All of them. Makes nothing.
+Result<std::vector<core::Mark>> LocalMarks(Setting& setting);
+
+// How long a grant may take at most before it is dropped.
+std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config);
+
+// [segment], for segment mode that is to last. `paused` outlives the service.
+service::SegmentOptions SegmentOptionsOf(const Setting& setting, const config::Config& config,
+                                         service::PausedTags& paused);
+
+}  // namespace leaf::embed

@@ -1,0 +1,23 @@
+// A session with the ZooKeeper of the configuration.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "leaf/base/logger.h"
+#include "leaf/base/result.h"
+#include "leaf/embed/setting.h"
+#include "leaf/zookeeper/session.h"
+
+namespace leaf::embed {
+
+// How long a call waits for ZooKeeper unless --timeout says otherwise.
+inline constexpr std::chrono::milliseconds kZookeeperTimeout{5000};
+
+// zookeeper.connect, session_timeout and auth_file. Begins to connect and does not wait for it: the first
+// call does, up to `operation_timeout`. The setting and `log`, which is written to by other threads, outlive
+// it. Errors: kConfig (connect string, or a secret file that cannot be read or that others can).
+Result<std::unique_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logger& log,
+                                                          std::chrono::milliseconds operation_timeout);
+
+}  // namespace leaf::embed

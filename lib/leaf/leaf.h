@@ -1,0 +1,243 @@
+// The library: 64-bit IDs, unique everywhere, inside a program of your own. What leafctl serve does, without
+// HTTP:
+//
+//   Generators           one state directory, and what issues IDs from it:
+//     SegmentGenerator     ranges out of the table leaf_alloc in MySQL, MariaDB or SQLite
+//     SnowflakeGenerator   clock, worker number and sequence; the number is a fixed one, ZooKeeper's or SQL's
+//   Client               asks leafctl daemons, those of the same data centre first
+//   DecodeSnowflake, EncodeSnowflake
+//
+// Client and the two functions are in component `client` of the package (CMake: leaf::client, pkg-config:
+// leaf-client), which needs neither a database nor ZooKeeper; everything is in `generators`
+// (leaf::generators, leaf). tests/packages/example in the sources, /usr/share/doc/libleaf-dev/examples once
+// installed, is a complete program.
+//
+// *Never the same ID twice* holds for as long as each state directory stays on its disk and is used in one
+// place: it has what this node was granted (marks) and how far its worker number may have issued (the
+// ceiling). It is locked while open, in the same way as by leafctl serve and by leafctl next --mode
+// snowflake, so that neither of them, nor a second process with this library, issues from it at the same
+// time. Do not copy it and do not put it on a file system that forgets. leafctl's other commands may be used
+// on it meanwhile: `leafctl --state-dir DIR tag show TAG`.
+//
+// Invariant: what an ID is issued from (a granted range, a ceiling) is durable in the state directory before
+// the first ID of it, and belongs to one process. The schedule that would break it: a process forks, and both
+// issue the rest of the range that was in memory. So a child of fork gets an error (kRefused) from every
+// generator that its parent opened, never an ID; its copies of them hold nothing that it could use, and
+// destroying them there does nothing. It may open Generators of another state directory, and use Clients. A
+// child that executes another program is harmless.
+//
+// Everything here is thread-safe, but for moving, assigning and destroying an object while another thread
+// uses it. Errors are values, and no function throws but for std::bad_alloc. The library starts threads with
+// every signal blocked as their creator had it, and makes no other change to the process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "leaf/base/error.h"
+#include "leaf/base/id_range.h"
+#include "leaf/base/result.h"
+
+namespace leaf {
+
+enum class Severity { kDebug, kInfo, kWarning, kError };
+
+// Hears what leafctl serve would log: "info" is rare facts, "warning" what somebody should act on. Called by
+// any thread, several at once; must not block for long, throw, or call the object that it hears from.
+using LogFunction = std::function<void(Severity, std::string_view)>;
+
+// Where the table leaf_alloc, and leaf_workerid_alloc for Registry::kSql, is.
+struct SqliteFile {
+  std::string path;  // "" is leaf.db in the state directory; made, with its tables, if it is missing
+};
+struct MysqlServers {
+  std::vector<std::string>
+      endpoints;  // "HOST:PORT" of each server of one replicated cluster; the first writable is used
+  std::string database = "leaf";
+  std::string user = "leaf";
+  std::string password_file;  // readable by its owner only; "" for no password
+};
+
+// Where the worker number comes from.
+enum class Registry {
+  kStatic,     // `worker`
+  kZookeeper,  // the tree that Java Leaf uses; a number that is fixed to `address`
+  kLease,      // ZooKeeper, a lease of a free number
+  kSql,        // table leaf_workerid_alloc in the database
+};
+
+struct SnowflakeSource {
+  Registry registry = Registry::kStatic;
+  std::uint64_t worker = 0;  // kStatic: no other node of the cluster may have it
+  std::string cluster;       // the name all nodes of a cluster share; "" is a private one, with kStatic only
+  std::string address;       // "IP:PORT" that identifies this node; needed but for kStatic
+};
+
+// What a Generators is opened with. Each line says which key of leafctl.toml(5) it stands for.
+struct GeneratorOptions {
+  std::string state_dir;   // state_dir; made if it is missing, mode 0700
+  bool segment = true;     // segment.enabled
+  bool sqlite = true;      // segment.store
+  SqliteFile sqlite_file;  // [sqlite]
+  MysqlServers mysql;      // [mysql]
+  bool snowflake = false;  // snowflake.enabled
+  SnowflakeSource source;  // [snowflake]
+  std::string zookeeper;   // zookeeper.connect, "" for none; with MySQL it is the segments' fence, too
+  LogFunction log;         // empty: nothing is logged
+  // Any other key, as `leafctl --set` takes it: {"segment.refresh_interval", "10s"}. Goes before the lines
+  // above. Neither files nor environment variables are read.
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+// IDs as ascending, disjoint, half-open ranges.
+using IdRanges = std::vector<IdRange>;
+
+// IDs of tags. From Generators; all of it ends with that.
+class SegmentGenerator {
+ public:
+  // An ID of `tag` from the reserve in memory. Never blocks, and allocates only for an error. If there is
+  // none, one is asked for in the background, so that a later call finds it. Errors: kExhausted (nothing in
+  // reserve right now), kNotFound (no such tag; a "no" is remembered for a second), kPaused, kFrozen (the
+  // database went back: leafctl tag repair), kOverflow, kTooLarge, kLimited (too many unknown tags at once),
+  // kRefused (in a child of fork), kUnavailable (closed).
+  Result<std::uint64_t> Take(std::string_view tag);
+  // `count` of them, all or none. Errors: as above, kInvalidArgument (count is 0); kTooLarge beyond
+  // server.max_count.
+  Result<IdRanges> Take(std::string_view tag, std::uint64_t count);
+
+  // The same, but waits for the database, parked, up to `timeout`. Served in order of arrival; one thread's
+  // IDs of a tag strictly increase. Further errors: kUnavailable, kPermission and kConfig if the database
+  // says so; kExhausted says that no range came in time.
+  Result<std::uint64_t> Next(std::string_view tag, std::chrono::milliseconds timeout);
+  Result<IdRanges> Next(std::string_view tag, std::uint64_t count, std::chrono::milliseconds timeout);
+
+  // Adds a tag to the table, with the first ID above everything this state directory (and the witness, where
+  // there is one) knows was granted under that name. Blocks. Errors: kAlreadyExists, kInvalidArgument (`tag`,
+  // or a step outside 1..2^30-1), kUnavailable, kPermission, kConfig (no table: leafctl db init), kRefused
+  // (in a child of fork).
+  Result<void> AddTag(std::string_view tag, std::int64_t step);
+
+ private:
+  friend class Generators;
+  class Impl;
+  explicit SegmentGenerator(Impl& impl) : impl_(impl) {}
+  Impl& impl_;
+};
+
+// IDs with a time in them. From Generators; all of it ends with that.
+class SnowflakeGenerator {
+ public:
+  // An ID now. Never blocks, and allocates only for an error. Errors: kExhausted (the sequences up to
+  // `snowflake.window` ahead of the clock are used up, or the clock has to pass an earlier process's), kClock
+  // (it went back or jumped; the message has the figures), kNotOwner (the worker number is somebody else's),
+  // kOverflow, kTooLarge, kRefused (in a child of fork), kUnavailable (closed; state file or registry do not
+  // answer).
+  Result<std::uint64_t> Take();
+  // All or none. Errors: as above, kInvalidArgument (count is 0).
+  Result<IdRanges> Take(std::uint64_t count);
+
+  // The same, but waits up to `timeout` for what passes.
+  Result<std::uint64_t> Next(std::chrono::milliseconds timeout);
+  Result<IdRanges> Next(std::uint64_t count, std::chrono::milliseconds timeout);
+
+  // The worker number in use. Errors: as Take, if there is none.
+  Result<std::uint64_t> Worker() const;
+
+ private:
+  friend class Generators;
+  class Impl;
+  explicit SnowflakeGenerator(Impl& impl) : impl_(impl) {}
+  Impl& impl_;
+};
+
+// One state directory, locked, with what issues from it; the threads for it are its own.
+class Generators {
+ public:
+  // Blocks while the worker number is claimed, a few seconds at most: if the registry does not answer by then
+  // it is claimed once it does, and meanwhile SnowflakeGenerator says why it has none. The database is not
+  // waited for. Errors: kInvalidArgument (options, all problems at once), kRefused (the state directory is in
+  // use, or is not what it was: another cluster, another machine's; a number that is taken), kPermission,
+  // kConfig, kClock (too far behind or ahead of what was issued, with the figures), kUnavailable (the disk),
+  // kOverflow.
+  static Result<Generators> Open(const GeneratorOptions& options);
+  // Closes. In a child of fork: does nothing.
+  ~Generators();
+  Generators(Generators&&) noexcept;
+  Generators& operator=(Generators&&) noexcept;
+
+  // Requires: enabled in the options.
+  SegmentGenerator& segment();
+  SnowflakeGenerator& snowflake();
+
+  // Ends it, whatever other threads do with it: who waits gets kUnavailable, and so does every later call.
+  // Blocks until the calls to the outside that are under way have ended, and, for snowflakes, until the clock
+  // has passed the last ID (snowflake.window at most), so that the next Open need not wait. What was in
+  // reserve is never issued: a gap. Without it, after a crash, nothing repeats either. Idempotent. Gives the
+  // state directory free.
+  void Close();
+
+ private:
+  class Impl;
+  explicit Generators(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct ClientOptions {
+  // Groups of daemons, nearest first: {{"http://10.1.0.1:8080", "http://10.1.0.2:8080"},
+  // {"http://10.2.0.1:8080"}}, or "unix:/PATH". A group is asked only if all daemons of those before it are
+  // away or turn the request down.
+  std::vector<std::vector<std::string>> groups;
+  // Longest wait for each daemon that is asked, twice: to connect, and for its answer.
+  std::chrono::milliseconds timeout{2000};
+  // A daemon that did not answer, or could not serve at all, is passed over for so long, and then tried
+  // again: so the near ones come back by themselves. If all are away they are tried nevertheless.
+  std::chrono::milliseconds away{5000};
+};
+
+// Asks daemons for IDs. Holds no connection between calls, and no IDs: a child of fork may go on with its
+// copy. Errors of both: kUnreachable (nobody there; all are named), kPermission (a socket that may not be
+// opened), kInvalidArgument, and what the daemons say: kNotFound, kFrozen, kPaused, kExhausted, kClock,
+// kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost, or of a request that went on
+// to another daemon, are never issued: a gap.
+class Client {
+ public:
+  // Errors: kInvalidArgument (no daemon, or an address of another form). Does not connect.
+  static Result<Client> Open(ClientOptions options);
+  ~Client();
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+
+  // `count` IDs of `tag`, all from one daemon. Blocks.
+  Result<IdRanges> Next(std::string_view tag, std::uint64_t count);
+  // The same of its snowflake worker.
+  Result<IdRanges> NextSnowflake(std::uint64_t count);
+
+ private:
+  class Impl;
+  explicit Client(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// What a snowflake ID is made of. The defaults are Leaf's; both belong to a cluster, as snowflake.epoch_ms
+// and snowflake.layout of leafctl.toml(5).
+struct SnowflakeLayout {
+  std::int64_t epoch_ms = 1288834974657;  // Unix milliseconds
+  std::string bits = "41-10-12";          // time, worker, sequence
+};
+struct SnowflakeParts {
+  std::int64_t time_ms = 0;  // Unix milliseconds
+  std::uint64_t worker = 0;
+  std::uint64_t sequence = 0;
+};
+// Errors: kInvalidArgument (a layout that is none, an ID of 2^63 or more).
+Result<SnowflakeParts> DecodeSnowflake(std::uint64_t id, const SnowflakeLayout& layout = {});
+// Errors: kInvalidArgument, which names the part that does not fit.
+Result<std::uint64_t> EncodeSnowflake(const SnowflakeParts& parts, const SnowflakeLayout& layout = {});
+
+}  // namespace leaf

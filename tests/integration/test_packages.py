@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""The Debian packages, as somebody meets them who has nothing else: made from the build, installed with apt into a bare
+root, used, upgraded, removed and purged there.
+
+Environment: LEAFCTL_BUILD_DIR  the build (default build/release)
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from bare_root import BareRoot, command, make_base, suite  # noqa: E402
+from leafctl import ROOT, main  # noqa: E402
+
+BUILD = os.path.abspath(os.environ.get("LEAFCTL_BUILD_DIR") or os.path.join(ROOT, "build", "release"))
+BASE = os.path.join(BUILD, "packages-base-%s.tar" % suite())
+
+CONFIG = "/etc/leafctl/leafctl.toml"
+STATE = "/var/lib/leafctl"
+UNITS = "/usr/lib/systemd/system"
+SAMPLES = "/usr/share/doc/libleaf-dev/examples"
+USER = "4242:4242"
+USER_HOME = "/home/somebody"
+
+
+def setUpModule():
+    global DEBS, FIRST, SECOND, DEV
+    DEBS = tempfile.TemporaryDirectory(prefix="leafctl-debs-")
+    try:
+        with open(os.path.join(BUILD, "CPackConfig.cmake"), encoding="utf-8") as file:
+            version = next(line for line in file if "CPACK_PACKAGE_VERSION " in line).split('"')[1]
+        FIRST, DEV = make_debs("first", version)
+        SECOND, _ = make_debs("second", version + ".1")
+        make_base(BASE)
+    except BaseException:
+        DEBS.cleanup()
+        raise
+
+
+def tearDownModule():
+    DEBS.cleanup()
+
+
+def make_debs(name, version):
+    """The packages as this version: leafctl's, libleaf-dev's."""
+    folder = os.path.join(DEBS.name, name)
+    os.mkdir(folder)
+    command(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder, "-R", version])
+    debs = sorted(os.path.join(folder, deb) for deb in os.listdir(folder) if deb.endswith(".deb"))
+    names = [os.path.basename(deb).split("_")[0:2] for deb in debs]
+    if names != [["leafctl", version], ["libleaf-dev", version]]:
+        raise AssertionError("unexpected packages: %s" % debs)
+    return debs
+
+
+class Packages(unittest.TestCase):
+    maxDiff = None
+
+    def make_root(self):
+        root = BareRoot(BASE)
+        self.addCleanup(root.close)
+        root.ok("mkdir -p %s && chown %s %s" % (USER_HOME, USER, USER_HOME))
+        return root
+
+    def put(self, root, deb):
+        """Brings a package in; its path there."""
+        shutil.copy(deb, root.path("/tmp"))
+        return "/tmp/" + os.path.basename(deb)
+
+    def install(self, root, *debs, recommends=True):
+        return root.install(*[self.put(root, deb) for deb in debs], recommends=recommends)
+
+    # ---- one node's life ---------------------------------------------------------------------------------------------
+
+    def test_installed_used_upgraded_removed_and_purged(self):
+        root = self.make_root()
+        bare = root.files()
+        self.install(root, FIRST)
+        root.ok("apt-get -q -y purge leafctl")
+        # What is left is what came with it.
+        without = root.files()
+        self.assertEqual({path for path in without - bare if "leafctl" in path}, set())
+        self.install(root, FIRST)
+        self.check_installed(root)
+        self.check_first_ids(root)
+        self.check_upgrade(root)
+        self.check_removal(root, without)
+        self.check_purge(root, without)
+        root.ok("apt-get -q -y autoremove --purge")
+        self.assertEqual(root.files() ^ bare, set())
+
+    def check_installed(self, root):
+        # With what it needs, and what it may need.
+        self.assertIn("installed", root.ok("dpkg-query -W -f '${db:Status-Status}' libmariadb3"))
+        self.assertRegex(root.read("/etc/passwd"), r"(?m)^leafctl:.*:/var/lib/leafctl:/usr/sbin/nologin$")
+        # Nothing was started: there is no systemd. Both are enabled.
+        self.assertTrue(root.exists("/etc/systemd/system/multi-user.target.wants/leafctl.service"))
+        self.assertTrue(root.exists("/etc/systemd/system/sockets.target.wants/leafctl.socket"))
+        self.assertEqual(root.run("dpkg --verify leafctl"), (0, "", ""))
+        self.assertIn(CONFIG, root.ok("dpkg-query -W -f '${Conffiles}' leafctl"))
+        root.ok("leafctl config check")
+        self.assertFalse(
+            [line for line in root.ok("leafctl config show --origin").splitlines() if CONFIG in line],
+            "the installed file sets nothing",
+        )
+        for name in ("copyright", "copyright.libraries.gz"):
+            self.assertTrue(root.exists("/usr/share/doc/leafctl/" + name), name)
+
+    def check_first_ids(self, root):
+        for who, state in (({}, STATE), ({"user": USER, "home": USER_HOME}, USER_HOME + "/.local/state/leafctl")):
+            self.assertEqual(root.run("leafctl next fresh", **who).rc, 9, "a tag that nobody has added")
+            root.ok("leafctl tag add fresh", **who)
+            self.assertEqual(root.ok("leafctl next fresh -n 2", **who), "1\n2\n")
+            self.assertEqual(root.ok("leafctl next fresh", **who), "3\n")
+            self.assertGreater(int(root.ok("leafctl next --mode snowflake", **who)), 1 << 50)
+            self.assertTrue(root.exists(state + "/marks.db"), state)
+
+    def check_upgrade(self, root):
+        # What an administrator has changed is kept, and nobody is asked.
+        config = root.read(CONFIG) + "\n# Changed here.\n"
+        root.write(CONFIG, config)
+        state = self.state_files(root)
+        snowflake = int(root.ok("leafctl next --mode snowflake"))
+        self.install(root, SECOND)
+        self.assertEqual(root.ok("dpkg-query -W -f '${Version}' leafctl"), os.path.basename(SECOND).split("_")[1])
+        self.assertEqual(root.read(CONFIG), config)
+        self.assertEqual(self.state_files(root), state)
+        self.assertEqual(root.ok("leafctl next fresh -n 2"), "4\n5\n")
+        self.assertGreater(int(root.ok("leafctl next --mode snowflake")), snowflake)
+        # The marks are what they were: a database that goes back is found out.
+        with sqlite3.connect(root.path(STATE + "/leaf.db")) as database:
+            database.execute("UPDATE leaf_alloc SET max_id = 4")
+        database.close()
+        refused = root.run("leafctl next fresh")
+        self.assertEqual((refused.rc, refused.out), (11, ""), refused.err)
+        root.ok("leafctl tag repair fresh --confirm fresh")
+        self.assertGreaterEqual(int(root.ok("leafctl next fresh")), 6)
+
+    @staticmethod
+    def state_files(root):
+        return sorted(os.listdir(root.path(STATE)))
+
+    def check_removal(self, root, without):
+        root.ok("apt-get -q -y remove leafctl")
+        state = {STATE} | {STATE + "/" + name for name in self.state_files(root)}
+        self.assertIn(STATE + "/marks.db", state)
+        self.assertEqual(root.files() ^ without, {"/etc/leafctl", CONFIG} | state)
+        # Back again, with the numbers going on.
+        self.install(root, SECOND)
+        self.assertGreaterEqual(int(root.ok("leafctl next fresh")), 7)
+        self.assertTrue(root.exists("/etc/systemd/system/multi-user.target.wants/leafctl.service"))
+
+    def check_purge(self, root, without):
+        root.write("/etc/leafctl/mysql-password", "secret\n", 0o600)
+        root.ok("mkdir -p /var/lib/private/leafctl")
+        said = root.ok("apt-get -q -y purge leafctl 2>&1")
+        self.assertNotIn("warning", said)
+        root.ok("rmdir /var/lib/private")
+        self.assertEqual(root.files() ^ without, set())
+
+    # ---- what the scripts ask of systemd -----------------------------------------------------------------------------
+
+    def test_what_is_asked_of_systemd(self):
+        root = self.make_root()
+        os.makedirs(root.path("/run/systemd/system"))
+        active = "/run/leafctl-is-active"
+        root.write(
+            "/usr/bin/systemctl",
+            '#!/bin/sh\necho "$*" >>/run/asked\ncase "$*" in\n'
+            '*is-active*) test -e %s ;;\n*is-enabled*) echo enabled ;;\nesac\n' % active,
+            0o755,
+        )
+
+        def asked():
+            lines = root.read("/run/asked").splitlines()
+            root.write("/run/asked", "")
+            return [
+                " ".join(word for word in line.split() if not word.startswith("--"))
+                for line in lines
+                if "is-active" not in line and "is-enabled" not in line
+            ]
+
+        self.install(root, FIRST, recommends=False)
+        self.assertEqual(asked(), ["daemon-reload", "start leafctl.socket leafctl.service"])
+        # Stopped by somebody: it stays so.
+        self.install(root, SECOND, recommends=False)
+        self.assertEqual(asked(), ["daemon-reload"])
+        # Running: restarted after, and not stopped before.
+        root.write(active, "")
+        root.ok("apt-get -q -y --allow-downgrades install " + self.put(root, FIRST))
+        self.assertEqual(asked(), ["daemon-reload", "restart leafctl.service"])
+        root.ok("apt-get -q -y remove leafctl")
+        self.assertEqual(asked(), ["stop leafctl.socket leafctl.service", "daemon-reload"])
+        root.ok("apt-get -q -y purge leafctl")
+        self.assertEqual(asked(), ["daemon-reload"])
+        # A machine whose policy forbids it: installed, and not started.
+        root.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", 0o755)
+        self.install(root, FIRST, recommends=False)
+        self.assertEqual(asked(), ["daemon-reload"])
+
+    # ---- beside systemd, man and a compiler --------------------------------------------------------------------------
+
+    def test_units_manuals_and_library(self):
+        root = self.make_root()
+        root.install("systemd", "man-db", "g++", "cmake", "make", "pkg-config", recommends=False)
+        self.install(root, FIRST, DEV)
+        self.check_units(root)
+        self.check_manuals(root)
+        self.check_library(root)
+
+    def check_units(self, root):
+        verify = "systemd-analyze --no-pager verify --man=no leafctl.service leafctl.socket 2>&1"
+        self.assertEqual(root.run(verify), (0, "", ""))
+        # The test can fail.
+        path = UNITS + "/leafctl.service"
+        unit = root.read(path)
+        root.write(path, unit.replace("ExecStart=/usr/bin/leafctl", "ExecStart=/usr/bin/no-such-leafctl"))
+        self.assertIn("no-such-leafctl", root.run(verify).out)
+        root.write(path, unit)
+        # The account is there, and the units agree on it.
+        self.assertIn("leafctl", root.ok("getent passwd leafctl"))
+        self.assertIn("User=leafctl", unit)
+
+    def check_manuals(self, root):
+        pages = sorted(os.listdir(os.path.join(ROOT, "man")))
+        self.assertIn("leafctl.7", pages)
+        for page in pages:
+            name, section = page.rsplit(".", 1)
+            self.assertTrue(root.exists("/usr/share/man/man%s/%s.gz" % (section, page)), page)
+            self.assertIn(name, root.ok("MANPAGER=cat man %s %s" % (section, name)), page)
+        for file in ("prometheus/leafctl.rules.yml", "sql/leaf_alloc.sql"):
+            self.assertTrue(root.exists("/usr/share/leafctl/" + file), file)
+
+    def check_library(self, root):
+        # Outside of where it was installed, as anybody would do.
+        root.ok("cp -r %s /tmp/example" % SAMPLES)
+        root.ok("cmake -S /tmp/example -B /tmp/example/build -DCMAKE_BUILD_TYPE=Release && cmake --build /tmp/example/build")
+        with_pkg_config = (
+            "g++ -std=c++20 -Wall -Wextra -Werror /tmp/example/%s.cc -o /tmp/%s $(pkg-config --cflags --libs --static %s)"
+        )
+        root.ok(with_pkg_config % ("main", "generators", "leaf"))
+        root.ok(with_pkg_config % ("client", "client", "leaf-client"))
+        for program in ("/tmp/example/build/example", "/tmp/generators"):
+            self.check_example(root, program)
+        # The light half needs no database and no ZooKeeper, not even to be linked.
+        for program in ("/tmp/example/build/example-client", "/tmp/client"):
+            needed = root.ok("ldd " + program)
+            for library in ("soci", "sqlite", "zookeeper", "mariadb"):
+                self.assertNotIn(library, needed)
+            self.assertEqual(root.run(program + " unix:/nowhere fresh").rc, 1)
+
+    def check_example(self, root, program):
+        state = program + "-state"
+        first = json.loads(root.ok("%s %s" % (program, state)))
+        second = json.loads(root.ok("%s %s" % (program, state)))
+        ids = [int(text) for text in first["segment"] + second["segment"]]
+        self.assertEqual(ids, sorted(set(ids)), "never twice, and upward")
+        self.assertEqual(len(ids), 20)
+        self.assertLess(int(first["snowflake"]), int(second["snowflake"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+// Asks daemons for an ID of a tag: client GROUPS TAG. The nearest group first, with a semicolon before the
+// next one, and commas between the servers of a group:
+// "http://10.1.0.1:8080,http://10.1.0.2:8080;http://10.2.0.1:8080".
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "leaf/leaf.h"
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: client GROUPS TAG\n";
+    return 2;
+  }
+  leaf::ClientOptions options;
+  std::istringstream groups(argv[1]);
+  for (std::string group; std::getline(groups, group, ';');) {
+    auto& servers = options.groups.emplace_back();
+    std::istringstream list(group);
+    for (std::string server; std::getline(list, server, ',');) servers.push_back(server);
+  }
+  auto client = leaf::Client::Open(std::move(options));
+  if (!client.ok()) {
+    std::cerr << "client: " << client.error().message << "\n";
+    return 2;
+  }
+  const auto ids = client->Next(argv[2], 1);
+  if (!ids.ok()) {
+    std::cerr << "client: " << leaf::ErrorCodeName(ids.error().code) << ": " << ids.error().message << "\n";
+    return 1;
+  }
+  std::cout << ids->front().begin << "\n";
+  return 0;
+}

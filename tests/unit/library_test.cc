@@ -1,0 +1,554 @@
+// The library as a program uses it: on real files, with its own threads.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "leaf/leaf.h"
+#include "support/scale.h"
+#include "support/temp_dir.h"
+
+namespace leaf {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Far above what anything here takes.
+constexpr seconds kPatience{60};
+
+GeneratorOptions In(const std::string& state_dir) {
+  GeneratorOptions options;
+  options.state_dir = state_dir;
+  return options;
+}
+
+template <typename T>
+ErrorCode CodeOf(const Result<T>& result) {
+  EXPECT_FALSE(result.ok());
+  return result.ok() ? ErrorCode::kInternal : result.error().code;
+}
+
+std::uint64_t CountOf(const IdRanges& ranges) {
+  std::uint64_t count = 0;
+  for (const IdRange& range : ranges) count += range.size();
+  return count;
+}
+
+// Fails if any two overlap.
+void ExpectDisjoint(IdRanges ranges) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  for (std::size_t i = 1; i < ranges.size(); ++i) {
+    ASSERT_GE(ranges[i].begin, ranges[i - 1].end) << "an ID twice";
+  }
+}
+
+// ---- segments
+// ------------------------------------------------------------------------------------------------------
+
+TEST(Library, SegmentIds) {
+  testing::TempDir dir;
+  auto generators = Generators::Open(In(dir.path() + "/state"));
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  SegmentGenerator& segment = generators->segment();
+  EXPECT_EQ(CodeOf(segment.Next("pay", kPatience)), ErrorCode::kNotFound);
+  ASSERT_TRUE(segment.AddTag("order", 100).ok());
+  EXPECT_EQ(CodeOf(segment.AddTag("order", 100)), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(CodeOf(segment.AddTag("pay", 0)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(segment.AddTag("a/b", 1)), ErrorCode::kInvalidArgument);
+
+  const auto first = segment.Next("order", kPatience);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(*first, 1U);
+  // More than a step, all or none.
+  const auto batch = segment.Next("order", 250, kPatience);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_EQ(CountOf(*batch), 250U);
+  EXPECT_GT(batch->front().begin, *first);
+  ExpectDisjoint(*batch);
+  EXPECT_EQ(CodeOf(segment.Next("order", 0, kPatience)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(segment.Take("order", 0)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(segment.Take("order", 100'001)), ErrorCode::kTooLarge);
+  EXPECT_EQ(CodeOf(segment.Take("")), ErrorCode::kInvalidArgument);
+}
+
+TEST(Library, TakeAsksForWhatALaterTakeFinds) {
+  testing::TempDir dir;
+  auto generators = Generators::Open(In(dir.path()));
+  ASSERT_TRUE(generators.ok());
+  SegmentGenerator& segment = generators->segment();
+  ASSERT_TRUE(segment.AddTag("order", 100).ok());
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::optional<std::uint64_t> id;
+  while (!id && std::chrono::steady_clock::now() < deadline) {
+    const auto taken = segment.Take("order");
+    if (taken.ok()) {
+      id = *taken;
+    } else {
+      ASSERT_EQ(taken.error().code, ErrorCode::kExhausted) << taken.error().message;
+      std::this_thread::yield();
+    }
+  }
+  ASSERT_TRUE(id.has_value());
+  // What was turned away used up no ID.
+  EXPECT_EQ(*id, 1U);
+}
+
+TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {
+  testing::TempDir dir;
+  IdRanges all;
+  for (int life = 0; life < 3; ++life) {
+    auto generators = Generators::Open(In(dir.path()));
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    if (life == 0) {
+      ASSERT_TRUE(generators->segment().AddTag("order", 50).ok());
+    }
+    constexpr int kThreads = 4;
+    std::vector<IdRanges> taken(kThreads);
+    std::atomic<std::uint64_t> calls{0};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        SegmentGenerator& segment = generators->segment();
+        IdRanges& mine = taken[static_cast<std::size_t>(i)];
+        while (true) {
+          const auto ids = i % 2 == 0 ? segment.Next("order", 7, kPatience) : segment.Take("order", 3);
+          calls.fetch_add(1);
+          if (ids.ok()) {
+            // One thread's IDs strictly increase.
+            if (!mine.empty() && ids->front().begin < mine.back().end) wrong.fetch_add(1);
+            mine.insert(mine.end(), ids->begin(), ids->end());
+          } else if (ids.error().code == ErrorCode::kUnavailable) {
+            return;
+          } else if (ids.error().code != ErrorCode::kExhausted) {
+            wrong.fetch_add(1);
+            return;
+          }
+        }
+      });
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (calls.load() < testing::Scaled<std::uint64_t>(20'000) &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    // While all of them are at it.
+    generators->Close();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong.load(), 0);
+    EXPECT_EQ(CodeOf(generators->segment().Take("order")), ErrorCode::kUnavailable);
+    EXPECT_EQ(CodeOf(generators->segment().Next("order", kPatience)), ErrorCode::kUnavailable);
+    EXPECT_EQ(CodeOf(generators->segment().AddTag("more", 1)), ErrorCode::kUnavailable);
+    for (const IdRanges& ranges : taken) all.insert(all.end(), ranges.begin(), ranges.end());
+    ASSERT_GT(CountOf(all), 0U);
+  }
+  ExpectDisjoint(all);
+}
+
+TEST(Library, WhoWaitsIsToldOfTheEnd) {
+  testing::TempDir dir;
+  auto generators = Generators::Open(In(dir.path()));
+  ASSERT_TRUE(generators.ok());
+  ASSERT_TRUE(generators->segment().AddTag("order", 1).ok());
+  std::thread waiter([&] {
+    // Until the end comes, however many IDs there are.
+    while (true) {
+      const auto ids = generators->segment().Next("order", 1000, kPatience);
+      if (ids.ok()) continue;
+      EXPECT_EQ(ids.error().code, ErrorCode::kUnavailable) << ids.error().message;
+      return;
+    }
+  });
+  generators->Close();
+  waiter.join();
+}
+
+TEST(Library, MarksOutliveTheDatabase) {
+  testing::TempDir dir;
+  std::uint64_t last = 0;
+  for (int life = 0; life < 2; ++life) {
+    auto generators = Generators::Open(In(dir.path()));
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());
+    const auto ids = generators->segment().Next("order", 10, kPatience);
+    ASSERT_TRUE(ids.ok()) << ids.error().message;
+    EXPECT_GT(ids->front().begin, last);
+    last = ids->back().end - 1;
+    generators->Close();
+    // The database is lost, and the tag added anew.
+    for (const char* name : {"/leaf.db", "/leaf.db-wal", "/leaf.db-shm"})
+      std::filesystem::remove(dir.path() + name);
+  }
+}
+
+TEST(Library, AStateDirectoryIsOneGenerators) {
+  testing::TempDir dir;
+  auto first = Generators::Open(In(dir.path()));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(CodeOf(Generators::Open(In(dir.path()))), ErrorCode::kRefused);
+  first->Close();
+  first->Close();
+  auto second = Generators::Open(In(dir.path()));
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  // Assigning closes what was there.
+  testing::TempDir other;
+  *second = std::move(*Generators::Open(In(other.path())));
+  EXPECT_TRUE(Generators::Open(In(dir.path())).ok());
+  EXPECT_EQ(CodeOf(Generators::Open(In(other.path()))), ErrorCode::kRefused);
+}
+
+TEST(Library, OptionsAreChecked) {
+  testing::TempDir dir;
+  EXPECT_EQ(CodeOf(Generators::Open({})), ErrorCode::kInvalidArgument);
+  GeneratorOptions options = In(dir.path());
+  options.settings = {{"segment.no_such_key", "1"}};
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kInvalidArgument);
+  options = In(dir.path());
+  options.snowflake = true;
+  options.source.registry = Registry::kZookeeper;
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kInvalidArgument) << "no cluster";
+  options.source.cluster = "c";
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kConfig) << "no address";
+  options = In(dir.path());
+  options.settings = {{"server.max_count", "5"}};
+  auto generators = Generators::Open(options);
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  EXPECT_EQ(CodeOf(generators->segment().Take("order", 6)), ErrorCode::kTooLarge);
+}
+
+TEST(Library, ADatabaseThatIsAwayIsToldAndWaitedFor) {
+  testing::TempDir dir;
+  GeneratorOptions options = In(dir.path());
+  options.sqlite = false;
+  // Nobody listens there.
+  options.mysql.endpoints = {"127.0.0.1:1"};
+  std::atomic<int> heard{0};
+  options.log = [&](Severity severity, std::string_view message) {
+    if (severity >= Severity::kWarning && !message.empty()) heard.fetch_add(1);
+  };
+  auto generators = Generators::Open(options);
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (heard.load() == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  EXPECT_GT(heard.load(), 0);
+  const ErrorCode why = CodeOf(generators->segment().Next("order", milliseconds{1}));
+  EXPECT_TRUE(why == ErrorCode::kExhausted || why == ErrorCode::kUnavailable) << ErrorCodeName(why);
+  EXPECT_EQ(CodeOf(generators->segment().AddTag("order", 1)), ErrorCode::kUnavailable);
+}
+
+// ---- snowflakes
+// ----------------------------------------------------------------------------------------------------
+
+TEST(Library, SnowflakeIdsGoOnUpwardAfterEachStart) {
+  testing::TempDir dir;
+  GeneratorOptions options = In(dir.path());
+  options.segment = false;
+  options.snowflake = true;
+  options.source.cluster = "c";
+  options.source.worker = 7;
+  std::uint64_t last = 0;
+  for (int life = 0; life < 3; ++life) {
+    auto generators = Generators::Open(options);
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    SnowflakeGenerator& snowflake = generators->snowflake();
+    const auto first = snowflake.Next(kPatience);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    EXPECT_GT(*first, last);
+    last = *first;
+    for (int i = 0; i < 1000; ++i) {
+      const auto id = snowflake.Next(kPatience);
+      ASSERT_TRUE(id.ok()) << id.error().message;
+      ASSERT_GT(*id, last);
+      last = *id;
+    }
+    const auto batch = snowflake.Next(5000, kPatience);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    EXPECT_EQ(CountOf(*batch), 5000U);
+    EXPECT_GT(batch->front().begin, last);
+    ExpectDisjoint(*batch);
+    last = batch->back().end - 1;
+    EXPECT_EQ(*snowflake.Worker(), 7U);
+    const auto parts = DecodeSnowflake(last);
+    ASSERT_TRUE(parts.ok());
+    EXPECT_EQ(parts->worker, 7U);
+    EXPECT_EQ(CodeOf(snowflake.Take(0)), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(CodeOf(snowflake.Take(std::uint64_t{1} << 40)), ErrorCode::kTooLarge);
+    generators->Close();
+    EXPECT_EQ(CodeOf(snowflake.Take()), ErrorCode::kUnavailable);
+    EXPECT_EQ(CodeOf(snowflake.Worker()), ErrorCode::kUnavailable);
+  }
+  // The number belongs to the cluster's name.
+  options.source.cluster = "d";
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kRefused);
+}
+
+TEST(Library, SnowflakeTakeNeverRepeatsAcrossThreads) {
+  testing::TempDir dir;
+  GeneratorOptions options = In(dir.path());
+  options.segment = false;
+  options.snowflake = true;
+  auto generators = Generators::Open(options);
+  ASSERT_TRUE(generators.ok());
+  ASSERT_TRUE(generators->snowflake().Next(kPatience).ok());
+  std::vector<IdRanges> taken(3);
+  std::vector<std::thread> threads;
+  for (IdRanges& mine : taken) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < testing::Scaled(5000); ++i) {
+        const auto ids =
+            i % 10 == 0 ? generators->snowflake().Next(20, kPatience) : generators->snowflake().Take(1);
+        if (ids.ok()) mine.insert(mine.end(), ids->begin(), ids->end());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  IdRanges all;
+  for (const IdRanges& ranges : taken) all.insert(all.end(), ranges.begin(), ranges.end());
+  EXPECT_GE(CountOf(all), 20U);
+  ExpectDisjoint(all);
+}
+
+TEST(Library, DecodeAndEncode) {
+  const auto parts = DecodeSnowflake(2123738945798799443U);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_EQ(parts->time_ms, 1795173796497);
+  EXPECT_EQ(parts->worker, 0U);
+  EXPECT_EQ(parts->sequence, 83U);
+  EXPECT_EQ(*EncodeSnowflake(*parts), 2123738945798799443U);
+  const SnowflakeLayout other{.epoch_ms = 0, .bits = "42-8-13"};
+  EXPECT_EQ(DecodeSnowflake(*EncodeSnowflake({1, 2, 3}, other), other)->worker, 2U);
+  EXPECT_EQ(CodeOf(DecodeSnowflake(std::uint64_t{1} << 63)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(DecodeSnowflake(1, {.epoch_ms = 0, .bits = "41-10-10"})), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(EncodeSnowflake({1795173796497, 1024, 0})), ErrorCode::kInvalidArgument);
+}
+
+// ---- fork
+// ----------------------------------------------------------------------------------------------------------
+
+TEST(Library, AChildOfForkGetsNoId) {
+  testing::TempDir dir;
+  GeneratorOptions options = In(dir.path());
+  options.snowflake = true;
+  auto generators = Generators::Open(options);
+  ASSERT_TRUE(generators.ok());
+  ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());
+  // Both have plenty in memory.
+  const auto before = generators->segment().Next("order", kPatience);
+  ASSERT_TRUE(before.ok());
+  ASSERT_TRUE(generators->snowflake().Next(kPatience).ok());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    // Each has its number: the exit code tells which of them was wrong.
+    int step = 0;
+    const auto refused = [&](const auto& result) {
+      ++step;
+      if (result.ok() || result.error().code != ErrorCode::kRefused) _exit(step);
+    };
+    refused(generators->segment().Take("order"));
+    refused(generators->segment().Take("order", 2));
+    refused(generators->segment().Next("order", kPatience));
+    refused(generators->segment().Next("order", 2, kPatience));
+    refused(generators->segment().AddTag("child", 1));
+    refused(generators->snowflake().Take());
+    refused(generators->snowflake().Take(2));
+    refused(generators->snowflake().Next(kPatience));
+    refused(generators->snowflake().Next(2, kPatience));
+    refused(generators->snowflake().Worker());
+    generators->Close();
+    { const Generators copy = std::move(*generators); }
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // The parent goes on, and so does its lock.
+  const auto after = generators->segment().Next("order", kPatience);
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  EXPECT_EQ(*after, *before + 1);
+  EXPECT_TRUE(generators->snowflake().Next(kPatience).ok());
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kRefused);
+}
+
+// ---- client
+// --------------------------------------------------------------------------------------------------------
+
+// Answers each connection's first request as it is told to: like a daemon that has a thousand ranges, or
+// cannot, or is gone while somebody waits.
+class FakeDaemon {
+ public:
+  enum class Mood { kServes, kBreaksOff, kDrained, kUnknownTag };
+
+  explicit FakeDaemon(std::uint64_t first) : next_(first) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(listen(listener_, 64), 0);
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~FakeDaemon() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  const std::string& url() const { return url_; }
+  void SetMood(Mood mood) { mood_.store(mood); }
+  int asked() const { return asked_.load(); }
+
+ private:
+  void Serve() {
+    while (true) {
+      const int connection = accept(listener_, nullptr, nullptr);
+      if (connection < 0) return;
+      asked_.fetch_add(1);
+      std::string request;
+      char buffer[4096];
+      ssize_t got = 0;
+      while (request.find("\r\n\r\n") == std::string::npos &&
+             (got = read(connection, buffer, sizeof buffer)) > 0)
+        request.append(buffer, static_cast<std::size_t>(got));
+      std::string status = "200 OK";
+      std::string body;
+      switch (mood_.load()) {
+        case Mood::kServes: {
+          const std::uint64_t count = std::stoull(request.substr(request.find("count=") + 6));
+          body = "{\"ranges\":[{\"begin\":\"" + std::to_string(next_) + "\",\"end\":\"" +
+                 std::to_string(next_ + count) + "\"}]}";
+          next_ += count;
+          break;
+        }
+        case Mood::kDrained:
+          status = "503 Service Unavailable";
+          body = R"({"code":"exhausted","message":"drained","hint":""})";
+          break;
+        case Mood::kUnknownTag:
+          status = "404 Not Found";
+          body = R"({"code":"not_found","message":"unknown tag","hint":""})";
+          break;
+        case Mood::kBreaksOff:
+          close(connection);
+          continue;
+      }
+      const std::string answer =
+          "HTTP/1.1 " + status +
+          "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+          "\r\nConnection: close\r\n\r\n" + body;
+      for (std::size_t sent = 0; sent < answer.size();) {
+        const ssize_t written = send(connection, answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
+        if (written <= 0) break;
+        sent += static_cast<std::size_t>(written);
+      }
+      close(connection);
+    }
+  }
+
+  int listener_ = -1;
+  std::string url_;
+  std::uint64_t next_;
+  std::atomic<Mood> mood_{Mood::kServes};
+  std::atomic<int> asked_{0};
+  std::thread thread_;
+};
+
+Client OpenClient(std::vector<std::vector<std::string>> groups, milliseconds away) {
+  auto client = Client::Open({.groups = std::move(groups), .timeout = kPatience, .away = away});
+  EXPECT_TRUE(client.ok());
+  return std::move(*client);
+}
+
+TEST(LibraryClient, AsksTheNearGroupOnlyWhileItAnswers) {
+  FakeDaemon near(1000);
+  FakeDaemon nearby(2000);
+  FakeDaemon far(3000);
+  Client client = OpenClient({{near.url(), nearby.url()}, {far.url()}}, std::chrono::hours{1});
+  for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(*client.Next("order", 1), (IdRanges{{1000 + i, 1001 + i}}));
+  // Of the same data centre.
+  near.SetMood(FakeDaemon::Mood::kBreaksOff);
+  EXPECT_EQ(client.Next("order", 5)->front().begin, 2000U);
+  EXPECT_EQ(client.NextSnowflake(5)->front().begin, 2005U);
+  EXPECT_EQ(far.asked(), 0);
+  // Who does not answer is not asked each time.
+  EXPECT_EQ(near.asked(), 4);
+  nearby.SetMood(FakeDaemon::Mood::kBreaksOff);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 3000U);
+  // All are away: they are tried all the same, and named.
+  far.SetMood(FakeDaemon::Mood::kBreaksOff);
+  const int asked = near.asked();
+  EXPECT_EQ(CodeOf(client.Next("order", 1)), ErrorCode::kUnavailable);
+  EXPECT_GT(near.asked(), asked);
+  near.SetMood(FakeDaemon::Mood::kServes);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 1003U);
+}
+
+TEST(LibraryClient, ComesBackToTheNearGroupByItself) {
+  FakeDaemon near(1000);
+  FakeDaemon far(3000);
+  Client client = OpenClient({{near.url()}, {far.url()}}, milliseconds{20});
+  near.SetMood(FakeDaemon::Mood::kBreaksOff);
+  ASSERT_EQ(client.Next("order", 1)->front().begin, 3000U);
+  near.SetMood(FakeDaemon::Mood::kServes);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  bool back = false;
+  while (!back && std::chrono::steady_clock::now() < deadline)
+    back = client.Next("order", 1)->front().begin < 3000;
+  EXPECT_TRUE(back);
+}
+
+TEST(LibraryClient, ATagsOwnAnswerIsTheAnswer) {
+  FakeDaemon near(1000);
+  FakeDaemon far(3000);
+  Client client = OpenClient({{near.url()}, {far.url()}}, std::chrono::hours{1});
+  near.SetMood(FakeDaemon::Mood::kUnknownTag);
+  EXPECT_EQ(CodeOf(client.Next("order", 1)), ErrorCode::kNotFound);
+  EXPECT_EQ(far.asked(), 0);
+  // Drained there, perhaps not elsewhere; but it is not away.
+  near.SetMood(FakeDaemon::Mood::kDrained);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 3000U);
+  near.SetMood(FakeDaemon::Mood::kServes);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 1000U);
+}
+
+TEST(LibraryClient, BatchesAreOneDaemons) {
+  FakeDaemon near(1000);
+  Client client = OpenClient({{near.url()}}, seconds{1});
+  const auto ids = client.Next("order", 250'000);
+  ASSERT_TRUE(ids.ok()) << ids.error().message;
+  EXPECT_EQ(CountOf(*ids), 250'000U);
+  ExpectDisjoint(*ids);
+}
+
+TEST(LibraryClient, OptionsAreChecked) {
+  EXPECT_EQ(CodeOf(Client::Open({})), ErrorCode::kInvalidArgument);
+  for (const char* server : {"", "127.0.0.1:8080", "http://", "http://host", "ftp://host:1", "unix:"}) {
+    EXPECT_EQ(CodeOf(Client::Open({.groups = {{server}}})), ErrorCode::kInvalidArgument) << server;
+  }
+  EXPECT_EQ(CodeOf(Client::Open({.groups = {{"unix:/a"}}, .timeout = milliseconds{0}})),
+            ErrorCode::kInvalidArgument);
+  auto client = Client::Open({.groups = {{"unix:/nowhere/at/all"}, {"unix:/nor/here"}}});
+  ASSERT_TRUE(client.ok());
+  const auto nobody = client->Next("order", 1);
+  ASSERT_EQ(CodeOf(nobody), ErrorCode::kUnreachable);
+  EXPECT_NE(nobody.error().message.find("/nor/here"), std::string::npos) << nobody.error().message;
+  EXPECT_EQ(CodeOf(client->Next("order", 0)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(client->Next("", 1)), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace leaf
