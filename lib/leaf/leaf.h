@@ -24,11 +24,12 @@
 // issue the rest of the range that was in memory. So a child of fork gets an error (kRefused) from every
 // generator that its parent opened, never an ID; its copies of them hold nothing that it could use, and
 // destroying them there does nothing. It may open Generators of another state directory, and use Clients. A
-// child that executes another program is harmless.
+// child that executes another program is harmless. What makes a child without fork() (_Fork, clone) is not
+// seen: nothing may be taken there.
 //
 // Everything here is thread-safe, but for moving, assigning and destroying an object while another thread
-// uses it. Errors are values, and no function throws but for std::bad_alloc. The library starts threads with
-// every signal blocked as their creator had it, and makes no other change to the process.
+// uses it. Errors are values, and no function throws but for std::bad_alloc. The library's threads have the
+// signal mask of the thread that opened them; it makes no other change to the process.
 #pragma once
 
 #include <chrono>

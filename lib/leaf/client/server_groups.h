@@ -2,17 +2,19 @@
 // last.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <mutex>
+#include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/time.h"
 
 namespace leaf::client {
 
-// Thread-safe.
+// Thread-safe, and without a lock: in a child of fork nobody would give it back.
 class ServerGroups {
  public:
   // Groups nearest first; `away`: how long who did not answer is passed over.
@@ -28,12 +30,12 @@ class ServerGroups {
 
  private:
   struct Server {
-    std::string name;
-    MonotonicTime away_until;  // the clock's zero for who answers
+    explicit Server(std::string its_name) : name(std::move(its_name)) {}
+    const std::string name;
+    std::atomic<MonotonicTime> away_until{};  // the clock's zero for who answers
   };
   const std::chrono::milliseconds away_;
-  mutable std::mutex mutex_;
-  std::vector<Server> servers_;  // their times are guarded by mutex_
+  std::deque<Server> servers_;  // never added to after the constructor
 };
 
 }  // namespace leaf::client
