@@ -21,6 +21,8 @@ void Layout(std::string_view input);
 // The configuration: a TOML file, and what variables and flags say (one NAME=VALUE or key=value a line).
 void ConfigFile(std::string_view input);
 void ConfigValues(std::string_view input);
+// Java Leaf's leaf.properties, behind a byte that chooses the options of its import.
+void LeafProperties(std::string_view input);
 // A request target with its query and an Accept header (in the first line), and what a client sends on a
 // connection, up to the router's answers.
 void HttpTarget(std::string_view input);

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "leaf/sys/boot_id.h"
+#include "leaf/sys/durable_file.h"
+#include "leaf/sys/file_ops.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/secret_file.h"
 #include "leaf/sys/state_dir.h"
@@ -116,6 +118,28 @@ TEST(SecretFile, RefusesWhatOthersMayRead) {
     EXPECT_EQ(refused.error().message.find("pass"), std::string::npos);
   }
   EXPECT_EQ(ReadSecretFile(dir.path() + "/none").error().code, ErrorCode::kConfig);
+}
+
+TEST(NewFile, AppearsWholeAndReplacesNothingUnasked) {
+  testing::TempDir dir;
+  FileOps ops;
+  const std::string path = dir.path() + "/new";
+  // A draft that somebody left, open to others, gives the file neither content nor mode.
+  std::ofstream(path + ".new") << "left behind";
+  ASSERT_EQ(chmod((path + ".new").c_str(), 0666), 0);
+  ASSERT_TRUE(WriteNewFile(ops, path, "one", 0600, Existing::kRefuse).ok());
+  EXPECT_EQ(**ReadWholeFile(ops, path, 100), "one");
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0600U);
+  const auto again = WriteNewFile(ops, path, "two", 0600, Existing::kRefuse);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::kAlreadyExists);
+  EXPECT_EQ(**ReadWholeFile(ops, path, 100), "one");
+  ASSERT_TRUE(WriteNewFile(ops, path, "two", 0600, Existing::kReplace).ok());
+  EXPECT_EQ(**ReadWholeFile(ops, path, 100), "two");
+  EXPECT_NE(access((path + ".new").c_str(), F_OK), 0);
+  EXPECT_FALSE(WriteNewFile(ops, dir.path() + "/none/new", "x", 0600, Existing::kRefuse).ok());
 }
 
 TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 #include <soci/sqlite3/soci-sqlite3.h>
+#include <unistd.h>
 
 #include <exception>
 #include <utility>
@@ -11,6 +12,18 @@
 #include "leaf/sql/error_map.h"
 
 namespace leaf::sql {
+namespace {
+
+// Whoever has a database in WAL mode open has its -wal beside it: without one nobody writes, and a reader
+// need not make one.
+std::string ReadOnlyUri(const std::string& path) {
+  std::string uri = "file:";
+  for (const char c : path) uri += c == '%' ? "%25" : c == '?' ? "%3f" : c == '#' ? "%23" : std::string(1, c);
+  return uri + (access((path + "-wal").c_str(), F_OK) == 0 ? "?mode=ro" : "?mode=ro&immutable=1");
+}
+
+}  // namespace
+
 Database::Database(std::shared_ptr<MysqlConnector> connector)
     : dialect_(kMysql), mysql_(std::move(connector)) {}
 Database::Database(MysqlOptions options)
@@ -161,9 +174,11 @@ Result<Database::Session> Database::TryConnect(std::string_view what) {
 std::unique_ptr<soci::session> Database::ConnectSqlite() {
   if (sqlite_->path.find('"') != std::string::npos)
     throw std::invalid_argument("a path with a quotation mark");
-  auto session =
-      std::make_unique<soci::session>(*soci::factory_sqlite3(), fmt::format("db=\"{}\"", sqlite_->path));
+  auto session = std::make_unique<soci::session>(
+      *soci::factory_sqlite3(),
+      fmt::format("db=\"{}\"", sqlite_->read_only ? ReadOnlyUri(sqlite_->path) : sqlite_->path));
   *session << fmt::format("PRAGMA busy_timeout = {}", sqlite_->busy_timeout.count());
+  if (sqlite_->read_only) return session;
   // A writer does not block readers, and a commit is one append and one fsync.
   *session << "PRAGMA journal_mode = WAL";
   *session << "PRAGMA synchronous = FULL";

@@ -27,6 +27,9 @@ struct SqliteOptions {
   std::string path;
   // The embedded default needs no `db init`: each new connection makes what is missing.
   bool create_tables = false;
+  // Nothing is written, not even the files beside the database that readers of SQLite make: one that nobody
+  // has open is taken as it stands. Requires: the file exists.
+  bool read_only = false;
   std::chrono::milliseconds busy_timeout{5000};
 };
 

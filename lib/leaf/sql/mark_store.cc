@@ -11,8 +11,8 @@
 namespace leaf::sql {
 
 SqliteMarkStore::SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock,
-                                 std::string writer)
-    : database_(SqliteOptions{.path = path}),
+                                 std::string writer, bool read_only)
+    : database_(SqliteOptions{.path = path, .read_only = read_only}),
       locker_(std::move(locker)),
       clock_(clock),
       writer_(std::move(writer)) {}

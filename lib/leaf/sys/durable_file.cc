@@ -15,8 +15,8 @@ namespace {
 // A descriptor that is closed by the same operations that opened it.
 class OpenFile {
  public:
-  OpenFile(FileOps& ops, const std::string& path, int flags)
-      : ops_(ops), fd_(ops.Open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  OpenFile(FileOps& ops, const std::string& path, int flags, mode_t mode = 0600)
+      : ops_(ops), fd_(ops.Open(path.c_str(), flags | O_CLOEXEC, mode)) {}
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile() {
@@ -41,8 +41,9 @@ Error WriteError(const std::string& path, int error_number) {
   return error;
 }
 
-Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content) {
-  OpenFile file(ops, path, O_WRONLY | O_CREAT | O_TRUNC);
+Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content, int flags = O_TRUNC,
+                         mode_t mode = 0600) {
+  OpenFile file(ops, path, O_WRONLY | O_CREAT | flags, mode);
   if (!file.valid()) return WriteError(path, errno);
   while (!content.empty()) {
     const ssize_t written = ops.Write(file.get(), content.data(), content.size());
@@ -72,6 +73,30 @@ Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::
     return WriteError(path, error_number);
   }
   // The rename itself has to be on the disk, or the old file could come back.
+  OpenFile folder(ops, directory, O_RDONLY | O_DIRECTORY);
+  if (!folder.valid() || ops.Sync(folder.get()) != 0) return WriteError(path, errno);
+  return {};
+}
+
+Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_view content, mode_t mode,
+                          Existing existing) {
+  const std::string draft = path + ".new";
+  // What an earlier attempt left may be open to others.
+  ops.Unlink(draft.c_str());
+  auto written = WriteSynced(ops, draft, content, O_EXCL, mode);
+  if (written.ok()) {
+    // A link, unlike a rename, never replaces.
+    const int named = existing == Existing::kRefuse ? ops.Link(draft.c_str(), path.c_str())
+                                                    : ops.Rename(draft.c_str(), path.c_str());
+    if (named != 0) {
+      written = errno == EEXIST ? Error{ErrorCode::kAlreadyExists, fmt::format("{} exists already", path), ""}
+                                : WriteError(path, errno);
+    }
+  }
+  ops.Unlink(draft.c_str());
+  LEAF_RETURN_IF_ERROR(std::move(written));
+  const std::size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   OpenFile folder(ops, directory, O_RDONLY | O_DIRECTORY);
   if (!folder.valid() || ops.Sync(folder.get()) != 0) return WriteError(path, errno);
   return {};

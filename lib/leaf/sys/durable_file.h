@@ -17,6 +17,13 @@ namespace leaf::sys {
 Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::string& name,
                          std::string_view content);
 
+enum class Existing { kRefuse, kReplace };
+// A new file for people, with `mode` (less the umask), whole when it appears under its name. Durable when it
+// returns. Errors: kAlreadyExists under kRefuse, whoever else makes it at the same time; those of
+// ReplaceFile.
+Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_view content, mode_t mode,
+                          Existing existing);
+
 // The whole file; nothing if it does not exist. Errors: kPermission; kConfig, also if it has more than
 // `bytes_max`.
 Result<std::optional<std::string>> ReadWholeFile(FileOps& ops, const std::string& path,

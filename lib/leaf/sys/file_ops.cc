@@ -14,5 +14,6 @@ int FileOps::Sync(int fd) { return fsync(fd); }
 int FileOps::Close(int fd) { return close(fd); }
 int FileOps::Rename(const char* from, const char* to) { return rename(from, to); }
 int FileOps::Unlink(const char* path) { return unlink(path); }
+int FileOps::Link(const char* from, const char* to) { return link(from, to); }
 
 }  // namespace leaf::sys

@@ -18,6 +18,7 @@ class FileOps {
   virtual int Close(int fd);
   virtual int Rename(const char* from, const char* to);
   virtual int Unlink(const char* path);
+  virtual int Link(const char* from, const char* to);
 };
 
 }  // namespace leaf::sys

@@ -1,0 +1,185 @@
+#include "leaf/core/tag_inspection.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::core {
+namespace {
+
+using Level = Diagnosis::Level;
+
+class Inspector {
+ public:
+  Inspector(std::span<const TagRow> rows, std::span<const Mark> marks, WallTime now)
+      : rows_(rows), now_(now) {
+    for (const Mark& mark : marks) marks_.emplace(mark.tag, &mark);
+  }
+
+  std::vector<Diagnosis> Run() {
+    for (const TagRow& row : rows_) {
+      CheckStep(row);
+      CheckNumbers(row);
+      CheckName(row);
+    }
+    CheckAlike();
+    if (result_.empty())
+      return {Diagnosis::Ok(
+          "tags", fmt::format("{} tag{}, every row sound", rows_.size(), rows_.size() == 1 ? "" : "s"))};
+    std::vector<Diagnosis> all;
+    for (auto& [check, found] : result_) {
+      std::stable_sort(found.begin(), found.end(),
+                       [](const Diagnosis& a, const Diagnosis& b) { return a.level > b.level; });
+      const std::size_t more = found.size() > kTagDiagnosesMax ? found.size() - kTagDiagnosesMax : 0;
+      found.resize(found.size() - more);
+      const Level worst = found.front().level;
+      for (Diagnosis& diagnosis : found) all.push_back(std::move(diagnosis));
+      if (more > 0) all.push_back({check, worst, fmt::format("and {} more tags of this kind", more), "", ""});
+    }
+    return all;
+  }
+
+ private:
+  void Add(std::string check, Level level, std::string found, std::string cause, std::string remedy) {
+    auto& list = result_[check];
+    list.push_back({std::move(check), level, std::move(found), std::move(cause), std::move(remedy)});
+  }
+
+  void CheckStep(const TagRow& row) {
+    if (row.step >= 1 && row.step <= kStepMax) return;
+    Add("tag-step", Level::kProblem, fmt::format("tag {}: step {}", Quoted(row.tag), row.step),
+        row.step == 0  ? "Java Leaf never gets a range with it, and leafctl refuses it"
+        : row.step < 0 ? "Java Leaf moves max_id back with it, and IDs repeat; leafctl refuses it"
+                       : "Java Leaf doubles the step as a 32-bit number: max_id goes back, and IDs repeat; "
+                         "leafctl refuses it",
+        fmt::format("leafctl tag set {} --step N, with N from 1 to {}", Quoted(row.tag), kStepMax));
+  }
+
+  void CheckNumbers(const TagRow& row) {
+    if (row.max_id < 0) {
+      Add("tag-exhaustion", Level::kProblem, fmt::format("tag {}: max_id {}", Quoted(row.tag), row.max_id),
+          "an ID is never negative: leafctl grants nothing from it",
+          fmt::format("leafctl tag advance {} --to N, above everything that was ever issued",
+                      Quoted(row.tag)));
+      return;
+    }
+    const auto found = marks_.find(row.tag);
+    const Mark* const mark = found == marks_.end() ? nullptr : found->second;
+    // The mark was read before the row.
+    if (mark != nullptr && static_cast<std::uint64_t>(row.max_id) < mark->end) {
+      Add("tag-went-back", Level::kProblem,
+          fmt::format("tag {}: max_id {} is below {}, which this node was granted up to", Quoted(row.tag),
+                      row.max_id, mark->end),
+          "the database went back (a restore, a failover that lost commits): what lies between was issued "
+          "already, and Java Leaf issues it again",
+          fmt::format("stop every Java node of the tag, then leafctl tag repair {}", Quoted(row.tag)));
+    }
+    std::optional<double> days;
+    if (mark != nullptr && mark->end > 0) days = DaysToExhaustion(row.max_id, mark->base, now_);
+    if (!IsNearExhaustion(row.max_id, days)) return;
+    const std::uint64_t left = IdsLeft(row.max_id);
+    std::string when;
+    constexpr double kDaysToDate = 36'525;
+    if (days && *days < kDaysToDate) {
+      const auto at =
+          now_ + std::chrono::milliseconds{static_cast<std::int64_t>(
+                     *days * static_cast<double>(std::chrono::milliseconds(std::chrono::hours{24}).count()))};
+      when = fmt::format(", none from {} on at the rate seen here", FormatRfc3339(at).substr(0, 10));
+    }
+    Add("tag-exhaustion", left == 0 ? Level::kProblem : Level::kWarning,
+        fmt::format("tag {}: {} IDs are left below 2^63{}", Quoted(row.tag), left, when),
+        "IDs end there and never wrap",
+        "plan another tag; a max_id that high was set by hand, or by a step that was");
+  }
+
+  void CheckName(const TagRow& row) {
+    if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
+      Add("tag-name", Level::kProblem, fmt::format("tag {}: no request can name it", Quoted(row.tag)),
+          valid.error().message, "rename it while nobody uses it");
+      return;
+    }
+    if (row.tag.find('/') != std::string::npos) {
+      Add("tag-name", Level::kWarning, fmt::format("tag {} has a '/'", Quoted(row.tag)),
+          "no HTTP route can carry it, neither Java Leaf's nor leafctl's",
+          "use leafctl next --direct, or rename it");
+    }
+    const std::size_t dot = row.tag.rfind('.');
+    if (dot == std::string::npos) return;
+    const std::string cut = row.tag.substr(0, dot);
+    const bool both =
+        std::any_of(rows_.begin(), rows_.end(), [&](const TagRow& other) { return other.tag == cut; });
+    Add("tag-dotted", Level::kWarning, fmt::format("tag {} has a dot", Quoted(row.tag)),
+        fmt::format(
+            "Java Leaf cuts a key at its last dot: who asks it for {} gets {}; leafctl takes the name as a "
+            "whole, so callers of that URL get another tag's IDs after the change",
+            Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
+        "look into the callers: who means the tag asked Java for it with a slash behind it, which works with "
+        "both");
+  }
+
+  // As the usual collations compare.
+  static std::string Folded(std::string_view tag) {
+    while (tag.ends_with(' ')) tag.remove_suffix(1);
+    std::string folded(tag);
+    for (char& c : folded) {
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    }
+    return folded;
+  }
+
+  void CheckAlike() {
+    std::map<std::string, std::vector<std::string>> groups;
+    std::map<std::string, int> copies;
+    for (const TagRow& row : rows_) {
+      groups[Folded(row.tag)].push_back(Quoted(row.tag));
+      ++copies[row.tag];
+    }
+    for (const auto& [tag, count] : copies) {
+      if (count == 1) continue;
+      Add("tag-unique", Level::kProblem, fmt::format("tag {} has {} rows", Quoted(tag), count),
+          "biz_tag is not unique: an update moves all of them, and which one counts is chance",
+          "stop every node of the tag, keep the row with the highest max_id, and ALTER TABLE leaf_alloc ADD "
+          "UNIQUE "
+          "KEY (biz_tag)");
+    }
+    for (auto& [folded, names] : groups) {
+      std::sort(names.begin(), names.end());
+      names.erase(std::unique(names.begin(), names.end()), names.end());
+      if (names.size() < 2) {
+        if (folded.size() + 2 == names.front().size() || !names.front().ends_with(" '")) continue;
+        Add("tag-alike", Level::kWarning, fmt::format("tag {} ends in a blank", names.front()),
+            "MySQL finds it without the blank, leafctl and Java's cache do not",
+            "rename it while nobody uses it");
+        continue;
+      }
+      Add("tag-alike", Level::kWarning,
+          fmt::format("tags {} differ only in case or blanks at their end", fmt::join(names, ", ")),
+          "under a collation that takes them for one, Java Leaf's UPDATE moves all of them at once: ranges "
+          "are lost, "
+          "none is issued twice; leafctl matches byte for byte",
+          "let their callers agree on one of them");
+    }
+  }
+
+  const std::span<const TagRow> rows_;
+  const WallTime now_;
+  std::map<std::string, const Mark*> marks_;
+  std::map<std::string, std::vector<Diagnosis>> result_;
+};
+
+}  // namespace
+
+std::vector<Diagnosis> InspectTags(std::span<const TagRow> rows, std::span<const Mark> marks, WallTime now) {
+  return Inspector(rows, marks, now).Run();
+}
+
+}  // namespace leaf::core

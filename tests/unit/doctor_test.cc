@@ -1,0 +1,194 @@
+// The checks of `leafctl doctor` that are logic: tags, and what is seen of this machine.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "leaf/core/tag_inspection.h"
+#include "leaf/sys/host_inspection.h"
+#include "leaf/sys/state_dir.h"
+#include "support/temp_dir.h"
+
+namespace leaf::core {
+namespace {
+
+using Level = Diagnosis::Level;
+
+TagRow Row(std::string tag, std::int64_t max_id = 1, std::int64_t step = 2000) {
+  TagRow row;
+  row.tag = std::move(tag);
+  row.max_id = max_id;
+  row.step = step;
+  return row;
+}
+
+// "check/level …", in order.
+std::string Found(const std::vector<TagRow>& rows, const std::vector<Mark>& marks = {}) {
+  std::string out;
+  for (const Diagnosis& one : InspectTags(rows, marks, WallTimeOf(1'700'000'000'000)))
+    out += (out.empty() ? "" : " ") + one.check + "/" + std::string(DiagnosisLevelName(one.level));
+  return out;
+}
+
+TEST(TagInspection, SoundRowsAreOneOk) {
+  EXPECT_EQ(Found({}), "tags/ok");
+  EXPECT_EQ(Found({Row("a"), Row("b", 0, 1), Row("c", 5, (1 << 30) - 1)}), "tags/ok");
+}
+
+TEST(TagInspection, StepsOutsideTheirRangeAreProblems) {
+  for (const std::int64_t step : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 30})
+    EXPECT_EQ(Found({Row("a", 1, step)}), "tag-step/problem") << step;
+}
+
+TEST(TagInspection, TheEndOfTheNumbersIsSeenFromAfar) {
+  constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(Found({Row("a", kEnd - 1'000'000)}), "tag-exhaustion/warning");
+  EXPECT_EQ(Found({Row("a", kEnd)}), "tag-exhaustion/problem");
+  EXPECT_EQ(Found({Row("a", -1)}), "tag-exhaustion/problem");
+  // Half of all IDs within a day: the other half lasts a day.
+  Mark mark;
+  mark.tag = "a";
+  mark.end = 1;
+  mark.base = {0, WallTimeOf(1'700'000'000'000) - std::chrono::hours{24}};
+  const std::vector<TagRow> rows{Row("a", kEnd / 2)};
+  const std::vector<Mark> marks{mark};
+  const auto found = InspectTags(rows, marks, WallTimeOf(1'700'000'000'000));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_NE(found[0].found.find("none from 2023-11-15 on"), std::string::npos) << found[0].found;
+}
+
+TEST(TagInspection, ADatabaseThatWentBackIsAProblem) {
+  Mark mark;
+  mark.tag = "a";
+  mark.end = 5000;
+  EXPECT_EQ(Found({Row("a", 4999)}, {mark}), "tag-went-back/problem");
+  EXPECT_EQ(Found({Row("a", 5000)}, {mark}), "tags/ok");
+  EXPECT_EQ(Found({Row("b", 1)}, {mark}), "tags/ok");
+}
+
+TEST(TagInspection, NamesThatLookAlikeOrAreCut) {
+  EXPECT_EQ(Found({Row("pay"), Row("Pay")}), "tag-alike/warning");
+  EXPECT_EQ(Found({Row("pay"), Row("pay ")}), "tag-alike/warning");
+  EXPECT_EQ(Found({Row("pay ")}), "tag-alike/warning");
+  EXPECT_EQ(Found({Row("pay"), Row("pay")}), "tag-unique/problem");
+  EXPECT_EQ(Found({Row("v1.0")}), "tag-dotted/warning");
+  EXPECT_EQ(Found({Row("a/b")}), "tag-name/warning");
+  EXPECT_EQ(Found({Row("")}), "tag-name/problem");
+  EXPECT_EQ(Found({Row("a\nb")}), "tag-name/problem");
+}
+
+TEST(TagInspection, AHundredOfAKindAreToldInShort) {
+  std::vector<TagRow> rows;
+  for (int i = 0; i < 100; ++i) rows.push_back(Row("t" + std::to_string(i), 1, 0));
+  const auto found = InspectTags(rows, {}, WallTimeOf(0));
+  EXPECT_EQ(found.size(), kTagDiagnosesMax + 1);
+  EXPECT_EQ(found.back().found, "and 80 more tags of this kind");
+}
+
+}  // namespace
+}  // namespace leaf::core
+
+namespace leaf::sys {
+namespace {
+
+using core::Diagnosis;
+using Level = core::Diagnosis::Level;
+
+class HostInspectionTest : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& name, const std::string& text, mode_t mode) {
+    const std::string path = dir_.path() + "/" + name;
+    std::ofstream(path) << text;
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+    return path;
+  }
+  testing::TempDir dir_;
+};
+
+Level Worst(const std::vector<Diagnosis>& found) {
+  return std::max_element(found.begin(), found.end(),
+                          [](const auto& a, const auto& b) { return a.level < b.level; })
+      ->level;
+}
+
+TEST_F(HostInspectionTest, FilesOthersCanChangeOrReadAreProblems) {
+  EXPECT_EQ(InspectConfigFile(Write("a", "", 0644)).level, Level::kOk);
+  EXPECT_EQ(InspectConfigFile(Write("a", "", 0664)).level, Level::kProblem);
+  EXPECT_EQ(InspectConfigFile(dir_.path() + "/none").level, Level::kProblem);
+  EXPECT_EQ(InspectSecretFile("x", Write("b", "s", 0600)).level, Level::kOk);
+  EXPECT_EQ(InspectSecretFile("x", Write("b", "s", 0640)).level, Level::kProblem);
+}
+
+TEST_F(HostInspectionTest, TheStateDirectoryIsItsOwners) {
+  EXPECT_EQ(Worst(InspectStateDir(dir_.path() + "/none")), Level::kOk);
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0700), 0);
+  EXPECT_EQ(Worst(InspectStateDir(dir_.path())), Level::kOk);
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0770), 0);
+  EXPECT_EQ(Worst(InspectStateDir(dir_.path())), Level::kProblem);
+  EXPECT_EQ(Worst(InspectStateDir(Write("file", "", 0600))), Level::kProblem);
+}
+
+TEST_F(HostInspectionTest, TheLockIsSeenAndNotTaken) {
+  EXPECT_FALSE(FindLockHolder(dir_.path()));
+  {
+    const auto lock = StateDirLock::Take(dir_.path());
+    ASSERT_TRUE(lock.ok());
+    const auto holder = FindLockHolder(dir_.path());
+    ASSERT_TRUE(holder);
+    EXPECT_EQ(holder->pid, std::to_string(getpid()));
+  }
+  EXPECT_FALSE(FindLockHolder(dir_.path()));
+}
+
+TEST_F(HostInspectionTest, AListeningPortIsInUse) {
+  const FileHandle socket_fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_FALSE(IsPortInUse(ntohs(address.sin_port)));
+  ASSERT_EQ(listen(socket_fd.get(), 1), 0);
+  EXPECT_TRUE(IsPortInUse(ntohs(address.sin_port)));
+}
+
+TEST_F(HostInspectionTest, TheShippedUnitIsSound) {
+  std::ifstream file(std::string(LEAF_SOURCE_DIR) + "/config/systemd/leafctl.service");
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::string shipped = "ExecStart=/usr/bin/leafctl serve";
+  ASSERT_NE(text.find(shipped), std::string::npos);
+  text.replace(text.find(shipped), shipped.size(), "ExecStart=/bin/true serve");
+  const auto found = InspectUnitText("unit", text, {"/var/lib/leafctl", "", 20000});
+  EXPECT_EQ(Worst(found), Level::kOk) << found[0].found << found[0].cause;
+  EXPECT_EQ(Worst(InspectUnitText("unit", text, {"/var/lib/other", "", 20000})), Level::kWarning);
+  EXPECT_EQ(Worst(InspectUnitText("unit", text + "LimitNOFILE=100\n", {"/var/lib/leafctl", "", 20000})),
+            Level::kWarning);
+  EXPECT_EQ(Worst(InspectUnitText("unit", text + "Type=simple\n", {"/var/lib/leafctl", "", 1})),
+            Level::kWarning);
+  EXPECT_EQ(Worst(InspectUnitText("unit", text + "ExecStart=/no/such serve\n", {"/var/lib/leafctl", "", 1})),
+            Level::kProblem);
+  EXPECT_EQ(Worst(InspectUnitText("unit", "", {"", "", 1})), Level::kProblem);
+}
+
+TEST_F(HostInspectionTest, JavasLocalFileIsRead) {
+  EXPECT_FALSE(FindJavaWorkerFile(dir_.path(), "leaf", "8686"));
+  ASSERT_EQ(mkdir((dir_.path() + "/leaf").c_str(), 0700), 0);
+  ASSERT_EQ(mkdir((dir_.path() + "/leaf/leafconf").c_str(), 0700), 0);
+  ASSERT_EQ(mkdir((dir_.path() + "/leaf/leafconf/8686").c_str(), 0700), 0);
+  Write("leaf/leafconf/8686/workerID.properties", "workerID=17", 0600);
+  EXPECT_EQ(FindJavaWorkerFile(dir_.path(), "leaf", "8686")->worker, 17U);
+  Write("leaf/leafconf/8686/workerID.properties", "workerID=x", 0600);
+  EXPECT_FALSE(FindJavaWorkerFile(dir_.path(), "leaf", "8686")->worker);
+}
+
+}  // namespace
+}  // namespace leaf::sys
