@@ -79,7 +79,7 @@ Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
 std::string_view GroupSummary(std::string_view group) {
   if (group == "tag") return "Add, list, change, repair and remove tags";
   if (group == "db") return "Create and examine the tables";
-  if (group == "config") return "Show and check the configuration";
+  if (group == "config") return "Show, check and import the configuration";
   if (group == "worker") return "Look after snowflake workers and their numbers";
   return "";
 }

@@ -7,10 +7,12 @@ namespace leaf::cmd {
 
 Run AddComplete(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);
+Run AddConfigImport(CLI::App& app, CommandContext& context);
 Run AddConfigShow(CLI::App& app, CommandContext& context);
 Run AddDbCheck(CLI::App& app, CommandContext& context);
 Run AddDbInit(CLI::App& app, CommandContext& context);
 Run AddDecode(CLI::App& app, CommandContext& context);
+Run AddDoctor(CLI::App& app, CommandContext& context);
 Run AddEncode(CLI::App& app, CommandContext& context);
 Run AddNext(CLI::App& app, CommandContext& context);
 Run AddRange(CLI::App& app, CommandContext& context);

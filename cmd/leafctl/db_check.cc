@@ -1,14 +1,11 @@
 // leafctl db check
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
 #include "commands.h"
-#include "leaf/sql/durability.h"
-#include "leaf/sql/mysql_connector.h"
-#include "leaf/sql/schema.h"
+#include "database_report.h"
 #include "stores.h"
 #include "tag_output.h"
 
@@ -16,11 +13,6 @@ namespace leaf::cmd {
 namespace {
 
 using Findings = std::vector<sql::SchemaFinding>;
-
-std::ptrdiff_t CountProblems(const Findings& findings) {
-  return std::count_if(findings.begin(), findings.end(),
-                       [](const sql::SchemaFinding& finding) { return finding.is_problem; });
-}
 
 Json FindingsJson(const Findings& findings) {
   Json list = Json::array();
@@ -59,41 +51,25 @@ void WriteEndpoint(CommandContext& context, const sql::EndpointReport& report, b
 
 Result<void> RunDbCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  auto schema = sql::CheckSchema(store->database());
-  sql::DurabilityReport servers;
-  std::string in_use;
-  if (const sql::MysqlConnector* const connector = store->database().connector()) {
-    in_use = connector->state().endpoint;
-    servers = sql::CheckDurability(connector->options());
-  }
-  const bool any_reached = std::any_of(servers.endpoints.begin(), servers.endpoints.end(),
-                                       [](const sql::EndpointReport& report) { return !report.error; });
-  if (!schema.ok()) {
-    if (!any_reached) return std::move(schema).error();
-    schema = Findings{{true, schema.error().message, schema.error().hint}};
-  }
-
-  Findings findings = std::move(*schema);
-  findings.insert(findings.end(), servers.findings.begin(), servers.findings.end());
-  std::ptrdiff_t problems = CountProblems(findings);
-  for (const sql::EndpointReport& report : servers.endpoints) problems += CountProblems(report.findings);
+  LEAF_ASSIGN_OR_RETURN(const DatabaseReport report, ExamineDatabase(*store));
   if (context.flags.json) {
-    Json json{{"ok", problems == 0}, {"findings", FindingsJson(findings)}};
-    if (!servers.endpoints.empty()) {
+    Json json{{"ok", report.problems == 0}, {"findings", FindingsJson(report.findings)}};
+    if (!report.endpoints.empty()) {
       json["endpoints"] = Json::array();
-      for (const sql::EndpointReport& report : servers.endpoints)
-        json["endpoints"].push_back(EndpointJson(report, report.endpoint == in_use));
+      for (const sql::EndpointReport& endpoint : report.endpoints)
+        json["endpoints"].push_back(EndpointJson(endpoint, endpoint.endpoint == report.in_use));
     }
     WriteJson(context, json);
   } else {
-    for (const sql::EndpointReport& report : servers.endpoints)
-      WriteEndpoint(context, report, report.endpoint == in_use);
-    WriteFindings(context, findings, "");
-    if (problems == 0) context.out.Write("ok: leafctl can use this schema\n");
+    for (const sql::EndpointReport& endpoint : report.endpoints)
+      WriteEndpoint(context, endpoint, endpoint.endpoint == report.in_use);
+    WriteFindings(context, report.findings, "");
+    if (report.problems == 0) context.out.Write("ok: leafctl can use this schema\n");
   }
-  if (problems == 0) return {};
+  if (report.problems == 0) return {};
   return Error{ErrorCode::kUnhealthy,
-               fmt::format("the database has {} problem{}", problems, problems == 1 ? "" : "s"), ""};
+               fmt::format("the database has {} problem{}", report.problems, report.problems == 1 ? "" : "s"),
+               ""};
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
     {"db check", kProvisioning, "Examine an existing schema", AddDbCheck},
     {"serve", kOperating, "Run the daemon, in the foreground", AddServe},
     {"status", kOperating, "Show a running daemon's tags, reserves and problems", AddStatus},
+    {"doctor", kOperating, "Check everything that can be checked from here", AddDoctor},
     {"worker list", kOperating, "List the cluster's worker numbers", AddWorkerList},
     {"worker show", kOperating, "Show one worker number, with all that is stored about it", AddWorkerShow},
     {"worker check", kOperating, "Find what is wrong with the worker numbers", AddWorkerCheck},
@@ -47,6 +48,7 @@ constexpr Command kCommands[] = {
      AddWorkerAcceptClock},
     {"config show", kOperating, "Show the resolved configuration", AddConfigShow},
     {"config check", kOperating, "Check the configuration", AddConfigCheck},
+    {"config import", kOperating, "Turn Java Leaf's leaf.properties into a configuration", AddConfigImport},
     {"version", kAbout, "Print the version", AddVersion},
     {"__complete", kAbout, "Names of tags, for a shell's completion", AddComplete},
 };

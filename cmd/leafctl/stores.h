@@ -12,6 +12,7 @@
 namespace leaf::cmd {
 
 using embed::DependencyOf;
+using embed::ExamineMarks;
 using embed::LocalMark;
 using embed::LocalMarks;
 using embed::OpenDatabase;

@@ -82,13 +82,16 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
   }
   std::string path = config.sqlite.path;
   const bool is_default = path == config.state_dir + "/leaf.db";
-  if (access == Store::Access::kLook && IsMissing(path) &&
+  bool read_only = access == Store::Access::kExamine;
+  const bool looks = access == Store::Access::kLook || access == Store::Access::kExamine;
+  if (looks && IsMissing(path) &&
       (is_default || !IsMissing(std::filesystem::absolute(path).parent_path()))) {
     path = ":memory:";
-  } else if (is_default) {
+    read_only = false;
+  } else if (is_default && access != Store::Access::kExamine) {
     LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   }
-  sql::SqliteOptions options{.path = path, .create_tables = true};
+  sql::SqliteOptions options{.path = path, .create_tables = !read_only, .read_only = read_only};
   if (setting.Timeout()) options.busy_timeout = *setting.Timeout();
   return std::make_unique<sql::Database>(std::move(options));
 }
@@ -139,6 +142,14 @@ Result<std::vector<core::Mark>> LocalMarks(Setting& setting) {
   if (IsMissing(MarksPath(resolved->config))) return std::vector<core::Mark>{};
   LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(setting, ""));
   return marks->LoadAll();
+}
+
+Result<std::vector<core::Mark>> ExamineMarks(Setting& setting) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  const std::string path = MarksPath(resolved->config);
+  if (IsMissing(path)) return std::vector<core::Mark>{};
+  sql::SqliteMarkStore marks(path, {}, setting.ClockInUse(), "", true);
+  return marks.LoadAll();
 }
 
 std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config) {

@@ -25,8 +25,8 @@ class Store {
   // Who only looks, or runs dry, leaves no file behind: an embedded database that does not exist is an empty
   // one. Who makes tables waits for each of them for a minute at least (unless --timeout says otherwise): on
   // a server with a busy disk, or where somebody holds the table, that takes far longer than any other
-  // statement.
-  enum class Access { kLook, kWrite, kMakeTables };
+  // statement. Who examines changes nothing at all, not even SQLite's own files.
+  enum class Access { kLook, kWrite, kMakeTables, kExamine };
   // `log` hears of every change of the database server; null for none. Outlives the store.
   static Result<std::unique_ptr<Store>> Open(Setting& setting, Access access, Logger* log = nullptr);
   static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
@@ -56,6 +56,8 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::s
 Result<core::Mark> LocalMark(Setting& setting, std::string_view tag);
 // All of them. Makes nothing.
 Result<std::vector<core::Mark>> LocalMarks(Setting& setting);
+// The same for Access::kExamine.
+Result<std::vector<core::Mark>> ExamineMarks(Setting& setting);
 
 // How long a grant may take at most before it is dropped.
 std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config);

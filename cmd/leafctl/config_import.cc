@@ -1,0 +1,154 @@
+// leafctl config import
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "leaf/base/text.h"
+#include "leaf/config/leaf_properties.h"
+#include "leaf/sys/durable_file.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/zookeeper/connect_string.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
+constexpr mode_t kConfigMode = 0644;
+constexpr mode_t kSecretMode = 0600;
+
+struct ConfigImportOptions {
+  std::string file;
+  std::string spelling = "auto";
+  std::string to;
+  bool force = false;
+  config::ImportOptions import;
+};
+
+Result<std::string> ReadInput(CommandContext& context, const std::string& file) {
+  std::string bytes;
+  if (file != "-") {
+    sys::FileOps ops;
+    LEAF_ASSIGN_OR_RETURN(auto content, sys::ReadWholeFile(ops, file, kFileBytesMax));
+    if (!content) return Error{ErrorCode::kConfig, fmt::format("cannot read {}: no such file", file), ""};
+    return std::move(*content);
+  }
+  while (const auto line = context.ReadBulkLine()) {
+    bytes += *line + '\n';
+    if (bytes.size() > kFileBytesMax)
+      return Error{ErrorCode::kConfig, fmt::format("stdin has more than {} bytes", kFileBytesMax), ""};
+  }
+  return bytes;
+}
+
+// The parser has let no other name in.
+config::LeafSpelling SpellingOf(const std::string& name) {
+  constexpr std::array kSpellings{config::LeafSpelling::kUpstream, config::LeafSpelling::kStarter,
+                                  config::LeafSpelling::kFork};
+  for (const config::LeafSpelling spelling : kSpellings) {
+    if (name == config::LeafSpellingName(spelling)) return spelling;
+  }
+  return config::LeafSpelling::kAuto;
+}
+
+Result<void> WriteTo(const std::string& path, std::string_view content, mode_t mode, bool force) {
+  sys::FileOps ops;
+  auto written =
+      sys::WriteNewFile(ops, path, content, mode, force ? sys::Existing::kReplace : sys::Existing::kRefuse);
+  if (written.ok() || written.error().code != ErrorCode::kAlreadyExists) return written;
+  return Error{ErrorCode::kAlreadyExists, written.error().message, "name another file, or pass --force"};
+}
+
+Json ImportJson(const ConfigImportOptions& options, const config::Imported& imported,
+                const std::string& toml) {
+  Json values = Json::object();
+  for (const auto& [name, value] : imported.values)
+    values[name] = std::visit([](const auto& typed) { return Json(typed); }, value);
+  Json notes = Json::array();
+  for (const config::ImportNote& note : imported.notes) {
+    notes.push_back({{"kind", config::ImportNoteKindName(note.kind)},
+                     {"line", note.line == 0 ? Json(nullptr) : Json(note.line)},
+                     {"key", note.line == 0 ? Json(nullptr) : Json(note.key)},
+                     {"message", note.text}});
+  }
+  return {{"file", options.file},
+          {"spelling", config::LeafSpellingName(imported.spelling)},
+          {"values", std::move(values)},
+          {"notes", std::move(notes)},
+          {"written", options.to.empty() ? Json(nullptr) : Json(options.to)},
+          {"toml", toml}};
+}
+
+Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions& options) {
+  config::ImportOptions import = options.import;
+  import.spelling = SpellingOf(options.spelling);
+  if (!import.password_file.empty())
+    import.password_file = std::filesystem::absolute(import.password_file).lexically_normal().string();
+  LEAF_ASSIGN_OR_RETURN(const std::string bytes, ReadInput(context, options.file));
+  const std::string source = options.file == "-" ? "stdin" : options.file;
+  auto imported = config::ImportLeafProperties(bytes, import);
+  if (!imported.ok()) {
+    Error error = std::move(imported).error();
+    return Error{error.code, fmt::format("cannot import {}: {}", Printable(source), error.message),
+                 std::move(error.hint)};
+  }
+  for (const auto& [name, value] : imported->values) {
+    if (name == "zookeeper.connect")
+      LEAF_RETURN_IF_ERROR(zookeeper::ParseConnectString(std::get<std::string>(value)));
+  }
+  const std::string toml = config::FormatImported(*imported, source);
+  const bool secret = !imported->password.empty() && !import.password_file.empty();
+  // The configuration names the other: it comes last.
+  if (secret)
+    LEAF_RETURN_IF_ERROR(
+        WriteTo(import.password_file, imported->password + "\n", kSecretMode, options.force));
+  if (!options.to.empty()) LEAF_RETURN_IF_ERROR(WriteTo(options.to, toml, kConfigMode, options.force));
+
+  if (context.flags.json) {
+    WriteJson(context, ImportJson(options, *imported, toml));
+  } else if (options.to.empty()) {
+    context.out.Write(toml);
+  }
+  for (const config::ImportNote& note : imported->notes)
+    context.Note(fmt::format("{}: {}", Printable(source), config::FormatNote(note)));
+  if (secret) context.Note(fmt::format("wrote the password to {}", import.password_file));
+  if (!options.to.empty()) context.Note(fmt::format("wrote {}", options.to));
+  return {};
+}
+
+}  // namespace
+
+Run AddConfigImport(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<ConfigImportOptions>();
+  app.add_option("FILE", options->file, "Java Leaf's leaf.properties; - reads stdin")->required();
+  app.add_option("--address", options->import.address,
+                 "This node's IP, or IP:PORT, as the registry knows it; Java finds it out by itself")
+      ->type_name("IP[:PORT]");
+  app.add_option("--listen", options->import.listen, "Where leafctl is to listen, for server.listen")
+      ->type_name("HOST:PORT")
+      ->allow_extra_args(false);
+  app.add_option("--spelling", options->spelling, "Who reads FILE; auto tells it by its keys")
+      ->check(CLI::IsMember({"auto", "upstream", "starter", "fork"}))
+      ->type_name("auto|upstream|starter|fork")
+      ->capture_default_str();
+  app.add_option("--to", options->to, "Write the configuration to a new file instead of stdout")
+      ->type_name("FILE");
+  app.add_option("--password-file", options->import.password_file,
+                 "Write the password to a new file that only its owner can read, and name it")
+      ->type_name("FILE");
+  app.add_flag("--force", options->force, "Replace files that exist");
+  app.footer(
+      "Whatever cannot be carried over, or is not what it looks like, is listed on stderr and in comments.\n"
+      "Example: leafctl config import leaf.properties --address 10.0.0.1 --listen 0.0.0.0:8080 \\\n"
+      "           --password-file /etc/leafctl/mysql-password --to /etc/leafctl/leafctl.toml");
+  return [options](CommandContext& context) { return RunConfigImport(context, *options); };
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,82 @@
+// leafctl doctor
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "examination.h"
+#include "leaf/core/diagnosis.h"
+#include "tag_output.h"
+#include "worker_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+using core::Diagnosis;
+using Level = core::Diagnosis::Level;
+
+std::string DiagnosisText(const Diagnosis& diagnosis) {
+  std::string out = fmt::format("{:<8} {}: {}\n", core::DiagnosisLevelName(diagnosis.level), diagnosis.check,
+                                Printable(diagnosis.found));
+  if (!diagnosis.cause.empty()) out += fmt::format("  cause: {}\n", Printable(diagnosis.cause));
+  if (!diagnosis.remedy.empty()) out += fmt::format("  remedy: {}\n", Printable(diagnosis.remedy));
+  return out;
+}
+
+Result<void> RunDoctor(CommandContext& context) {
+  std::vector<Diagnosis> found;
+  auto resolved = context.Config();
+  if (resolved.ok()) {
+    found = Examine(context, **resolved);
+  } else {
+    if (resolved.error().code == ErrorCode::kInvalidArgument) return std::move(resolved).error();
+    found = {{"config", Level::kProblem, resolved.error().message,
+              "nothing else can be checked, and leafctl does not start", resolved.error().hint}};
+  }
+  const auto count = [&](Level level) {
+    return std::count_if(found.begin(), found.end(),
+                         [&](const Diagnosis& one) { return one.level == level; });
+  };
+  const auto problems = count(Level::kProblem);
+  const auto warnings = count(Level::kWarning);
+  if (context.flags.json) {
+    Json checks = Json::array();
+    for (const Diagnosis& one : found) {
+      checks.push_back({{"check", one.check},
+                        {"status", core::DiagnosisLevelName(one.level)},
+                        {"found", one.found},
+                        {"cause", one.cause},
+                        {"remedy", one.remedy}});
+    }
+    WriteJson(context,
+              {{"ok", problems == 0}, {"problems", problems}, {"warnings", warnings}, {"checks", checks}});
+  } else {
+    for (const Diagnosis& one : found) context.out.Write(DiagnosisText(one));
+  }
+  if (!context.flags.json) {
+    context.out.Write(fmt::format("{} problem{}, {} warning{}\n", problems, problems == 1 ? "" : "s",
+                                  warnings, warnings == 1 ? "" : "s"));
+  }
+  if (problems == 0) return {};
+  return Error{ErrorCode::kUnhealthy,
+               fmt::format("the doctor found {} problem{}", problems, problems == 1 ? "" : "s"), ""};
+}
+
+}  // namespace
+
+Run AddDoctor(CLI::App& app, CommandContext&) {
+  app.footer(
+      "Looks at configuration, secrets, state directory, database, tags, worker numbers, clocks, fence, "
+      "daemon\n"
+      "and limits, and changes nothing. What does not answer is one finding; the rest is checked all the "
+      "same.\n"
+      "Run it before the first node of Java Leaf is replaced: see leaf-migration(7). Exit code 10 if there "
+      "is\n"
+      "a problem, 0 if there are warnings only. Example: leafctl doctor --json");
+  return [](CommandContext& context) { return RunDoctor(context); };
+}
+
+}  // namespace leaf::cmd
