@@ -2,6 +2,7 @@
 """`leafctl doctor` against a real MariaDB and a real ZooKeeper: silent on what is sound, and it finds each thing that is
 planted; it changes nothing, and whatever is away is one finding."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from cluster import TABLE  # noqa: E402
 from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
 from servers import PASSWORD, MariaDb, free_port  # noqa: E402
+from zk_client import NoNode  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
 
 ADDRESS = "10.9.8.7:8686"
@@ -118,10 +120,12 @@ connect = "%(zookeeper)s"
         tables = {
             table: self.sql("SELECT * FROM %s" % table) for (table,) in self.sql("SHOW TABLES")
         }
+        nodes = {}
         with self.zookeeper.client() as client:
-            nodes = {
-                path: client.get(path) for path in client.tree("/snowflake")
-            }
+            for path in client.tree("/snowflake"):
+                # A killed daemon's own may go away in between.
+                with contextlib.suppress(NoNode):
+                    nodes[path] = client.get(path)
         return files, tables, nodes
 
     def test_nothing_is_wrong_and_nothing_is_changed(self):
