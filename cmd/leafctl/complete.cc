@@ -47,7 +47,7 @@ void UseFlagsOf(const std::vector<std::string>& words, CommandContext& context) 
 }
 
 Result<std::vector<std::string>> TagsOfStore(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kExamine));
   LEAF_ASSIGN_OR_RETURN(const auto rows, store->segments().List());
   std::vector<std::string> tags;
   for (const core::TagRow& row : rows) tags.push_back(row.tag);

@@ -84,8 +84,7 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
   const bool is_default = path == config.state_dir + "/leaf.db";
   bool read_only = access == Store::Access::kExamine;
   const bool looks = access == Store::Access::kLook || access == Store::Access::kExamine;
-  if (looks && IsMissing(path) &&
-      (is_default || !IsMissing(std::filesystem::absolute(path).parent_path()))) {
+  if (looks && IsMissing(path) && (is_default || !IsMissing(std::filesystem::absolute(path).parent_path()))) {
     path = ":memory:";
     read_only = false;
   } else if (is_default && access != Store::Access::kExamine) {

@@ -274,7 +274,10 @@ std::vector<Diagnosis> InspectUnit(const UnitExpectation& expectation) {
         if (entry.path().extension() == ".conf") more.push_back(entry.path().string());
       }
     }
-    for (const std::string& drop_in : more) text += "\n" + ReadOrNothing(drop_in);
+    for (const std::string& drop_in : more) {
+      text += '\n';
+      text += ReadOrNothing(drop_in);
+    }
     return InspectUnitText(path, text, expectation);
   }
   return {Diagnosis::Ok("unit", "no leafctl.service is installed here")};
