@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "examination.h"
+#include "leaf/base/text.h"
 #include "leaf/core/diagnosis.h"
 #include "tag_output.h"
 #include "worker_output.h"

@@ -16,6 +16,7 @@
 #include "daemons.h"
 #include "database_report.h"
 #include "leaf/base/endpoint.h"
+#include "leaf/base/text.h"
 #include "leaf/client/clock_probe.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/core/diagnosis.h"
