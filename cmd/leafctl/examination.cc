@@ -25,6 +25,7 @@
 #include "leaf/sql/worker_inspection.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/host_inspection.h"
+#include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/worker_state_file.h"
 #include "leaf/zookeeper/snapshot.h"
@@ -45,7 +46,6 @@ using std::chrono::milliseconds;
 // Five of Java Leaf's reports: who has not written for longer is not watched.
 constexpr milliseconds kRecentReport{15'000};
 constexpr milliseconds kPeerClockTimeout{2000};
-constexpr std::string_view kJavaTmpDir = "/tmp";  // java.io.tmpdir on every Linux
 
 class Doctor {
  public:
@@ -346,21 +346,21 @@ class Doctor {
   }
 
   void CheckJavaFile(const core::WorkerEntry& own) {
-    const std::string& address = own.address;
-    const auto file = sys::FindJavaWorkerFile(std::string(kJavaTmpDir), config_.snowflake.cluster,
-                                              address.substr(address.rfind(':') + 1));
-    if (!file) return;
-    if (file->worker == own.worker) {
-      Ok("java-file", fmt::format("{} has number {}, as the registry", file->path, own.worker));
-      return;
+    for (const sys::JavaWorkerFile& file :
+         sys::FindJavaWorkerFiles(sys::kJavaTmpDir, config_.snowflake.cluster, own.address)) {
+      if (file.worker == own.worker) {
+        Ok("java-file", fmt::format("{} has number {}, as the registry", file.path, own.worker));
+        continue;
+      }
+      Problem(
+          "java-file",
+          fmt::format("{} has {}, the registry {}", file.path,
+                      file.worker ? fmt::format("number {}", *file.worker) : "no number", own.worker),
+          "Java Leaf may have run under either: in a new namespace its first nodes all take 0, whatever "
+          "their "
+          "node says",
+          "decode one of its IDs (leafctl decode) while it runs, and restart it once before it is replaced");
     }
-    Problem(
-        "java-file",
-        fmt::format("{} has {}, the registry {}", file->path,
-                    file->worker ? fmt::format("number {}", *file->worker) : "no number", own.worker),
-        "Java Leaf may have run under either: in a new namespace its first nodes all take 0, whatever their "
-        "node says",
-        "decode one of its IDs (leafctl decode) while it runs, and restart it once before it is replaced");
   }
 
   void CheckPeers(const core::WorkerInspection& inspection) {

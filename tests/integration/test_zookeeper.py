@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import shutil
 import sys
 import threading
 import time
@@ -232,6 +233,33 @@ class Claims(RegistryTest):
         self.assertEqual(len(self.forever()), 1)
         poll(lambda: self.snowflake(daemon)["registered"], "it reports")
         self.check_javas_rules()
+
+    def test_what_javas_local_file_says_is_a_ceiling(self):
+        """The fork's Java node runs on without ZooKeeper, and tells its time to this file alone."""
+        folder = os.path.join("/tmp", self.cluster, "leafconf", "8080")
+        self.addCleanup(shutil.rmtree, os.path.join("/tmp", self.cluster), ignore_errors=True)
+        os.makedirs(folder)
+
+        def write(ahead_s):
+            reached = int((time.time() + ahead_s) * 1000)
+            with open(os.path.join(folder, "workerID.properties"), "w", encoding="utf-8") as file:
+                file.write("workerID=0\nmaxTimestamp=%d" % reached)
+            return reached
+
+        write(3600)
+        result = self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
+        self.check(result, 11, "behind", folder)
+        reached = write(5)
+        daemon = self.serve(1, "snowflake.start_wait=1h")
+        value = self.take(daemon)[0]
+        self.assertEqual(worker_of(value), 0)
+        self.assertGreaterEqual((value >> 22) + 1288834974657, reached + 4000)
+        self.assertIn(folder, daemon.log())
+        self.assertEqual(daemon.terminate(), 0)
+        # Neither written nor taken away, and of no consequence for another number.
+        write(3600)
+        other = self.more_box()
+        self.assertEqual(worker_of(self.take(self.serve(2, box=other))[0]), 1)
 
     def test_the_last_number_and_the_next(self):
         path = "/snowflake/%s/forever" % self.cluster

@@ -179,16 +179,5 @@ TEST_F(HostInspectionTest, TheShippedUnitIsSound) {
   EXPECT_EQ(Worst(InspectUnitText("unit", "", {"", "", 1})), Level::kProblem);
 }
 
-TEST_F(HostInspectionTest, JavasLocalFileIsRead) {
-  EXPECT_FALSE(FindJavaWorkerFile(dir_.path(), "leaf", "8686"));
-  ASSERT_EQ(mkdir((dir_.path() + "/leaf").c_str(), 0700), 0);
-  ASSERT_EQ(mkdir((dir_.path() + "/leaf/leafconf").c_str(), 0700), 0);
-  ASSERT_EQ(mkdir((dir_.path() + "/leaf/leafconf/8686").c_str(), 0700), 0);
-  Write("leaf/leafconf/8686/workerID.properties", "workerID=17", 0600);
-  EXPECT_EQ(FindJavaWorkerFile(dir_.path(), "leaf", "8686")->worker, 17U);
-  Write("leaf/leafconf/8686/workerID.properties", "workerID=x", 0600);
-  EXPECT_FALSE(FindJavaWorkerFile(dir_.path(), "leaf", "8686")->worker);
-}
-
 }  // namespace
 }  // namespace leaf::sys

@@ -6,10 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "leaf/embed/java_ceiling.h"
 #include "leaf/embed/snowflake_node.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sql/worker_registry.h"
+#include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/static_registry.h"
 #include "leaf/zookeeper/fixed_registry.h"
@@ -81,6 +83,20 @@ class ZookeeperLink final : public RegistryLink {
   Registry registry_;
 };
 
+// A registry of fixed numbers where Java Leaf may have run before.
+class AfterJavaLink final : public RegistryLink {
+ public:
+  AfterJavaLink(std::unique_ptr<RegistryLink> link, Logger& log)
+      : link_(std::move(link)), registry_(link_->registry(), std::string(sys::kJavaTmpDir), log) {}
+  core::WorkerRegistry& registry() override { return registry_; }
+  core::PeerDirectory* peers() override { return link_->peers(); }
+  service::Dependency Dependency() const override { return link_->Dependency(); }
+
+ private:
+  const std::unique_ptr<RegistryLink> link_;
+  JavaCeilingRegistry registry_;
+};
+
 }  // namespace
 
 WorkerNumbers WorkerNumbersOf(const config::Config& config) {
@@ -100,7 +116,8 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
                                                    Logger& log) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (snowflake.registry == "static")
-    return std::unique_ptr<RegistryLink>(std::make_unique<StaticLink>(snowflake));
+    return std::unique_ptr<RegistryLink>(
+        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(snowflake), log));
   if (snowflake.address.empty()) {
     return Error{
         ErrorCode::kConfig,
@@ -123,8 +140,10 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
           std::move(session), std::move(options), setting.ClockInUse(), log));
     }
-    return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(
-        std::move(session), std::move(options), setting.ClockInUse(), log));
+    return std::unique_ptr<RegistryLink>(std::make_unique<AfterJavaLink>(
+        std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(std::move(session), std::move(options),
+                                                                  setting.ClockInUse(), log),
+        log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
                         OpenDatabase(setting, Store::Access::kWrite, &log));

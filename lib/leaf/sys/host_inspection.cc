@@ -283,19 +283,4 @@ std::vector<Diagnosis> InspectUnit(const UnitExpectation& expectation) {
   return {Diagnosis::Ok("unit", "no leafctl.service is installed here")};
 }
 
-std::optional<JavaWorkerFile> FindJavaWorkerFile(const std::string& tmp_dir, const std::string& cluster,
-                                                 const std::string& port) {
-  JavaWorkerFile file{fmt::format("{}/{}/leafconf/{}/workerID.properties", tmp_dir, cluster, port),
-                      std::nullopt};
-  std::error_code error;
-  if (!std::filesystem::exists(file.path, error)) return std::nullopt;
-  std::istringstream lines(ReadOrNothing(file.path));
-  for (std::string line; std::getline(lines, line);) {
-    constexpr std::string_view kKey = "workerID=";
-    if (line.starts_with(kKey))
-      file.worker = ParseWhole<std::uint64_t>(std::string_view(line).substr(kKey.size()));
-  }
-  return file;
-}
-
 }  // namespace leaf::sys

@@ -48,13 +48,4 @@ std::vector<core::Diagnosis> InspectUnitText(const std::string& path, std::strin
 // The unit leafctl.service where systemd looks for it; one that is ok if there is none.
 std::vector<core::Diagnosis> InspectUnit(const UnitExpectation& expectation);
 
-// The worker number in the local file that Java Leaf keeps of it (<tmpdir>/<cluster>/leafconf/<port>/).
-// Nothing if there is none.
-struct JavaWorkerFile {
-  std::string path;
-  std::optional<std::uint64_t> worker;  // nothing if it holds no number
-};
-std::optional<JavaWorkerFile> FindJavaWorkerFile(const std::string& tmp_dir, const std::string& cluster,
-                                                 const std::string& port);
-
 }  // namespace leaf::sys

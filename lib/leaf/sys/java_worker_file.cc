@@ -1,0 +1,83 @@
+#include "leaf/sys/java_worker_file.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+namespace leaf::sys {
+namespace {
+
+constexpr std::size_t kBytesMax = 4096;
+// Year 2286; a time beyond is none that any layout could hold.
+constexpr std::int64_t kMillisEnd = 10'000'000'000'000;
+
+std::optional<std::string> Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text(kBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+template <typename Number>
+std::optional<Number> NumberOf(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<WallTime> TimeOf(std::optional<std::int64_t> millis) {
+  if (!millis || *millis < 0 || *millis >= kMillisEnd) return std::nullopt;
+  return WallTimeOf(*millis);
+}
+
+void ReadProperties(const std::string& text, JavaWorkerFile& file) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string_view value = std::string_view(line).substr(equals + 1);
+    if (line.starts_with("workerID=")) file.worker = NumberOf<std::uint64_t>(value);
+    if (line.starts_with("maxTimestamp=")) file.time = TimeOf(NumberOf<std::int64_t>(value));
+  }
+}
+
+void ReadJson(const std::string& text, JavaWorkerFile& file) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return;
+  if (const auto worker = json.find("workId"); worker != json.end() && worker->is_number_unsigned())
+    file.worker = worker->get<std::uint64_t>();
+  if (const auto time = json.find("timestamp"); time != json.end() && time->is_number_integer())
+    file.time = TimeOf(time->get<std::int64_t>());
+}
+
+}  // namespace
+
+std::vector<JavaWorkerFile> FindJavaWorkerFiles(std::string_view tmp_dir, std::string_view cluster,
+                                                std::string_view address) {
+  std::vector<JavaWorkerFile> files;
+  const std::size_t colon = address.rfind(':');
+  if (cluster.empty() || colon == std::string_view::npos) return files;
+  const std::string folder = fmt::format("{}/{}/leafconf/{}/", tmp_dir, cluster, address.substr(colon + 1));
+  JavaWorkerFile properties{folder + "workerID.properties", std::nullopt, std::nullopt};
+  if (const auto text = Read(properties.path)) {
+    ReadProperties(*text, properties);
+    files.push_back(std::move(properties));
+  }
+  JavaWorkerFile json{folder + "workerID.json", std::nullopt, std::nullopt};
+  if (const auto text = Read(json.path)) {
+    ReadJson(*text, json);
+    files.push_back(std::move(json));
+  }
+  return files;
+}
+
+}  // namespace leaf::sys
