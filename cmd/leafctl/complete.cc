@@ -50,6 +50,7 @@ Result<std::vector<std::string>> TagsOfStore(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kExamine));
   LEAF_ASSIGN_OR_RETURN(const auto rows, store->segments().List());
   std::vector<std::string> tags;
+  tags.reserve(rows.size());
   for (const core::TagRow& row : rows) tags.push_back(row.tag);
   return tags;
 }
