@@ -117,6 +117,7 @@ TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {
     constexpr int kThreads = 4;
     std::vector<IdRanges> taken(kThreads);
     std::atomic<std::uint64_t> calls{0};
+    std::atomic<std::uint64_t> answered{0};
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) {
@@ -127,6 +128,7 @@ TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {
           const auto ids = i % 2 == 0 ? segment.Next("order", 7, kPatience) : segment.Take("order", 3);
           calls.fetch_add(1);
           if (ids.ok()) {
+            answered.fetch_add(1);
             // One thread's IDs strictly increase.
             if (!mine.empty() && ids->front().begin < mine.back().end) wrong.fetch_add(1);
             mine.insert(mine.end(), ids->begin(), ids->end());
@@ -140,7 +142,7 @@ TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {
       });
     }
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (calls.load() < testing::Scaled<std::uint64_t>(20'000) &&
+    while ((calls.load() < testing::Scaled<std::uint64_t>(20'000) || answered.load() < 20) &&
            std::chrono::steady_clock::now() < deadline)
       std::this_thread::yield();
     // While all of them are at it.
