@@ -28,9 +28,9 @@ from leafctl import BINARY, ROOT, clean_environment, main  # noqa: E402
 README = os.path.join(ROOT, "README.md")
 OTHERS = [os.path.join(ROOT, "README.zh-CN.md")]
 # For one command, with a database that starts.
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 # For a background process, once the command itself has ended.
-BACKGROUND_S = 30.0
+BACKGROUND_S = 120.0
 # A command of a background process has printed everything if nothing follows for so long.
 QUIET_S = 0.3
 MARKER = "@@README@@"
