@@ -11,6 +11,7 @@ it, alone for any lines. The other language's README has the same blocks.
 LEAFCTL_TEST_ACCEPT=1 writes what was found into both READMEs, and fails.
 """
 
+import contextlib
 import os
 import re
 import select
@@ -48,6 +49,7 @@ KINDS = [
     (re.compile(r"127\.0\.0\.1:[23]\d{4}\b"), "127.0.0.1:<port>"),
     (re.compile(r"\bup \d+\w+"), "up <duration>"),
     (re.compile(r"with \d+ threads?"), "with <number> threads"),
+    (re.compile(r"\d+ ms ahead"), "<lead> ahead"),
     (re.compile(r"\b2\d{18}\b"), "<id>"),
     (re.compile(r"\b179\d{10}\b"), "<time_ms>"),
     # Columns are as wide as what is in them.
@@ -117,6 +119,13 @@ def commands(path):
     return found
 
 
+def network_of(process):
+    try:
+        return os.readlink("/proc/%s/ns/net" % process)
+    except OSError:  # it has ended
+        return None
+
+
 class Shell:
     """One bash, whose output is read up to the end of each command."""
 
@@ -166,10 +175,15 @@ class Shell:
         return found
 
     def close(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        """Ends it with all that it started: what is in its network. Servers have sessions of their own."""
+        own = network_of("self")
+        its = network_of(self.process.pid)
+        if its not in (None, own):
+            for name in os.listdir("/proc"):
+                if name.isdigit() and network_of(name) == its:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(name), signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
