@@ -12,8 +12,10 @@ In a case file
     ! text            expected on stderr
     ? N               the exit code, which ends the expectation
     @ terminal        what follows, up to another `? N`, is expected in the terminal instead; without this
-                      section the terminal shows stdout and stderr, in either order, and the same exit code
+                      section the terminal shows the lines of stdout and of stderr, each in their own order
+                      but mixed in any way, and the same exit code
 
+Two processes, or two streams of one, reach a terminal in no fixed order: only an `@ terminal` section asks for one.
 `\\c` at the end of a line: no newline follows. Times, paths, process ids and ports are normalised.
 
     run.py [CASE]...  runs these cases, or all; exit 1 if any differs
@@ -214,6 +216,26 @@ def normalise(text, home):
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda match: "\\x%02x" % ord(match.group()), text)
 
 
+def is_interleaving(text, out, err):
+    """Whether `text` consists of the lines of `out` and `err`, each in their own order, mixed in any way.
+
+    A line stays whole. The last line of a stream may lack its newline: the other's next line follows on the same line.
+    """
+    if len(text) != len(out) + len(err):
+        return False
+    out_lines, err_lines = (re.findall(r"[^\n]*\n|[^\n]+", stream) for stream in (out, err))
+    begins = {(0, 0): 0}  # (lines of `out`, lines of `err`) that may be there so far: where the next one begins
+    for _ in range(len(out_lines) + len(err_lines)):
+        following = {}
+        for (i, j), at in begins.items():
+            if i < len(out_lines) and text.startswith(out_lines[i], at):
+                following[i + 1, j] = at + len(out_lines[i])
+            if j < len(err_lines) and text.startswith(err_lines[j], at):
+                following[i, j + 1] = at + len(err_lines[j])
+        begins = following
+    return bool(begins)
+
+
 def decode(data):
     return data.decode("utf-8", "backslashreplace")
 
@@ -319,12 +341,12 @@ def run_case(path, accept):
                 # Against what the pipe is expected to give, so that one fault is one difference.
                 base = found if accept else expected
                 plain = code == base.code and text in (base.out + base.err, base.err + base.out)
-                if plain and (accept or expected.terminal is None):
+                mixed = code == base.code and is_interleaving(text, base.out, base.err)
+                if expected.terminal is None and mixed:
                     found.terminal = None
-                elif not accept and expected.terminal is None and code == found.code and text in (
-                    found.out + found.err,
-                    found.err + found.out,
-                ):
+                elif accept and plain:
+                    found.terminal = None  # a section that says nothing; one that asks for a mixture stays
+                elif expected.terminal is None and code == found.code and is_interleaving(text, found.out, found.err):
                     found.terminal = None
                 else:
                     found.terminal = (text, code)
