@@ -9,13 +9,14 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from bare_root import BareRoot, command, make_base, suite  # noqa: E402
-from leafctl import ROOT, main  # noqa: E402
+from leafctl import ROOT, main, through_sudo  # noqa: E402
 
 BUILD = os.path.abspath(os.environ.get("LEAFCTL_BUILD_DIR") or os.path.join(ROOT, "build", "release"))
 BASE = os.path.join(BUILD, "packages-base-%s.tar" % suite())
@@ -274,5 +275,18 @@ class Packages(unittest.TestCase):
         self.assertLess(int(first["snowflake"]), int(second["snowflake"]))
 
 
+def as_root():
+    """All of this needs root. What it leaves in the build folder belongs to this user all the same."""
+    sudo = through_sudo(keep=("LEAFCTL_BUILD_DIR", "LEAFCTL_TEST_SEED"))
+    code = subprocess.call([*sudo, "PYTHONDONTWRITEBYTECODE=1", sys.executable, *sys.argv])
+    owner = "%d:%d" % (os.getuid(), os.getgid())
+    left = [entry.path for entry in os.scandir(BUILD) if entry.stat(follow_symlinks=False).st_uid == 0]
+    if left:
+        subprocess.check_call([*sudo, "chown", "-h", owner, *left])
+    return code
+
+
 if __name__ == "__main__":
+    if os.geteuid() != 0:
+        sys.exit(as_root())
     main()

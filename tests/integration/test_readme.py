@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from leafctl import BINARY, ROOT, clean_environment, main  # noqa: E402
+from leafctl import BINARY, ROOT, clean_environment, main, through_sudo  # noqa: E402
 
 README = os.path.join(ROOT, "README.md")
 OTHERS = [os.path.join(ROOT, "README.zh-CN.md")]
@@ -130,18 +131,25 @@ class Shell:
     """One bash, whose output is read up to the end of each command."""
 
     def __init__(self, home):
-        own = ["unshare", "--net", "--mount"]
-        if os.geteuid() != 0:
-            own.append("--map-root-user")
-        begin = "ip link set lo up && mount -t tmpfs tmpfs /tmp && exec bash --noprofile --norc"
         env = clean_environment(HOME=home, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         env["TMPDIR"] = "/tmp"
+        # Root makes the network and the /tmp; the commands are this user's.
+        user = ["setpriv", "--reuid=%d" % os.getuid(), "--regid=%d" % os.getgid(), "--init-groups", "env", "-i"]
+        user += ["%s=%s" % item for item in env.items()]
+        own = [*through_sudo(), "unshare", "--net", "--mount"]
+        begin = "ip link set lo up && mount -t tmpfs tmpfs /tmp && exec %s bash --noprofile --norc" % shlex.join(user)
         self.process = subprocess.Popen(
             [*own, "sh", "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             cwd=ROOT, env=env, start_new_session=True,
         )
         self.text = ""
         self.number = 0
+        self.network = None
+        try:
+            self.network = self.run("readlink /proc/self/ns/net", lambda _: True).strip()
+        except BaseException:
+            self.close()
+            raise
 
     def _more(self, timeout):
         ready, _, _ = select.select([self.process.stdout], [], [], timeout)
@@ -176,14 +184,13 @@ class Shell:
 
     def close(self):
         """Ends it with all that it started: what is in its network. Servers have sessions of their own."""
-        own = network_of("self")
-        its = network_of(self.process.pid)
-        if its not in (None, own):
+        if self.network not in (None, network_of("self")):
             for name in os.listdir("/proc"):
-                if name.isdigit() and network_of(name) == its:
+                if name.isdigit() and network_of(name) == self.network:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(name), signal.SIGKILL)
-        self.process.kill()
+        with contextlib.suppress(PermissionError):  # sudo, which ends with what it has started
+            self.process.kill()
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()

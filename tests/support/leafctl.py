@@ -30,6 +30,8 @@ DEADLINE_S = 60.0
 
 ID_END = 1 << 63
 
+NOBODY = 65534  # a user, and a group, without a right to anything
+
 SANITIZER_REPORT = re.compile(
     r"ERROR: AddressSanitizer|ERROR: LeakSanitizer|WARNING: ThreadSanitizer|: runtime error: |leafctl: bug:"
 )
@@ -74,6 +76,24 @@ def check_sane(text):
         raise AssertionError("the binary reports a bug of its own:\n" + text)
 
 
+def become_nobody():
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+def through_sudo(keep=()):
+    """What a command line begins with to run as root, without a question: nothing for root itself.
+
+    `keep`: names of variables of this environment that the command gets.
+    """
+    if os.geteuid() == 0:
+        return []
+    if shutil.which("sudo") is None:
+        raise AssertionError("needs to be root, or a user who may use sudo")
+    return ["sudo", "-n", "env", *("%s=%s" % (name, os.environ[name]) for name in keep if name in os.environ)]
+
+
 class Sandbox:
     """A HOME and a state directory of its own; ends every daemon it started."""
 
@@ -86,6 +106,7 @@ class Sandbox:
         os.mkdir(self.home)
         self.daemons = []
         self.binary = BINARY
+        self.cwd = None  # where commands run, if not here
         self.env = clean_environment(HOME=self.home, LEAFCTL_STATE_DIR=self.state)
 
     def close(self):
@@ -102,11 +123,33 @@ class Sandbox:
         return os.path.join(self.dir, name)
 
     def open_to_others(self):
-        """Lets another user come in and run the binary, wherever the checkout is."""
+        """Lets another user come in and run the binary. The checkout may be where only its owner gets to: what the
+        binary needs of it is copied, and the sanitizers' options name the copies."""
         os.chmod(self.dir, 0o755)
-        self.binary = self.path("leafctl")
-        shutil.copy(BINARY, self.binary)
-        os.chmod(self.binary, 0o755)
+        self.cwd = self.dir
+        copies = []
+
+        def copy(path, mode):
+            copies.append(self.path(os.path.basename(path)))
+            shutil.copy(path, copies[-1])
+            os.chmod(copies[-1], mode)
+            return copies[-1]
+
+        def copy_file(found):
+            return copy(found.group(), 0o644) if os.path.isfile(found.group()) else found.group()
+
+        self.binary = copy(BINARY, 0o755)
+        for name, value in self.env.items():
+            if name.endswith("SAN_OPTIONS"):
+                self.env[name] = re.sub(r"(?<==)/[^ :,]+", copy_file, value)
+        for path in copies:
+            if subprocess.run(["test", "-r", path], cwd="/", check=False, **self.without_rights()).returncode != 0:
+                raise AssertionError("another user cannot read %s: is TMPDIR open to others?" % path)
+
+    def without_rights(self):
+        """What run() and popen() need to run a command as a user who has no right to what is root's: root becomes
+        nobody. Other users stay who they are, and what they may not open has to have mode 0."""
+        return {"preexec_fn": become_nobody} if os.geteuid() == 0 else {}
 
     def write(self, name, text, mode=0o600):
         path = self.path(name)
@@ -118,6 +161,7 @@ class Sandbox:
     def popen(self, args, env=None, **more):
         full = dict(self.env)
         full.update(env or {})
+        more.setdefault("cwd", self.cwd)
         return subprocess.Popen([self.binary, *args], env={k: v for k, v in full.items() if v is not None}, **more)
 
     def run(self, args, env=None, stdin=None, timeout=DEADLINE_S, **more):
