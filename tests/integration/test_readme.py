@@ -29,6 +29,7 @@ from leafctl import BINARY, ROOT, clean_environment, main, through_sudo  # noqa:
 
 README = os.path.join(ROOT, "README.md")
 OTHERS = [os.path.join(ROOT, "README.zh-CN.md")]
+BELOW_TMP = ROOT.startswith("/tmp/")
 # For one command, with a database that starts.
 PATIENCE_S = 600.0
 # For a background process, once the command itself has ended.
@@ -137,11 +138,15 @@ class Shell:
         user = ["setpriv", "--reuid=%d" % os.getuid(), "--regid=%d" % os.getgid(), "--init-groups", "env", "-i"]
         user += ["%s=%s" % item for item in env.items()]
         own = [*through_sudo(), "unshare", "--net", "--mount"]
-        begin = "ip link set lo up && mount -t tmpfs tmpfs /tmp && exec %s bash --noprofile --norc" % shlex.join(user)
+        begin = "ip link set lo up && mount -t tmpfs tmpfs %s && " % ("/mnt" if BELOW_TMP else "/tmp")
+        if BELOW_TMP:
+            # The checkout is seen through the new /tmp.
+            begin += 'mkdir -p "/mnt/$1" && mount --bind "/tmp/$1" "/mnt/$1" && mount --move /mnt /tmp && cd "/tmp/$1" && '
+        begin += "exec %s bash --noprofile --norc" % shlex.join(user)
         self.process = subprocess.Popen(
-            [*own, "sh", "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            cwd=ROOT, env=env, start_new_session=True,
-        )
+            [*own, "sh", "-c", begin, "sh", os.path.relpath(ROOT, "/tmp")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, env=env, start_new_session=True,
+        )  # fmt: skip
         self.text = ""
         self.number = 0
         self.network = None
