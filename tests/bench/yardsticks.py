@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 
+import explain
 from measure import BenchError, ask_unix, on_core, tool
 from servers import PASSWORD, free_port
 
@@ -74,6 +75,7 @@ http {
     def __init__(self, folder, bodies, core):
         self.folder = folder
         self.socket = os.path.join(folder, "socket")
+        explain.watch_file("nginx", os.path.join(folder, "log"))
         self._bodies = bodies
         os.mkdir(folder)
         with on_core(core):
@@ -131,6 +133,7 @@ class Redis:
         self.socket = os.path.join(folder, "socket")
         if not os.path.isdir(folder):
             os.mkdir(folder)
+        explain.watch_file("redis-server", os.path.join(folder, "log"))
         self.port = None
         self.began = None  # when the process that is up was started (time.perf_counter)
         self.process = start_on_free_port(self._start)

@@ -8,6 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run  # noqa: E402
+from leafctl import main  # noqa: E402
 
 
 class Interleaving(unittest.TestCase):
@@ -93,4 +94,4 @@ class Case(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    main()

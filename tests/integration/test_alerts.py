@@ -14,6 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import metrics
+import explain  # noqa: E402
 from leafctl import ROOT, LeafTest, main, poll
 from servers import PASSWORD, MariaDb, free_port
 from zookeeper import ZooKeeper
@@ -58,6 +59,7 @@ class Prometheus:
             "  - job_name: leafctl\n"
             "    file_sd_configs: [{files: [targets.json]}]\n",
         )
+        explain.watch_file("prometheus", os.path.join(self.dir, "log"))
         # A port that was free is not always free any more.
         for attempt in range(START_TRIES):
             self.port = free_port()

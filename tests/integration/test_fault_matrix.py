@@ -28,6 +28,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import explain  # noqa: E402
 import fault_matrix  # noqa: E402
 import kill_at  # noqa: E402
 import metrics  # noqa: E402
@@ -1108,9 +1109,7 @@ class Judge(LeafTest):
 
     def test_against_counting_one_by_one(self):
         """Random ranges, settled at random moments."""
-        import random
-
-        choose = random.Random(7)
+        choose = explain.dice("the ranges")
         for _ in range(200):
             ledger, counts = IdLedger(), {}
             for _ in range(choose.randrange(1, 40)):

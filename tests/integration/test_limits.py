@@ -14,7 +14,6 @@ Environment, beside that of leafctl.py:
 import contextlib
 import json
 import os
-import random
 import socket
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import crowd  # noqa: E402
+import explain  # noqa: E402
 import load  # noqa: E402
 import metrics  # noqa: E402
 import wrk  # noqa: E402
@@ -539,7 +539,7 @@ class Abuse(LeafTest):
     @classmethod
     def abuse(cls, port, seed, seconds):
         """Connections of one abuser, one after the other, some of them kept open; what it saw."""
-        dice = random.Random(seed)
+        dice = explain.dice("abuser %s" % seed)
         kept = []
         connections = 0
         wrong = []
@@ -599,6 +599,7 @@ class Abuse(LeafTest):
             people = stack.enter_context(crowd.Process(daemon.port, ABUSE_IDLE, max(1, ABUSE_IDLE // 50)))
             abusers = []
             for seed in range(4):
+                explain.dice("abuser %s" % seed)  # told if the test fails
                 arguments = ["--abuse", str(daemon.port), str(seed), str(ABUSE_S)]
                 command = [sys.executable, os.path.abspath(__file__), *arguments]
                 abuser = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)

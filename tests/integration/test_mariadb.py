@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import random
 import resource
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import explain  # noqa: E402
 from leafctl import ID_END, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
 from servers import PASSWORD, MariaDb, free_port  # noqa: E402
 
@@ -899,14 +899,14 @@ class Outage(MariaDbTest):
                 mine += daemon.ids("pay", 1 + len(mine) % 13)
             daemon.disconnect()
 
-        generator = random.Random(20260502)
+        moments = explain.dice("the moments of the kills")
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             futures = [pool.submit(take, mine) for mine in lists]
             try:
                 for _ in range(scaled(3, 1)):
                     before = sum(map(len, lists))
                     poll(lambda: any(f.done() for f in futures) or sum(map(len, lists)) > before + 50, "it serves")
-                    time.sleep(generator.uniform(0, 0.05))  # a random moment
+                    time.sleep(moments.uniform(0, 0.05))  # a random moment
                     SERVER.kill()
                     SERVER.start()
                 before = sum(map(len, lists))

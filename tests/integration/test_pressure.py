@@ -17,7 +17,6 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import random
 import socket
 import statistics
 import sys
@@ -25,6 +24,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import explain  # noqa: E402
 import load  # noqa: E402
 import test_mariadb as mariadb  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
@@ -540,7 +540,7 @@ class Batches(PressureTest):
 
         def take(number):
             node = nodes[number % len(nodes)]
-            choose = random.Random(number)
+            choose = explain.dice("the sizes of client %d" % number)
             mine = []
             count = 0
             while count < each:

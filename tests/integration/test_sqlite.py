@@ -4,7 +4,6 @@
 import concurrent.futures
 import json
 import os
-import random
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import explain  # noqa: E402
 from leafctl import ID_END, NOBODY, LeafTest, check_sane, main, poll, scaled  # noqa: E402
 
 # Where many processes take turns, a slow disk makes the last of them wait long.
@@ -230,7 +230,7 @@ class WithDaemon(LeafTest):
 class Killed(LeafTest):
     def setUp(self):
         super().setUp()
-        self.random = random.Random(20260501)
+        self.dice = explain.dice("the moments of the kills")
         self.rounds = scaled(30, 5)
 
     def test_daemon_killed_at_random_moments(self):
@@ -259,7 +259,7 @@ class Killed(LeafTest):
             if not seen:
                 poll(lambda lists=lists: any(lists), "the first ID")
             # A random moment is what this is about.
-            time.sleep(self.random.uniform(0, 0.08))
+            time.sleep(self.dice.uniform(0, 0.08))
             daemon.kill()
             stop.set()
             for thread in threads:
@@ -289,7 +289,7 @@ class Killed(LeafTest):
                     )
                     for _ in range(3)
                 ]
-                time.sleep(self.random.uniform(0, 0.02 if number % 2 else 0.006))
+                time.sleep(self.dice.uniform(0, 0.02 if number % 2 else 0.006))
                 for process in processes:
                     process.kill()
                 for process in processes:

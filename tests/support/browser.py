@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import time
 
+import explain
+
 # Starting a browser on a loaded machine takes its time.
 START_TIMEOUT_S = 120.0
 START_TRIES = 3
@@ -49,6 +51,7 @@ class Browser:
         if not driver or not chromium:
             raise AssertionError("there is no Chromium: apt-get install chromium chromium-driver")
         log = os.path.join(self.dir, "log")
+        explain.watch_file("chromedriver", log)
         environment = {**os.environ, "HOME": self.dir, "XDG_CONFIG_HOME": self.dir, "XDG_CACHE_HOME": self.dir}
         with open(log, "wb") as out:
             self._driver = subprocess.Popen(

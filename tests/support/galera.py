@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import time
 
+import explain
+
 START_TIMEOUT_S = 240.0
 PROVIDER = "/usr/lib/galera/libgalera_smm.so"
 PASSWORD = "leaf-secret"
@@ -47,6 +49,13 @@ class Node:
         self.process = None
         self.port = 0
         self.base = 0
+        explain.watch(self, lambda: os.path.exists(self.log))
+
+    def log_title(self):
+        return "Galera's node %d on port %d (%s)" % (self.number, self.port, "running" if self.running() else "ended")
+
+    def log_tail(self, lines):
+        return explain.tail_of(self.log, lines)
 
     def command(self, *options):
         address = "gcomm://" + ",".join("127.0.0.1:%d" % node.base for node in self.cluster.nodes)

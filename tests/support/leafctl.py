@@ -3,6 +3,7 @@
 Environment:
   LEAFCTL             the binary (default build/release/leafctl)
   LEAFCTL_TEST_SCALE  factor for counts, such as 0.1 under sanitizers (default 1)
+  LEAFCTL_TEST_SEED   decides what tests leave to chance (explain.py)
 """
 
 import collections
@@ -20,6 +21,8 @@ import threading
 import time
 import unittest
 import urllib.parse
+
+import explain
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BINARY = os.path.abspath(os.environ.get("LEAFCTL") or os.path.join(ROOT, "build", "release", "leafctl"))
@@ -226,8 +229,24 @@ class Daemon:
         self.process = box.popen(
             command + args, env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **more
         )
+        self.args = command + args
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        explain.watch(self, self.running)
+
+    def running(self):
+        return self.process.poll() is None
+
+    def log_title(self):
+        code = self.process.poll()
+        return "leafctl %s (process %d, %s)" % (
+            " ".join(self.args), self.process.pid, "running" if code is None else "ended with %d" % code
+        )  # fmt: skip
+
+    def log_tail(self, lines):
+        if not self.running():
+            self._reader.join(5)
+        return "\n".join(self.lines[-lines:])
 
     def _read(self):
         for line in self.process.stderr:
@@ -448,4 +467,4 @@ class LeafTest(unittest.TestCase):
 
 
 def main():
-    unittest.main(module="__main__", verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])
+    unittest.main(module="__main__", verbosity=2, argv=[sys.argv[0], *sys.argv[1:]], testRunner=explain.Runner)

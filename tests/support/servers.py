@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import time
 
+import explain
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_TIMEOUT_S = 120.0
 PASSWORD = "leaf-secret"
@@ -48,6 +50,7 @@ class MariaDb:
         self.socket = values["LEAF_MYSQL_SOCKET"]
         self.port = int(values["LEAF_MYSQL_PORT"])
         self.log = os.path.join(self.dir, "mysql", "log")
+        explain.watch(self, lambda: os.path.exists(self.log))
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.pid = int(values["LEAF_MYSQL_PID"])
         self.sql("ALTER USER leaf@'%%' IDENTIFIED BY '%s'; GRANT ALL ON *.* TO leaf@'%%'" % PASSWORD)
@@ -55,6 +58,12 @@ class MariaDb:
     def read_log(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
             return file.read()[-4000:]
+
+    def log_title(self):
+        return "mariadbd on port %d (process %s, %s)" % (self.port, self.pid, "running" if self.running() else "ended")
+
+    def log_tail(self, lines):
+        return explain.tail_of(self.log, lines)
 
     def start(self, wait=True):
         """Starts it again, on the same port as before."""

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 
+import explain
 from delay_proxy import DelayProxy
 from servers import START_TIMEOUT_S, free_port
 from zk_client import SessionExpired, ZkClient, session_password
@@ -53,6 +54,13 @@ class Member:
             file.write("\n".join(lines) + "\n")
         with open(os.path.join(home, "data", "myid"), "w", encoding="utf-8") as file:
             file.write("%d\n" % number)
+        explain.watch(self, lambda: os.path.exists(self.log))
+
+    def log_title(self):
+        return "ZooKeeper %d on port %d (%s)" % (self.number, self.port, "running" if self.running() else "ended")
+
+    def log_tail(self, lines):
+        return explain.tail_of(self.log, lines)
 
     def launch(self):
         assert not self.running()
