@@ -142,10 +142,11 @@ class Shell:
         if BELOW_TMP:
             # The checkout is seen through the new /tmp.
             begin += 'mkdir -p "/mnt/$1" && mount --bind "/tmp/$1" "/mnt/$1" && mount --move /mnt /tmp && cd "/tmp/$1" && '
-        begin += "exec %s bash --noprofile --norc" % shlex.join(user)
+        # A session of its own begins only here: sudo knows those who were asked for a password by their terminal.
+        begin += "exec setsid %s bash --noprofile --norc" % shlex.join(user)
         self.process = subprocess.Popen(
             [*own, "sh", "-c", begin, "sh", os.path.relpath(ROOT, "/tmp")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, env=env, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, env=env,
         )  # fmt: skip
         self.text = ""
         self.number = 0

@@ -28,6 +28,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BINARY = os.path.abspath(os.environ.get("LEAFCTL") or os.path.join(ROOT, "build", "release", "leafctl"))
 SCALE = float(os.environ.get("LEAFCTL_TEST_SCALE") or "1")
 
+# Where servers are; a plain user's PATH does not name it.
+os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/local/sbin:/usr/sbin:/sbin"
+
 # An upper bound for anything that should happen "soon", far above what it takes.
 DEADLINE_S = 60.0
 
