@@ -53,6 +53,7 @@ class NoConfiguration(LeafTest):
         self.check(self.box.run(["--config", config, "config", "check"], **self.box.without_rights()), 6, config)
         self.box.ok("tag", "add", "pay")
         os.chmod(self.box.state, 0o555)
+        self.addCleanup(os.chmod, self.box.state, 0o755)  # or its owner could not remove what is in there
         result = self.box.run(["next", "pay", "--direct"], **self.box.without_rights())
         self.check(result, 4, self.box.state)
 
