@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [format|tidy|layers|headers|shell|man|all]...   (default: all)
+# Usage: check.sh [format|tidy|layers|headers|shell|man|addresses|all]...   (default: all)
 # scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
 # looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
@@ -185,11 +185,16 @@ check_shell() {
 
 check_man() { mandoc -Tlint -Wwarning man/*; }
 
+# ---- addresses -------------------------------------------------------------------------------------------------
+
+# No test leaves the machine.
+check_addresses() { python3 scripts/addresses.py; }
+
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers format shell man headers tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses format shell man headers tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, addresses, all"
 done
 bad=()
 for name in "$@"; do

@@ -147,31 +147,32 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FallibleRegistryContract, ::testing::Values(Memo
 const core::ClusterProperties kCluster{"test", "static", core::IdLayout{}};
 
 TEST(StaticRegistry, TheMapGoesBeforeTheNumber) {
-  sys::StaticRegistry registry(9, {{"10.0.0.1:80", 3}, {"10.0.0.2:80", 4}});
-  EXPECT_EQ(registry.Claim({"10.0.0.2:80", "u"}, kCluster)->worker, 4U);
-  EXPECT_EQ(registry.Claim({"10.0.0.9:80", "u"}, kCluster)->worker, 9U);
+  sys::StaticRegistry registry(9, {{"127.0.0.1:80", 3}, {"127.0.0.2:80", 4}});
+  EXPECT_EQ(registry.Claim({"127.0.0.2:80", "u"}, kCluster)->worker, 4U);
+  EXPECT_EQ(registry.Claim({"127.0.0.9:80", "u"}, kCluster)->worker, 9U);
   EXPECT_EQ(registry.Claim({"", "u"}, kCluster)->worker, 9U);
 }
 
 TEST(StaticRegistry, WithoutANumberItSaysWhatToSet) {
   sys::StaticRegistry none(std::nullopt, {});
-  const auto unset = none.Claim({"10.0.0.1:80", "u"}, kCluster);
+  const auto unset = none.Claim({"127.0.0.1:80", "u"}, kCluster);
   ASSERT_FALSE(unset.ok());
   EXPECT_EQ(unset.error().code, ErrorCode::kConfig);
   EXPECT_NE(unset.error().hint.find("worker_id"), std::string::npos);
-  sys::StaticRegistry map(std::nullopt, {{"10.0.0.1:80", 3}});
-  const auto unknown = map.Claim({"10.0.0.2:80", "u"}, kCluster);
+  sys::StaticRegistry map(std::nullopt, {{"127.0.0.1:80", 3}});
+  const auto unknown = map.Claim({"127.0.0.2:80", "u"}, kCluster);
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, ErrorCode::kConfig);
-  EXPECT_NE(unknown.error().message.find("10.0.0.2:80"), std::string::npos);
+  EXPECT_NE(unknown.error().message.find("127.0.0.2:80"), std::string::npos);
 }
 
 TEST(StaticRegistry, OneNumberForTwoAddressesIsRefused) {
-  sys::StaticRegistry registry(std::nullopt, {{"10.0.0.1:80", 3}, {"10.0.0.2:80", 3}, {"10.0.0.3:80", -1}});
-  const auto twice = registry.Claim({"10.0.0.1:80", "u"}, kCluster);
+  sys::StaticRegistry registry(std::nullopt,
+                               {{"127.0.0.1:80", 3}, {"127.0.0.2:80", 3}, {"127.0.0.3:80", -1}});
+  const auto twice = registry.Claim({"127.0.0.1:80", "u"}, kCluster);
   ASSERT_FALSE(twice.ok());
-  EXPECT_NE(twice.error().message.find("10.0.0.2:80"), std::string::npos);
-  EXPECT_FALSE(registry.Claim({"10.0.0.3:80", "u"}, kCluster).ok());
+  EXPECT_NE(twice.error().message.find("127.0.0.2:80"), std::string::npos);
+  EXPECT_FALSE(registry.Claim({"127.0.0.3:80", "u"}, kCluster).ok());
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class SqlRegistryWorld : public RegistryWorld {
         sql::SqlRegistryOptions{.worker_begin = 1,
                                 .worker_end = kCapacity + 1,
                                 .host = "host-" + std::to_string(index),
-                                .url = "http://10.0.0." + std::to_string(index) + ":8080"},
+                                .url = "http://127.0.0." + std::to_string(index) + ":8080"},
         clock_);
   }
   // Somebody else holds what every call needs, longer than any call waits.

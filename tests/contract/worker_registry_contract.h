@@ -24,7 +24,7 @@ class RegistryWorld {
   // different addresses and state directories.
   virtual std::unique_ptr<core::WorkerRegistry> Connect(int index) = 0;
   static core::NodeIdentity Identity(int index) {
-    return {"10.0.0." + std::to_string(index) + ":8080", "uuid-" + std::to_string(index)};
+    return {"127.0.0." + std::to_string(index) + ":8080", "uuid-" + std::to_string(index)};
   }
   // Lets so much time pass that a lease nobody renews has run out.
   virtual void PassLease() {}

@@ -268,7 +268,7 @@ std::map<std::string, std::uint64_t> ClaimAtOnce(const RegistryOptions& options,
   }
   for (int i = 0; i < nodes; ++i) {
     threads.emplace_back([&, i] {
-      const core::NodeIdentity identity{"10.0.1." + std::to_string(i) + ":80", "uuid-" + std::to_string(i)};
+      const core::NodeIdentity identity{"127.0.1." + std::to_string(i) + ":80", "uuid-" + std::to_string(i)};
       Registry& registry = *all[static_cast<std::size_t>(i)].registry;
       auto claim = registry.Claim(identity, {"many", "zookeeper", core::IdLayout{}});
       while (!claim.ok() && (claim.error().code == ErrorCode::kUnavailable ||
@@ -611,7 +611,7 @@ TEST(ZooKeeperSessionTest, HundredsOfReconnectsLeakNothing) {
   const Tree tree = *Tree::Make("reconnect", options.root);
   std::vector<Node> nodes;
   for (int i = 0; i < 4; ++i) {
-    Node node{"10.0.0." + std::to_string(i) + ":80", OpenSession(), nullptr, {}};
+    Node node{"127.0.0." + std::to_string(i) + ":80", OpenSession(), nullptr, {}};
     node.registry = std::make_unique<FixedRegistry>(options, *node.session, clock, Log());
     const auto claim =
         node.registry->Claim({node.address, "u"}, {"reconnect", "zookeeper", core::IdLayout{}});

@@ -182,7 +182,7 @@ void LeafProperties(std::string_view input) {
   }
   config::ImportOptions options;
   options.spelling = kSpellings[choice % 4];
-  if ((choice & 4) != 0) options.address = "10.0.0.1";
+  if ((choice & 4) != 0) options.address = "127.0.0.1";
   if ((choice & 8) != 0) options.listen = {"0.0.0.0:8080"};
   if ((choice & 16) != 0) options.password_file = "/secret";
   const auto imported = config::ImportLeafProperties(input, options);

@@ -49,7 +49,7 @@ std::span<const Target> Targets() {
       "leaf.snowflake.address=",
       "leaf.snowflake.port=8686\n",
       "leaf.snowflake.mode=local\n",
-      "leaf.snowflake.local.workIdMap={\"10.0.0.1:80\":1}\n",
+      "leaf.snowflake.local.workIdMap={\"127.0.0.1:80\":1}\n",
       "address=(host=h)(port=1)",
       "(host=h,port=1)",
       "u:p@h",
@@ -107,7 +107,7 @@ std::span<const Target> Targets() {
                                                        "[[[[",
                                                        "null",
                                                        "1e999"};
-  static constexpr std::string_view kZnodeNames[] = {"10.0.0.1:80-0000000007",
+  static constexpr std::string_view kZnodeNames[] = {"127.0.0.1:80-0000000007",
                                                      "-",
                                                      "0000000007",
                                                      "workId:",
@@ -138,20 +138,20 @@ std::span<const Target> Targets() {
                                                        "\\ud800",
                                                        "\\u0000"};
   static constexpr std::string_view kZnodeTree[] = {
-      "forever/10.0.0.1:80- ",
+      "forever/127.0.0.1:80- ",
       "forever/lock x\n",
       "owners/0 ",
       "ceilings/0 ",
       "leases/1023 ",
-      "addresses/10.0.0.1:80 ",
-      "temporary/10.0.0.1:80 ",
-      R"({"ip":"10.0.0.1","port":"80","timestamp":1795000000000})",
-      R"({"uuid":"u","address":"10.0.0.1:80","host":"h","since_ms":1})",
+      "addresses/127.0.0.1:80 ",
+      "temporary/127.0.0.1:80 ",
+      R"({"ip":"127.0.0.1","port":"80","timestamp":1795000000000})",
+      R"({"uuid":"u","address":"127.0.0.1:80","host":"h","since_ms":1})",
       R"({"uuid":"u","generation":1,"ceiling_ms":1795000003000,"leaf_version":0,"leaf_timestamp_ms":0})",
       R"({"uuid":"u","worker":0})",
       "java retired\n",
       "recycle/notuse/workId:1 ",
-      R"({"generation":2,"uuid":"u","address":"10.0.0.1:80","ceiling_ms":null})"};
+      R"({"generation":2,"uuid":"u","address":"127.0.0.1:80","ceiling_ms":null})"};
   static constexpr std::string_view kWitness[] = {
       R"({"end":"1001","claim":"c","by":"b","at_ms":1795000000000})",
       "9223372036854775807",

@@ -18,7 +18,9 @@ from servers import PASSWORD, MariaDb, free_port  # noqa: E402
 from zk_client import NoNode  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
 
-ADDRESS = "10.9.8.7:8686"
+# One that the doctor does not warn about. Peers are told another: nothing is ever sent to this one.
+ADDRESS = "192.0.2.7:8686"
+ADVERTISED = "http://127.0.0.1:1"
 
 
 def node_data(address, timestamp):
@@ -71,11 +73,15 @@ password_file = "%(password)s"
 cluster = "%(name)s"
 registry = "%(registry)s"
 address = "%(address)s"
+advertise = "%(advertised)s"
 %(more)s
 [zookeeper]
 connect = "%(zookeeper)s"
 """
-            % dict(values, database=self.database, password=password, name=self.name, address=ADDRESS, more="\n".join(more)),
+            % dict(
+                values, database=self.database, password=password, name=self.name, address=ADDRESS, advertised=ADVERTISED,
+                more="\n".join(more),
+            ),  # fmt: skip
         )
 
     def sql(self, statements, database=None):
@@ -192,13 +198,13 @@ connect = "%(zookeeper)s"
     def test_what_stands_under_forever(self):
         now = int(time.time() * 1000)
         self.plant("lock", b"")
-        self.plant("10.9.8.1:80-0000000003", b'{"ip":"10.9.8.1","port":"80","timestamp":1700000000000,"uuid":"x"}')
-        self.plant("10.9.8.2:80-0000000004", node_data("10.9.8.2:80", now + 3600_000))
-        self.plant("10.9.8.2:80-0000000005", node_data("10.9.8.2:80", 1700000000000))
+        self.plant("192.0.2.1:80-0000000003", b'{"ip":"192.0.2.1","port":"80","timestamp":1700000000000,"uuid":"x"}')
+        self.plant("192.0.2.2:80-0000000004", node_data("192.0.2.2:80", now + 3600_000))
+        self.plant("192.0.2.2:80-0000000005", node_data("192.0.2.2:80", 1700000000000))
         self.plant("web-1:80-0000000006", node_data("web-1:80", 1700000000000))
-        self.plant("10.9.8.3:80-0000001024", node_data("10.9.8.3:80", 1700000000000))
+        self.plant("192.0.2.3:80-0000001024", node_data("192.0.2.3:80", 1700000000000))
         self.plant("172.17.0.1:80-0000000008", node_data("172.17.0.1:80", 1700000000000))
-        self.plant("workId:8", b'{"workId":8,"lastUsedIp":"1.2.3.4","lastUsedPort":"1","lastUsedTimestamp":1700000000000}',
+        self.plant("workId:8", b'{"workId":8,"lastUsedIp":"192.0.2.4","lastUsedPort":"1","lastUsedTimestamp":1700000000000}',
                    "/snowflake/%s/recycle/inuse" % self.name)  # fmt: skip
         checks = self.doctor(rc=10)
         problems = self.problems(checks)
@@ -213,7 +219,7 @@ connect = "%(zookeeper)s"
         self.assertTrue(self.problems(self.doctor(rc=10)) & {"forever-missing", "virgin-namespace"})
 
     def test_two_registries(self):
-        self.sql("INSERT INTO leaf_workerid_alloc(ip_port) VALUES ('10.9.8.9:80')")
+        self.sql("INSERT INTO leaf_workerid_alloc(ip_port) VALUES ('192.0.2.9:80')")
         self.find(self.doctor(), "number-spaces", "warning", "leaf_workerid_alloc has 1 numbers")
         self.configure(self.box, registry="sql")
         self.find(self.doctor(), "number-spaces", "warning", "/forever has 1 numbers")
@@ -262,7 +268,7 @@ connect = "%(zookeeper)s"
         self.find(self.doctor(other, rc=10), "own-number", "problem", "another state directory")
 
     def test_a_new_address_is_told(self):
-        self.find(self.doctor(env={"LEAFCTL_SNOWFLAKE_ADDRESS": "10.9.8.99:1"}, rc=0), "own-number", "warning", "no worker number yet")
+        self.find(self.doctor(env={"LEAFCTL_SNOWFLAKE_ADDRESS": "192.0.2.99:1"}, rc=0), "own-number", "warning", "no worker number yet")
         self.find(self.doctor(env={"LEAFCTL_SNOWFLAKE_ADDRESS": "127.0.0.1:1"}), "address", "warning", "many machines")
 
     def test_another_epoch(self):

@@ -141,7 +141,7 @@ class MatrixTest(ClusterTest):
                 "tls": "disabled",
             },
             "snowflake": {
-                "registry": "zookeeper", "cluster": self.name, "address": "10.0.%d.%d:8080" % divmod(next(self.addresses), 256),
+                "registry": "zookeeper", "cluster": self.name, "address": "127.1.%d.%d:8080" % divmod(next(self.addresses), 256),
             },
             "zookeeper": {"connect": zookeeper or self.zookeeper.connect, "session_timeout": "2s"},
         }  # fmt: skip

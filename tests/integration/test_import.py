@@ -48,7 +48,7 @@ class ImportTest(LeafTest):
         """Imports it into files; what came out, as JSON."""
         source = self.box.write("leaf.properties", "\n".join(lines) + "\n")
         out = self.box.ok(
-            "config", "import", source, "--address", "10.9.8.7", "--to", self.box.path("leafctl.toml"),
+            "config", "import", source, "--address", "127.0.8.7", "--to", self.box.path("leafctl.toml"),
             "--password-file", self.box.path("secret"), "--json", *more,
         )  # fmt: skip
         self.box.env["LEAFCTL_CONFIG"] = self.box.path("leafctl.toml")
@@ -87,8 +87,8 @@ class ImportTest(LeafTest):
         )
         # A Java node of this address had number 0: it is kept.
         with self.zookeeper.client() as client:
-            path = "/snowflake/%s/forever/10.9.8.7:8686-0000000000" % self.name
-            client.create(path, b'{"ip":"10.9.8.7","port":"8686","timestamp":1700000000000}', parents=True)
+            path = "/snowflake/%s/forever/127.0.8.7:8686-0000000000" % self.name
+            client.create(path, b'{"ip":"127.0.8.7","port":"8686","timestamp":1700000000000}', parents=True)
         result = self.import_file(lines)
         self.assertEqual(result["spelling"], "upstream")
         self.assertEqual(stat.S_IMODE(os.stat(self.box.path("secret")).st_mode), 0o600)
@@ -145,8 +145,8 @@ class ImportTest(LeafTest):
                 "leaf.snowflake.enable=true",
                 "leaf.snowflake.port=8686",
                 "leaf.snowflake.mode=local",
-                'leaf.snowflake.local.workIdMap={"10.9.8.7:8686":5, \\',
-                '    "10.9.8.8:8686":6}',
+                'leaf.snowflake.local.workIdMap={"127.0.8.7:8686":5, \\',
+                '    "127.0.8.8:8686":6}',
             ]
         )
         ids, _ = self.serve_and_take(segment=False)
@@ -156,7 +156,7 @@ class ImportTest(LeafTest):
         self.mariadb.sql(WORKERID_TABLE, self.name)
         self.mariadb.sql(
             "INSERT INTO leaf_workerid_alloc(id, ip, port, ip_port, max_timestamp, create_time) "
-            "VALUES (7, '10.9.8.7', '8686', '10.9.8.7:8686', 1700000000000, NOW())",
+            "VALUES (7, '127.0.8.7', '8686', '127.0.8.7:8686', 1700000000000, NOW())",
             self.name,
         )
         self.import_file(

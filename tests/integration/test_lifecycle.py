@@ -23,9 +23,12 @@ import freeze  # noqa: E402
 import wrk  # noqa: E402
 from leafctl import LeafTest, RawConnection, main, poll, scaled  # noqa: E402
 from manager import ActivatedSandbox, NotifySocket, tcp_listener, unix_listener  # noqa: E402
+from own_network import in_own_network  # noqa: E402
 
 LEAF = "/api/segment/get/"
 V1 = "/v1/segment/"
+# An address that is not loopback; of the network that its test has for itself.
+ELSEWHERE = "192.0.2.1"
 ROLLING_REQUESTS = int(os.environ.get("LEAFCTL_ROLLING_REQUESTS") or scaled(20000))
 
 
@@ -595,22 +598,15 @@ class Pause(LeafTest):
         self.assertEqual(self.box.run(["tag", "resume", "pay", "--server", daemon.url]).rc, 0)
         self.assertEqual(daemon.leaf("pay").status, 200)
 
+    @in_own_network(ELSEWHERE)
     def test_not_from_another_address(self):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect(("192.0.2.1", 9))  # sends nothing; tells which address would
-                address = probe.getsockname()[0]
-            except OSError:
-                address = "127.0.0.1"
-        daemon = self.box.serve("--listen", address + ":0")
-        port = int(daemon.wait_log(r"listening on http://%s:(\d+)" % re.escape(address)).group(1))
-        if address.startswith("127."):  # this machine is on no network: all that comes is from here
-            return
-        with RawConnection((address, port)) as raw:
+        daemon = self.box.serve("--listen", ELSEWHERE + ":0")
+        port = int(daemon.wait_log(r"listening on http://%s:(\d+)" % re.escape(ELSEWHERE)).group(1))
+        with RawConnection((ELSEWHERE, port)) as raw:
             self.assertEqual(raw.get(LEAF + "pay").status, 200)
             self.assertEqual(raw.get(V1 + "pay/pause", method="POST").status, 403)
             self.assertEqual(raw.get(LEAF + "pay").status, 200)
-        self.check(self.box.run(["tag", "pause", "pay", "--server", "http://%s:%d" % (address, port)]), 4, "machine")
+        self.check(self.box.run(["tag", "pause", "pay", "--server", "http://%s:%d" % (ELSEWHERE, port)]), 4, "machine")
 
     def test_a_damaged_list_is_no_list(self):
         self.box.serve().terminate()

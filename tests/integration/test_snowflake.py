@@ -301,11 +301,11 @@ class State(SnowflakeTest):
         self.check_seen()
 
     def test_worker_map(self):
-        workers = "snowflake.workers=10.9.9.1:80=3,10.9.9.2:80=4"
-        daemon = self.box.serve("--set", workers, "--set", "snowflake.address=10.9.9.2:80")
+        workers = "snowflake.workers=127.0.9.1:80=3,127.0.9.2:80=4"
+        daemon = self.box.serve("--set", workers, "--set", "snowflake.address=127.0.9.2:80")
         self.assertEqual(self.take(daemon)[0] >> 12 & 1023, 4)
         daemon.terminate()
-        self.refused("--set", workers, "--set", "snowflake.address=10.9.9.3:80", rc=6, parts=("10.9.9.3:80",))
+        self.refused("--set", workers, "--set", "snowflake.address=127.0.9.3:80", rc=6, parts=("127.0.9.3:80",))
         self.refused("--set", workers, rc=6, parts=("snowflake.address",))
         self.refused("--set", "snowflake.cluster=x", rc=6, parts=("worker_id",))
         self.refused("--set", "snowflake.worker_id=1024", parts=("1024", "0..1023"))

@@ -135,25 +135,25 @@ class JavaNamespace(WorkersTest):
 
     def setUp(self):
         super().setUp()
-        self.good = self.java_node("10.0.0.1:8080")
+        self.good = self.java_node("192.0.2.1:8080")
         self.future_ms = now_ms() + HOUR_MS
-        self.future = self.java_node("10.0.0.2:8080", self.future_ms)
-        self.empty = self.java_node("10.0.0.3:8080", data="")
-        self.first = self.java_node("10.0.0.4:8080")
-        self.second = self.java_node("10.0.0.4:8080")
+        self.future = self.java_node("192.0.2.2:8080", self.future_ms)
+        self.empty = self.java_node("192.0.2.3:8080", data="")
+        self.first = self.java_node("192.0.2.4:8080")
+        self.second = self.java_node("192.0.2.4:8080")
         self.docker = self.java_node("172.17.0.1:8080")
         self.nowhere = self.java_node(":8080")
         self.extra = self.java_node(
-            "10.0.0.6:8080", data='{"ip":"10.0.0.6","port":"8080","timestamp":1795173800515,"zone":"a"}'
+            "192.0.2.6:8080", data='{"ip":"192.0.2.6","port":"8080","timestamp":1795173800515,"zone":"a"}'
         )
-        self.zk.create(self.forever("10.0.0.5:8080-0000001024"), leaf_json("10.0.0.5:8080", now_ms()))
+        self.zk.create(self.forever("192.0.2.5:8080-0000001024"), leaf_json("192.0.2.5:8080", now_ms()))
         self.zk.create(self.forever("lock"), b"\xff\x00held")
         self.zk.create(self.forever("lock/below"), b"")
         self.zk.create(self.base + "/recycle/notuse", parents=True)
         self.zk.create(self.base + "/recycle/inuse")
         self.recycle("notuse", 0)
         self.recycle("notuse", 1024)
-        self.recycle("inuse", 17, '"10.0.0.9"', '"8080"', now_ms())
+        self.recycle("inuse", 17, '"192.0.2.9"', '"8080"', now_ms())
 
     def recycle(self, folder, worker, ip="null", port="null", timestamp="null"):
         self.zk.create(
@@ -168,8 +168,8 @@ class JavaNamespace(WorkersTest):
         """What no repair may touch."""
         return {
             ("dashed-cluster", self.base),
-            ("duplicate-address", "10.0.0.4:8080"),
-            ("number-too-large", self.name("10.0.0.5:8080", 1024)),
+            ("duplicate-address", "192.0.2.4:8080"),
+            ("number-too-large", self.name("192.0.2.5:8080", 1024)),
             ("shared-address", self.name("172.17.0.1:8080", self.docker)),
             ("shared-address", self.name(":8080", self.nowhere)),
             ("recycled-too-large", self.base + "/recycle/notuse/workId:1024"),
@@ -177,13 +177,13 @@ class JavaNamespace(WorkersTest):
 
     def mended(self):
         return {
-            ("malformed-data", self.name("10.0.0.3:8080", self.empty)),
-            ("malformed-data", self.name("10.0.0.6:8080", self.extra)),
+            ("malformed-data", self.name("192.0.2.3:8080", self.empty)),
+            ("malformed-data", self.name("192.0.2.6:8080", self.extra)),
             ("foreign-child", self.forever("lock")),
         }
 
     def future_time(self):
-        return {("future-time", self.name("10.0.0.2:8080", self.future))}
+        return {("future-time", self.name("192.0.2.2:8080", self.future))}
 
     def check_java_rules(self, *exceptions):
         for name in self.zk.children(self.forever()):
@@ -207,28 +207,28 @@ class JavaNamespace(WorkersTest):
 
     def test_list_and_show(self):
         workers = self.workers()
-        self.assertEqual(workers[("fixed", self.good)]["address"], "10.0.0.1:8080")
+        self.assertEqual(workers[("fixed", self.good)]["address"], "192.0.2.1:8080")
         self.assertLess(workers[("fixed", self.good)]["age_ms"], 600 * 1000)
         self.assertLess(workers[("fixed", self.future)]["age_ms"], 0)
         self.assertIsNone(workers[("fixed", self.empty)]["reported"])
-        self.assertEqual(workers[("fixed", 1024)]["address"], "10.0.0.5:8080")
-        self.assertEqual(workers[("recycled", 17)]["address"], "10.0.0.9:8080")
+        self.assertEqual(workers[("fixed", 1024)]["address"], "192.0.2.5:8080")
+        self.assertEqual(workers[("recycled", 17)]["address"], "192.0.2.9:8080")
         self.assertFalse(any(item["live"] for item in workers.values()))
         result = self.worker("list")
         self.assertEqual(result.rc, 0, result)
-        self.assertIn("10.0.0.2:8080", result.out)
+        self.assertIn("192.0.2.2:8080", result.out)
         self.assertIn("-5", result.out)  # minutes
         self.assertIn("2 unused numbers", result.err)
 
-        found = self.json("show", "10.0.0.4:8080")["workers"]
+        found = self.json("show", "192.0.2.4:8080")["workers"]
         self.assertEqual([item["worker"] for item in found], [self.first, self.second])
         record = self.json("show", str(self.extra))["workers"][0]["records"][0]
-        self.assertEqual(record["name"], self.name("10.0.0.6:8080", self.extra))
+        self.assertEqual(record["name"], self.name("192.0.2.6:8080", self.extra))
         self.assertIn('"zone":"a"', record["data"])
         self.assertEqual(record["version"], "0")
-        self.assertIn(self.name("10.0.0.1:8080", self.good), self.worker("show", str(self.good)).out)
+        self.assertIn(self.name("192.0.2.1:8080", self.good), self.worker("show", str(self.good)).out)
         self.check(self.worker("show", "999"), 9, "no worker '999'")
-        self.check(self.worker("show", "10.0.0.99:1"), 9, "10.0.0.99:1")
+        self.check(self.worker("show", "192.0.2.99:1"), 9, "192.0.2.99:1")
 
     def test_dry_run_changes_nothing(self):
         before = self.worker("export")
@@ -248,7 +248,7 @@ class JavaNamespace(WorkersTest):
         records = {record["name"]: record for record in json.loads(before.out)["records"]}
         self.assertEqual(set(records), set(self.zk.tree(self.base)))
         self.assertEqual(records[self.forever("lock")]["data_hex"], b"\xff\x00held".hex())
-        self.assertEqual(records[self.name("10.0.0.1:8080", self.good)]["decoded"]["port"], "8080")
+        self.assertEqual(records[self.name("192.0.2.1:8080", self.good)]["decoded"]["port"], "8080")
 
     def test_repair_needs_to_be_confirmed(self):
         before = self.zk.tree(self.base)
@@ -268,7 +268,7 @@ class JavaNamespace(WorkersTest):
         self.assertEqual(
             touched,
             {
-                self.name("10.0.0.3:8080", self.empty), self.name("10.0.0.6:8080", self.extra),
+                self.name("192.0.2.3:8080", self.empty), self.name("192.0.2.6:8080", self.extra),
                 self.forever("lock"), self.forever("lock/below"),
             },
         )  # fmt: skip
@@ -286,7 +286,7 @@ class JavaNamespace(WorkersTest):
         }
         self.assertEqual(set(kept), touched)
         self.assertEqual(kept[self.forever("lock")], b"\xff\x00held".hex())
-        self.assertIn('"zone":"a"', kept[self.name("10.0.0.6:8080", self.extra)])
+        self.assertIn('"zone":"a"', kept[self.name("192.0.2.6:8080", self.extra)])
 
         # Once nobody will start a Java node again, its time becomes a ceiling.
         document = self.json("repair", "--yes", "--java-retired")
@@ -296,7 +296,7 @@ class JavaNamespace(WorkersTest):
         record = json.loads(self.zk.get(self.own("ceilings/%d" % self.future))[0])
         self.assertGreaterEqual(record["ceiling_ms"], self.future_ms)
         self.assertGreaterEqual(self.workers()[("fixed", self.future)]["lead_ms"], HOUR_MS // 2)
-        written = json.loads(self.zk.get(self.name("10.0.0.2:8080", self.future))[0])
+        written = json.loads(self.zk.get(self.name("192.0.2.2:8080", self.future))[0])
         self.assertLessEqual(written["timestamp"], now_ms())
         self.check_java_rules(":8080")
         self.assertNotIn("lock", self.zk.children(self.forever()))
@@ -306,7 +306,7 @@ class JavaNamespace(WorkersTest):
 
     def test_a_running_node_is_not_written_over(self):
         """Somebody writes all the time what a repair would mend."""
-        name = self.name("10.0.0.3:8080", self.empty)
+        name = self.name("192.0.2.3:8080", self.empty)
         ended = threading.Event()
         written_over = []
 
@@ -337,40 +337,40 @@ class OurRecords(WorkersTest):
     """Findings about leafctl's own nodes, and release."""
 
     def test_a_healthy_cluster(self):
-        worker = self.java_node("10.0.0.1:8080")
-        self.own_fixed(worker, "10.0.0.1:8080", now_ms() + 2000)
-        self.make_own(temporary={"10.0.0.1:8080": {"url": "http://a:1", "worker": worker, "uuid": UUID}})
+        worker = self.java_node("192.0.2.1:8080")
+        self.own_fixed(worker, "192.0.2.1:8080", now_ms() + 2000)
+        self.make_own(temporary={"192.0.2.1:8080": {"url": "http://127.0.0.1:1", "worker": worker, "uuid": UUID}})
         self.assertEqual(self.findings(), [])
         result = self.worker("check")
         self.assertEqual((result.rc, result.out), (0, "ok: nothing is wrong with the 1 worker number of pay\n"))
         item = self.workers()[("fixed", worker)]
         self.assertEqual(
             (item["live"], item["url"], item["owner"], item["host"], item["generation"]),
-            (True, "http://a:1", UUID, "alpha", 3),
+            (True, "http://127.0.0.1:1", UUID, "alpha", 3),
         )
         names = [record["name"] for record in self.json("show", str(worker))["workers"][0]["records"]]
         self.assertEqual(
             set(names),
-            {self.forever("10.0.0.1:8080-%010d" % worker), self.own("owners/%d" % worker),
-             self.own("addresses/10.0.0.1:8080"), self.own("ceilings/%d" % worker), self.own("temporary/10.0.0.1:8080")},
+            {self.forever("192.0.2.1:8080-%010d" % worker), self.own("owners/%d" % worker),
+             self.own("addresses/192.0.2.1:8080"), self.own("ceilings/%d" % worker), self.own("temporary/192.0.2.1:8080")},
         )  # fmt: skip
         again = self.worker("repair", "--yes")
         self.assertEqual((again.rc, again.out), (0, "nothing to repair\n"))
 
     def test_orphans_and_leases(self):
         for _ in range(3):
-            last = self.java_node("10.0.0.1:%d" % free_port())
+            last = self.java_node("192.0.2.1:%d" % free_port())
         soon = now_ms() + 60_000
-        lease = {"generation": 4, "uuid": "", "address": "10.0.0.2:1", "ceiling_ms": soon}
-        held = {"generation": 4, "uuid": UUID, "address": "10.0.0.3:1", "ceiling_ms": None}
+        lease = {"generation": 4, "uuid": "", "address": "192.0.2.2:1", "ceiling_ms": soon}
+        held = {"generation": 4, "uuid": UUID, "address": "192.0.2.3:1", "ceiling_ms": None}
         self.make_own(
-            owners={700: self.owner("10.0.0.8:1"), 701: self.owner("10.0.0.9:1")},
-            addresses={"10.0.0.8:1": {"uuid": UUID, "worker": 700}, "10.0.0.7:1": {"uuid": UUID, "worker": None}},
+            owners={700: self.owner("192.0.2.8:1"), 701: self.owner("192.0.2.9:1")},
+            addresses={"192.0.2.8:1": {"uuid": UUID, "worker": 700}, "192.0.2.7:1": {"uuid": UUID, "worker": None}},
             ceilings={700: self.ceiling(soon), 900: self.ceiling(soon)},
             leases={last: lease, last - 1: held, 1000: lease},
-            temporary={"10.0.0.9:1": {"url": "", "worker": 701, "uuid": UUID}},
+            temporary={"192.0.2.9:1": {"url": "", "worker": 701, "uuid": UUID}},
         )
-        self.zk.create(self.own("temporary/10.0.0.1:1"), '{"url":"","worker":900,"uuid":"%s"}' % UUID)
+        self.zk.create(self.own("temporary/192.0.2.1:1"), '{"url":"","worker":900,"uuid":"%s"}' % UUID)
         self.zk.set(self.own("ceilings/900"), '{"ceiling_ms":1}')
         self.zk.create(self.own("leases/x"))
         found = set(self.findings())
@@ -385,8 +385,8 @@ class OurRecords(WorkersTest):
         }
         mended = {
             ("orphaned-owner", self.own("owners/700")),
-            ("orphaned-hold", self.own("addresses/10.0.0.8:1")),
-            ("dead-temporary", self.own("temporary/10.0.0.1:1")),
+            ("orphaned-hold", self.own("addresses/192.0.2.8:1")),
+            ("dead-temporary", self.own("temporary/192.0.2.1:1")),
             ("lease-below-forever", self.own("leases/%d" % last)),
         }
         self.assertEqual(found, ceilings | left | mended)
@@ -400,11 +400,11 @@ class OurRecords(WorkersTest):
         self.assertEqual(json.loads(self.zk.get(self.own("ceilings/700"))[0])["ceiling_ms"], soon)
 
     def test_release_of_a_fixed_number(self):
-        worker = self.java_node("10.0.0.1:8080")
-        self.own_fixed(worker, "10.0.0.1:8080")
+        worker = self.java_node("192.0.2.1:8080")
+        self.own_fixed(worker, "192.0.2.1:8080")
         with SERVER.client() as live:
             live.create(
-                self.own("temporary/10.0.0.1:8080"), '{"url":"","worker":%d,"uuid":"%s"}' % (worker, UUID), EPHEMERAL
+                self.own("temporary/192.0.2.1:8080"), '{"url":"","worker":%d,"uuid":"%s"}' % (worker, UUID), EPHEMERAL
             )
             before = self.zk.tree(self.base)
             self.check(self.worker("release", str(worker), "--confirm", "pay"), 11, "is live")
@@ -418,13 +418,13 @@ class OurRecords(WorkersTest):
         self.assertIn(UUID, dry.err)
         self.assertEqual(self.zk.tree(self.base), before)
         self.check(self.worker("release", "999", "--confirm", "pay"), 9, "no worker 999")
-        self.check(self.worker("release", "10.0.0.1:8080", "--confirm", "pay"), 2)
+        self.check(self.worker("release", "192.0.2.1:8080", "--confirm", "pay"), 2)
 
         document = self.json("release", str(worker), "--confirm", "pay")
         self.assertEqual((document["released"], document["worker"]), (True, worker))
         after = self.zk.tree(self.base)
         self.assertEqual(
-            set(before) - set(after), {self.own("owners/%d" % worker), self.own("addresses/10.0.0.1:8080")}
+            set(before) - set(after), {self.own("owners/%d" % worker), self.own("addresses/192.0.2.1:8080")}
         )
         self.assertEqual({path: before[path] for path in after}, after)
         item = self.workers()[("fixed", worker)]
@@ -433,7 +433,7 @@ class OurRecords(WorkersTest):
         self.assertFalse(self.json("release", str(worker), "--confirm", "pay")["released"])
 
     def test_release_of_a_lease(self):
-        lease = {"generation": 4, "uuid": UUID, "address": "10.0.0.3:1", "ceiling_ms": now_ms()}
+        lease = {"generation": 4, "uuid": UUID, "address": "192.0.2.3:1", "ceiling_ms": now_ms()}
         self.zk.create(self.forever(), parents=True)
         self.make_own(leases={1023: lease})
         result = self.worker("release", "1023", "--confirm", "pay")
@@ -451,7 +451,7 @@ class OurRecords(WorkersTest):
         self.assertEqual(self.zk.get(self.forever())[0], b"")
         self.assertEqual(self.findings(), [])
         # Java's next node gets a number that it parses.
-        self.assertEqual(self.java_node("10.0.0.1:8080"), 0)
+        self.assertEqual(self.java_node("192.0.2.1:8080"), 0)
 
     def test_configuration_that_differs(self):
         self.zk.create(self.forever(), parents=True)
@@ -571,14 +571,14 @@ class SqlTests:
     def fill(self):
         now = now_ms()
         self.future_ms = now + HOUR_MS
-        self.add_number(1, "10.0.0.1:8080", now)
-        self.add_owner(1, "10.0.0.1:8080", ceiling=now + 1000, reported=now, live=1)
-        self.add_number(2, "10.0.0.2:8080", self.future_ms)  # of the fork
-        self.add_number(3, "10.0.0.3:8080", "NULL")
-        self.add_owner(3, "10.0.0.3:8080", ceiling=now - 5000, reported=now - 60_000, live=1)  # crashed
-        self.add_number(1024, "10.0.0.5:8080", now)
+        self.add_number(1, "192.0.2.1:8080", now)
+        self.add_owner(1, "192.0.2.1:8080", ceiling=now + 1000, reported=now, live=1)
+        self.add_number(2, "192.0.2.2:8080", self.future_ms)  # of the fork
+        self.add_number(3, "192.0.2.3:8080", "NULL")
+        self.add_owner(3, "192.0.2.3:8080", ceiling=now - 5000, reported=now - 60_000, live=1)  # crashed
+        self.add_number(1024, "192.0.2.5:8080", now)
         self.add_number(4, "127.0.0.1:8080", now)
-        self.add_owner(9, "10.0.0.9:8080", ceiling=now - 5000)  # orphaned
+        self.add_owner(9, "192.0.2.9:8080", ceiling=now - 5000)  # orphaned
         self.sql("INSERT INTO leafctl_cluster (one, name, layout, epoch_ms) VALUES (1, 'pay', '41-10-12', 1288834974657)")
 
     def test_findings_repair_and_release(self):
@@ -592,7 +592,7 @@ class SqlTests:
         workers = {item["worker"]: item for item in self.json("list")["workers"]}
         self.assertTrue(workers[3]["owner"])
         self.assertEqual((workers[2]["owner"], workers[3]["host"], workers[3]["live"]), ("", "alpha", False))
-        self.assertEqual(len(self.json("show", "10.0.0.1:8080")["workers"][0]["records"]), 2)
+        self.assertEqual(len(self.json("show", "192.0.2.1:8080")["workers"][0]["records"]), 2)
         self.check(self.worker("show", "77"), 9)
 
         before = self.worker("export")
@@ -622,15 +622,15 @@ class SqlTests:
 
     def test_a_live_owner_keeps_its_number(self):
         now = now_ms() + HOUR_MS  # reports far enough ahead to be live however long this takes
-        self.add_number(5, "10.0.0.1:8080", now)
-        self.add_owner(5, "10.0.0.1:8080", reported=now, live=1)
+        self.add_number(5, "192.0.2.1:8080", now)
+        self.add_owner(5, "192.0.2.1:8080", reported=now, live=1)
         self.check(self.worker("release", "5", "--confirm", "pay"), 11, "reported")
 
     def test_addresses_that_moved(self):
-        self.add_number(1, "10.0.0.1:8080", 1)
-        self.add_owner(1, "10.0.0.7:8080", uuid="", ceiling=5)
-        self.add_number(2, "10.0.0.2:8080", 1)
-        self.add_owner(2, "10.0.0.8:8080")
+        self.add_number(1, "192.0.2.1:8080", 1)
+        self.add_owner(1, "192.0.2.7:8080", uuid="", ceiling=5)
+        self.add_number(2, "192.0.2.2:8080", 1)
+        self.add_owner(2, "192.0.2.8:8080")
         self.assertEqual(
             self.findings(), {("owners-disagree", "leafctl_workers/1"), ("owners-disagree", "leafctl_workers/2")}
         )
@@ -687,7 +687,7 @@ class MariaDbTables(SqlTests, LeafTest):
 
     def test_the_forks_own_database(self):
         """Before `db init`: its table alone."""
-        self.add_number(1, "10.0.0.1:8080", now_ms())
+        self.add_number(1, "192.0.2.1:8080", now_ms())
         self.sql("DROP TABLE leafctl_workers; DROP TABLE leafctl_cluster")
         self.assertEqual(self.findings(), {("tables-missing", "leafctl_workers")})
         self.assertEqual([item["worker"] for item in self.json("list")["workers"]], [1])

@@ -96,7 +96,7 @@ class RegistryTest(LeafTest):
         values = (
             "snowflake.registry=zookeeper",
             "snowflake.cluster=" + self.cluster,
-            "snowflake.address=10.0.%d.%d:8080" % divmod(address, 256),
+            "snowflake.address=127.1.%d.%d:8080" % divmod(address, 256),
             "zookeeper.connect=" + (connect or self.zookeeper.connect),
             "segment.enabled=false",
             *more,
@@ -154,7 +154,7 @@ class Claims(RegistryTest):
             self.assertEqual(len(names), nodes)
             suffixes = {name.rsplit("-", 1)[0]: int(name.rsplit("-", 1)[1]) for name in names}
             for index, worker in found.items():
-                self.assertEqual(suffixes["10.0.%d.%d:8080" % divmod(index, 256)], worker)
+                self.assertEqual(suffixes["127.1.%d.%d:8080" % divmod(index, 256)], worker)
 
     def test_a_number_is_kept_over_restarts(self):
         daemon = self.serve(1)
@@ -176,7 +176,7 @@ class Claims(RegistryTest):
         owner = self.snowflake(daemon)["node"]
         other = self.more_box()
         result = other.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
-        self.check(result, 11, owner, "10.0.0.1:8080", "worker release 0")
+        self.check(result, 11, owner, "127.1.0.1:8080", "worker release 0")
         self.take(daemon)
         # While it is live nobody may take it away.
         release = ["worker", "release", "0", "--confirm", self.cluster, *self.settings(1)]
@@ -202,10 +202,10 @@ class Claims(RegistryTest):
 
     def test_a_running_java_node_is_not_taken_over(self):
         stop = threading.Event()
-        path = "/snowflake/%s/forever/10.0.0.1:8080-" % self.cluster
+        path = "/snowflake/%s/forever/127.1.0.1:8080-" % self.cluster
 
         def data():
-            return json.dumps({"ip": "10.0.0.1", "port": "8080", "timestamp": int(time.time() * 1000)}).encode()
+            return json.dumps({"ip": "127.1.0.1", "port": "8080", "timestamp": int(time.time() * 1000)}).encode()
 
         with self.zookeeper.client() as client:
             node = client.create(path, data(), flags=2, parents=True)
@@ -267,7 +267,7 @@ class Claims(RegistryTest):
             client.create(path, parents=True)
             # What years of addresses that came and went leave behind.
             for _ in range(1023):
-                client.delete(client.create(path + "/10.9.9.9:1-", b"{}", flags=2))
+                client.delete(client.create(path + "/127.0.9.9:1-", b"{}", flags=2))
         daemon = self.serve(1)
         self.assertEqual(worker_of(self.take(daemon)[0]), 1023)
         self.check(
@@ -518,19 +518,19 @@ class FakePeer:
 
 class PeerClocks(RegistryTest):
     def test_a_node_whose_clock_is_off_does_not_start(self):
-        peer = FakePeer(self, "10.1.0.1:80", 60)
+        peer = FakePeer(self, "127.0.1.1:80", 60)
         result = self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
-        self.check(result, 11, "behind those of its peers", "10.1.0.1:80")
+        self.check(result, 11, "behind those of its peers", "127.0.1.1:80")
         # The median is what counts: one wild clock among three is none.
-        FakePeer(self, "10.1.0.2:80", 0)
-        FakePeer(self, "10.1.0.3:80", 0)
+        FakePeer(self, "127.0.1.2:80", 0)
+        FakePeer(self, "127.0.1.3:80", 0)
         daemon = self.serve(1)
         self.take(daemon)
         peer.ahead_s = 0
 
     def test_a_running_node_is_outvoted_by_two_and_goes_on_after_them(self):
-        first = FakePeer(self, "10.1.0.1:80", 0)
-        second = FakePeer(self, "10.1.0.2:80", 0)
+        first = FakePeer(self, "127.0.1.1:80", 0)
+        second = FakePeer(self, "127.0.1.2:80", 0)
         daemon = self.serve(1)
         first.ahead_s = -60
         second.ahead_s = -61

@@ -31,7 +31,7 @@ Cluster::Cluster(Surroundings& around, Process& outside)
     node->number = i;
     node->java = node->java_slot = i >= plan.nodes;
     // One is a prefix of another, as addresses are.
-    node->own_address = node->address = fmt::format("10.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
+    node->own_address = node->address = fmt::format("127.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
     node->machine = std::make_unique<Machine>(world_, fmt::format("host{}", i));
     node->state = std::make_shared<StateDir>(next_state_++, *node->machine);
     node->seen.resize(plan.connections);

@@ -312,7 +312,7 @@ TEST(DaemonRoster, ListsWhoIsLiveAndWhereItAnswers) {
   testing::RecordingLogger log;
   testing::MemoryClient reader(zookeeper);
   EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
-  const zookeeper::DaemonRecord record{"db1", "leafctl serve, process 7 on db1", {"http://10.0.0.1:8080"}};
+  const zookeeper::DaemonRecord record{"db1", "leafctl serve, process 7 on db1", {"http://127.0.0.1:8080"}};
   {
     testing::MemoryClient client(zookeeper);
     zookeeper::DaemonEntry entry(PayTree(), client, log);

@@ -83,12 +83,12 @@ TEST_F(ConfigTest, BadFlagsAreUsageErrors) {
 
 TEST_F(ConfigTest, ReadsListsAndMapsFromVariables) {
   input_.environment["LEAFCTL_MYSQL_ENDPOINTS"] = "a:1, b:2";
-  input_.environment["LEAFCTL_SNOWFLAKE_WORKERS"] = "10.0.0.1:8080=1,10.0.0.2:8080=2";
-  input_.environment["LEAFCTL_SNOWFLAKE_ADDRESS"] = "10.0.0.2:8080";
+  input_.environment["LEAFCTL_SNOWFLAKE_WORKERS"] = "127.0.0.1:8080=1,127.0.0.2:8080=2";
+  input_.environment["LEAFCTL_SNOWFLAKE_ADDRESS"] = "127.0.0.2:8080";
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<std::string>{"a:1", "b:2"}));
-  EXPECT_EQ(loaded->config.snowflake.workers.at("10.0.0.2:8080"), 2);
+  EXPECT_EQ(loaded->config.snowflake.workers.at("127.0.0.2:8080"), 2);
 }
 
 TEST_F(ConfigTest, AnUnknownVariableIsAWarning) {
@@ -135,15 +135,15 @@ TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {
   EXPECT_NE(Problem().find("snowflake.worker_id"), std::string::npos);
   input_.flags.push_back({"snowflake.worker_id", "3", "--set"});
   EXPECT_EQ(Problem(), "");
-  for (const char* listen : {"127.0.0.1:80,0.0.0.0:80", "localhost:80", "[::]:80,[::1]:80", "10.0.0.1:0"}) {
-    input_.flags = {{"snowflake.workers", "10.0.0.1:80=3", "--set"}, {"server.listen", listen, "--listen"}};
+  for (const char* listen : {"127.0.0.1:80,0.0.0.0:80", "localhost:80", "[::]:80,[::1]:80", "192.0.2.1:0"}) {
+    input_.flags = {{"snowflake.workers", "192.0.2.1:80=3", "--set"}, {"server.listen", listen, "--listen"}};
     EXPECT_NE(Problem().find("snowflake.address"), std::string::npos) << listen;
   }
-  input_.flags = {{"snowflake.workers", "10.0.0.1:80=3", "--set"},
-                  {"server.listen", "127.0.0.1:8080,10.0.0.1:80", "--listen"}};
+  input_.flags = {{"snowflake.workers", "192.0.2.1:80=3", "--set"},
+                  {"server.listen", "127.0.0.1:8080,192.0.2.1:80", "--listen"}};
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok());
-  EXPECT_EQ(loaded->config.snowflake.address, "10.0.0.1:80");
+  EXPECT_EQ(loaded->config.snowflake.address, "192.0.2.1:80");
 }
 
 TEST_F(ConfigTest, AFileThatIsNamedMustExist) {

@@ -14,12 +14,12 @@ TEST(Endpoint, IsAHostWithOrWithoutAPort) {
       {"db1:3307", {"db1", 3307}},
       {"db1", {"db1", kDefault}},
       {"db-1.example.org", {"db-1.example.org", kDefault}},
-      {"10.0.0.1:1", {"10.0.0.1", 1}},
+      {"127.0.0.1:1", {"127.0.0.1", 1}},
       {"localhost:65535", {"localhost", 65535}},
       {"[::1]", {"::1", kDefault}},
       {"[::1]:3307", {"::1", 3307}},
       {"[fe80::1%eth0]:3307", {"fe80::1%eth0", 3307}},
-      {"[::ffff:10.0.0.1]:1", {"::ffff:10.0.0.1", 1}},
+      {"[::ffff:127.0.0.1]:1", {"::ffff:127.0.0.1", 1}},
   };
   for (const auto& [text, endpoint] : known) {
     const auto parsed = ParseEndpoint(text, kDefault);

@@ -16,7 +16,7 @@
 namespace leaf {
 namespace {
 
-constexpr const char* kAddress = "10.0.0.1:8686";
+constexpr const char* kAddress = "127.0.0.1:8686";
 
 class JavaFiles : public ::testing::Test {
  protected:
@@ -42,14 +42,14 @@ TEST_F(JavaFiles, AreFoundByClusterAndPort) {
   ASSERT_EQ(Find().size(), 1U);
   EXPECT_EQ(Find()[0].worker, 17U);
   EXPECT_FALSE(Find()[0].time);
-  EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "pay", "10.0.0.1:8687").empty());
+  EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "pay", "127.0.0.1:8687").empty());
   EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "other", kAddress).empty());
   EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "pay", "").empty());
 }
 
 TEST_F(JavaFiles, OfTheForkHaveATime) {
   Write("workerID.properties", "workerID=17\nmaxTimestamp=1795174509833");
-  Write("workerID.json", R"({"ip":"10.0.0.1","port":"8686","workId":5,"timestamp":1795174509834})");
+  Write("workerID.json", R"({"ip":"127.0.0.1","port":"8686","workId":5,"timestamp":1795174509834})");
   ASSERT_EQ(Find().size(), 2U);
   EXPECT_EQ(Find()[0].time, WallTimeOf(1795174509833));
   EXPECT_EQ(Find()[1].worker, 5U);
@@ -81,7 +81,7 @@ TEST_F(JavaFiles, AreACeilingForTheirNumberAlone) {
   EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + embed::kJavaFileMargin);
   EXPECT_FALSE(Claim("other")->ceiling);
   // The later of the two.
-  Write("workerID.json", R"({"ip":"10.0.0.1","port":"8686","workId":17,"timestamp":1795174509000})");
+  Write("workerID.json", R"({"ip":"127.0.0.1","port":"8686","workId":17,"timestamp":1795174509000})");
   EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + embed::kJavaFileMargin);
 }
 

@@ -132,7 +132,7 @@ constexpr const char* kUpstream =
 
 class ImportTest : public ::testing::Test {
  protected:
-  ImportTest() { options_.address = "10.0.0.1"; }
+  ImportTest() { options_.address = "127.0.0.1"; }
 
   // The values as TOML, a line each; or the error.
   std::string Import(const std::string& bytes) {
@@ -171,7 +171,7 @@ TEST_F(ImportTest, UpstreamWithBothModes) {
             "snowflake.enabled = true\n"
             "snowflake.cluster = \"com.example.leaf\"\n"
             "snowflake.registry = \"zookeeper\"\n"
-            "snowflake.address = \"10.0.0.1:8686\"\n"
+            "snowflake.address = \"127.0.0.1:8686\"\n"
             "zookeeper.connect = \"zk1:2181,zk2:2182/app\"\n");
   EXPECT_EQ(imported_.password, "secret");
   EXPECT_EQ(imported_.spelling, LeafSpelling::kUpstream);
@@ -203,7 +203,7 @@ TEST_F(ImportTest, ATrailingBlankIsWhatJavaMakesOfIt) {
             "error: line 1: leaf.segment.enable: 'maybe' is neither true nor false");
   std::string text = kUpstream;
   text.replace(text.find("8686"), 4, "8686 ");
-  EXPECT_EQ(ValueOf(text, "snowflake.address"), "\"10.0.0.1:8686\"");
+  EXPECT_EQ(ValueOf(text, "snowflake.address"), "\"127.0.0.1:8686\"");
   EXPECT_TRUE(HasNote("line 8: leaf.snowflake.port: it has a blank at its end"));
   text = kUpstream;
   text.replace(text.find("secret"), 6, "secret ");
@@ -270,8 +270,8 @@ TEST_F(ImportTest, TheForksModes) {
   EXPECT_EQ(ValueOf(mysql, "snowflake.registry"), "\"sql\"");
   EXPECT_EQ(ValueOf(mysql, "segment.store"), "\"mysql\"");
   const std::string local =
-      base + "local\nleaf.snowflake.local.workIdMap={\"10.0.0.1:80\":1,\"10.0.0.2:80\":2}\n";
-  EXPECT_EQ(ValueOf(local, "snowflake.workers"), "{ \"10.0.0.1:80\" = 1, \"10.0.0.2:80\" = 2 }");
+      base + "local\nleaf.snowflake.local.workIdMap={\"127.0.0.1:80\":1,\"127.0.0.2:80\":2}\n";
+  EXPECT_EQ(ValueOf(local, "snowflake.workers"), "{ \"127.0.0.1:80\" = 1, \"127.0.0.2:80\" = 2 }");
   EXPECT_EQ(Import(base + "nacos\n"),
             "error: line 4: leaf.snowflake.mode: 'nacos' is none of zk_normal, zk_recycle, mysql, local");
   EXPECT_EQ(Import(base + "local\n"),
@@ -285,29 +285,29 @@ TEST_F(ImportTest, TheMapIsReadStrictly) {
         "workIdMap=" +
         map);
   };
-  EXPECT_TRUE(with("{\"10.0.0.1:80\":1,\"10.0.0.1:80\":2}").ends_with("'10.0.0.1:80' stands there twice"));
-  EXPECT_TRUE(with("{\"10.0.0.1:80\":1,\"10.0.0.2:80\":1}")
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":1,\"127.0.0.1:80\":2}").ends_with("'127.0.0.1:80' stands there twice"));
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":1,\"127.0.0.2:80\":1}")
                   .ends_with("have the same number 1, and would issue the same IDs"));
-  EXPECT_TRUE(with("{\"10.0.0.1:80\":1024}").ends_with("and the largest is 1023"));
-  EXPECT_TRUE(with("{\"10.0.0.1:80\":18446744073709551615}").ends_with("is no worker number"));
-  EXPECT_TRUE(with("{\"10.0.0.1\":1}").ends_with("is no ip:port"));
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":1024}").ends_with("and the largest is 1023"));
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":18446744073709551615}").ends_with("is no worker number"));
+  EXPECT_TRUE(with("{\"127.0.0.1\":1}").ends_with("is no ip:port"));
   EXPECT_TRUE(with("[1]").ends_with("it is no JSON object {\"ip:port\": number, …}"));
-  EXPECT_TRUE(with("{\"10.0.0.9:80\":1}").starts_with("error: '10.0.0.1:80' is not in"));
+  EXPECT_TRUE(with("{\"127.0.0.9:80\":1}").starts_with("error: '127.0.0.1:80' is not in"));
   options_.address.clear();
-  EXPECT_TRUE(with("{\"10.0.0.9:80\":1}").find("snowflake.address = \"10.0.0.9:80\"") != std::string::npos);
+  EXPECT_TRUE(with("{\"127.0.0.9:80\":1}").find("snowflake.address = \"127.0.0.9:80\"") != std::string::npos);
 }
 
 TEST_F(ImportTest, TheAddressIsAskedFor) {
   options_.address.clear();
   EXPECT_TRUE(Import(kUpstream).starts_with("error: this node's IP address is not in the file"));
-  options_.address = "10.0.0.1:9";
-  EXPECT_EQ(ValueOf(kUpstream, "snowflake.address"), "\"10.0.0.1:9\"");
+  options_.address = "127.0.0.1:9";
+  EXPECT_EQ(ValueOf(kUpstream, "snowflake.address"), "\"127.0.0.1:9\"");
   EXPECT_TRUE(HasNote("with another worker number"));
   options_.address = "web-1";
   EXPECT_TRUE(Import(kUpstream).starts_with("error: bad --address: 'web-1' has a dash"));
-  options_.address = "10.0.0.1";
+  options_.address = "127.0.0.1";
   options_.listen = {"127.0.0.1:1", "0.0.0.0:8080"};
-  EXPECT_EQ(ValueOf(kUpstream, "snowflake.advertise"), "\"http://10.0.0.1:8080\"");
+  EXPECT_EQ(ValueOf(kUpstream, "snowflake.advertise"), "\"http://127.0.0.1:8080\"");
 }
 
 TEST_F(ImportTest, WhatTheUrlAndTheKeysBothSayMustAgree) {

@@ -18,7 +18,7 @@ std::vector<PeerClock> Answers(const std::vector<int>& ahead_s, int uncertainty_
   std::vector<PeerClock> answers;
   for (const int each : ahead_s) {
     answers.push_back(
-        {"10.0.0." + std::to_string(answers.size()) + ":80", seconds{each}, milliseconds{uncertainty_ms}});
+        {"127.0.0." + std::to_string(answers.size()) + ":80", seconds{each}, milliseconds{uncertainty_ms}});
   }
   return answers;
 }
@@ -47,13 +47,13 @@ TEST(PeerClocks, AStartIsRefusedByTheMedian) {
   ASSERT_FALSE(behind.ok());
   EXPECT_EQ(behind.error().code, ErrorCode::kClock);
   EXPECT_NE(behind.error().message.find("behind"), std::string::npos);
-  EXPECT_NE(behind.error().message.find("10.0.0.1:80 +61s"), std::string::npos) << behind.error().message;
+  EXPECT_NE(behind.error().message.find("127.0.0.1:80 +61s"), std::string::npos) << behind.error().message;
   const auto ahead = JudgeAtStart(Answers({-60}), seconds{5});
   ASSERT_FALSE(ahead.ok());
   EXPECT_NE(ahead.error().message.find("1m ahead of"), std::string::npos) << ahead.error().message;
   const auto many = JudgeAtStart(Answers({60, 60, 60, 60, 60, 60, 60}), seconds{5});
   ASSERT_FALSE(many.ok());
-  EXPECT_NE(many.error().message.find("10.0.0.4:80 +1m and 2 more)"), std::string::npos)
+  EXPECT_NE(many.error().message.find("127.0.0.4:80 +1m and 2 more)"), std::string::npos)
       << many.error().message;
 }
 

@@ -43,7 +43,7 @@ class Node {
         cluster_(cluster),
         random_(static_cast<std::uint64_t>(index)) {
     options.cluster.name = "test";
-    options.address = "10.0.0." + std::to_string(index) + ":8080";
+    options.address = "127.0.0." + std::to_string(index) + ":8080";
     options.boot_id = "boot-1";
     options.machine = "machine-" + std::to_string(index);
   }

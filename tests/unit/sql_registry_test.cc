@@ -71,7 +71,7 @@ class SqlRegistryTest : public ::testing::Test {
   Database database_{SqliteOptions{.path = dir_.path() + "/leaf.db", .create_tables = true}};
   BusyClock clock_;
   const core::ClusterProperties cluster_{"test", "sql", core::IdLayout{}};
-  const core::NodeIdentity node_{"10.0.0.1:8080", "uuid-1"};
+  const core::NodeIdentity node_{"127.0.0.1:8080", "uuid-1"};
 };
 
 TEST_F(SqlRegistryTest, TakesOverFromTheForkAboveWhatItReported) {
@@ -181,27 +181,27 @@ TEST_F(SqlRegistryTest, AFormerClaimOfTheSameDirectoryIsOver) {
 
 TEST_F(SqlRegistryTest, ANumberOutsideTheRangeLeavesNoRow) {
   ASSERT_TRUE(Connect(2)->Claim(node_, cluster_).ok());
-  const auto refused = Connect(2)->Claim({"10.0.0.2:8080", "uuid-2"}, cluster_);
+  const auto refused = Connect(2)->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
   EXPECT_NE(refused.error().hint.find("recycle"), std::string::npos);
   EXPECT_EQ(Number("SELECT count(*) FROM leaf_workerid_alloc"), 1);
   // One that was given out by the fork is refused as well.
-  Execute("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES (1024, '10.0.0.3:8080')");
-  EXPECT_EQ(Connect()->Claim({"10.0.0.3:8080", "uuid-3"}, cluster_).error().code, ErrorCode::kRefused);
+  Execute("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES (1024, '127.0.0.3:8080')");
+  EXPECT_EQ(Connect()->Claim({"127.0.0.3:8080", "uuid-3"}, cluster_).error().code, ErrorCode::kRefused);
 }
 
 TEST_F(SqlRegistryTest, OneTableIsOneCluster) {
   ASSERT_TRUE(Connect()->Claim(node_, cluster_).ok());
   core::ClusterProperties other = cluster_;
   other.layout = *core::IdLayout::Make(40, 11, 12, cluster_.layout.epoch_ms());
-  const auto refused = Connect()->Claim({"10.0.0.2:8080", "uuid-2"}, other);
+  const auto refused = Connect()->Claim({"127.0.0.2:8080", "uuid-2"}, other);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
   EXPECT_NE(refused.error().message.find("41-10-12"), std::string::npos);
   other = cluster_;
   other.name = "another";
-  EXPECT_EQ(Connect()->Claim({"10.0.0.2:8080", "uuid-2"}, other).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(Connect()->Claim({"127.0.0.2:8080", "uuid-2"}, other).error().code, ErrorCode::kRefused);
 }
 
 TEST_F(SqlRegistryTest, WithoutTablesItSaysHowToMakeThem) {
@@ -227,12 +227,12 @@ TEST_F(SqlRegistryTest, PeersAreTheOthersThatLive) {
   const auto two = Connect();
   ASSERT_TRUE(one->Claim(node_, cluster_).ok());
   EXPECT_TRUE(one->LivePeers()->empty());
-  const auto claim = two->Claim({"10.0.0.2:8080", "uuid-2"}, cluster_);
+  const auto claim = two->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
   ASSERT_TRUE(claim.ok());
   auto peers = one->LivePeers();
   ASSERT_TRUE(peers.ok());
   ASSERT_EQ(peers->size(), 1U);
-  EXPECT_EQ(peers->front().address, "10.0.0.2:8080");
+  EXPECT_EQ(peers->front().address, "127.0.0.2:8080");
   EXPECT_EQ(peers->front().worker, claim->worker);
   ASSERT_TRUE(two->Release(*claim, clock_.Wall()).ok());
   EXPECT_TRUE(one->LivePeers()->empty());

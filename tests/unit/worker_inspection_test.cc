@@ -77,7 +77,7 @@ class World {
     Put(tree.Ceiling(worker), zookeeper::FormatCeiling({std::string(kUuid), 2, WallTimeOf(millis), 0, 0}));
   }
   void Lease(std::uint64_t worker, std::string_view uuid, std::optional<WallTime> ceiling) {
-    Put(tree.Lease(worker), zookeeper::FormatLease({3, std::string(uuid), "10.9.9.9:1", ceiling}));
+    Put(tree.Lease(worker), zookeeper::FormatLease({3, std::string(uuid), "192.0.2.99:1", ceiling}));
   }
   // Held by the session of `client`.
   void Live(const std::string& address, std::uint64_t worker, std::string_view uuid = kUuid) {
@@ -126,7 +126,7 @@ void ExpectOnly(World& world, const std::string& code, const std::string& subjec
 
 TEST(WorkerSnapshot, HoldsAllButWhatIsBelowForeignFolders) {
   World world;
-  world.Java("10.0.0.1:80");
+  world.Java("192.0.2.1:80");
   world.servers.Create(world.tree.Forever() + "/lock", "x");
   world.servers.Create(world.tree.Forever() + "/lock/a", "y");
   world.servers.Create(world.tree.Base() + "/other", "z");
@@ -149,21 +149,21 @@ TEST(WorkerSnapshot, OfNothingIsEmpty) {
 
 TEST(WorkerSnapshot, ToleratesNodesThatComeAndGoBetweenAnyTwoCalls) {
   World counted;
-  counted.Java("10.0.0.1:80");
-  counted.Own(0, "10.0.0.1:80");
+  counted.Java("192.0.2.1:80");
+  counted.Own(0, "192.0.2.1:80");
   const int before = counted.client.calls();
   counted.Read();
   const int calls = counted.client.calls() - before;
   for (int at = 0; at < calls; ++at) {
     for (const bool all : {false, true}) {
       World world;
-      world.Java("10.0.0.1:80");
-      world.Own(0, "10.0.0.1:80");
+      world.Java("192.0.2.1:80");
+      world.Own(0, "192.0.2.1:80");
       world.client.BeforeCall(at, [&] {
-        world.Java("10.0.0.2:80");
+        world.Java("192.0.2.2:80");
         world.servers.Delete(world.tree.Owner(0));
-        world.servers.Delete(world.tree.Address("10.0.0.1:80"));
-        if (all) world.servers.Delete(world.ForeverPath("10.0.0.1:80", 0));
+        world.servers.Delete(world.tree.Address("192.0.2.1:80"));
+        if (all) world.servers.Delete(world.ForeverPath("192.0.2.1:80", 0));
       });
       const auto snapshot = zookeeper::ReadSnapshot(world.client, world.tree);
       ASSERT_TRUE(snapshot.ok()) << snapshot.error().message;
@@ -178,7 +178,7 @@ TEST(WorkerSnapshot, NeverShowsTheOwnerOfAFirstClaimWithoutItsNumber) {
   const int calls = counted.client.calls() - before;
   for (int at = 0; at < calls; ++at) {
     World world;
-    world.client.BeforeCall(at, [&] { world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80"); });
+    world.client.BeforeCall(at, [&] { world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80"); });
     EXPECT_EQ(Codes(world.Inspect().findings), "") << "at call " << at;
   }
 }
@@ -187,10 +187,10 @@ TEST(WorkerSnapshot, NeverShowsTheOwnerOfAFirstClaimWithoutItsNumber) {
 
 TEST(WorkerInspection, AHealthyClusterHasNone) {
   World world;
-  world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80");
-  world.Java("10.0.0.2:80", kNowMillis + 4000);  // a clock that is a little ahead
+  world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
+  world.Java("192.0.2.2:80", kNowMillis + 4000);  // a clock that is a little ahead
   world.Ceiling(0, kNowMillis + 3000);
-  world.Live("10.0.0.1:80", 0);
+  world.Live("192.0.2.1:80", 0);
   world.Lease(1023, kUuid, kNow + milliseconds(3000));
   const WorkerInspection inspection = world.Inspect();
   EXPECT_EQ(Codes(inspection.findings), "");
@@ -206,8 +206,8 @@ TEST(WorkerInspection, AHealthyClusterHasNone) {
 TEST(WorkerInspection, NamesThatBreakJavaAreToldFromThoseThatMayBeSomebodysNumber) {
   World world;
   const std::string forever = world.tree.Forever() + "/";
-  for (const char* const name : {"lock", "a-b", "x-0000000001", "_c_3f-9-lock-0000000002", "10.0.0.1:80-",
-                                 "10.0.0.1:80-99999999999", "10.0.0.1-0000000003"}) {
+  for (const char* const name : {"lock", "a-b", "x-0000000001", "_c_3f-9-lock-0000000002", "192.0.2.1:80-",
+                                 "192.0.2.1:80-99999999999", "192.0.2.1-0000000003"}) {
     world.servers.Create(forever + name, "");
     ExpectOnly(world, "foreign-child", forever + name, true);
     world.Repair();
@@ -216,8 +216,8 @@ TEST(WorkerInspection, NamesThatBreakJavaAreToldFromThoseThatMayBeSomebodysNumbe
   world.servers.Create(forever + "web-1:80-0000000003", zookeeper::FormatForeverData("web-1:80", kNow));
   ExpectOnly(world, "dashed-address", forever + "web-1:80-0000000003", false);
   world.servers.Delete(forever + "web-1:80-0000000003");
-  world.servers.Create(forever + "10.0.0.1:80-7", zookeeper::FormatForeverData("10.0.0.1:80", kNow));
-  ExpectOnly(world, "malformed-name", forever + "10.0.0.1:80-7", false);
+  world.servers.Create(forever + "192.0.2.1:80-7", zookeeper::FormatForeverData("192.0.2.1:80", kNow));
+  ExpectOnly(world, "malformed-name", forever + "192.0.2.1:80-7", false);
 }
 
 TEST(WorkerInspection, AForeignChildThatASessionHoldsIsLeft) {
@@ -239,15 +239,15 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
   const std::int64_t future = kNowMillis + kHour;
   {
     World world;
-    world.Java("10.0.0.1:80", future);
-    ExpectOnly(world, "future-time", world.ForeverPath("10.0.0.1:80", 0), false);
+    world.Java("192.0.2.1:80", future);
+    ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), false);
     world.options.java_retired = true;
-    ExpectOnly(world, "future-time", world.ForeverPath("10.0.0.1:80", 0), true);
+    ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), true);
     world.Repair();
     EXPECT_EQ(world.CeilingMillis(0), future + 4000);
     // The record says that it covers what stands there now: a claim finds its ceiling without further ado.
     const auto ceiling = zookeeper::ParseCeiling(*world.servers.Data(world.tree.Ceiling(0)));
-    const auto node = world.client.Get(world.ForeverPath("10.0.0.1:80", 0)).value();
+    const auto node = world.client.Get(world.ForeverPath("192.0.2.1:80", 0)).value();
     EXPECT_EQ(ceiling->leaf_version, node->stat.version);
     EXPECT_EQ(ceiling->leaf_timestamp_ms, kNowMillis);
     ExpectOnly(world, "future-ceiling", world.tree.Ceiling(0), false);
@@ -255,20 +255,20 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
   {
     World world;  // owned
     world.options.java_retired = true;
-    world.Own(world.Java("10.0.0.1:80", future), "10.0.0.1:80");
-    ExpectOnly(world, "future-time", world.ForeverPath("10.0.0.1:80", 0), false);
+    world.Own(world.Java("192.0.2.1:80", future), "192.0.2.1:80");
+    ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), false);
   }
   {
     World world;  // running
     world.options.java_retired = true;
-    world.Java("10.0.0.1:80", future);
-    world.options.moving.insert(world.ForeverPath("10.0.0.1:80", 0));
-    ExpectOnly(world, "future-time", world.ForeverPath("10.0.0.1:80", 0), false);
+    world.Java("192.0.2.1:80", future);
+    world.options.moving.insert(world.ForeverPath("192.0.2.1:80", 0));
+    ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), false);
   }
   {
     World world;  // a higher ceiling than that
     world.options.java_retired = true;
-    world.Java("10.0.0.1:80", future);
+    world.Java("192.0.2.1:80", future);
     world.Ceiling(0, future + kHour);
     world.Repair();
     EXPECT_EQ(world.CeilingMillis(0), future + kHour);
@@ -276,8 +276,8 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
   {
     World world;  // what no ceiling can hold
     world.options.java_retired = true;
-    world.Java("10.0.0.1:80", core::kEpochMillisMax);
-    ExpectOnly(world, "future-time", world.ForeverPath("10.0.0.1:80", 0), false);
+    world.Java("192.0.2.1:80", core::kEpochMillisMax);
+    ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), false);
   }
   {
     World world;  // where Java alone was: the folders are missing
@@ -285,7 +285,7 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
                                       world.tree.Leases(), world.tree.Temporaries(), world.tree.Own()})
       ASSERT_TRUE(world.servers.Delete(folder));
     world.options.java_retired = true;
-    world.Java("10.0.0.1:80", future);
+    world.Java("192.0.2.1:80", future);
     world.Repair();
     EXPECT_EQ(world.CeilingMillis(0), future + 4000);
   }
@@ -293,7 +293,7 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
 
 TEST(WorkerInspection, MalformedDataIsWrittenAnewButItsFutureTimeIsNotForgotten) {
   World world;
-  const std::string path = world.ForeverPath("10.0.0.1:80", world.Java("10.0.0.1:80"));
+  const std::string path = world.ForeverPath("192.0.2.1:80", world.Java("192.0.2.1:80"));
   for (const char* const data :
        {"", "null", "[]", "{", "{\"ip\":\"a\",\"port\":\"1\",\"timestamp\":1,\"zone\":2}", "\xff"}) {
     world.servers.Set(path, data);
@@ -302,7 +302,7 @@ TEST(WorkerInspection, MalformedDataIsWrittenAnewButItsFutureTimeIsNotForgotten)
     ExpectOnly(world, "malformed-data", path, false);
     world.options.moving.clear();
     world.Repair();
-    EXPECT_EQ(world.servers.Data(path), R"({"ip":"10.0.0.1","port":"80","timestamp":1795000000000})");
+    EXPECT_EQ(world.servers.Data(path), R"({"ip":"192.0.2.1","port":"80","timestamp":1795000000000})");
   }
   world.servers.Set(path, fmt::format(R"({{"timestamp":{},"zone":2}})", kNowMillis + kHour));
   ExpectOnly(world, "future-time", path, false);
@@ -314,30 +314,30 @@ TEST(WorkerInspection, MalformedDataIsWrittenAnewButItsFutureTimeIsNotForgotten)
 
 TEST(WorkerInspection, NumbersAndAddressesThatAreThereTwice) {
   World world;
-  world.Java("10.0.0.1:80");
-  world.Java("10.0.0.1:80");
-  ExpectOnly(world, "duplicate-address", "10.0.0.1:80", false);
-  world.servers.Delete(world.ForeverPath("10.0.0.1:80", 1));
-  world.servers.Create(world.ForeverPath("10.0.0.2:80", 0),
-                       zookeeper::FormatForeverData("10.0.0.2:80", kNow));
+  world.Java("192.0.2.1:80");
+  world.Java("192.0.2.1:80");
+  ExpectOnly(world, "duplicate-address", "192.0.2.1:80", false);
+  world.servers.Delete(world.ForeverPath("192.0.2.1:80", 1));
+  world.servers.Create(world.ForeverPath("192.0.2.2:80", 0),
+                       zookeeper::FormatForeverData("192.0.2.2:80", kNow));
   ExpectOnly(world, "duplicate-number", "0", false);
 }
 
 TEST(WorkerInspection, NumbersOutsideTheLayoutAndTheRange) {
   World world;
-  world.servers.Create(world.ForeverPath("10.0.0.1:80", 1024),
-                       zookeeper::FormatForeverData("10.0.0.1:80", kNow));
-  ExpectOnly(world, "number-too-large", world.ForeverPath("10.0.0.1:80", 1024), false);
-  world.servers.Delete(world.ForeverPath("10.0.0.1:80", 1024));
+  world.servers.Create(world.ForeverPath("192.0.2.1:80", 1024),
+                       zookeeper::FormatForeverData("192.0.2.1:80", kNow));
+  ExpectOnly(world, "number-too-large", world.ForeverPath("192.0.2.1:80", 1024), false);
+  world.servers.Delete(world.ForeverPath("192.0.2.1:80", 1024));
   world.options.worker_begin = 512;
-  world.Java("10.0.0.2:80");
+  world.Java("192.0.2.2:80");
   EXPECT_EQ(world.Inspect().findings.at(0).code, "number-outside-range");
 }
 
 TEST(WorkerInspection, TheNextAddressGetsANumberThatDoesNotFit) {
   World world;
   for (int i = 0; i < 1024; ++i) {
-    const std::string address = fmt::format("10.0.{}.{}:80", i / 250, i % 250);
+    const std::string address = fmt::format("host{}:80", i);
     world.Java(address);
     if (i < 1023) {
       world.servers.Delete(world.ForeverPath(address, static_cast<std::uint64_t>(i)));
@@ -357,12 +357,12 @@ TEST(WorkerInspection, AddressesThatManyMachinesHave) {
 
 TEST(WorkerInspection, AnOwnerOrAHoldWithoutItsNumberGoesUnlessItsNodeIsLive) {
   World world;
-  world.Own(7, "10.0.0.1:80");
+  world.Own(7, "192.0.2.1:80");
   world.Ceiling(7, kNowMillis);
   EXPECT_EQ(Codes(world.Inspect().findings),
             "orphaned-owner /snowflake/pay/leafctl/owners/7; "
-            "orphaned-hold /snowflake/pay/leafctl/addresses/10.0.0.1:80");
-  world.Live("10.0.0.1:80", 7);
+            "orphaned-hold /snowflake/pay/leafctl/addresses/192.0.2.1:80");
+  world.Live("192.0.2.1:80", 7);
   EXPECT_TRUE(world.Inspect().steps.empty());
   world.client.Expire();
   world.Repair();
@@ -372,31 +372,32 @@ TEST(WorkerInspection, AnOwnerOrAHoldWithoutItsNumberGoesUnlessItsNodeIsLive) {
 
 TEST(WorkerInspection, AFirstClaimUnderWayIsNoFinding) {
   World world;
-  world.servers.Create(world.tree.Address("10.0.0.1:80"), zookeeper::FormatAddress({std::string(kUuid), {}}));
+  world.servers.Create(world.tree.Address("192.0.2.1:80"),
+                       zookeeper::FormatAddress({std::string(kUuid), {}}));
   EXPECT_EQ(Codes(world.Inspect().findings), "");
 }
 
 TEST(WorkerInspection, OwnersThatDisagreeAreLeft) {
   World world;
-  world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80");
-  world.servers.Set(world.tree.Address("10.0.0.1:80"),
+  world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
+  world.servers.Set(world.tree.Address("192.0.2.1:80"),
                     zookeeper::FormatAddress({std::string(kOtherUuid), 0}));
   ExpectOnly(world, "owners-disagree", world.tree.Owner(0), false);
-  world.servers.Delete(world.tree.Address("10.0.0.1:80"));
+  world.servers.Delete(world.tree.Address("192.0.2.1:80"));
   ExpectOnly(world, "owners-disagree", world.tree.Owner(0), false);
 }
 
 TEST(WorkerInspection, TwoThatAreLiveWithOneNumber) {
   World world;
-  world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80");
-  world.Live("10.0.0.1:80", 0, kOtherUuid);
-  ExpectOnly(world, "live-not-owner", world.tree.Temporary("10.0.0.1:80"), false);
+  world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
+  world.Live("192.0.2.1:80", 0, kOtherUuid);
+  ExpectOnly(world, "live-not-owner", world.tree.Temporary("192.0.2.1:80"), false);
 }
 
 TEST(WorkerInspection, ALeaseAtOrBelowASuffix) {
   const auto world_with = [](std::string_view uuid) {
     auto world = std::make_unique<World>();
-    for (int i = 0; i < 5; ++i) world->Java(fmt::format("10.0.0.{}:80", i));
+    for (int i = 0; i < 5; ++i) world->Java(fmt::format("192.0.2.{}:80", i));
     world->Lease(4, uuid, kNow - milliseconds(5));
     world->Lease(5, "", kNow);
     return world;
@@ -410,10 +411,10 @@ TEST(WorkerInspection, ALeaseAtOrBelowASuffix) {
   world = world_with(kUuid);
   ExpectOnly(*world, "lease-below-forever", world->tree.Lease(4), false);
   world = world_with("");
-  world->Own(4, "10.0.0.4:80");
+  world->Own(4, "192.0.2.4:80");
   ExpectOnly(*world, "lease-below-forever", world->tree.Lease(4), false);
   world = world_with("");
-  world->Live("10.9.9.9:1", 4);
+  world->Live("192.0.2.99:1", 4);
   ExpectOnly(*world, "lease-below-forever", world->tree.Lease(4), false);
 }
 
@@ -421,16 +422,16 @@ TEST(WorkerInspection, ALeaseAtOrBelowASuffix) {
 // the number would be leased again, without its ceiling.
 TEST(WorkerInspection, ALeaseThatCouldBeLeasedAgainIsNotRemoved) {
   World world;
-  world.servers.Create(world.ForeverPath("10.0.0.1:80", 900),
-                       zookeeper::FormatForeverData("10.0.0.1:80", kNow));
+  world.servers.Create(world.ForeverPath("192.0.2.1:80", 900),
+                       zookeeper::FormatForeverData("192.0.2.1:80", kNow));
   world.Lease(800, "", kNow);
   ExpectOnly(world, "lease-below-forever", world.tree.Lease(800), false);
 }
 
 TEST(WorkerInspection, ATemporaryThatNobodyHoldsGoes) {
   World world;
-  world.servers.Create(world.tree.Temporary("10.0.0.1:80"), "anything");
-  ExpectOnly(world, "dead-temporary", world.tree.Temporary("10.0.0.1:80"), true);
+  world.servers.Create(world.tree.Temporary("192.0.2.1:80"), "anything");
+  ExpectOnly(world, "dead-temporary", world.tree.Temporary("192.0.2.1:80"), true);
   EXPECT_FALSE(world.Inspect().entries.size() > 0);
   world.Repair();
   EXPECT_EQ(Codes(world.Inspect().findings), "");
@@ -438,11 +439,11 @@ TEST(WorkerInspection, ATemporaryThatNobodyHoldsGoes) {
 
 TEST(WorkerInspection, DamagedRecordsOfOursAreNotGuessedAt) {
   World world;
-  world.Java("10.0.0.1:80");
-  world.Own(0, "10.0.0.1:80");
+  world.Java("192.0.2.1:80");
+  world.Own(0, "192.0.2.1:80");
   world.Ceiling(0, kNowMillis);
   world.Lease(900, "", kNow);
-  for (const std::string& path : {world.tree.Owner(0), world.tree.Address("10.0.0.1:80"),
+  for (const std::string& path : {world.tree.Owner(0), world.tree.Address("192.0.2.1:80"),
                                   world.tree.Ceiling(0), world.tree.Lease(900)}) {
     const std::string good = *world.servers.Data(path);
     world.servers.Set(path, good + "x");
@@ -488,7 +489,7 @@ TEST(WorkerInspection, TheForksTreeIsOnlyRead) {
   add(used, 3, "null");
   add(unused, 2, "null");
   add(unused, 9, std::to_string(kNowMillis + kHour));
-  for (int i = 0; i < 5; ++i) world.Java(fmt::format("10.0.0.{}:80", i));
+  for (int i = 0; i < 5; ++i) world.Java(fmt::format("192.0.2.{}:80", i));
   add(used, 4, "1795000000000");
   world.servers.Create(unused + "/x", "");
   const WorkerInspection inspection = world.Inspect();
@@ -509,7 +510,7 @@ TEST(WorkerInspection, DashesInTheClustersName) {
 
 TEST(WorkerRelease, OfAFixedNumberTakesOwnerAndHoldAndLeavesTheCeiling) {
   World world;
-  world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80");
+  world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
   world.Ceiling(0, kNowMillis);
   const auto step = zookeeper::PlanRelease(world.Read(), 0, false);
   ASSERT_TRUE(step.ok() && *step);
@@ -517,7 +518,7 @@ TEST(WorkerRelease, OfAFixedNumberTakesOwnerAndHoldAndLeavesTheCeiling) {
   EXPECT_TRUE(world.Apply(**step));
   auto expected = before;
   expected.erase(world.tree.Owner(0));
-  expected.erase(world.tree.Address("10.0.0.1:80"));
+  expected.erase(world.tree.Address("192.0.2.1:80"));
   EXPECT_EQ(world.Everything(), expected);
   EXPECT_FALSE(zookeeper::PlanRelease(world.Read(), 0, false).value());
   EXPECT_EQ(zookeeper::PlanRelease(world.Read(), 1, false).error().code, ErrorCode::kNotFound);
@@ -525,10 +526,10 @@ TEST(WorkerRelease, OfAFixedNumberTakesOwnerAndHoldAndLeavesTheCeiling) {
 
 TEST(WorkerRelease, IsRefusedWhileItsNodeIsLiveAndFailsIfItComesUpMeanwhile) {
   World world;
-  world.Own(world.Java("10.0.0.1:80"), "10.0.0.1:80");
+  world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
   const auto step = zookeeper::PlanRelease(world.Read(), 0, false);
   ASSERT_TRUE(step.ok() && *step);
-  world.Live("10.0.0.1:80", 0);
+  world.Live("192.0.2.1:80", 0);
   const auto before = world.Everything();
   EXPECT_FALSE(world.Apply(**step));
   EXPECT_EQ(world.Everything(), before);
@@ -542,7 +543,7 @@ TEST(WorkerRelease, OfALeaseRaisesItsGenerationAndKeepsItsCeiling) {
   ASSERT_TRUE(step.ok() && *step);
   ASSERT_TRUE(world.Apply(**step));
   EXPECT_EQ(zookeeper::ParseLease(*world.servers.Data(world.tree.Lease(9))).value(),
-            (LeaseRecord{4, "", "10.9.9.9:1", kNow}));
+            (LeaseRecord{4, "", "192.0.2.99:1", kNow}));
   EXPECT_FALSE(zookeeper::PlanRelease(world.Read(), 9, true).value());
 }
 
@@ -553,7 +554,7 @@ void Fill(World& world, std::mt19937_64& random) {
   const auto any = [&](std::uint64_t end) { return random() % end; };
   const auto time = [&] { return kNowMillis + static_cast<std::int64_t>(any(4 * kHour)) - 3 * kHour; };
   const auto uuid = [&] { return chance(30) ? std::string() : std::string(chance(50) ? kUuid : kOtherUuid); };
-  const std::vector<std::string> hosts{"10.0.0.1", "10.0.0.2", "10.0.0.3", "172.17.0.1", "", "web-1"};
+  const std::vector<std::string> hosts{"192.0.2.1", "192.0.2.2", "192.0.2.3", "172.17.0.1", "", "web-1"};
   const auto address = [&] { return fmt::format("{}:{}", hosts[any(hosts.size())], 80 + any(3)); };
   for (std::uint64_t i = any(12); i > 0; --i) {
     const std::string name = address();
@@ -693,7 +694,7 @@ class Tables : public ::testing::Test {
   Tables() { options_.now = kNow; }
 
   sql::NumberRow Number(std::int64_t id, const std::string& address, std::int64_t timestamp) {
-    return {id, "10.0.0.1", "80", address, timestamp, std::nullopt, std::nullopt};
+    return {id, "192.0.2.1", "80", address, timestamp, std::nullopt, std::nullopt};
   }
   sql::OwnerRow Owner(std::int64_t worker, const std::string& address, std::string_view uuid) {
     return {worker, address, std::string(uuid), "alpha", "", 2, kNowMillis - 9000, kNowMillis - 60'000, 0, 0};
@@ -706,16 +707,16 @@ class Tables : public ::testing::Test {
 };
 
 TEST_F(Tables, HealthyOnesHaveNoFinding) {
-  tables_.numbers = {Number(1, "10.0.0.1:80", kNowMillis), Number(2, "10.0.0.2:80", kNowMillis)};
-  tables_.owners = {Owner(1, "10.0.0.1:80", kUuid),
-                    Owner(7, "10.0.0.7:80", "")};  // a ceiling that is remembered
+  tables_.numbers = {Number(1, "192.0.2.1:80", kNowMillis), Number(2, "192.0.2.2:80", kNowMillis)};
+  tables_.owners = {Owner(1, "192.0.2.1:80", kUuid),
+                    Owner(7, "192.0.2.7:80", "")};  // a ceiling that is remembered
   const WorkerInspection inspection = Inspect();
   EXPECT_EQ(Codes(inspection.findings), "");
   EXPECT_EQ(inspection.entries.size(), 3U);
 }
 
 TEST_F(Tables, AnOrphanedOwnersCeilingStays) {
-  tables_.owners = {Owner(7, "10.0.0.7:80", kUuid)};
+  tables_.owners = {Owner(7, "192.0.2.7:80", kUuid)};
   const WorkerInspection inspection = Inspect();
   ASSERT_EQ(Codes(inspection.findings), "orphaned-owner leafctl_workers/7");
   const auto after = nlohmann::json::parse(inspection.steps.at(0).changes.at(0).after);
@@ -728,7 +729,7 @@ TEST_F(Tables, AnOrphanedOwnersCeilingStays) {
 }
 
 TEST_F(Tables, AFutureTimeBecomesACeilingOnceTheForkIsRetired) {
-  tables_.numbers = {Number(1, "10.0.0.1:80", kNowMillis + kHour)};
+  tables_.numbers = {Number(1, "192.0.2.1:80", kNowMillis + kHour)};
   EXPECT_TRUE(Inspect().steps.empty());
   options_.java_retired = true;
   const WorkerInspection inspection = Inspect();
@@ -738,7 +739,7 @@ TEST_F(Tables, AFutureTimeBecomesACeilingOnceTheForkIsRetired) {
   options_.moving = {"leaf_workerid_alloc/1"};
   EXPECT_TRUE(Inspect().steps.empty());
   options_.moving.clear();
-  tables_.owners = {Owner(1, "10.0.0.1:80", kUuid)};
+  tables_.owners = {Owner(1, "192.0.2.1:80", kUuid)};
   EXPECT_TRUE(Inspect().steps.empty());
 }
 
@@ -752,7 +753,7 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   sql::Database database(sql::SqliteOptions{.path = directory.path() + "/leaf.db", .create_tables = true});
   FakeClock clock;
   sql::SqlWorkerRegistry registry(database, {}, clock);
-  const auto claim = registry.Claim({"10.0.0.1:80", std::string(kUuid)}, cluster_);
+  const auto claim = registry.Claim({"192.0.2.1:80", std::string(kUuid)}, cluster_);
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   const auto renewed = registry.Renew(*claim, clock.Wall() + milliseconds(3000));
   ASSERT_TRUE(renewed.ok()) << renewed.error().message;
@@ -769,7 +770,7 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   EXPECT_EQ(registry.Renew(*claim, clock.Wall() + milliseconds(9000)).error().code, ErrorCode::kNotOwner);
   // And another state directory may have it, above the ceiling.
   sql::SqlWorkerRegistry other(database, {}, clock);
-  const auto next = other.Claim({"10.0.0.1:80", std::string(kOtherUuid)}, cluster_);
+  const auto next = other.Claim({"192.0.2.1:80", std::string(kOtherUuid)}, cluster_);
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->worker, claim->worker);
   EXPECT_EQ(next->ceiling, WallTimeOf(ceiling));

@@ -26,7 +26,7 @@ using Fault = MemoryClient::Fault;
 
 constexpr int kCallsMax =
     40;  // more than any claim makes; each test sees to it that it has seen the last one
-const std::string kAddress = "10.0.0.1:8080";
+const std::string kAddress = "127.0.0.1:8080";
 
 // One process: a client and a registry on it.
 template <typename Registry>
@@ -188,7 +188,7 @@ TEST_F(FixedRegistryTest, LostRepliesOfAClaimMakeNoSecondNode) {
       EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
       // The next node gets the next number: none was lost.
       const auto other = Fixed(server);
-      EXPECT_EQ(Get(*other, "b", "10.0.0.2:8080").worker, 1U);
+      EXPECT_EQ(Get(*other, "b", "127.0.0.2:8080").worker, 1U);
     }
     EXPECT_TRUE(seen_last);
   }
@@ -285,7 +285,7 @@ TEST_F(FixedRegistryTest, TwoAddressesBetweenAnyTwoCalls) {
     core::WorkerClaim second;
     a->client.BeforeCall(call, [&] {
       in_between = true;
-      second = Get(*b, "b", "10.0.0.2:8080");
+      second = Get(*b, "b", "127.0.0.2:8080");
     });
     const auto first = Get(*a, "a");
     if (!in_between) return;
@@ -380,7 +380,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
 
 TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {
   MemoryZooKeeper server;
-  StartJava(server, "10.0.0.9:1");
+  StartJava(server, "127.0.0.9:1");
   const Java java = StartJava(server);
   clock_.fake().Advance(seconds{30});
   Heartbeat(server, java);
@@ -564,7 +564,7 @@ TEST_F(FixedRegistryTest, AServerThatIsBehindDoesNotMakeUsLoseOurNumber) {
 TEST_F(FixedRegistryTest, TheThousandAndTwentyFifthWorkerIsToldWhatToDo) {
   MemoryZooKeeper server;
   for (int i = 0; i < 1024; ++i)
-    StartJava(server, "10.1." + std::to_string(i / 256) + "." + std::to_string(i % 256) + ":1");
+    StartJava(server, "127.1." + std::to_string(i / 256) + "." + std::to_string(i % 256) + ":1");
   const auto process = Fixed(server);
   const auto claim = Claim(*process, "a");
   ASSERT_FALSE(claim.ok());
@@ -580,7 +580,7 @@ TEST_F(FixedRegistryTest, TheThousandAndTwentyFifthWorkerIsToldWhatToDo) {
 
 TEST_F(FixedRegistryTest, ANumberOutsideTheRangeIsRefusedAndNotMade) {
   MemoryZooKeeper server;
-  StartJava(server, "10.0.0.9:1");
+  StartJava(server, "127.0.0.9:1");
   const auto code = [&](std::uint64_t begin, std::uint64_t end) {
     RegistryOptions options = Options();
     options.worker_begin = begin;
@@ -601,7 +601,7 @@ TEST_F(FixedRegistryTest, ANumberOutsideTheRangeIsRefusedAndNotMade) {
 
 TEST_F(FixedRegistryTest, TheAddressIsFoundBeforeTheLastDash) {
   MemoryZooKeeper server;
-  StartJava(server, "10.0.0.9:1");
+  StartJava(server, "127.0.0.9:1");
   const Java java = StartJava(server);
   EXPECT_EQ(java.worker, 1U);
   // A host name, and strangers.
@@ -632,8 +632,8 @@ TEST_F(FixedRegistryTest, WhatCannotBeReadIsNotGuessedAt) {
   refused(tree_.Address(kAddress), "");
   refused(tree_.Ceiling(0), "{}");
   refused("", "");
-  refused("", R"({"ip":"10.0.0.1","port":"8080","timestamp":5,"lease":7})");
-  refused("", R"({"ip":"10.0.0.1","port":"8080","timestamp":9000000000000000000})");
+  refused("", R"({"ip":"127.0.0.1","port":"8080","timestamp":5,"lease":7})");
+  refused("", R"({"ip":"127.0.0.1","port":"8080","timestamp":9000000000000000000})");
 }
 
 TEST_F(FixedRegistryTest, AnotherClusterUnderThisNameIsRefused) {
@@ -702,7 +702,7 @@ TEST_F(FixedRegistryTest, ClaimsOfManyNodesInRandomOrderStayApart) {
     std::vector<Node> nodes;
     for (int i = 0; i < 12; ++i)
       nodes.push_back(
-          {"u" + std::to_string(i), "10.0.0." + std::to_string(i * 2 / 3) + ":80", Fixed(server), {}});
+          {"u" + std::to_string(i), "127.0.0." + std::to_string(i * 2 / 3) + ":80", Fixed(server), {}});
     std::vector<std::unique_ptr<Process<FixedRegistry>>> dead;
     std::map<std::uint64_t, WallTime> issued;  // exclusive end of what a number has had acknowledged
     for (int step = 0; step < 150; ++step) {
@@ -767,17 +767,18 @@ TEST_F(FixedRegistryTest, TheTemporaryNodeComesBackWithEachSession) {
   const auto b = Fixed(server);
   EXPECT_FALSE(a->registry.LivePeers().ok()) << "not before a claim";
   const auto claim = Get(*a, "a");
-  Get(*b, "b", "10.0.0.2:8080");
+  Get(*b, "b", "127.0.0.2:8080");
   auto peers = a->registry.LivePeers();
   ASSERT_TRUE(peers.ok());
   ASSERT_EQ(peers->size(), 1U);
-  EXPECT_EQ(peers->front().address, "10.0.0.2:8080");
+  EXPECT_EQ(peers->front().address, "127.0.0.2:8080");
   EXPECT_EQ(peers->front().url, "http://" + kAddress);
   EXPECT_EQ(peers->front().worker, 1U);
 
   b->client.Expire();
   b->client.Announce();
-  EXPECT_TRUE(server.Data(tree_.Temporary("10.0.0.2:8080")).has_value()) << "made by the new session's event";
+  EXPECT_TRUE(server.Data(tree_.Temporary("127.0.0.2:8080")).has_value())
+      << "made by the new session's event";
   EXPECT_EQ(a->registry.LivePeers()->size(), 1U);
 
   // The event comes while nothing works: the next renewal makes up for it.
@@ -791,7 +792,7 @@ TEST_F(FixedRegistryTest, TheTemporaryNodeComesBackWithEachSession) {
   EXPECT_EQ(b->registry.LivePeers()->size(), 1U);
 
   // What others left there does no harm.
-  server.Create(tree_.Temporary("10.0.0.3:1"), "x");
+  server.Create(tree_.Temporary("127.0.0.3:1"), "x");
   EXPECT_EQ(a->registry.LivePeers()->size(), 1U);
   ASSERT_TRUE(a->registry.Release(claim, clock_.Wall()).ok());
   EXPECT_FALSE(server.Data(tree_.Temporary(kAddress)).has_value());
@@ -825,7 +826,7 @@ class LeaseRegistryTest : public ZooKeeperRegistryTest {
   std::unique_ptr<Process<LeaseRegistry>> LeasedOfFew(MemoryZooKeeper& server) {
     return Start<LeaseRegistry>(server, Few());
   }
-  static std::string AddressOf(int node) { return "10.0.0." + std::to_string(node) + ":80"; }
+  static std::string AddressOf(int node) { return "127.0.0." + std::to_string(node) + ":80"; }
   LeaseRecord RecordOf(MemoryZooKeeper& server, std::uint64_t worker) {
     return *ParseLease(server.Data(tree_.Lease(worker)).value());
   }
@@ -1080,7 +1081,7 @@ TEST_F(LeaseRegistryTest, LeasesKeepAwayFromLeafsOwnNumbers) {
   const auto process = Start<LeaseRegistry>(server, options);
   const auto claim = Get(*process, "a");
   EXPECT_EQ(claim.worker, 15U);
-  for (int i = 0; i < 8; ++i) StartJava(server, "10.1.0." + std::to_string(i) + ":1");
+  for (int i = 0; i < 8; ++i) StartJava(server, "127.0.1." + std::to_string(i) + ":1");
   // Java's next is 8: with 8 kept free, there is nothing below 16.
   const auto none = Start<LeaseRegistry>(server, options);
   const auto refused = Claim(*none, "b", AddressOf(2));
@@ -1091,7 +1092,7 @@ TEST_F(LeaseRegistryTest, LeasesKeepAwayFromLeafsOwnNumbers) {
   server.Delete(tree_.ForeverNode(server.Children(tree_.Forever())[0]));
   EXPECT_EQ(Claim(*none, "b", AddressOf(2)).error().code, ErrorCode::kExhausted);
   for (int i = 8; i < 12; ++i) {
-    StartJava(server, "10.1.0." + std::to_string(i) + ":1");
+    StartJava(server, "127.0.1." + std::to_string(i) + ":1");
     // Next is 9 … 12: of 15, at least 4 remain up to 11.
     EXPECT_EQ(process->registry.Renew(claim, clock_.Wall()).ok(), i < 11) << i;
   }

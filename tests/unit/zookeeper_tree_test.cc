@@ -13,10 +13,10 @@ namespace {
 TEST(TreeTest, PathsAreLeafs) {
   const Tree tree = *Tree::Make("com.sankuai.leaf-test");
   EXPECT_EQ(tree.Forever(), "/snowflake/com.sankuai.leaf-test/forever");
-  EXPECT_EQ(tree.ForeverPrefix("192.0.2.2:9001"), "/snowflake/com.sankuai.leaf-test/forever/192.0.2.2:9001-");
+  EXPECT_EQ(tree.ForeverPrefix("127.0.0.2:9001"), "/snowflake/com.sankuai.leaf-test/forever/127.0.0.2:9001-");
   EXPECT_EQ(tree.Properties(), "/snowflake/com.sankuai.leaf-test/leafctl/cluster");
   EXPECT_EQ(tree.Owner(7), "/snowflake/com.sankuai.leaf-test/leafctl/owners/7");
-  EXPECT_EQ(tree.Address("10.0.0.1:80"), "/snowflake/com.sankuai.leaf-test/leafctl/addresses/10.0.0.1:80");
+  EXPECT_EQ(tree.Address("127.0.0.1:80"), "/snowflake/com.sankuai.leaf-test/leafctl/addresses/127.0.0.1:80");
   EXPECT_EQ(tree.Ceiling(0), "/snowflake/com.sankuai.leaf-test/leafctl/ceilings/0");
   EXPECT_EQ(tree.Lease(1023), "/snowflake/com.sankuai.leaf-test/leafctl/leases/1023");
   EXPECT_EQ(tree.Temporary("[::1]:80"), "/snowflake/com.sankuai.leaf-test/leafctl/temporary/[::1]:80");
@@ -44,10 +44,10 @@ TEST(TreeTest, ANameThatCannotStandInAPathIsRefused) {
 }
 
 TEST(TreeTest, AddressesThatWouldBreakJavaAreRefused) {
-  for (const std::string good : {"10.0.0.1:80", "[2001:db8::1]:65535", "host.example:1"})
+  for (const std::string good : {"127.0.0.1:80", "[2001:db8::1]:65535", "host.example:1"})
     EXPECT_TRUE(ValidateAddress(good).ok()) << good;
-  for (const std::string bad : {"", ":80", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:080",
-                                "10.0.0.1:65536", "my-host:80", "a/b:80", "a:80\n", "10.0.0.1:+80"}) {
+  for (const std::string bad : {"", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:080",
+                                "127.0.0.1:65536", "my-host:80", "a/b:80", "a:80\n", "127.0.0.1:+80"}) {
     const auto valid = ValidateAddress(bad);
     ASSERT_FALSE(valid.ok()) << bad;
     EXPECT_EQ(valid.error().code, ErrorCode::kConfig);
@@ -55,16 +55,16 @@ TEST(TreeTest, AddressesThatWouldBreakJavaAreRefused) {
 }
 
 TEST(TreeTest, TheAddressIsWhatStandsBeforeTheLastDash) {
-  EXPECT_EQ(ParseForeverName("192.0.2.2:9001-0000000007"), (ForeverName{"192.0.2.2:9001", 7, true}));
+  EXPECT_EQ(ParseForeverName("127.0.0.2:9001-0000000007"), (ForeverName{"127.0.0.2:9001", 7, true}));
   EXPECT_EQ(ParseForeverName("my-host:80-0000001024"), (ForeverName{"my-host:80", 1024, false}));
-  EXPECT_EQ(ParseForeverName("10.0.0.1:80-7"), (ForeverName{"10.0.0.1:80", 7, false}));
+  EXPECT_EQ(ParseForeverName("127.0.0.1:80-7"), (ForeverName{"127.0.0.1:80", 7, false}));
   EXPECT_EQ(ParseForeverName(":80-0000000000"), (ForeverName{":80", 0, false}));
   for (const std::string none :
-       {"lock", "", "-", "10.0.0.1:80-", "10.0.0.1:80-x", "a-1x", "a- 1", "a-2147483648"})
+       {"lock", "", "-", "127.0.0.1:80-", "127.0.0.1:80-x", "a-1x", "a- 1", "a-2147483648"})
     EXPECT_FALSE(ParseForeverName(none).has_value()) << none;
-  EXPECT_EQ(FormatForeverName("10.0.0.1:80", 7), "10.0.0.1:80-0000000007");
-  EXPECT_EQ(ParseForeverName(FormatForeverName("10.0.0.1:80", 1023)),
-            (ForeverName{"10.0.0.1:80", 1023, true}));
+  EXPECT_EQ(FormatForeverName("127.0.0.1:80", 7), "127.0.0.1:80-0000000007");
+  EXPECT_EQ(ParseForeverName(FormatForeverName("127.0.0.1:80", 1023)),
+            (ForeverName{"127.0.0.1:80", 1023, true}));
 }
 
 TEST(TreeTest, NumberNames) {
@@ -84,18 +84,18 @@ TEST(TreeTest, TheNextNumberIsHowManyWereEverCreated) {
 }
 
 TEST(TreeTest, LeafsJsonIsExact) {
-  EXPECT_EQ(FormatForeverData("192.0.2.2:9001", WallTimeOf(1795173800515)),
-            R"({"ip":"192.0.2.2","port":"9001","timestamp":1795173800515})");
+  EXPECT_EQ(FormatForeverData("127.0.0.2:9001", WallTimeOf(1795173800515)),
+            R"({"ip":"127.0.0.2","port":"9001","timestamp":1795173800515})");
   EXPECT_EQ(FormatForeverData("[::1]:80", WallTimeOf(1)), R"({"ip":"[::1]","port":"80","timestamp":1})");
-  EXPECT_EQ(*ParseForeverData(FormatForeverData("192.0.2.2:9001", WallTimeOf(5))),
-            (ForeverData{"192.0.2.2", "9001", 5}));
+  EXPECT_EQ(*ParseForeverData(FormatForeverData("127.0.0.2:9001", WallTimeOf(5))),
+            (ForeverData{"127.0.0.2", "9001", 5}));
 }
 
 TEST(TreeTest, WhatJavaToleratesIsTolerated) {
-  const ForeverData data{"1.2.3.4", "80", 5};
-  EXPECT_EQ(*ParseForeverData(R"({"timestamp":5,"port":"80","ip":"1.2.3.4"})"), data);
-  EXPECT_EQ(*ParseForeverData(R"( {"ip":"1.2.3.4","port":80,"timestamp":5.9} )"), data);
-  EXPECT_EQ(*ParseForeverData(R"({"ip":"1.2.3.4","port":"80"})"), (ForeverData{"1.2.3.4", "80", 0}));
+  const ForeverData data{"127.0.0.4", "80", 5};
+  EXPECT_EQ(*ParseForeverData(R"({"timestamp":5,"port":"80","ip":"127.0.0.4"})"), data);
+  EXPECT_EQ(*ParseForeverData(R"( {"ip":"127.0.0.4","port":80,"timestamp":5.9} )"), data);
+  EXPECT_EQ(*ParseForeverData(R"({"ip":"127.0.0.4","port":"80"})"), (ForeverData{"127.0.0.4", "80", 0}));
   EXPECT_EQ(*ParseForeverData(R"({"ip":null,"port":"80","timestamp":-1})"), (ForeverData{"", "80", -1}));
 }
 
@@ -118,7 +118,7 @@ TEST(TreeTest, OurRecordsComeBackAsTheyWereWritten) {
   EXPECT_EQ(FormatProperties(properties),
             R"({"name":"pay-1","registry":"zookeeper","layout":"40-11-12","epoch_ms":5,"recycle":true})");
 
-  const OwnerRecord owner{"u-1", "1.2.3.4:80", "host \"x\"", WallTimeOf(1795000000000)};
+  const OwnerRecord owner{"u-1", "127.0.0.4:80", "host \"x\"", WallTimeOf(1795000000000)};
   EXPECT_EQ(*ParseOwner(FormatOwner(owner)), owner);
   for (const AddressRecord& address : {AddressRecord{"u", 7}, AddressRecord{"u", std::nullopt}})
     EXPECT_EQ(*ParseAddress(FormatAddress(address)), address);
@@ -126,9 +126,9 @@ TEST(TreeTest, OurRecordsComeBackAsTheyWereWritten) {
        {CeilingRecord{"u", 3, WallTimeOf(9), 4, 8}, CeilingRecord{"u", 1, std::nullopt, 0, 0}})
     EXPECT_EQ(*ParseCeiling(FormatCeiling(ceiling)), ceiling);
   for (const LeaseRecord& lease :
-       {LeaseRecord{3, "u", "1.2.3.4:80", WallTimeOf(9)}, LeaseRecord{1, "", "", std::nullopt}})
+       {LeaseRecord{3, "u", "127.0.0.4:80", WallTimeOf(9)}, LeaseRecord{1, "", "", std::nullopt}})
     EXPECT_EQ(*ParseLease(FormatLease(lease)), lease);
-  const TemporaryRecord temporary{"http://1.2.3.4:80", 7, "u"};
+  const TemporaryRecord temporary{"http://127.0.0.4:80", 7, "u"};
   EXPECT_EQ(*ParseTemporary(FormatTemporary(temporary)), temporary);
 }
 
@@ -175,9 +175,9 @@ TEST(TreeTest, TheForksRecycleNodes) {
       *ParseRecycleData(R"({"workId":0,"lastUsedIp":null,"lastUsedPort":null,"lastUsedTimestamp":null})"),
       (RecycleData{}));
   EXPECT_EQ(
-      *ParseRecycleData(R"({"workId":3,"lastUsedIp":"1.2.3.4","lastUsedPort":"80","lastUsedTimestamp":5})"),
-      (RecycleData{3, "1.2.3.4", "80", 5}));
-  EXPECT_FALSE(ParseRecycleData(R"({"lastUsedIp":"1.2.3.4"})").ok());
+      *ParseRecycleData(R"({"workId":3,"lastUsedIp":"127.0.0.4","lastUsedPort":"80","lastUsedTimestamp":5})"),
+      (RecycleData{3, "127.0.0.4", "80", 5}));
+  EXPECT_FALSE(ParseRecycleData(R"({"lastUsedIp":"127.0.0.4"})").ok());
   EXPECT_FALSE(ParseRecycleData(R"({"workId":null})").ok());
   EXPECT_FALSE(ParseRecycleData(R"({"workId":3,"lastUsedIp":7})").ok());
 }

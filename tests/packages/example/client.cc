@@ -1,6 +1,6 @@
 // Asks daemons for an ID of a tag: client GROUPS TAG. The nearest group first, with a semicolon before the
 // next one, and commas between the servers of a group:
-// "http://10.1.0.1:8080,http://10.1.0.2:8080;http://10.2.0.1:8080".
+// "http://192.0.2.1:8080,http://192.0.2.2:8080;http://198.51.100.1:8080".
 #include <iostream>
 #include <sstream>
 #include <string>
