@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [format|tidy|layers|headers|shell|man|addresses|all]...   (default: all)
+# Usage: check.sh [format|tidy|layers|headers|shell|man|addresses|orphans|all]...   (default: all)
 # scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
 # looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
@@ -190,11 +190,16 @@ check_man() { mandoc -Tlint -Wwarning man/*; }
 # No test leaves the machine.
 check_addresses() { python3 scripts/addresses.py; }
 
+# ---- orphans ---------------------------------------------------------------------------------------------------
+
+# Everything is run by something, and every file that is cited is there.
+check_orphans() { python3 scripts/orphans.py; }
+
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses format shell man headers tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man headers tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, addresses, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, addresses, orphans, all"
 done
 bad=()
 for name in "$@"; do

@@ -6,7 +6,7 @@
 
 namespace leaf::cmd {
 
-// The exit codes of interface.md, a public contract.
+// The exit codes of leafctl(1), a public contract.
 enum class ExitCode {
   kOk = 0,
   kFailed = 1,

@@ -1,5 +1,4 @@
-// leafsim: the core and service code of leafctl in a cluster that exists in this program only; see
-// design.md's chapter on proof, and README.md.
+// leafsim: the core and service code of leafctl in a cluster that exists in this program only; see README.md.
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -19,7 +19,7 @@ enum class Registry { kFixed, kRecycling };
 // Where a short range of worker numbers begins: above what Leaf's own tree gives out, and the margin.
 inline constexpr std::uint64_t kFirstWorker = 100;
 
-// One thing that happens. What the figures mean depends on what it is; see actions.cc.
+// One thing that happens. What the figures mean depends on what it is; see cluster.cc.
 struct Act {
   Nanos at = 0;
   std::string what;

@@ -2,36 +2,55 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace leaf::sys {
 namespace {
 
 using std::chrono::milliseconds;
 
-TEST(SystemClock, ARecentTimeIsAMomentOldAtMost) {
-  const SystemClock clock;
-  int equal = 0;
-  for (int i = 0; i < 200'000; ++i) {
+// Reads the recent time for `span`, between two of the time itself; what was wrong, if anything was. However
+// long the thread is held up between any two of the three, the recent time was read before the later one, and
+// it was not 0.1 ms old when RecentWall() looked at it, which is after the earlier one: so it is, in whole
+// milliseconds, one less at most.
+std::optional<std::string> Watch(const SystemClock& clock, milliseconds span) {
+  const MonotonicTime end = clock.Monotonic() + span;
+  WallTime last{};
+  while (clock.Monotonic() < end) {
     const WallTime before = clock.Wall();
     const WallTime recent = clock.RecentWall();
     const WallTime after = clock.Wall();
-    ASSERT_GE(recent, before - milliseconds{1});
-    ASSERT_LE(recent, after);
-    if (recent == after) ++equal;
-    if (i % 1000 == 0) std::this_thread::sleep_for(milliseconds{1});
+    if (recent < before - milliseconds{1}) return "older than a moment";
+    if (recent > after) return "of the future";
+    if (recent < last) return "older than the one before";
+    last = recent;
   }
-  EXPECT_GT(equal, 100'000);
+  return std::nullopt;
+}
+
+TEST(SystemClock, ARecentTimeIsAMomentOldAtMost) {
+  const SystemClock clock;
+  EXPECT_EQ(Watch(clock, milliseconds{50}), std::nullopt);
+}
+
+TEST(SystemClock, ARecentTimeIsReadAgainAfterAPause) {
+  const SystemClock clock;
+  const WallTime old = clock.RecentWall();
+  while (clock.Wall() < old + milliseconds{3}) {
+  }
+  EXPECT_GE(clock.RecentWall(), old + milliseconds{2});
 }
 
 TEST(SystemClock, EachThreadHasItsOwnRecentTime) {
   const SystemClock clock;
-  clock.RecentWall();
-  std::this_thread::sleep_for(milliseconds{2});
-  std::thread([&] {
-    const WallTime before = clock.Wall();
-    EXPECT_GE(clock.RecentWall(), before - milliseconds{1});
-  }).join();
+  std::vector<std::optional<std::string>> wrong(4, "did not run");
+  std::vector<std::jthread> threads;
+  for (auto& each : wrong) threads.emplace_back([&] { each = Watch(clock, milliseconds{50}); });
+  threads.clear();
+  for (const auto& each : wrong) EXPECT_EQ(each, std::nullopt);
 }
 
 }  // namespace
