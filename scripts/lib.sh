@@ -41,14 +41,18 @@ as_root() {
   fi
 }
 
+# Prints those of the packages that are not installed, one a line.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then echo "$package"; fi
+  done
+}
+
 # Installs those of the packages that are missing. Asks the network only if there are any.
 apt_need() {
-  local missing=() package
-  for package in "$@"; do
-    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
-      missing+=("$package")
-    fi
-  done
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
   if ((${#missing[@]} == 0)); then return 0; fi
   echo "installing ${missing[*]}" >&2
   apt_install_without_services "${missing[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need, builds with and without sanitizers, checks the sources and runs every test. Ends with
-# ctest's summary.
+# ctest's summary; at once, with a line for each thing that is missing, where that cannot pass (preflight.sh).
 # Environment: LEAF_TEST_PRESETS  the presets to build and test (default "release asan-ubsan tsan")
 #              LEAF_TEST_JOBS     tests at once (default 2)
 #              LEAF_SIM_SEED      the first fresh seed of the simulator (default: the time)
@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
 . scripts/lib.sh
 
+scripts/preflight.sh
 apt_need "${test_packages[@]}"
 set_cmake_flags
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The Debian packages, as somebody meets them who has nothing else: made from the build, installed with apt into a bare
-root, used, upgraded, removed and purged there.
+root, used, upgraded, removed and purged there. Needs to be root for it, and becomes it with sudo.
 
 Environment: LEAFCTL_BUILD_DIR  the build (default build/release)
 """
@@ -277,7 +277,7 @@ class Packages(unittest.TestCase):
 
 def as_root():
     """All of this needs root. What it leaves in the build folder belongs to this user all the same."""
-    sudo = through_sudo(keep=("LEAFCTL_BUILD_DIR", "LEAFCTL_TEST_SEED"))
+    sudo = through_sudo(keep=("LEAFCTL_BUILD_DIR", "LEAFCTL_TEST_SEED", "http_proxy", "https_proxy", "no_proxy"))
     code = subprocess.call([*sudo, "PYTHONDONTWRITEBYTECODE=1", sys.executable, *sys.argv])
     owner = "%d:%d" % (os.getuid(), os.getgid())
     left = [entry.path for entry in os.scandir(BUILD) if entry.stat(follow_symlinks=False).st_uid == 0]
