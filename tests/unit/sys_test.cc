@@ -155,12 +155,16 @@ TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
       left.fetch_sub(1);
     };
   };
-  // Whatever the machine does meanwhile, the one thread sees nothing before all of it is posted.
+  // Whatever the machine does meanwhile, the one thread has begun the task before any timer is posted, and
+  // looks for the next one after all of them are.
+  std::atomic<bool> begun{false};
   std::atomic<bool> posted{false};
   pool.Post([&] {
+    begun.store(true);
     while (!posted.load()) std::this_thread::yield();
     add(1)();
   });
+  while (!begun.load()) std::this_thread::yield();
   const MonotonicTime now = clock.Monotonic();
   pool.PostAt(now + milliseconds{40}, add(3));
   pool.PostAt(now + milliseconds{20}, add(2));
