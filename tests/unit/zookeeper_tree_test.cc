@@ -54,6 +54,17 @@ TEST(TreeTest, AddressesThatWouldBreakJavaAreRefused) {
   }
 }
 
+// A value with another key behind it is copied when the object grows, and a deep one was copied by recursion.
+TEST(TreeTest, ARecordThatIsNestedDeeplyIsRefusedAndCopiesNothing) {
+  constexpr std::size_t kDepth = 200'000;
+  const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
+  const auto lease = ParseLease(R"({"generation":2,"uuid":)" + deep + R"(,"a":1,"b":2,"c":3,"d":4})");
+  ASSERT_FALSE(lease.ok());
+  EXPECT_EQ(lease.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_NE(lease.error().message.find("nested too deeply"), std::string::npos) << lease.error().message;
+  EXPECT_FALSE(ParseForeverData(R"({"ip":)" + deep + R"(,"a":1,"b":2,"c":3,"d":4})").ok());
+}
+
 TEST(TreeTest, TheAddressIsWhatStandsBeforeTheLastDash) {
   EXPECT_EQ(ParseForeverName("127.0.0.2:9001-0000000007"), (ForeverName{"127.0.0.2:9001", 7, true}));
   EXPECT_EQ(ParseForeverName("my-host:80-0000001024"), (ForeverName{"my-host:80", 1024, false}));

@@ -48,14 +48,21 @@ Error Malformed(std::string_view what, std::string_view why) {
 
 // The text as a JSON object that names no key twice; `why` says what is wrong with it otherwise.
 std::optional<Json> ParseObject(std::string_view text, std::string& why) {
+  // No record has more than a list in an object. The library copies values by recursion when an object grows,
+  // so that a deep one would end the process.
+  constexpr int kNestingMax = 8;
   std::size_t keys = 0;
-  const auto count = [&keys](int depth, Json::parse_event_t event, const Json&) {
+  bool deep = false;
+  const auto look = [&](int depth, Json::parse_event_t event, const Json&) {
     if (event == Json::parse_event_t::key && depth == 1) ++keys;
-    return true;
+    if (depth > kNestingMax) deep = true;
+    return !deep;
   };
-  Json json = Json::parse(text.begin(), text.end(), count, /*allow_exceptions=*/false);
+  Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
   if (text.empty()) {
     why = "it is empty";
+  } else if (deep) {
+    why = "it is nested too deeply";
   } else if (json.is_discarded()) {
     why = "it is not JSON";
   } else if (!json.is_object()) {
@@ -63,7 +70,7 @@ std::optional<Json> ParseObject(std::string_view text, std::string& why) {
   } else if (json.size() != keys) {
     why = "it names a key twice";
   } else {
-    return json;
+    return std::make_optional(std::move(json));
   }
   return std::nullopt;
 }
