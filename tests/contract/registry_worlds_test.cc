@@ -116,30 +116,29 @@ class MemoryRegistryWorld final : public RegistryWorld {
   std::map<std::uint64_t, Record> records_;
 };
 
-using World = std::pair<std::string, MakeRegistryWorld>;
-World Static() {
+NamedRegistryWorld Static() {
   return {"Static", [] { return std::make_unique<StaticWorld>(); }};
 }
-World MemoryFixed() {
+NamedRegistryWorld MemoryFixed() {
   return {"MemoryFixed", [] { return std::make_unique<MemoryRegistryWorld>(false); }};
 }
-World MemoryLeased() {
+NamedRegistryWorld MemoryLeased() {
   return {"MemoryLeased", [] { return std::make_unique<MemoryRegistryWorld>(true); }};
 }
-std::string NameOf(const ::testing::TestParamInfo<World>& world) { return world.param.first; }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, WorkerRegistryContract,
-                         ::testing::Values(Static(), MemoryFixed(), MemoryLeased()), NameOf);
-INSTANTIATE_TEST_SUITE_P(Kinds, FixedRegistryContract, ::testing::Values(Static(), MemoryFixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(Kinds, LeasedRegistryContract, ::testing::Values(MemoryLeased()), NameOf);
+                         ::testing::Values(Static(), MemoryFixed(), MemoryLeased()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Kinds, FixedRegistryContract, ::testing::Values(Static(), MemoryFixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Kinds, LeasedRegistryContract, ::testing::Values(MemoryLeased()), RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(Kinds, AssigningRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
-                         NameOf);
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(Kinds, RememberingRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
-                         NameOf);
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(Kinds, OutageRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
-                         NameOf);
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(Kinds, FallibleRegistryContract, ::testing::Values(MemoryFixed(), MemoryLeased()),
-                         NameOf);
+                         RegistryWorldName);
 
 // ---- what only the static registry has
 // -------------------------------------------------------------------------

@@ -104,25 +104,27 @@ class MariaDbRegistryWorld final : public SqlRegistryWorld {
   std::string unlock_statement() const override { return "UNLOCK TABLES"; }
 };
 
-using World = std::pair<std::string, MakeRegistryWorld>;
-World Sqlite() {
+NamedRegistryWorld Sqlite() {
   return {"Sqlite", [] { return std::make_unique<SqliteRegistryWorld>(); }};
 }
-World MariaDb() {
+NamedRegistryWorld MariaDb() {
   return {"Tables", [] { return std::make_unique<MariaDbRegistryWorld>(); }};
 }
-std::string SqlWorldName(const ::testing::TestParamInfo<World>& world) { return world.param.first; }
+std::string RegistryWorldName(const ::testing::TestParamInfo<NamedRegistryWorld>& world) {
+  return world.param.first;
+}
 
-INSTANTIATE_TEST_SUITE_P(Sqlite, WorkerRegistryContract, ::testing::Values(Sqlite()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(Sqlite, FixedRegistryContract, ::testing::Values(Sqlite()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(Sqlite, AssigningRegistryContract, ::testing::Values(Sqlite()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(Sqlite, RememberingRegistryContract, ::testing::Values(Sqlite()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(Sqlite, OutageRegistryContract, ::testing::Values(Sqlite()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, WorkerRegistryContract, ::testing::Values(MariaDb()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, FixedRegistryContract, ::testing::Values(MariaDb()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, AssigningRegistryContract, ::testing::Values(MariaDb()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, RememberingRegistryContract, ::testing::Values(MariaDb()), SqlWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, OutageRegistryContract, ::testing::Values(MariaDb()), SqlWorldName);
+INSTANTIATE_TEST_SUITE_P(Sqlite, WorkerRegistryContract, ::testing::Values(Sqlite()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Sqlite, FixedRegistryContract, ::testing::Values(Sqlite()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Sqlite, AssigningRegistryContract, ::testing::Values(Sqlite()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Sqlite, RememberingRegistryContract, ::testing::Values(Sqlite()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(Sqlite, OutageRegistryContract, ::testing::Values(Sqlite()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, WorkerRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, FixedRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, AssigningRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, RememberingRegistryContract, ::testing::Values(MariaDb()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, OutageRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
 
 }  // namespace
 }  // namespace leaf::testing

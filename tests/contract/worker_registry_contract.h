@@ -35,8 +35,13 @@ class RegistryWorld {
 };
 
 using MakeRegistryWorld = std::function<std::unique_ptr<RegistryWorld>()>;
+using NamedRegistryWorld = std::pair<std::string, MakeRegistryWorld>;
 
-class WorkerRegistryContract : public ::testing::TestWithParam<std::pair<std::string, MakeRegistryWorld>> {
+inline std::string RegistryWorldName(const ::testing::TestParamInfo<NamedRegistryWorld>& world) {
+  return world.param.first;
+}
+
+class WorkerRegistryContract : public ::testing::TestWithParam<NamedRegistryWorld> {
  protected:
   void SetUp() override { world_ = GetParam().second(); }
 

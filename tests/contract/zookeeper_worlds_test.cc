@@ -223,28 +223,33 @@ class ZooKeeperWorld final : public RegistryWorld {
   std::map<Connection*, std::pair<core::WorkerClaim, WallTime>> live_;
 };
 
-using World = std::pair<std::string, MakeRegistryWorld>;
-World Fixed() {
+NamedRegistryWorld Fixed() {
   return {"Fixed", [] { return std::make_unique<ZooKeeperWorld<FixedRegistry>>(); }};
 }
-World Recycling() {
+NamedRegistryWorld Recycling() {
   return {"Recycling", [] { return std::make_unique<ZooKeeperWorld<LeaseRegistry>>(); }};
 }
-std::string NameOf(const ::testing::TestParamInfo<World>& world) { return world.param.first; }
 
-INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, WorkerRegistryContract, ::testing::Values(Fixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, FixedRegistryContract, ::testing::Values(Fixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, AssigningRegistryContract, ::testing::Values(Fixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, RememberingRegistryContract, ::testing::Values(Fixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, FallibleRegistryContract, ::testing::Values(Fixed()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, WorkerRegistryContract, ::testing::Values(Recycling()), NameOf);
-INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, LeasedRegistryContract, ::testing::Values(Recycling()), NameOf);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, WorkerRegistryContract, ::testing::Values(Fixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, FixedRegistryContract, ::testing::Values(Fixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, AssigningRegistryContract, ::testing::Values(Fixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, RememberingRegistryContract, ::testing::Values(Fixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperFixed, FallibleRegistryContract, ::testing::Values(Fixed()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, WorkerRegistryContract, ::testing::Values(Recycling()),
+                         RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, LeasedRegistryContract, ::testing::Values(Recycling()),
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, AssigningRegistryContract, ::testing::Values(Recycling()),
-                         NameOf);
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, RememberingRegistryContract, ::testing::Values(Recycling()),
-                         NameOf);
+                         RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(ZooKeeperRecycling, FallibleRegistryContract, ::testing::Values(Recycling()),
-                         NameOf);
+                         RegistryWorldName);
 
 // ---- many nodes at once
 // ------------------------------------------------------------------------------------

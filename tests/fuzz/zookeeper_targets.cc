@@ -36,9 +36,9 @@ void ExpectSame(const zookeeper::PropertiesRecord& a, const zookeeper::Propertie
 }
 
 template <typename Record>
-void RoundTrip(std::string_view json, Result<Record> (*parse)(std::string_view),
+void RoundTrip(std::string_view input, Result<Record> (*parse)(std::string_view),
                std::string (*format)(const Record&)) {
-  const auto record = parse(json);
+  const auto record = parse(input);
   if (!record.ok()) {
     LEAF_CHECK(record.error().code == ErrorCode::kInvalidArgument);
     return ExpectOneLine(record.error().message);
@@ -50,8 +50,8 @@ void RoundTrip(std::string_view json, Result<Record> (*parse)(std::string_view),
   LEAF_CHECK(format(*again) == text);
 }
 
-void Forever(std::string_view json) {
-  const auto data = zookeeper::ParseForeverData(json);
+void Forever(std::string_view text) {
+  const auto data = zookeeper::ParseForeverData(text);
   if (!data.ok()) return ExpectOneLine(data.error().message);
   const std::string address = data->ip + ":" + data->port;
   const auto again =
@@ -60,15 +60,15 @@ void Forever(std::string_view json) {
   if (data->port.find(':') == std::string::npos) LEAF_CHECK(*again == *data);
 }
 
-void Recycle(std::string_view json) {
-  const auto data = zookeeper::ParseRecycleData(json);
+void Recycle(std::string_view text) {
+  const auto data = zookeeper::ParseRecycleData(text);
   if (!data.ok()) return ExpectOneLine(data.error().message);
   if (data->timestamp_ms) LEAF_CHECK(*data->timestamp_ms >= 0);
 }
 
 struct Kind {
   std::string_view name;
-  void (*run)(std::string_view json);
+  void (*run)(std::string_view text);
 };
 constexpr Kind kKinds[] = {
     {"forever", Forever},

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "support/sanitizer.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -23,7 +24,7 @@ struct Exceptions {
 }  // namespace
 
 Fiber::Fiber() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
   // What an earlier stack at this address has left behind.
   __asan_unpoison_memory_region(static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
 #endif
@@ -83,25 +84,25 @@ void Fiber::SwitchOut() {
 }
 
 void Fiber::LeaveOutside() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
   __sanitizer_start_switch_fiber(&asan_outside_, static_cast<char*>(stack_.sp) - stack_.size, stack_.size);
 #endif
 }
 
 void Fiber::EnterInside() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
   __sanitizer_finish_switch_fiber(asan_inside_, &asan_outside_stack_, &asan_outside_size_);
 #endif
 }
 
 void Fiber::LeaveInside([[maybe_unused]] bool for_good) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
   __sanitizer_start_switch_fiber(for_good ? nullptr : &asan_inside_, asan_outside_stack_, asan_outside_size_);
 #endif
 }
 
 void Fiber::EnterOutside() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(LEAF_ADDRESS_SANITIZER)
   __sanitizer_finish_switch_fiber(asan_outside_, nullptr, nullptr);
 #endif
 }

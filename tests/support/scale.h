@@ -3,9 +3,11 @@
 
 #include <algorithm>
 
+#include "support/sanitizer.h"
+
 namespace leaf::testing {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(LEAF_ADDRESS_SANITIZER) || defined(LEAF_THREAD_SANITIZER)
 inline constexpr int kScaleDown = 5;
 #else
 inline constexpr int kScaleDown = 1;

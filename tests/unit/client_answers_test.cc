@@ -5,6 +5,7 @@
 
 #include "leaf/base/limits.h"
 #include "leaf/client/answers.h"
+#include "support/scale.h"
 
 namespace leaf::client {
 namespace {
@@ -49,7 +50,7 @@ TEST(Answers, ErrorsCannotDisturbATerminal) {
 
 // A peer whose clock is asked decides how deep that goes; a copy of it would go as deep on the stack.
 TEST(Answers, DeeplyNestedOnesAreRefusedLikeAnyOther) {
-  constexpr std::size_t kDepth = 1'000'000;
+  constexpr std::size_t kDepth = testing::Scaled(1'000'000);
   const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');
   const auto body = [&](std::string_view key) { return "{\"" + std::string(key) + "\":" + deep + "}"; };
   EXPECT_FALSE(ClockOf(kServer, body("time_ms")).ok());

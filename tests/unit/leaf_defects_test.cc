@@ -16,6 +16,7 @@
 #include "leaf/sys/system_clock.h"
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
+#include "support/scale.h"
 #include "unit/segment_service_fixture.h"
 
 namespace leaf::service {
@@ -25,11 +26,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Fault = testing::FaultySegmentStore::Fault;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t kIssue143Calls = 100'000;
-#else
-constexpr std::uint64_t kIssue143Calls = 1'000'000;
-#endif
+constexpr std::uint64_t kIssue143Calls = testing::Scaled(1'000'000U);
 
 class LeafDefects : public SegmentServiceTest {};
 

@@ -11,6 +11,7 @@
 #include "leaf/sys/worker_state_file.h"
 #include "support/fake_registry.h"
 #include "support/fakes.h"
+#include "support/scale.h"
 #include "support/snowflake_fakes.h"
 
 namespace leaf::service {
@@ -570,7 +571,7 @@ TEST_P(SnowflakeRegistryTrouble, NothingRepeats) {
   EXPECT_GT(cluster.issued.size(), 10'000U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SnowflakeRegistryTrouble, ::testing::Range(0, 20));
+INSTANTIATE_TEST_SUITE_P(Seeds, SnowflakeRegistryTrouble, ::testing::Range(0, testing::Scaled(20)));
 
 }  // namespace
 }  // namespace leaf::service

@@ -18,7 +18,7 @@
 namespace leaf::core {
 namespace {
 
-using Outcome = Snowflake::Outcome;
+using TakeOutcome = Snowflake::Outcome;
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -34,7 +34,7 @@ class SnowflakeTest : public ::testing::Test {
   // One ID, which has to come.
   std::uint64_t One() {
     SnowflakeRun run;
-    EXPECT_EQ(generator_.Take(1, now_, run).outcome, Outcome::kTaken);
+    EXPECT_EQ(generator_.Take(1, now_, run).outcome, TakeOutcome::kTaken);
     return generator_.FirstId(run);
   }
   IdFields OneFields() { return layout_.Decompose(One()); }
@@ -81,10 +81,10 @@ TEST_F(SnowflakeTest, AFullMillisecondBorrowsTheNext) {
 TEST_F(SnowflakeTest, NothingIsIssuedBeforeTheFirstCeiling) {
   Snowflake fresh(layout_, kWorker, kNow, kWindow, 1);
   SnowflakeRun run;
-  EXPECT_EQ(fresh.Take(1, kNow, run).outcome, Outcome::kAtCeiling);
+  EXPECT_EQ(fresh.Take(1, kNow, run).outcome, TakeOutcome::kAtCeiling);
   EXPECT_EQ(fresh.End(), kNow);
   fresh.RaiseCeiling(kNow + milliseconds{1});
-  EXPECT_EQ(fresh.Take(1, kNow, run).outcome, Outcome::kTaken);
+  EXPECT_EQ(fresh.Take(1, kNow, run).outcome, TakeOutcome::kTaken);
 }
 
 TEST_F(SnowflakeTest, NothingIsIssuedAtOrAboveTheCeiling) {
@@ -93,17 +93,17 @@ TEST_F(SnowflakeTest, NothingIsIssuedAtOrAboveTheCeiling) {
   SnowflakeRun run;
   std::uint64_t taken = 0;
   Snowflake::TakeResult result;
-  while ((result = fresh.Take(1, kNow, run)).outcome == Outcome::kTaken) {
+  while ((result = fresh.Take(1, kNow, run)).outcome == TakeOutcome::kTaken) {
     ++taken;
     ASSERT_LT(layout_.Decompose(fresh.FirstId(run)).time, kNow + milliseconds{2});
   }
-  EXPECT_EQ(result.outcome, Outcome::kAtCeiling);
+  EXPECT_EQ(result.outcome, TakeOutcome::kAtCeiling);
   EXPECT_TRUE(result.extend_wanted);
   EXPECT_GE(taken, 2U * (4096 - 63));
   EXPECT_LE(taken, 2U * 4096);
   // Nor when the clock has passed it.
-  EXPECT_EQ(fresh.Take(1, kNow + milliseconds{2}, run).outcome, Outcome::kAtCeiling);
-  EXPECT_EQ(fresh.Take(1, kNow + hours{1}, run).outcome, Outcome::kAtCeiling);
+  EXPECT_EQ(fresh.Take(1, kNow + milliseconds{2}, run).outcome, TakeOutcome::kAtCeiling);
+  EXPECT_EQ(fresh.Take(1, kNow + hours{1}, run).outcome, TakeOutcome::kAtCeiling);
   // A ceiling is never lowered.
   fresh.RaiseCeiling(kNow);
   EXPECT_EQ(fresh.ceiling(), kNow + milliseconds{2});
@@ -113,18 +113,18 @@ TEST_F(SnowflakeTest, TheTimeIsNeverAheadByMoreThanTheWindow) {
   generator_.RaiseCeiling(kNow + hours{1});
   SnowflakeRun run;
   Snowflake::TakeResult result;
-  while ((result = generator_.Take(1000, now_, run)).outcome == Outcome::kTaken) {
+  while ((result = generator_.Take(1000, now_, run)).outcome == TakeOutcome::kTaken) {
     const std::uint64_t last = generator_.RangesOf(run).back().end - 1;
     ASSERT_LE(layout_.Decompose(last).time, now_ + kWindow);
   }
-  EXPECT_EQ(result.outcome, Outcome::kAhead);
+  EXPECT_EQ(result.outcome, TakeOutcome::kAhead);
   EXPECT_GE(result.wait, milliseconds{1});
-  while (Take(1).outcome == Outcome::kTaken) {
+  while (Take(1).outcome == TakeOutcome::kTaken) {
   }
   // A millisecond later there is room for one more millisecond.
   now_ += milliseconds{1};
   std::uint64_t taken = 0;
-  while (Take(1).outcome == Outcome::kTaken) ++taken;
+  while (Take(1).outcome == TakeOutcome::kTaken) ++taken;
   EXPECT_GE(taken, 4096U - 63);
   EXPECT_LE(taken, 4096U);
 }
@@ -144,20 +144,20 @@ TEST_F(SnowflakeTest, ABackwardStepBeyondTheWindowSaysForHowLong) {
   const std::uint64_t before = One();
   now_ -= kWindow + seconds{7};
   const auto refused = Take(1);
-  EXPECT_EQ(refused.outcome, Outcome::kClockBack);
+  EXPECT_EQ(refused.outcome, TakeOutcome::kClockBack);
   EXPECT_EQ(refused.wait, milliseconds{7001});
   now_ += refused.wait - milliseconds{1};
-  EXPECT_NE(Take(1).outcome, Outcome::kTaken);
+  EXPECT_NE(Take(1).outcome, TakeOutcome::kTaken);
   now_ += milliseconds{1};
   EXPECT_GT(One(), before);
   // Before the epoch, too.
   now_ = WallTimeOf(0);
-  EXPECT_EQ(Take(1).outcome, Outcome::kClockBack);
+  EXPECT_EQ(Take(1).outcome, TakeOutcome::kClockBack);
 }
 
 TEST_F(SnowflakeTest, ABatchIsAscendingCompleteAndAllOrNothing) {
   SnowflakeRun run;
-  ASSERT_EQ(generator_.Take(100'000, now_, run).outcome, Outcome::kTaken);
+  ASSERT_EQ(generator_.Take(100'000, now_, run).outcome, TakeOutcome::kTaken);
   const auto ranges = generator_.RangesOf(run);
   EXPECT_EQ(generator_.FirstId(run), ranges.front().begin);
   std::uint64_t total = 0;
@@ -178,8 +178,8 @@ TEST_F(SnowflakeTest, ABatchIsAscendingCompleteAndAllOrNothing) {
   EXPECT_GT(One(), last);
 
   const WallTime end = generator_.End();
-  EXPECT_EQ(Take(50'000'000).outcome, Outcome::kAhead);
-  EXPECT_EQ(Take(~std::uint64_t{0}).outcome, Outcome::kAhead);
+  EXPECT_EQ(Take(50'000'000).outcome, TakeOutcome::kAhead);
+  EXPECT_EQ(Take(~std::uint64_t{0}).outcome, TakeOutcome::kAhead);
   EXPECT_EQ(generator_.End(), end) << "a batch that does not fit takes nothing";
 }
 
@@ -188,7 +188,7 @@ TEST_F(SnowflakeTest, WhatCountMaxPromisesAlwaysFits) {
   Snowflake fresh(layout_, kWorker, kNow, kWindow, 1);
   fresh.RaiseCeiling(kNow + kWindow * 2 / 3);
   SnowflakeRun run;
-  EXPECT_EQ(fresh.Take(fresh.count_max(), kNow, run).outcome, Outcome::kTaken);
+  EXPECT_EQ(fresh.Take(fresh.count_max(), kNow, run).outcome, TakeOutcome::kTaken);
 }
 
 TEST_F(SnowflakeTest, ClosedIsClosed) {
@@ -196,11 +196,11 @@ TEST_F(SnowflakeTest, ClosedIsClosed) {
   generator_.Close();
   generator_.Close();
   EXPECT_TRUE(generator_.closed());
-  EXPECT_EQ(Take(1).outcome, Outcome::kClosed);
+  EXPECT_EQ(Take(1).outcome, TakeOutcome::kClosed);
   EXPECT_EQ(generator_.End(), last.time + milliseconds{1});
   now_ += hours{1};
   generator_.RaiseCeiling(generator_.CeilingAt(now_));
-  EXPECT_EQ(Take(1).outcome, Outcome::kClosed);
+  EXPECT_EQ(Take(1).outcome, TakeOutcome::kClosed);
   EXPECT_EQ(generator_.End(), last.time + milliseconds{1});
 }
 
@@ -218,7 +218,7 @@ TEST_F(SnowflakeTest, TheCeilingIsExtendedWhenTwoThirdsAreLeft) {
   SnowflakeRun run;
   while (!wanted) {
     const auto result = generator_.Take(1000, now_, run);
-    ASSERT_EQ(result.outcome, Outcome::kTaken);
+    ASSERT_EQ(result.outcome, TakeOutcome::kTaken);
     wanted = result.extend_wanted;
   }
   EXPECT_TRUE(generator_.ExtensionDue(now_));
@@ -237,18 +237,18 @@ TEST(SnowflakeEnd, TheLastGoodMillisecondAndTheNext) {
   SnowflakeRun run;
   std::uint64_t id = 0;
   Snowflake::TakeResult result = generator.Take(layout.sequence_end() + 1, last, run);
-  EXPECT_EQ(result.outcome, Outcome::kEnded) << "more than the last millisecond holds";
-  while ((result = generator.Take(1, last, run)).outcome == Outcome::kTaken) {
+  EXPECT_EQ(result.outcome, TakeOutcome::kEnded) << "more than the last millisecond holds";
+  while ((result = generator.Take(1, last, run)).outcome == TakeOutcome::kTaken) {
     id = generator.FirstId(run);
     ASSERT_LT(id, kIdEnd);
   }
   EXPECT_EQ(id, kMaxIdLimit) << "the last of all IDs is 2^63 - 1";
-  EXPECT_EQ(result.outcome, Outcome::kEnded);
-  EXPECT_EQ(generator.Take(1, last + milliseconds{1}, run).outcome, Outcome::kEnded);
-  EXPECT_EQ(generator.Take(1, last + hours{1000}, run).outcome, Outcome::kEnded);
+  EXPECT_EQ(result.outcome, TakeOutcome::kEnded);
+  EXPECT_EQ(generator.Take(1, last + milliseconds{1}, run).outcome, TakeOutcome::kEnded);
+  EXPECT_EQ(generator.Take(1, last + hours{1000}, run).outcome, TakeOutcome::kEnded);
   EXPECT_FALSE(generator.ExtensionDue(last + hours{1}));
   Snowflake late(layout, 0, last + milliseconds{1}, kWindow, 3);
-  EXPECT_EQ(late.Take(1, last + milliseconds{1}, run).outcome, Outcome::kEnded);
+  EXPECT_EQ(late.Take(1, last + milliseconds{1}, run).outcome, TakeOutcome::kEnded);
 }
 
 TEST(SnowflakeLayouts, AnyLayoutIssuesIncreasingIds) {
@@ -266,7 +266,7 @@ TEST(SnowflakeLayouts, AnyLayoutIssuesIncreasingIds) {
       now += milliseconds{random.Below(3)};
       generator.RaiseCeiling(generator.CeilingAt(now));
       SnowflakeRun run;
-      if (generator.Take(1 + random.Below(300), now, run).outcome != Outcome::kTaken) continue;
+      if (generator.Take(1 + random.Below(300), now, run).outcome != TakeOutcome::kTaken) continue;
       std::uint64_t total = 0;
       for (const IdRange& range : generator.RangesOf(run)) {
         ASSERT_GT(range.begin, last);
@@ -302,7 +302,7 @@ TEST(PlanStart, Rules) {
 // The full count of 10^8 takes half a minute: LEAF_SNOWFLAKE_IDS=100000000.
 TEST(SnowflakeThreads, UniqueAndNeverAheadByMoreThanTheWindow) {
   const char* const wanted = std::getenv("LEAF_SNOWFLAKE_IDS");
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(LEAF_ADDRESS_SANITIZER) || defined(LEAF_THREAD_SANITIZER)
   const std::uint64_t ids_default = 400'000;
 #else
   const std::uint64_t ids_default = 12'000'000;
@@ -341,9 +341,9 @@ TEST(SnowflakeThreads, UniqueAndNeverAheadByMoreThanTheWindow) {
       while (mine > 0) {
         SnowflakeRun run;
         const WallTime now = clock.Wall();
-        if (const Outcome outcome = generator.Take(1, now, run).outcome; outcome != Outcome::kTaken) {
+        if (const TakeOutcome outcome = generator.Take(1, now, run).outcome; outcome != TakeOutcome::kTaken) {
           std::int64_t never = 0;
-          if (outcome == Outcome::kAhead &&
+          if (outcome == TakeOutcome::kAhead &&
               drained_at.compare_exchange_strong(never, clock.Monotonic().time_since_epoch().count()))
             drained_taken.store(taken.load());
           std::this_thread::yield();
@@ -398,11 +398,11 @@ TEST(SnowflakeRate, TheRandomStartCostsLittle) {
   const auto drain = [&] {
     generator.RaiseCeiling(generator.CeilingAt(now));
     std::uint64_t taken = 0;
-    while (generator.Take(1, now, run).outcome == Outcome::kTaken) ++taken;
+    while (generator.Take(1, now, run).outcome == TakeOutcome::kTaken) ++taken;
     return taken;
   };
   generator.RaiseCeiling(generator.CeilingAt(now));
-  while (generator.Take(1024, now, run).outcome == Outcome::kTaken) {
+  while (generator.Take(1024, now, run).outcome == TakeOutcome::kTaken) {
   }
   drain();  // the rest of the lead
   std::uint64_t taken = 0;
@@ -453,7 +453,7 @@ TEST(SnowflakeEvenness, AtLowRatesEveryModulusIsEven) {
       const WallTime now = kNow + milliseconds{static_cast<std::int64_t>(at_ms)};
       generator.RaiseCeiling(generator.CeilingAt(now));
       SnowflakeRun run;
-      ASSERT_EQ(generator.Take(1, now, run).outcome, Outcome::kTaken);
+      ASSERT_EQ(generator.Take(1, now, run).outcome, TakeOutcome::kTaken);
       ids.push_back(generator.FirstId(run));
     }
     for (const std::uint64_t modulus : kModuli) {
@@ -474,7 +474,7 @@ TEST(SnowflakeEvenness, PowersOfTwoAreEvenForPeriodicCallers) {
       now += milliseconds{period_ms};
       generator.RaiseCeiling(generator.CeilingAt(now));
       SnowflakeRun run;
-      ASSERT_EQ(generator.Take(1, now, run).outcome, Outcome::kTaken);
+      ASSERT_EQ(generator.Take(1, now, run).outcome, TakeOutcome::kTaken);
       ids.push_back(generator.FirstId(run));
     }
     for (const std::uint64_t modulus : {2U, 4U, 8U, 16U, 64U}) {

@@ -28,6 +28,13 @@ bool HasControlCharacter(std::string_view text);
 // The candidate nearest to `word` by edit distance, if it is near enough to be meant.
 std::optional<std::string> NearestName(std::string_view word, std::span<const std::string> candidates);
 
+// `text` without the blanks and tabs at either end.
+inline std::string_view TrimBlanks(std::string_view text) {
+  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
+  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
+  return text;
+}
+
 // A name that can stand in leaf_alloc.biz_tag: valid UTF-8, 1..128 characters, no control character.
 // Errors: kInvalidArgument that names the tag and what is wrong with it.
 Result<void> ValidateTag(std::string_view tag);

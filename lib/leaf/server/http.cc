@@ -17,12 +17,6 @@ int HexDigit(char c) {
   return -1;
 }
 
-std::string_view Trim(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
-  return text;
-}
-
 }  // namespace
 
 std::string_view StatusText(int status) {
@@ -91,12 +85,12 @@ bool PrefersText(std::string_view accept) {
     std::string_view item = accept.substr(0, comma);
     accept.remove_prefix(std::min(comma + 1, accept.size()));
     const std::size_t semicolon = std::min(item.find(';'), item.size());
-    const std::string_view type = Trim(item.substr(0, semicolon));
+    const std::string_view type = TrimBlanks(item.substr(0, semicolon));
     double quality = 1;
     for (std::string_view rest = item.substr(semicolon); !rest.empty();) {
       rest.remove_prefix(1);
       const std::size_t next = std::min(rest.find(';'), rest.size());
-      if (const std::string_view parameter = Trim(rest.substr(0, next)); parameter.starts_with("q=")) {
+      if (const std::string_view parameter = TrimBlanks(rest.substr(0, next)); parameter.starts_with("q=")) {
         // What is no number in 0..1 counts as not wanted.
         const char* const begin = parameter.data() + 2;
         const char* const end = parameter.data() + parameter.size();

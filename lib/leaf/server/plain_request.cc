@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "leaf/base/text.h"
+
 namespace leaf::server {
 namespace {
 
@@ -37,12 +39,6 @@ bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
     if (c != lower[i]) return false;
   }
   return true;
-}
-
-std::string_view Trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
 }
 
 // Takes note of a header; false if what it says is not for this form.
@@ -90,7 +86,7 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
     if (name_end == bytes.size() || bytes[name_end] != ':') return std::nullopt;
     const std::size_t value_end = EndOf(kValueChar, bytes, name_end + 1);
     if (!bytes.substr(value_end).starts_with("\r\n")) return std::nullopt;
-    const std::string_view value = Trim(bytes.substr(name_end + 1, value_end - name_end - 1));
+    const std::string_view value = TrimBlanks(bytes.substr(name_end + 1, value_end - name_end - 1));
     if (!TakeHeader(bytes.substr(at, name_end - at), value, accept_seen, request)) return std::nullopt;
     at = value_end + 2;
   }
