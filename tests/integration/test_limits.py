@@ -31,7 +31,7 @@ from leafctl import SCALE, LeafTest, RawConnection, main, poll, scaled  # noqa: 
 
 LEAF = "/api/segment/get/"
 V1 = "/v1/segment/"
-ABUSE_S = float(os.environ.get("LEAFCTL_ABUSE_S") or scaled(30, 6))
+ABUSE_S = float(os.environ.get("LEAFCTL_ABUSE_S") or scaled(10, 4))
 ABUSE_IDLE = int(os.environ.get("LEAFCTL_ABUSE_IDLE") or 200)
 CROWD_IDLE = int(os.environ.get("LEAFCTL_CROWD_IDLE") or scaled(10000))
 CROWD_SLOW = int(os.environ.get("LEAFCTL_CROWD_SLOW") or scaled(200))
