@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [format|tidy|layers|headers|shell|man|addresses|orphans|all]...   (default: all)
+# Usage: check.sh [--changed] [format|tidy|layers|headers|shell|man|addresses|orphans|all]...   (default: all)
+#   --changed  tidy and headers look only at the public headers and at what has changed: in the commits since
+#              LEAF_CHECK_SINCE, and in what is not committed yet. Everything, where git knows no such commit.
+# Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
 # scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
 # looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
@@ -12,6 +15,36 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=$PWD/build/check
 jobs=$(nproc)
 export cache
+
+# ---- what has changed ------------------------------------------------------------------------------------------
+
+changed_only=false
+if [[ ${1:-} == --changed ]]; then
+  changed_only=true
+  shift
+fi
+
+# The files of lib and cmd that tidy and headers look at with --changed, one a line: nothing without it.
+changed_files() {
+  local before
+  before=${LEAF_CHECK_SINCE:-$(git rev-list -1 --before='4 hours ago' HEAD 2>/dev/null)} || before=''
+  if [[ -z $before ]]; then
+    find lib cmd tests \( -name '*.cc' -o -name '*.h' \) | LC_ALL=C sort
+    return
+  fi
+  {
+    git diff --name-only --diff-filter=d "$before" -- lib cmd tests
+    git ls-files --others --exclude-standard -- lib cmd tests
+    public_headers
+  } | grep -E '\.(cc|h)$' | LC_ALL=C sort -u
+}
+
+# leaf.h, and what it includes of ours.
+public_headers() {
+  g++ -std=c++20 -MM -I lib lib/leaf/leaf.h | grep -oE 'lib/leaf/[^ ]*\.h'
+}
+
+# ----------------------------------------------------------------------------------------------------------------
 
 sources() { find "$@" \( -name '*.cc' -o -name '*.h' \) | LC_ALL=C sort; }
 
@@ -60,7 +93,12 @@ check_tidy() {
   set_cmake_flags
   cmake --preset release -B "$cache/cmake" -DLEAF_STATIC=OFF -DLEAF_BUILD_TESTS=OFF "${cmake_flags[@]}" >/dev/null
   mkdir -p "$cache/tidy"
-  units=$(python3 scripts/tidy_units.py "$cache/cmake/compile_commands.json" "$cache/tidy")
+  if "$changed_only"; then
+    changed_files >"$cache/changed"
+    units=$(python3 scripts/tidy_units.py "$cache/cmake/compile_commands.json" "$cache/tidy" "$cache/changed")
+  else
+    units=$(python3 scripts/tidy_units.py "$cache/cmake/compile_commands.json" "$cache/tidy")
+  fi
   if [[ -z $units ]]; then die "tidy found nothing to look at"; fi
   # A file's result holds for itself, everything it could include, and the settings.
   {
@@ -171,7 +209,7 @@ check_headers() {
     find lib cmd tests -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
   } | sha256sum >"$cache/headers/common"
   find "$cache/headers" -type f -mtime +14 -delete
-  find lib cmd tests -name '*.h' | LC_ALL=C sort |
+  { if "$changed_only"; then changed_files | grep '\.h$'; else find lib cmd tests -name '*.h' | LC_ALL=C sort; fi; } |
     xargs -d '\n' -P "$jobs" -n 1 bash -c 'header_one "$1"' _ 2>&1
 }
 

@@ -30,9 +30,9 @@ CHARS_MAX = 400
 TAIL_LINES = 8  # of a test that says nothing that is known here
 
 RESULT = re.compile(
-    r"^\s*(?P<number>\d+)/(?P<total>\d+) Test\s+#\d+: (?P<name>\S+) \.*\s*(?P<status>.*?)\s+(?P<seconds>\d+\.\d+) sec\s*$"
+    r"^\s*(?P<number>\d+)/(?P<total>\d+) Test\s+#\d+: (?P<name>\S.*?) \.{3,}\s*(?P<status>.*?)\s+(?P<seconds>\d+\.\d+) sec\s*$"
 )
-START = re.compile(r"^\s*Start\s+\d+: \S+$")
+START = re.compile(r"^\s*Start\s+\d+: \S")
 SUMMARY = re.compile(r"^\s*\d+% tests passed")
 GOOD = ("Passed", "***Skipped")
 

@@ -126,6 +126,8 @@ def named_by_cmake(texts):
             for value in values.get(variable.group(1), "").split() if variable else [""]:
                 one = re.sub(r"\$\{\w+\}", value, word)
                 named.add(one[1:] if one.startswith("/") else os.path.normpath(os.path.join(folder, one)))
+        for name in re.findall(r"leaf_black_box_test\((\w+)", text):
+            named.add("%s/integration/test_%s.py" % (folder, name))
     return named
 
 

@@ -21,12 +21,17 @@
 #   sim        10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
+#   sources    all checks on all sources, and each file compiled for itself; only if it is named
+#   sanitizers all black-box tests, not just the selected ones, with the address, undefined and thread sanitizers; only if
+#              it is named
+#   weather    all of ctest on a machine that is made bad on purpose (scripts/weather.sh); only if it is named
 # Environment: LEAFCTL                    the binary (default: built here)
 #              LEAFCTL_PRESSURE_CALLS     calls of each case of Leaf's issue #143 (default 1000000)
 #              LEAFCTL_PRESSURE_STEADY_S  seconds of each run at a steady rate (default 10)
 #              LEAFCTL_PRESSURE_ROUNDS    pairs of such runs, whose medians are compared (default 5)
 #              LEAFCTL_PRESSURE_OUTAGE_S  seconds without a database (default 600)
 #              LEAFCTL_PRESSURE_IDS       IDs to take in batches and compare (default 100000000)
+#              LEAFCTL_PRESSURE_REFILLS   tags that are drained at once (default 2000)
 #              LEAF_SNOWFLAKE_IDS         IDs of the race (default 100000000)
 #              LEAFCTL_GRANTS_S           seconds of each run of grants (default 10)
 #              LEAFCTL_GRANTS_ROUNDS      such runs of each kind, whose medians are shown (default 5)
@@ -63,6 +68,7 @@ export LEAFCTL_PRESSURE_STEADY_S=${LEAFCTL_PRESSURE_STEADY_S:-10}
 export LEAFCTL_PRESSURE_ROUNDS=${LEAFCTL_PRESSURE_ROUNDS:-5}
 export LEAFCTL_PRESSURE_OUTAGE_S=${LEAFCTL_PRESSURE_OUTAGE_S:-600}
 export LEAFCTL_PRESSURE_IDS=${LEAFCTL_PRESSURE_IDS:-100000000}
+export LEAFCTL_PRESSURE_REFILLS=${LEAFCTL_PRESSURE_REFILLS:-2000}
 export LEAFCTL_PRESSURE_JUDGE=${LEAFCTL_PRESSURE_JUDGE:-1}
 
 export LEAFCTL_GRANTS_S=${LEAFCTL_GRANTS_S:-10}
@@ -86,8 +92,7 @@ export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
 names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim mutations)
 
-# The file of tests/integration and the tests in it; for snowflake, the unit test; for fuzz, sim and mutations, what is
-# run.
+# The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
   case $1 in
     issue143) echo test_pressure.py Issue143 ;;
@@ -107,18 +112,21 @@ tests_of() {
     fuzz) echo scripts/fuzz.sh ;;
     sim) echo build/release/leafsim ;;
     mutations) echo scripts/mutations.sh ;;
+    sources) echo scripts/check.sh ;;
+    sanitizers) echo ctest ;;
+    weather) echo scripts/test.sh ;;
     *) return 1 ;;
   esac
 }
 
 if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- "${names[@]}"; fi
 for name in "$@"; do
-  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz all"
+  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz sources sanitizers weather all"
 done
 
 apt_need "${test_packages[@]}"
+set_cmake_flags
 if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* ]]; then
-  set_cmake_flags
   cmake --preset release "${cmake_flags[@]}"
   cmake --build --preset release --target leafctl unit_tests leafsim
   export LEAFCTL=${LEAFCTL:-$PWD/build/release/leafctl}
@@ -143,6 +151,31 @@ simulate() {
   return "$failed"
 }
 
+# Whole files of black-box tests, as a release run sees them, with each sanitizer.
+sanitize() {
+  local preset failed=0
+  for preset in asan-ubsan tsan; do
+    cmake --preset "$preset" -DLEAF_SANITIZE_ALL=ON "${cmake_flags[@]}" && cmake --build --preset "$preset" || return
+    as_in_gate ctest --test-dir "build/$preset" --output-on-failure --timeout 3600 -j "$(nproc)" -L 'integration|cli' ||
+      failed=1
+    cmake --preset "$preset" -DLEAF_SANITIZE_ALL=OFF "${cmake_flags[@]}"
+  done
+  return "$failed"
+}
+
+# Every file for itself: what it forgot to include is hidden in the builds that compile several at once.
+check_sources() {
+  cmake --preset release -B build/single -DLEAF_UNITY=OFF "${cmake_flags[@]}" && cmake --build build/single &&
+    scripts/check.sh
+}
+
+# Runs a command without what is exported here for the long forms.
+as_in_gate() {
+  local name without=()
+  for name in "${!LEAFCTL_@}" LEAF_SIM_SEEDS LEAF_SIM_HOURS LEAF_SNOWFLAKE_IDS; do without+=(-u "$name"); done
+  env "${without[@]}" "$@"
+}
+
 # Runs the long form of one name.
 run() {
   local tests
@@ -151,6 +184,13 @@ run() {
     build/release/unit_tests --gtest_filter="${tests[0]}"
   elif [[ $1 == mutations ]]; then
     "${tests[0]}"
+  elif [[ $1 == sources ]]; then
+    check_sources
+  elif [[ $1 == sanitizers ]]; then
+    sanitize
+  elif [[ $1 == weather ]]; then
+    # Everything takes many times as long, and only a hang may reach a deadline.
+    as_in_gate env LEAF_TEST_WITH=scripts/weather.sh LEAF_TEST_TIMEOUT=14400 LEAFCTL_TEST_HANGS_S=14000 scripts/test.sh
   elif [[ $1 == sim ]]; then
     simulate "${tests[0]}"
   elif [[ $1 == fuzz ]]; then

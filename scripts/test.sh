@@ -2,33 +2,50 @@
 # Installs what the tests need, builds with and without sanitizers, checks the sources and runs every test. Ends with
 # ctest's summary; at once, with a line for each thing that is missing, where that cannot pass (preflight.sh).
 # Environment: LEAF_TEST_PRESETS  the presets to build and test (default "release asan-ubsan tsan")
-#              LEAF_TEST_JOBS     tests at once (default 2)
+#              LEAF_TEST_JOBS     tests at once (default 3 for each processor: most of them wait)
+#              LEAF_TEST_TIMEOUT  seconds after which a test is ended, as only a hang can take so long (default 1200)
+#              LEAF_TEST_WITH     a command that ctest is run by (default: none)
 #              LEAF_SIM_SEED      the first fresh seed of the simulator (default: the time)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
 . scripts/lib.sh
 
+# What each step took, for the table before the summary.
+phases=build/phases.txt
+phase() {
+  local name=$1 started=$EPOCHREALTIME
+  shift
+  "$@"
+  awk -v name="$name" -v from="$started" -v to="$EPOCHREALTIME" 'BEGIN { printf "%s\t%.1f\n", name, to - from }' >>"$phases"
+}
+
+build_preset() {
+  echo "== $1"
+  # Stated, because quickstart.sh leaves it off in the same build folder.
+  cmake --preset "$1" -DLEAF_BUILD_TESTS=ON "${cmake_flags[@]}"
+  cmake --build --preset "$1"
+}
+
 scripts/preflight.sh
-apt_need "${test_packages[@]}"
+mkdir -p build/all
+: >"$phases"
+phase install apt_need "${test_packages[@]}"
 set_cmake_flags
 
 read -ra presets <<<"${LEAF_TEST_PRESETS:-release asan-ubsan tsan}"
-for preset in "${presets[@]}"; do
-  echo "== $preset"
-  # Stated, because quickstart.sh leaves it off in the same build folder.
-  cmake --preset "$preset" -DLEAF_BUILD_TESTS=ON "${cmake_flags[@]}"
-  cmake --build --preset "$preset"
-done
+for preset in "${presets[@]}"; do phase "build $preset" build_preset "$preset"; done
 
-# One ctest over all of them. The check of the sources comes first and has the machine to itself.
-mkdir -p build/all
+# One ctest over all of them. The check of the sources comes first, since it takes long.
 {
   for preset in "${presets[@]}"; do echo "subdirs(\"../$preset\")"; done
-  echo "add_test(check \"/bin/bash\" \"$PWD/scripts/check.sh\")"
+  echo "add_test(check \"/bin/bash\" \"$PWD/scripts/check.sh\" --changed)"
   echo "set_tests_properties(check PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000000)"
 } >build/all/CTestTestfile.cmake
 # Seeds of the simulator that no run has had before.
 export LEAF_SIM_SEED=${LEAF_SIM_SEED:-$(date +%s)}
-echo "== tests (fresh seeds of the simulator: from $LEAF_SIM_SEED on)"
-exec ctest --test-dir build/all --output-on-failure --timeout 1200 -j "${LEAF_TEST_JOBS:-2}"
+jobs=${LEAF_TEST_JOBS:-$((3 * $(nproc)))}
+echo "== tests, $jobs at once (fresh seeds of the simulator: from $LEAF_SIM_SEED on)"
+read -ra with <<<"${LEAF_TEST_WITH:-}"
+"${with[@]}" ctest --test-dir build/all --output-on-failure --timeout "${LEAF_TEST_TIMEOUT:-1200}" -j "$jobs" 2>&1 |
+  scripts/ctest_report.py --test-dir build/all --phases "$phases" --table build/test_times.txt

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Groups the sources for clang-tidy: it spends most of its time on headers, which one unit of several files reads once.
 
-Usage: tidy_units.py COMPILE_COMMANDS OUT
+Usage: tidy_units.py COMPILE_COMMANDS OUT [FILES]
 Writes OUT/units/*.cc, each of which includes a few sources that are compiled alike, and OUT/compile_commands.json for
-them. Prints the paths of the units.
+them. Prints the paths of the units. FILES names a list of files, one a line: then only those sources are in the units,
+and for each header among them the source of its name, or else the first that includes it.
 """
 
 import glob
@@ -20,8 +21,27 @@ FOREIGN = re.compile(
 )
 
 
+def sources_of(files, sources):
+    """Those of `sources` that are among `files`, or stand for a header that is."""
+    wanted = set()
+    for name in files:
+        if name in sources:
+            wanted.add(name)
+        elif name.endswith(".h") and name.startswith(("lib/", "cmd/")):
+            own = name[:-2] + ".cc"
+            include = '#include "%s"' % re.sub(r"^(lib|cmd/leafctl)/", "", name)
+            found = [own] if own in sources else [path for path in sources if include in read(path)]
+            wanted.update(found[:1])
+    return wanted
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
 def main():
-    source, out = sys.argv[1:]
+    source, out = sys.argv[1:3]
     root = os.getcwd()
     groups = {}
     with open(source, encoding="utf-8") as file:
@@ -40,6 +60,10 @@ def main():
     ]  # fmt: skip
     if missing:
         sys.exit("tidy_units.py: not among what is compiled: " + ", ".join(sorted(missing)))
+    if len(sys.argv) > 3:
+        with open(sys.argv[3], encoding="utf-8") as file:
+            wanted = sources_of(file.read().split("\n"), sorted(seen))
+        groups = {key: [path for path in paths if path in wanted] for key, paths in groups.items()}
     units = []
     folder = os.path.join(out, "units")
     os.makedirs(folder, exist_ok=True)
