@@ -114,9 +114,9 @@ class Preflight(unittest.TestCase):
         self.refused(self.machine(memory_mb=1000), "too little memory: 1001 MB", "4096 MB")
 
     def test_too_little_space_for_the_builds(self):
-        self.refused(self.machine(builds_mb=100), "too little space", "checkout has", "3 builds need 7500 MB")
+        self.refused(self.machine(builds_mb=100), "too little space", "checkout has", "3 builds need 4500 MB")
         self.env["LEAF_TEST_PRESETS"] = "release"
-        self.refused(self.machine(builds_mb=100), "too little space", "checkout has", "1 build needs 2500 MB")
+        self.refused(self.machine(builds_mb=100), "too little space", "checkout has", "1 build needs 1500 MB")
 
     def test_too_little_space_for_the_tests(self):
         self.refused(self.machine(tmp_mb=100), "too little space", "/tmp has 100 MB")
