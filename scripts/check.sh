@@ -91,7 +91,8 @@ check_tidy() {
   local findings units
   # A build of its own, in which each file stands for itself.
   set_cmake_flags
-  cmake --preset release -B "$cache/cmake" -DLEAF_STATIC=OFF -DLEAF_BUILD_TESTS=OFF "${cmake_flags[@]}" >/dev/null
+  cmake --preset release -B "$cache/cmake" -DLEAF_STATIC=OFF -DLEAF_UNITY=OFF -DLEAF_BUILD_TESTS=OFF \
+    "${cmake_flags[@]}" >/dev/null
   mkdir -p "$cache/tidy"
   if "$changed_only"; then
     changed_files >"$cache/changed"
