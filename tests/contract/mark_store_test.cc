@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "leaf/base/limits.h"
 #include "support/fakes.h"
@@ -171,6 +173,25 @@ TEST(SqliteMarkStore, AFileThatIsNoDatabaseIsRefusedByName) {
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code, ErrorCode::kConfig);
   EXPECT_NE(loaded.error().message.find("marks.db"), std::string::npos);
+}
+
+// SQLite sends away one of two connections that make a new file at once, whatever the busy time-out.
+TEST(SqliteMarkStore, ANewFileIsOpenedByManyAtOnce) {
+  const FakeClock clock;
+  for (int round = 0; round < 40; ++round) {
+    TempDir dir;
+    std::vector<std::string> failures(6);
+    std::vector<std::thread> threads;
+    for (std::string& failure : failures) {
+      threads.emplace_back([&] {
+        sql::SqliteMarkStore marks(dir.path() + "/marks.db", nullptr, clock, "test");
+        const auto loaded = marks.Load("pay");
+        if (!loaded.ok()) failure = loaded.error().message;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) ASSERT_EQ(failure, "") << "round " << round;
+  }
 }
 
 }  // namespace

@@ -88,7 +88,8 @@ TEST(Library, TakeAsksForWhatALaterTakeFinds) {
   auto generators = Generators::Open(In(dir.path()));
   ASSERT_TRUE(generators.ok());
   SegmentGenerator& segment = generators->segment();
-  ASSERT_TRUE(segment.AddTag("order", 100).ok());
+  const auto added = segment.AddTag("order", 100);
+  ASSERT_TRUE(added.ok()) << added.error().message;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   std::optional<std::uint64_t> id;
   while (!id && std::chrono::steady_clock::now() < deadline) {

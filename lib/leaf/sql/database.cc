@@ -171,6 +171,27 @@ Result<Database::Session> Database::TryConnect(std::string_view what) {
   }
 }
 
+namespace {
+
+// A new file is turned by the first connection to it. Of two at once SQLite sends one away without waiting,
+// as it does wherever waiting could last for ever (sqlite3_busy_handler); a transaction does wait, and then
+// the file is turned.
+void TurnToWal(soci::session& session) {
+  constexpr int kAttempts = 20;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      session << "PRAGMA journal_mode = WAL";
+      return;
+    } catch (const soci::sqlite3_soci_error& error) {
+      if ((error.result() & 0xFF) != SQLITE_BUSY || attempt == kAttempts) throw;
+    }
+    session << "BEGIN IMMEDIATE";
+    session << "ROLLBACK";
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<soci::session> Database::ConnectSqlite() {
   if (sqlite_->path.find('"') != std::string::npos)
     throw std::invalid_argument("a path with a quotation mark");
@@ -180,7 +201,7 @@ std::unique_ptr<soci::session> Database::ConnectSqlite() {
   *session << fmt::format("PRAGMA busy_timeout = {}", sqlite_->busy_timeout.count());
   if (sqlite_->read_only) return session;
   // A writer does not block readers, and a commit is one append and one fsync.
-  *session << "PRAGMA journal_mode = WAL";
+  TurnToWal(*session);
   *session << "PRAGMA synchronous = FULL";
   if (sqlite_->create_tables) {
     for (const std::string_view statement : dialect_.schema) *session << std::string(statement);
