@@ -175,7 +175,7 @@ TEST(SqliteMarkStore, AFileThatIsNoDatabaseIsRefusedByName) {
   EXPECT_NE(loaded.error().message.find("marks.db"), std::string::npos);
 }
 
-// SQLite sends away one of two connections that make a new file at once, whatever the busy time-out.
+// SQLite sends away one of two connections that make a new file at once, even with a busy time-out.
 TEST(SqliteMarkStore, ANewFileIsOpenedByManyAtOnce) {
   const FakeClock clock;
   for (int round = 0; round < 40; ++round) {

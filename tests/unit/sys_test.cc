@@ -155,7 +155,7 @@ TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
       left.fetch_sub(1);
     };
   };
-  // Whatever the machine does meanwhile, the one thread has begun the task before any timer is posted, and
+  // The thread has begun the task before any timer is posted, however slow the machine is, and
   // looks for the next one after all of them are.
   std::atomic<bool> begun{false};
   std::atomic<bool> posted{false};
