@@ -28,10 +28,7 @@ trap cleanup EXIT
 chmod 755 "$scratch"
 gcc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -o "$scratch/slow_disk.so" "$here/tests/support/slow_disk.c" -ldl
 
-for ((i = 0; i < ${LEAF_WEATHER_BUSY:-8}; i++)); do
-  (while :; do :; done) &
-  beside+=($!)
-done
+# First, since it would take minutes beside the busy ones.
 python3 - "${LEAF_WEATHER_MEMORY:-5000}" >"$scratch/memory" <<'PYTHON' &
 import signal, sys
 with open("/proc/meminfo", encoding="ascii") as file:
@@ -44,6 +41,10 @@ beside+=($!)
 until [[ -s $scratch/memory ]]; do
   kill -0 "${beside[-1]}" 2>/dev/null || die "the memory could not be filled"
   sleep 0.2
+done
+for ((i = 0; i < ${LEAF_WEATHER_BUSY:-8}; i++)); do
+  (while :; do :; done) &
+  beside+=($!)
 done
 echo "weather.sh: ${#beside[@]} processes beside it, one of which holds $(<"$scratch/memory")" >&2
 
