@@ -43,9 +43,14 @@ as_root() {
 
 # Prints those of the packages that are not installed, one a line.
 missing_packages() {
-  local package
+  local package status
+  local -A installed=()
+  # One question for all of them; it fails if dpkg does not know one.
+  while read -r status package; do
+    if [[ $status == installed ]]; then installed[$package]=1; fi
+  done < <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null)
   for package in "$@"; do
-    if [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then echo "$package"; fi
+    if [[ -z ${installed[$package]:-} ]]; then echo "$package"; fi
   done
 }
 

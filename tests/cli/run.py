@@ -264,15 +264,10 @@ def run_in_terminal(step, home, env):
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
 
-        def own_terminal():
-            os.setsid()
-            import fcntl
-
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
+        # A session whose terminal that is. Python's own way to it would copy this process for each command.
         process = subprocess.Popen(
-            ["/bin/sh", "-c", "\n".join(step.command)],
-            cwd=home, env=env, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal,
+            ["/usr/bin/setsid", "--ctty", "/bin/sh", "-c", "\n".join(step.command)],
+            cwd=home, env=env, stdin=slave, stdout=slave, stderr=slave,
         )  # fmt: skip
         os.close(slave)
         slave = -1

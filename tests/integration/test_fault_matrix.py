@@ -7,7 +7,7 @@ Environment, beside that of leafctl.py:
   LEAFCTL_MATRIX_IDS       IDs that a row checks at least; those of kills and starts check what their runs give out
                            (default 20000)
   LEAFCTL_MATRIX_OUTAGE_S  seconds of each outage (default 3)
-  LEAFCTL_MATRIX_POINTS    calls of each kind at which a program is killed; 0 for all (default 2)
+  LEAFCTL_MATRIX_POINTS    calls of each kind at which a program is killed; 0 for all (default 1)
   LEAFCTL_MATRIX_TABLE     file for the table, and, with its ending changed, for the same as JSON (default none)
 """
 
@@ -44,10 +44,10 @@ from zookeeper import Ensemble, ZooKeeper  # noqa: E402
 
 IDS = int(os.environ.get("LEAFCTL_MATRIX_IDS") or 20000)
 OUTAGE_S = float(os.environ.get("LEAFCTL_MATRIX_OUTAGE_S") or 3)
-POINTS = int(os.environ.get("LEAFCTL_MATRIX_POINTS") or 2) or None
+POINTS = int(os.environ.get("LEAFCTL_MATRIX_POINTS") or 1) or None
 
 # Of one request. A grant is a few requests long, so that every fault meets many grants.
-COUNT = max(20, min(100_000, IDS // 2000))
+COUNT = max(50, min(100_000, IDS // 2000))
 STEP = 5 * COUNT
 # A busy machine is no fault: whoever waits for a grant that a healthy server gives waits long enough.
 REQUEST_TIMEOUT = "20s"
@@ -168,8 +168,8 @@ class MatrixTest(ClusterTest):
         return [box.serve() for box in boxes]
 
     def customers(self, row, daemons, scopes=None):
-        # Many threads of one interpreter would only wait for each other.
-        pause = 0.001 * len(daemons)
+        # A few hundred requests a second meet every fault. More would only keep the machine busy.
+        pause = 0.005 * len(daemons)
         found = [
             row.customer(daemon, scopes or self.scopes, count=COUNT, pause=pause, name="node %d" % number)
             for number, daemon in enumerate(daemons, 1)

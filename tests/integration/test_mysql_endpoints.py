@@ -16,6 +16,7 @@ import metrics  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
 from leafctl import LeafTest, main, poll  # noqa: E402
 from servers import MariaDb, free_port  # noqa: E402
+from sql_client import SqlError  # noqa: E402
 
 PASSWORD = "application-secret"
 TABLE = """CREATE TABLE leaf_alloc (
@@ -211,7 +212,7 @@ class Choice(EndpointTest):
             table = "SELECT biz_tag, max_id FROM leaf_alloc ORDER BY biz_tag"
             try:
                 return FIRST.sql(table, self.database) == SECOND.sql(table, self.database)
-            except AssertionError:
+            except SqlError:
                 return False
 
         poll(synchronous, "the replica has it all")

@@ -59,7 +59,7 @@ class NoConfiguration(LeafTest):
 
     def test_parallel_processes(self):
         self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
-        calls = scaled(400, 40)
+        calls = scaled(200, 16)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             outputs = list(pool.map(lambda _: self.box.ok("next", "pay", *PATIENCE), range(calls)))
         self.assertEqual(sorted(int(text) for text in outputs), list(range(1, calls + 1)))
@@ -174,7 +174,7 @@ class WithDaemon(LeafTest):
         )
         with concurrent.futures.ThreadPoolExecutor(len(takers)) as pool:
             futures = [pool.submit(loop, take) for take in takers]
-            target = scaled(40, 15)
+            target = scaled(40, 6)
             try:
                 poll(
                     lambda: any(future.done() for future in futures) or all(len(mine) >= target for mine in results),

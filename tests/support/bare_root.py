@@ -78,6 +78,9 @@ def make_base(cache):
 class BareRoot:
     """A root unpacked from `base`; gone with close()."""
 
+    # What apt knows of the mirrors, once one of the roots has asked them: a folder.
+    _lists = None
+
     def __init__(self, base):
         self.dir = tempfile.mkdtemp(prefix="leafctl-root-")
         try:
@@ -89,10 +92,19 @@ class BareRoot:
             self.write("/etc/apt/apt.conf.d/99test", "\n".join(proxies()) + "\n")
             # A root for a test need not outlive a power cut.
             self.write("/etc/dpkg/dpkg.cfg.d/test", "force-unsafe-io\n")
-            self.ok("apt-get -q -o APT::Update::Error-Mode=any update")
+            self._update()
         except BaseException:
             self.close()
             raise
+
+    def _update(self):
+        lists = self.path("/var/lib/apt/lists")
+        if BareRoot._lists is None:
+            self.ok("apt-get -q -o APT::Update::Error-Mode=any update")
+            BareRoot._lists = tempfile.TemporaryDirectory(prefix="leafctl-lists-")
+            command(["cp", "-a", lists + "/.", BareRoot._lists.name])
+        else:
+            command(["cp", "-a", BareRoot._lists.name + "/.", lists])
 
     def close(self):
         shutil.rmtree(self.dir)

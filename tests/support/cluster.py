@@ -18,7 +18,7 @@ TABLE = """CREATE TABLE leaf_alloc (
 class Taker:
     """Takes IDs of the tags from a daemon all the time, and keeps them and every other answer."""
 
-    def __init__(self, daemon, tags, pause=0.002, count=1):
+    def __init__(self, daemon, tags, pause=0.005, count=1):
         self.ids = {tag: [] for tag in tags}
         self.refused = []  # when it was asked for, and the body
         self._daemon = daemon

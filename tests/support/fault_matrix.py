@@ -173,7 +173,7 @@ class Customer:
     same. Whatever is no full answer is the row's trouble.
     """
 
-    def __init__(self, row, daemon, scopes, count=20, pause=0.002, name="a customer", table=""):
+    def __init__(self, row, daemon, scopes, count=20, pause=0.005, name="a customer", table=""):
         self.daemon = daemon
         self.count = count
         self._row = row

@@ -1,8 +1,8 @@
 """Starts a private Galera cluster on loopback: real MariaDB servers, each with its own data, killed and frozen at will."""
 
 import atexit
+import contextlib
 import os
-import pwd
 import random
 import shutil
 import signal
@@ -12,6 +12,7 @@ import tempfile
 import time
 
 import explain
+import sql_client
 
 START_TIMEOUT_S = 240.0
 PROVIDER = "/usr/lib/galera/libgalera_smm.so"
@@ -99,28 +100,14 @@ class Node:
         except FileNotFoundError:
             return ""
 
-    def _client(self, statements, timeout):
-        return subprocess.run(
-            [self.cluster.client, "--no-defaults", "-u" + self.cluster.user, "--socket=" + self.socket,
-             "--default-character-set=utf8mb4", "-N", "-B", "--raw"],
-            input=statements.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout,
-        )  # fmt: skip
-
     def sql(self, statements):
-        done = self._client(statements, 120)
-        if done.returncode != 0:
-            raise AssertionError("%s: %s" % (statements, done.stderr.decode("utf-8", "replace")))
-        return [line.split("\t") for line in done.stdout.decode("utf-8").splitlines()]
+        return sql_client.rows(self.socket, statements, timeout_s=120)
 
     def wsrep(self):
         """Its state; empty if it does not answer."""
-        try:
-            done = self._client("SHOW GLOBAL STATUS LIKE 'wsrep%'", 10)
-        except subprocess.TimeoutExpired:
-            return {}
-        if done.returncode != 0:
-            return {}
-        return dict(line.split("\t", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
+        with contextlib.suppress(sql_client.SqlError):
+            return dict(sql_client.rows(self.socket, "SHOW GLOBAL STATUS LIKE 'wsrep%'", timeout_s=10))
+        return {}
 
     def ready(self):
         state = self.wsrep()
@@ -166,9 +153,8 @@ class GaleraCluster:
         if not os.path.exists(PROVIDER):
             raise AssertionError("there is no Galera: apt-get install galera-4")
         self.server = self._find("mariadbd")
-        self.client = self._find("mariadb")
         self._find("rsync")
-        self.user = pwd.getpwuid(os.getuid()).pw_name
+        self.user = sql_client.USER
         self.dir = tempfile.mkdtemp(prefix="leafctl-galera-")
         self.nodes = []
         atexit.register(self.close)

@@ -1,8 +1,8 @@
 """Starts a private MariaDB for tests, and stops, kills and freezes it."""
 
 import atexit
+import contextlib
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import explain
+import sql_client
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START_TIMEOUT_S = 120.0
@@ -51,7 +52,7 @@ class MariaDb:
         self.port = int(values["LEAF_MYSQL_PORT"])
         self.log = os.path.join(self.dir, "mysql", "log")
         explain.watch(self, lambda: os.path.exists(self.log))
-        self.user = pwd.getpwuid(os.getuid()).pw_name
+        self.user = sql_client.USER
         self.pid = int(values["LEAF_MYSQL_PID"])
         self.sql("ALTER USER leaf@'%%' IDENTIFIED BY '%s'; GRANT ALL ON *.* TO leaf@'%%'" % PASSWORD)
 
@@ -92,7 +93,8 @@ class MariaDb:
         while time.monotonic() < deadline:
             if not self.running():
                 return False
-            if self._client("SELECT 1", "").returncode == 0:
+            with contextlib.suppress(sql_client.SqlError):
+                self.sql("SELECT 1")
                 return True
             time.sleep(0.05)
         return False
@@ -101,19 +103,9 @@ class MariaDb:
         if not self._wait_up():
             raise AssertionError("mariadbd does not come up:\n" + self.read_log())
 
-    def _client(self, statements, database):
-        return subprocess.run(
-            [self.client, "--no-defaults", "-u" + self.user, "--socket=" + self.socket, "--default-character-set=utf8mb4",
-             "-N", "-B", "--raw", database],
-            input=statements.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
-        )  # fmt: skip
-
     def sql(self, statements, database=""):
         """The rows that come out, each a list of strings."""
-        done = self._client(statements, database)
-        if done.returncode != 0:
-            raise AssertionError("%s: %s" % (statements, done.stderr.decode("utf-8", "replace")))
-        return [line.split("\t") for line in done.stdout.decode("utf-8").splitlines()]
+        return sql_client.rows(self.socket, statements, database)
 
     def stop(self):
         """An orderly end."""

@@ -19,7 +19,7 @@ namespace leaf::service {
 namespace {
 
 using Fault = testing::MemoryClient::Fault;
-using Verdict = ClusterFence::Verdict;
+using FenceVerdict = ClusterFence::Verdict;
 
 zookeeper::Tree PayTree() { return *zookeeper::Tree::Make("pay"); }
 
@@ -109,8 +109,8 @@ TEST_F(ClusterFenceTest, OfTwoDatabasesThatGrantTheSameRangeOneIsHeard) {
   auto look_one = one.fence.See("pay");
   auto look_two = two.fence.See("pay");
   ASSERT_TRUE(look_one.ok() && look_two.ok());
-  EXPECT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), Verdict::kClaimed);
-  EXPECT_EQ(*two.fence.Claim("pay", *look_two, {1, 11}), Verdict::kOutbid);
+  EXPECT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), FenceVerdict::kClaimed);
+  EXPECT_EQ(*two.fence.Claim("pay", *look_two, {1, 11}), FenceVerdict::kOutbid);
   EXPECT_EQ(two.fence.Status().outbid, 1U);
   EXPECT_EQ(look_two->state.end, 11U);
 }
@@ -214,7 +214,7 @@ TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
   auto look_one = one.fence.See("pay");
   auto look_two = two.fence.See("pay");
   ASSERT_TRUE(look_one.ok() && look_two.ok());
-  ASSERT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), Verdict::kClaimed);
+  ASSERT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), FenceVerdict::kClaimed);
   // The same range out of another database; ZooKeeper refuses the claim and is gone before it says why.
   two.client.BeforeCall(1, [&] { two.client.SetDown(true); });
   const auto verdict = two.fence.Claim("pay", *look_two, {1, 11});

@@ -24,7 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Fault = testing::FaultySegmentStore::Fault;
+using StoreFault = testing::FaultySegmentStore::Fault;
 
 constexpr std::uint64_t kIssue143Calls = testing::Scaled(1'000'000U);
 
@@ -34,7 +34,7 @@ class LeafDefects : public SegmentServiceTest {};
 TEST_F(LeafDefects, S1ADrainedTagWaitsForASlowDatabaseInsteadOfFailing) {
   table_.Put("pay", 1, 10);
   store_.on_slow = [this] { clock_.Advance(milliseconds{300}); };
-  store_.FailReserves(Fault::kSlowReply, 1'000'000);
+  store_.FailReserves(StoreFault::kSlowReply, 1'000'000);
   StartService();
   Run();
   for (std::uint64_t expected = 1; expected <= 500; ++expected) {
@@ -74,7 +74,7 @@ TEST_F(LeafDefects, S3AFirstLoadThatFailsLosesNoRange) {
     table_.Put(tag, 1'000'001, 1000);
     StartService();
     Run();
-    store_.FailReserves(Fault::kUnavailable, failures);
+    store_.FailReserves(StoreFault::kUnavailable, failures);
     for (int i = 0; i < failures; ++i) {
       EXPECT_FALSE(Get(tag)->result->ok());
       Pass(kBackoffMax);
@@ -245,7 +245,7 @@ TEST_F(LeafDefects, S12NoFailureOfARefillIsTheLastRefill) {
   table_.Put("pay", 1, 10);
   StartService();
   Run();
-  for (const Fault fault : {Fault::kUnavailable, Fault::kLostReply}) {
+  for (const StoreFault fault : {StoreFault::kUnavailable, StoreFault::kLostReply}) {
     for (int i = 0; i < 20; ++i) {
       store_.FailReserves(fault, 1 + i % 3);
       for (int n = 0; n < 15; ++n) Get("pay");
@@ -304,7 +304,7 @@ TEST_F(LeafDefects, S16IdsOfOneNodeIncreaseWhateverHappens) {
   for (int i = 0; i < 3000; ++i) {
     switch (dice() % 12) {
       case 0:
-        store_.FailReserves(dice() % 2 == 0 ? Fault::kUnavailable : Fault::kLostReply, 1);
+        store_.FailReserves(dice() % 2 == 0 ? StoreFault::kUnavailable : StoreFault::kLostReply, 1);
         break;
       case 1:
         table_.Put("pay", table_.MaxId("pay") + static_cast<std::int64_t>(dice() % 20),

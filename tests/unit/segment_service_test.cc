@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Fault = testing::FaultySegmentStore::Fault;
+using StoreFault = testing::FaultySegmentStore::Fault;
 
 TEST_F(SegmentServiceTest, ServesWhatJavaLeafWouldFromAFreshTable) {
   table_.Put("pay", 1, 2000);
@@ -197,7 +197,7 @@ TEST_F(SegmentServiceTest, TagsWhoseGrantsFailLeaveTheWorkersToOthers) {
   table_.Put("pay", 1, 10);
   StartService();
   Run();
-  store_.FailReserves(Fault::kUnavailable, 1);
+  store_.FailReserves(StoreFault::kUnavailable, 1);
   Ask("locked");
   Run();
   clock_.Advance(kBackoffMax);
@@ -229,7 +229,7 @@ TEST_F(SegmentServiceTest, ALostCommitReplyDropsTheRangeAndReservesAgain) {
   table_.Put("pay", 1, 10);
   StartService();
   Run();
-  store_.FailReserves(Fault::kLostReply, 1);
+  store_.FailReserves(StoreFault::kLostReply, 1);
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{11});
 }
 
@@ -238,7 +238,7 @@ TEST_F(SegmentServiceTest, AReplyAfterItsDeadlineIsDropped) {
   StartService();
   Run();
   store_.on_slow = [&] { clock_.Advance(options_.reply_timeout + milliseconds{1}); };
-  store_.FailReserves(Fault::kSlowReply, 1);
+  store_.FailReserves(StoreFault::kSlowReply, 1);
   auto answer = Ask("pay");
   Run();
   ASSERT_TRUE(answer->done());
@@ -498,7 +498,7 @@ TEST_F(SegmentServiceTest, AFixedStepHoldsAsManyRangesAsThereAreSlots) {
 TEST_F(SegmentServiceTest, ASlowGrantIsCoveredByTheReserve) {
   table_.Put("pay", 1, 100);
   store_.on_slow = [this] { clock_.Advance(milliseconds{200}); };
-  store_.FailReserves(Fault::kSlowReply, 1'000'000);
+  store_.FailReserves(StoreFault::kSlowReply, 1'000'000);
   StartService();
   Run();
   for (int i = 0; i < 20'000; ++i) {
@@ -539,7 +539,7 @@ TEST_F(SegmentServiceTest, GrantsThatAreDroppedCountAsWasted) {
   table_.Put("pay", 1, 100);
   StartService();
   Run();
-  store_.FailReserves(Fault::kLostReply, 1);
+  store_.FailReserves(StoreFault::kLostReply, 1);
   Get("pay");
   EXPECT_EQ(StatusOf("pay").wasted, 100U);
   marks_.SetFull(true);
@@ -670,7 +670,7 @@ TEST_F(SegmentServiceTest, NamesThatDifferInCaseOrBlanksAreDifferentTags) {
 
 // The n-th call to the store fails, for n = 1, 2, 3 …: no repeat, and service comes back each time.
 TEST_F(SegmentServiceTest, SurvivesAFailureOfAnyOneReserve) {
-  for (const Fault fault : {Fault::kUnavailable, Fault::kLostReply}) {
+  for (const StoreFault fault : {StoreFault::kUnavailable, StoreFault::kLostReply}) {
     for (int nth = 0; nth < 8; ++nth) {
       table_.Put("pay", 1, 20);
       testing::MemoryMarkStore marks{clock_};

@@ -37,9 +37,9 @@ struct Cluster {
 };
 
 // One node: its disk and the process that runs at the moment.
-class Node {
+class SnowflakeNode {
  public:
-  Node(Cluster& cluster, bool leased, int index = 1)
+  SnowflakeNode(Cluster& cluster, bool leased, int index = 1)
       : registry(cluster.records, leased, cluster.clock),
         cluster_(cluster),
         random_(static_cast<std::uint64_t>(index)) {
@@ -124,11 +124,11 @@ class Node {
 class SnowflakeRegistryTest : public ::testing::Test {
  protected:
   // Lets time pass for `nodes`, in steps that let every timer run about when it should.
-  void Pass(milliseconds time, std::vector<Node*> nodes) {
+  void Pass(milliseconds time, std::vector<SnowflakeNode*> nodes) {
     for (milliseconds step{10}; time > milliseconds{0}; time -= step) {
       step = std::min(step, time);
       cluster_.clock.Advance(step);
-      for (Node* node : nodes) {
+      for (SnowflakeNode* node : nodes) {
         if (node->running()) node->Settle();
       }
     }
@@ -144,9 +144,9 @@ class SnowflakeRegistryTest : public ::testing::Test {
 // ---------------------------------------------------------------------------------------------
 
 TEST_F(SnowflakeRegistryTest, AFixedNumberStartsFromItsStateAndRegistersLater) {
-  Node other(cluster_, false, 2);
+  SnowflakeNode other(cluster_, false, 2);
   ASSERT_TRUE(other.Start().ok());
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.Settle();
   EXPECT_TRUE(node.Take());
@@ -176,7 +176,7 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberStartsFromItsStateAndRegistersLater) {
 }
 
 TEST_F(SnowflakeRegistryTest, WithoutStateThereIsNoStartWithoutTheRegistry) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   node.registry.down = true;
   const auto refused = node.Start();
   ASSERT_FALSE(refused.ok());
@@ -185,7 +185,7 @@ TEST_F(SnowflakeRegistryTest, WithoutStateThereIsNoStartWithoutTheRegistry) {
 }
 
 TEST_F(SnowflakeRegistryTest, ADaemonWaitsForTheRegistryAndSaysSo) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   node.registry.down = true;
   node.StartInBackground();
   ASSERT_TRUE(node.first.has_value());
@@ -211,7 +211,7 @@ TEST_F(SnowflakeRegistryTest, ADaemonWaitsForTheRegistryAndSaysSo) {
 }
 
 TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   node.registry.refuse = Error{ErrorCode::kRefused, "the address is somebody else's", ""};
   node.StartInBackground();
   ASSERT_TRUE(node.first && !node.first->ok());
@@ -223,7 +223,7 @@ TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   // The number that it gets is ahead, and the disk is full.
@@ -242,14 +242,14 @@ TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {
 }
 
 TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatTheOriginalMayHaveIssued) {
-  Node original(cluster_, false);
+  SnowflakeNode original(cluster_, false);
   ASSERT_TRUE(original.Start().ok());
   Pass(milliseconds{10}, {&original});
   ASSERT_TRUE(original.Take());
   original.Crash();
   ASSERT_TRUE(cluster_.records.records[0].ceiling);
   const WallTime told = *cluster_.records.records[0].ceiling;
-  Node copy(cluster_, false, 2);
+  SnowflakeNode copy(cluster_, false, 2);
   copy.options.address = original.options.address;
   copy.disk = original.disk;
   copy.disk.Restart();
@@ -275,7 +275,7 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
 }
 
 TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   node.registry.down = true;
@@ -295,7 +295,7 @@ TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
 }
 
 TEST_F(SnowflakeRegistryTest, EvenWithoutTheRegistryAClockBehindTheCeilingIsRefused) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(minutes{1}, {&node});
   EXPECT_TRUE(node.Take());
@@ -306,7 +306,7 @@ TEST_F(SnowflakeRegistryTest, EvenWithoutTheRegistryAClockBehindTheCeilingIsRefu
 }
 
 TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   node.registry.down = true;
@@ -314,7 +314,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
   EXPECT_TRUE(node.Take());
   // An operator has emptied the registry, and another node has taken the number meanwhile.
   cluster_.records.records.clear();
-  Node other(cluster_, false, 2);
+  SnowflakeNode other(cluster_, false, 2);
   ASSERT_TRUE(other.Start().ok());
   node.registry.down = false;
   Pass(seconds{5}, {&node});
@@ -327,7 +327,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAHigherCeilingStops) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   node.registry.down = true;
@@ -339,7 +339,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAHigherCeilingStops) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALateRegistrationThatIsRefusedStops) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   node.registry.down = true;
@@ -354,7 +354,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatIsRefusedStops) {
 // An orderly stop lowers the ceiling in the file to the exact end; one that the registry could not be told of
 // leaves the higher one there, which is this node's own.
 TEST_F(SnowflakeRegistryTest, OnesOwnCeilingFromBeforeTheStopIsNoStranger) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{10}, {&node});
   EXPECT_TRUE(node.Take());
@@ -370,7 +370,7 @@ TEST_F(SnowflakeRegistryTest, OnesOwnCeilingFromBeforeTheStopIsNoStranger) {
 }
 
 TEST_F(SnowflakeRegistryTest, ARegistryThatHangsKeepsNoFixedNumberWaiting) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   node.registry_hangs = true;
   for (int i = 0; i < 600; ++i) {
@@ -380,7 +380,7 @@ TEST_F(SnowflakeRegistryTest, ARegistryThatHangsKeepsNoFixedNumberWaiting) {
 }
 
 TEST_F(SnowflakeRegistryTest, AFixedNumberThatIsLostIsLostForGood) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{5}, {&node});
   ++cluster_.records.records[0].generation;  // worker release, and somebody else
@@ -393,7 +393,7 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberThatIsLostIsLostForGood) {
 }
 
 TEST_F(SnowflakeRegistryTest, AClaimWhoseReplyWasLostIsFoundAfterACrash) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   node.registry.lose_reply = true;
   EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kOutcomeUnknown);
   // The process is gone, and only what is durable tells that the claim was its own.
@@ -405,7 +405,7 @@ TEST_F(SnowflakeRegistryTest, AClaimWhoseReplyWasLostIsFoundAfterACrash) {
 // ----------------------------------------------------------------------------------------------------
 
 TEST_F(SnowflakeRegistryTest, ALeaseStopsAtItsCeilingAndGoesOn) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{10}, {&node});
   node.registry.down = true;
@@ -423,8 +423,8 @@ TEST_F(SnowflakeRegistryTest, ALeaseStopsAtItsCeilingAndGoesOn) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
-  Node node(cluster_, true);
-  Node other(cluster_, true, 2);
+  SnowflakeNode node(cluster_, true);
+  SnowflakeNode other(cluster_, true, 2);
   ASSERT_TRUE(node.Start().ok());
   ASSERT_TRUE(other.Start().ok());
   Pass(seconds{5}, {&node, &other});
@@ -432,7 +432,7 @@ TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
   const std::uint64_t worker = node.service().Status().worker;
   // It sleeps past its lease, and somebody takes the number.
   Pass(seconds{40}, {&other});
-  Node late(cluster_, true, 3);
+  SnowflakeNode late(cluster_, true, 3);
   cluster_.records.capacity = 2;
   ASSERT_TRUE(late.Start().ok());
   EXPECT_EQ(late.service().Status().worker, worker);
@@ -452,7 +452,7 @@ TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
   node.Stop();
   node.registry.down = true;
@@ -462,13 +462,13 @@ TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
 // A cluster that turns from leases to fixed numbers, while its registry is away: whoever holds the lease by
 // now would be repeated.
 TEST_F(SnowflakeRegistryTest, ANumberThatWasALeaseIsNoFixedOne) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
   EXPECT_TRUE(node.Take());
   node.Stop();
-  Node other(cluster_, true, 2);
+  SnowflakeNode other(cluster_, true, 2);
   ASSERT_TRUE(other.Start().ok());
-  Node again(cluster_, false);
+  SnowflakeNode again(cluster_, false);
   again.disk = node.disk;
   again.registry.down = true;
   const auto refused = again.Start();
@@ -477,7 +477,7 @@ TEST_F(SnowflakeRegistryTest, ANumberThatWasALeaseIsNoFixedOne) {
 }
 
 TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockStandsBehind) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{5}, {&node});
   cluster_.clock.StepWall(-minutes{10});
@@ -487,14 +487,14 @@ TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockStandsBehind) {
 }
 
 TEST_F(SnowflakeRegistryTest, AStartThatIsRefusedGivesItsLeaseBack) {
-  Node node(cluster_, true);
+  SnowflakeNode node(cluster_, true);
   node.options.check_peers = [] { return Result<void>(Error{ErrorCode::kClock, "the peers disagree", ""}); };
   EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
   EXPECT_EQ(cluster_.records.records[0].owner, "");
 }
 
 TEST_F(SnowflakeRegistryTest, AVerdictOfThePeersStopsAtTheCeiling) {
-  Node node(cluster_, false);
+  SnowflakeNode node(cluster_, false);
   std::optional<Error> verdict;
   node.options.peers_verdict = [&] { return verdict ? Result<void>(*verdict) : Result<void>(); };
   ASSERT_TRUE(node.Start().ok());
@@ -519,14 +519,14 @@ TEST_P(SnowflakeRegistryTrouble, NothingRepeats) {
   Cluster cluster;
   cluster.records.capacity = 4;
   cluster.records.lease = seconds{5};
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<SnowflakeNode>> nodes;
   std::vector<MonotonicTime> asleep_until(4);
   for (int i = 0; i < 4; ++i) {
-    nodes.push_back(std::make_unique<Node>(cluster, leased, i + 1));
+    nodes.push_back(std::make_unique<SnowflakeNode>(cluster, leased, i + 1));
     nodes.back()->StartInBackground();
   }
   const auto tend = [&](std::size_t index) {
-    Node& node = *nodes[index];
+    SnowflakeNode& node = *nodes[index];
     if (cluster.clock.Monotonic() < asleep_until[index]) return;
     if (!node.running()) node.StartInBackground();
     node.Settle();
@@ -535,7 +535,7 @@ TEST_P(SnowflakeRegistryTrouble, NothingRepeats) {
   for (int round = 0; round < 6000; ++round) {
     cluster.clock.Advance(milliseconds{random.Below(40)});
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      Node& node = *nodes[i];
+      SnowflakeNode& node = *nodes[i];
       switch (random.Below(400)) {
         case 0:
           node.Crash();

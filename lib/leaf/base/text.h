@@ -1,11 +1,14 @@
-// Small text helpers shared by every layer: quoting of untrusted text, UTF-8, nearest names, tag names.
+// Small text helpers shared by every layer: quoting of untrusted text, UTF-8, numbers, nearest names,
+// tag names.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "leaf/base/result.h"
 
@@ -33,6 +36,15 @@ inline std::string_view TrimBlanks(std::string_view text) {
   while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
   while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
   return text;
+}
+
+// The number that `text` is, as a whole: without a blank, without a plus sign, and within what Number holds.
+template <typename Number>
+std::optional<Number> ParseWhole(std::string_view text, int base = 10) {
+  Number number{};
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
 }
 
 // A name that can stand in leaf_alloc.biz_tag: valid UTF-8, 1..128 characters, no control character.

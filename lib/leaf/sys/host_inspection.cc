@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
@@ -37,14 +36,6 @@ std::string ReadOrNothing(const std::string& path, std::size_t bytes_max = kInsp
   FileOps ops;
   auto content = ReadWholeFile(ops, path, bytes_max);
   return content.ok() && *content ? std::move(**content) : std::string();
-}
-
-template <typename Number>
-std::optional<Number> ParseWhole(std::string_view text, int base = 10) {
-  Number number{};
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 std::string_view WithoutBlanksAround(std::string_view text) {

@@ -11,14 +11,14 @@
 namespace leaf::sys {
 namespace {
 
-constexpr std::size_t kBytesMax = 4096;
+constexpr std::size_t kPropertiesBytesMax = 4096;
 // Year 2286; a time beyond is none that any layout could hold.
 constexpr std::int64_t kMillisEnd = 10'000'000'000'000;
 
 std::optional<std::string> Read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
-  std::string text(kBytesMax, '\0');
+  std::string text(kPropertiesBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;

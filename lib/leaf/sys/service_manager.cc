@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "leaf/base/text.h"
 #include "leaf/sys/file.h"
 
 namespace leaf::sys {
@@ -22,14 +22,6 @@ namespace {
 
 constexpr int kFirstPassed = 3;  // SD_LISTEN_FDS_START
 constexpr int kPassedMax = 1000;
-
-template <typename Number>
-std::optional<Number> ParseWhole(std::string_view text) {
-  Number number{};
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 // What is said has one line for each assignment.
 std::string OneLine(std::string_view text) {

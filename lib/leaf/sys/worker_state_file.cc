@@ -18,7 +18,7 @@ constexpr std::string_view kVersion = "2";
 constexpr std::string_view kVersion1 = "1";
 constexpr std::string_view kNoWorker = "none";
 constexpr std::string_view kChecksum = "checksum ";
-constexpr std::size_t kBytesMax = 8192;
+constexpr std::size_t kStateBytesMax = 8192;
 // What PlanStart and the like may calculate with: about the year 10000.
 constexpr std::int64_t kMillisMax = core::kEpochMillisMax;
 
@@ -87,7 +87,7 @@ WorkerStateFile::WorkerStateFile(std::string state_dir, FileOps& ops)
     : state_dir_(std::move(state_dir)), path_(fmt::format("{}/{}", state_dir_, kName)), ops_(ops) {}
 
 Result<std::optional<core::WorkerState>> WorkerStateFile::Load() {
-  LEAF_ASSIGN_OR_RETURN(const auto content, ReadWholeFile(ops_, path_, kBytesMax));
+  LEAF_ASSIGN_OR_RETURN(const auto content, ReadWholeFile(ops_, path_, kStateBytesMax));
   if (!content) return std::optional<core::WorkerState>{};
   const std::string_view text = *content;
   if (text.empty()) return Unusable(path_, "it is truncated: it is empty");
