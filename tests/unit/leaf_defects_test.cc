@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <set>
@@ -111,14 +112,13 @@ TEST(LeafDefectsRaces, S4S5NoIdLiesOutsideAGrantWhileRangesComeAndGo) {
         for (int n = 0; n < 200; ++n) {
           IdSpans spans;
           if (!service.TryNext("pay", 1, spans)) {
-            std::atomic<bool> done{false};
-            service.Next("pay", 1, {seconds{30}, seconds{30}}, [&](Result<IdSpans> result) {
-              ASSERT_TRUE(result.ok()) << result.error().message;
-              spans = *result;
-              done.store(true);
-              done.notify_one();
-            });
-            done.wait(false);
+            // Shared with the thread that answers.
+            const auto done = std::make_shared<std::promise<Result<IdSpans>>>();
+            service.Next("pay", 1, {seconds{30}, seconds{30}},
+                         [done](Result<IdSpans> result) { done->set_value(std::move(result)); });
+            const Result<IdSpans> result = done->get_future().get();
+            ASSERT_TRUE(result.ok()) << result.error().message;
+            spans = *result;
           }
           const std::uint64_t id = spans.ranges().front().begin;
           ASSERT_GT(id, last);

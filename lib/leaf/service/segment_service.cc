@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/failpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
@@ -119,7 +120,7 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
                  fmt::format("leafctl tag resume {}", tag)};
   }
   LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
-  auto added = directory_.FindOrAdd(tag, [&] { return MakeGenerator(tag, false, core::Mark{}); });
+  auto added = directory_.FindOrAdd(tag, [&] { return MakeGenerator(tag, false, core::Mark{}, 0); });
   if (!added) {
     return Error{ErrorCode::kLimited,
                  fmt::format("cannot serve tag {}: {} tags are held already", Quoted(tag), options_.tags_max),
@@ -302,8 +303,8 @@ void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
 // Called under the lock of the name's shard. A pause that comes at the same time either is in the list
 // already, or finds the generator once that lock is free: none is missed.
 std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag, bool confirmed,
-                                                            const core::Mark& mark) {
-  auto generator = std::make_shared<TagGenerator>(std::string(tag), world_, confirmed, mark);
+                                                            const core::Mark& mark, std::uint64_t witness) {
+  auto generator = std::make_shared<TagGenerator>(std::string(tag), world_, confirmed, mark, witness);
   if (options_.paused != nullptr && options_.paused->Contains(tag)) generator->SetPaused(true);
   return generator;
 }
@@ -429,11 +430,13 @@ void SegmentService::CatchUpWitness(MonotonicTime until) {
 
 bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark,
                             std::optional<std::uint64_t> witness) {
-  const auto added = directory_.FindOrAdd(row.tag, [&] { return MakeGenerator(row.tag, true, mark); });
+  // The row is judged by what was known before it was read. A grant may have come since, and raised the mark:
+  // the generator may be a request's, made a moment ago, and one that is made here is found by requests at
+  // once.
+  const auto added =
+      directory_.FindOrAdd(row.tag, [&] { return MakeGenerator(row.tag, true, mark, witness.value_or(0)); });
   if (!added) return false;
-  // If a request came first, this generator does not know the mark yet; its grants are judged by it all the
-  // same.
-  added->BeforeRefresh(mark, witness);
+  LEAF_FAILPOINT("refresh: a tag is added");
   added->OnRow(row);
   return true;
 }

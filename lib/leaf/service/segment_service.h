@@ -135,7 +135,8 @@ class SegmentService {
 
  private:
   Result<std::shared_ptr<TagGenerator>> FindOrLookUp(std::string_view tag);
-  std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark);
+  std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark,
+                                              std::uint64_t witness);
   void RunRefresh(std::uint64_t chain);
   Result<void> Refresh();
   bool FenceIsAway() const;

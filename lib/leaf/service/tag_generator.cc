@@ -53,14 +53,16 @@ void ParkedRequest::Withdraw() const {
   if (const auto generator = generator_.lock()) generator->Withdraw(waiter_id_);
 }
 
-TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark)
+TagGenerator::TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark,
+                           std::uint64_t witness)
     : tag_(std::move(tag)),
       world_(world),
       seen_pass_(world.refresh_pass.load()),
       state_(confirmed ? State::kServing : State::kUnconfirmed),
       policy_(world.step_policy, world.step_max) {
   AdoptMarkLocked(mark);
-  before_refresh_.mark = mark_;
+  witness_ = witness;
+  before_refresh_ = {mark_, witness_};
 }
 
 void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {

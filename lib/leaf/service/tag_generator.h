@@ -142,9 +142,11 @@ struct LeafView {
 // Thread-safe. Callbacks are called exactly once, with no lock held, on whatever thread completes them.
 class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
  public:
-  // A tag that the table is known to hold (`confirmed`; OnRow follows), with this node's mark, or a name that
-  // somebody asked for and the table has yet to confirm.
-  TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark);
+  // A tag that the table is known to hold (`confirmed`; OnRow follows), with this node's mark and the highest
+  // end granted to any node (0 where that is not known) as they were before the table was read; or a name
+  // that somebody asked for and the table has yet to confirm.
+  TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark,
+               std::uint64_t witness);
   ~TagGenerator();
   TagGenerator(const TagGenerator&) = delete;
   TagGenerator& operator=(const TagGenerator&) = delete;
