@@ -338,6 +338,24 @@ class Outage(RegistryTest):
         daemon.wait_ready(120)
         self.assertEqual(worker_of(self.take(daemon)[0]), 0)
 
+    def test_servers_that_went_back_are_connected_to_again(self):
+        """A server refuses a client that has seen more than the server has."""
+        self.zookeeper.stop()
+        older = self.zookeeper.copy_data(self.box.path("older"))
+        self.zookeeper.start()
+        with self.zookeeper.client() as client:
+            for number in range(100):
+                client.create("/%s-%d" % (self.cluster, number), b"")
+        daemon = self.serve(1, "zookeeper.session_timeout=1s")
+        ids = self.take(daemon, 10)
+        self.zookeeper.kill()
+        self.zookeeper.put_back_data(older)
+        self.zookeeper.start()
+        poll(lambda: "has seen zxid" in self.zookeeper.read_log(), "it is refused")
+        poll(lambda: daemon.log().count("ZooKeeper: connected") == 2, "it is connected again")
+        self.assertIn("in case the servers' data went back", daemon.log())
+        self.check_distinct(ids + self.take(daemon, 10))
+
     def test_the_number_has_become_somebody_elses(self):
         daemon = self.serve(1)
         self.take(daemon)

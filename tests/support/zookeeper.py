@@ -136,6 +136,17 @@ class Member:
         self.stop()
         self.start()
 
+    def copy_data(self, folder):
+        """What it knows now, while it does not run; `folder` is made."""
+        assert not self.running()
+        return shutil.copytree(os.path.join(self.home, "data"), folder)
+
+    def put_back_data(self, folder):
+        """A restore: it knows what it knew then, and nothing else. It does not run."""
+        assert not self.running()
+        shutil.rmtree(os.path.join(self.home, "data"))
+        shutil.copytree(folder, os.path.join(self.home, "data"))
+
     def freeze(self):
         """Hangs: connections stay open, nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)

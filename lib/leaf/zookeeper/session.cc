@@ -27,6 +27,9 @@ using std::chrono::milliseconds;
 
 // Longest path of a node that we create, with its number.
 constexpr std::size_t kPathBytesMax = 1024;
+// A handle that has been without a connection for so many session time-outs is replaced: the servers would
+// have let the session go long ago, if they are up.
+constexpr int kStaleTimeouts = 2;
 // Between two sessions, if the last one did not live longer than that.
 constexpr milliseconds kReopenMin{100};
 constexpr milliseconds kReopenMax{1000};
@@ -323,7 +326,8 @@ class Session::Impl {
     zhandle_t* library = nullptr;
     MonotonicTime opened;
     bool connected = false;
-    bool broken = false;  // for good: expired, or not authenticated
+    bool has_seen = false;  // it was connected once: the library remembers the newest change that it has seen
+    bool broken = false;    // for good: expired, or not authenticated
     std::map<const Call*, HeldCall> calls;
   };
 
@@ -410,11 +414,13 @@ class Session::Impl {
 
   void OnState(Handle& handle, zhandle_t* library, int state) {
     const std::lock_guard lock(mutex_);
-    if (handle.broken || closing_) return;
+    // One that is being closed has nothing to say any more.
+    if (handle.broken || closing_ || &handle != handle_.get()) return;
     // It may be here before zookeeper_init has returned.
     handle.library = library;
     const bool was_connected = std::exchange(handle.connected, state == ZOO_CONNECTED_STATE);
     if (handle.connected) {
+      handle.has_seen = true;
       const std::int64_t id = zoo_client_id(library)->client_id;
       if (id != session_id_) {
         session_id_ = id;
@@ -474,8 +480,21 @@ class Session::Impl {
         CloseHandle(lock);
       } else if (std::exchange(announce_, false)) {
         Announce(lock);
-      } else {
+      } else if (handle_->connected || !handle_->has_seen) {
         changed_.wait(lock);
+      } else if (const auto left =
+                     disconnected_since_ + kStaleTimeouts * options_.session_timeout - clock_.Monotonic();
+                 left > left.zero()) {
+        changed_.wait_for(lock, left);
+      } else {
+        // A server refuses a client that has seen a newer change than the server has, as after a restore, and
+        // the library never forgets what it has seen. The old session must not be resumed: of its nodes, the
+        // servers may have lost some.
+        log_.Warning(
+            "ZooKeeper: no connection for {}: opening a new session, in case the servers' data went back",
+            FormatDuration(kStaleTimeouts * options_.session_timeout));
+        session_id_ = 0;
+        CloseHandle(lock);
       }
     }
     if (handle_) CloseHandle(lock);

@@ -2,8 +2,10 @@
 // deadline, however silent the servers are. The only place that knows zookeeper.h.
 //
 // The C client reconnects within a session by itself. A session that has expired is final there: a thread of
-// ours closes its handle and opens the next one. The client's own threads only ever note down what happened;
-// nothing of ours blocks them, and nothing is closed from them.
+// ours closes its handle and opens the next one. The same happens to a handle that has had no connection for
+// two session time-outs, after one: servers whose data went back refuse a client that has seen more, and the
+// C client never forgets. The client's own threads only ever note down what happened; nothing of ours blocks
+// them, and nothing is closed from them.
 //
 // A write whose connection is lost, or whose deadline passes, may take effect at any later time: it is
 // kOutcomeUnknown, never kUnavailable. What was never handed to the client is kUnavailable.
