@@ -30,10 +30,17 @@ gcc -std=gnu11 -O1 -Wall -Wextra -Werror -shared -fPIC -o "$scratch/slow_disk.so
 
 # First, since it would take minutes beside the busy ones.
 python3 - "${LEAF_WEATHER_MEMORY:-5000}" >"$scratch/memory" <<'PYTHON' &
-import signal, sys
+import contextlib, mmap, signal, sys
 with open("/proc/meminfo", encoding="ascii") as file:
     available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")) // 1024
-held = b"leaf" * 262144 * max(0, available - int(sys.argv[1]))
+block = b"leaf" * (4 << 20)
+blocks = max(1, (available - int(sys.argv[1])) // (len(block) >> 20))
+held = mmap.mmap(-1, blocks * len(block))
+# A page of 4 KB at a time, this would take minutes on some virtual machines.
+with contextlib.suppress(OSError):
+    held.madvise(mmap.MADV_HUGEPAGE)
+for number in range(blocks):
+    held[number * len(block) : (number + 1) * len(block)] = block
 print("%d MB" % (len(held) >> 20), flush=True)
 signal.pause()
 PYTHON
