@@ -9,7 +9,7 @@ import pwd
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
-# Of mysql.h.
+# As MariaDB's C client numbers them.
 _OPT_CONNECT_TIMEOUT, _SET_CHARSET_NAME, _OPT_READ_TIMEOUT, _OPT_WRITE_TIMEOUT = 0, 7, 11, 12
 _MULTI_STATEMENTS = 1 << 16
 
