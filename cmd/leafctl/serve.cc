@@ -140,6 +140,46 @@ std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
   return text.empty() ? "no mode" : text;
 }
 
+// The state directory's lock. A command that issues IDs by itself keeps it for a moment and is waited for,
+// since a service manager does not try again after a refusal. Nothing if a signal ends the wait. Errors:
+// kRefused if it is held by what keeps it, kPermission, kConfig.
+Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_dir,
+                                                      const sys::SignalWaiter& signals,
+                                                      const sys::ServiceManager& manager, const Clock& clock,
+                                                      Logger& log) {
+  constexpr std::chrono::milliseconds kPoll{50};
+  // A holder writes into the file what it is a moment after it has locked it.
+  constexpr std::chrono::seconds kUnnamed{2};
+  constexpr std::chrono::seconds kStartExtension{10};
+  MonotonicTime named = clock.Monotonic();
+  std::optional<MonotonicTime> told;
+  while (true) {
+    auto lock = sys::StateDirLock::Take(state_dir, sys::StateDirUse::kDaemon);
+    if (lock.ok()) return std::optional(std::move(*lock));
+    if (lock.error().code != ErrorCode::kRefused) return std::move(lock).error();
+    const auto holder = sys::StateDirLock::HolderOf(state_dir);
+    const MonotonicTime now = clock.Monotonic();
+    if (holder) {
+      if (holder->use != sys::StateDirUse::kCommand) return std::move(lock).error();
+      named = now;
+      if (!told)
+        log.Warning("waiting for the state directory {}: a leafctl command (pid {}) is using it", state_dir,
+                    holder->pid);
+      if (!told || now - *told >= kStartExtension / 2) {
+        told = now;
+        manager.Status(fmt::format("waiting for a leafctl command (pid {}) to end", holder->pid));
+        manager.ExtendStart(kStartExtension);
+      }
+    } else if (now - named >= kUnnamed) {
+      return std::move(lock).error();
+    }
+    if (const int signal = signals.WaitFor(kPoll); signal == SIGTERM || signal == SIGINT) {
+      log.Info("stopped while it waited for the state directory {}", state_dir);
+      return std::optional<sys::StateDirLock>();
+    }
+  }
+}
+
 Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
@@ -159,7 +199,9 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   }
 
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
-  LEAF_ASSIGN_OR_RETURN(const sys::StateDirLock lock, sys::StateDirLock::Take(config.state_dir));
+  LEAF_ASSIGN_OR_RETURN(const std::optional<sys::StateDirLock> lock,
+                        LockStateDir(config.state_dir, signals, manager, context.clock, log));
+  if (!lock) return {};
   LEAF_ASSIGN_OR_RETURN(std::vector<server::Listener> listeners, Listen(*resolved, manager, log));
   std::vector<std::string> names;
   names.reserve(listeners.size());

@@ -47,6 +47,69 @@ class ManagedTest(LeafTest):
         return self.box.serve(*args, env=env, **more)
 
 
+class Occupied(ManagedTest):
+    """The state directory is in use when a daemon starts."""
+
+    def command(self):
+        """One that issues by itself, and does not end, as nobody reads what it prints."""
+        process = self.box.popen(
+            ["next", "--mode", "snowflake", "-n", "2000000", "--direct"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        first = int(process.stdout.readline())
+        return process, first
+
+    def test_a_command_is_waited_for(self):
+        first_life = self.box.serve()
+        before = self.v1(first_life)
+        first_life.kill()
+        process, first = self.command()
+        daemon = self.serve(listening=False)
+        waiting = daemon.wait_log(r"waiting for the state directory (\S+): a leafctl command \(pid (\d+)\) is using it")
+        self.assertEqual(waiting.groups(), (self.box.state, str(process.pid)))
+        self.assertGreaterEqual(int(re.search(r"=(\d+)", self.notify.wait("^EXTEND_TIMEOUT_USEC=")).group(1)), 5_000_000)
+        self.notify.wait(r"^STATUS=waiting for a leafctl command")
+        given = [before, first, *(int(process.stdout.readline()) for _ in range(1000))]
+        self.assertEqual(self.notify.count("READY"), 0)
+        process.kill()
+        given += [int(line) for line in process.stdout.read().split(b"\n")[:-1]]
+        daemon.wait_listening()
+        daemon.wait_ready()
+        self.check_distinct([*given, self.v1(daemon)])
+
+    def v1(self, daemon):
+        return int(json.loads(daemon.get("/v1/snowflake").body)["ids"][0])
+
+    def test_a_signal_ends_the_wait(self):
+        self.command()
+        daemon = self.serve(listening=False)
+        daemon.wait_log("waiting for the state directory")
+        self.assertEqual(daemon.terminate(), 0)
+
+    def test_another_daemon_is_not(self):
+        daemon = self.box.serve()
+        refused = self.box.run(["serve", "--listen", "127.0.0.1:0"], env={"NOTIFY_SOCKET": self.notify.path})
+        self.check(refused, 11, "leafctl serve (pid %d)" % daemon.process.pid, "a state_dir of its own")
+        self.assertEqual(self.notify.count("EXTEND"), 0)
+
+    def test_a_command_for_a_tag_is_in_nobodys_way(self):
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        process = self.box.popen(["next", "pay", "-n", "2000000", "--direct"], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdout.close)
+        given = [int(process.stdout.readline())]
+        daemon = self.serve()
+        self.assertNotIn("waiting for the state directory", daemon.log())
+        given += daemon.ids("pay", 20)
+        given += [int(process.stdout.readline()) for _ in range(100)]
+        self.check_distinct(given)
+
+
 class Notify(ManagedTest):
     def test_from_start_to_end(self):
         daemon = self.serve()

@@ -139,7 +139,7 @@ TEST_F(HostInspectionTest, TheStateDirectoryIsItsOwners) {
 TEST_F(HostInspectionTest, TheLockIsSeenAndNotTaken) {
   EXPECT_FALSE(FindLockHolder(dir_.path()));
   {
-    const auto lock = StateDirLock::Take(dir_.path());
+    const auto lock = StateDirLock::Take(dir_.path(), StateDirUse::kDaemon);
     ASSERT_TRUE(lock.ok());
     const auto holder = FindLockHolder(dir_.path());
     ASSERT_TRUE(holder);

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -46,14 +47,41 @@ TEST(StateDir, AFileInTheWayIsNamed) {
 TEST(StateDir, OneDirectoryIsOneDaemon) {
   testing::TempDir dir;
   {
-    const auto first = StateDirLock::Take(dir.path());
+    const auto first = StateDirLock::Take(dir.path(), StateDirUse::kDaemon);
     ASSERT_TRUE(first.ok());
-    const auto second = StateDirLock::Take(dir.path());
+    const auto second = StateDirLock::Take(dir.path(), StateDirUse::kDaemon);
     ASSERT_FALSE(second.ok());
     EXPECT_EQ(second.error().code, ErrorCode::kRefused);
-    EXPECT_NE(second.error().message.find(std::to_string(getpid())), std::string::npos);
+    EXPECT_NE(second.error().message.find(fmt::format("leafctl serve (pid {})", getpid())),
+              std::string::npos);
+    EXPECT_EQ(second.error().hint, "give each daemon a state_dir of its own");
   }
-  EXPECT_TRUE(StateDirLock::Take(dir.path()).ok());
+  EXPECT_TRUE(StateDirLock::Take(dir.path(), StateDirUse::kDaemon).ok());
+}
+
+TEST(StateDir, AHolderSaysWhatItIs) {
+  testing::TempDir dir;
+  EXPECT_FALSE(StateDirLock::HolderOf(dir.path()));
+  for (const StateDirUse use : {StateDirUse::kCommand, StateDirUse::kDaemon, StateDirUse::kLibrary}) {
+    const auto lock = StateDirLock::Take(dir.path(), use);
+    ASSERT_TRUE(lock.ok());
+    const auto holder = StateDirLock::HolderOf(dir.path());
+    ASSERT_TRUE(holder);
+    EXPECT_EQ(holder->pid, getpid());
+    EXPECT_EQ(holder->use, use);
+    const auto refused = StateDirLock::Take(dir.path(), StateDirUse::kDaemon);
+    EXPECT_EQ(refused.error().hint == "it ends soon: try again", use == StateDirUse::kCommand);
+  }
+}
+
+TEST(StateDir, WhatIsNoHoldersWordIsNone) {
+  testing::TempDir dir;
+  // Of the version before, cut off, of a process that is no more, and nonsense.
+  for (const char* const text :
+       {"", "1\n", "1 serve", "999999999 serve\n", "-1 serve\n", "0 serve\n", "1 sing\n", "x serve\n"}) {
+    std::ofstream(dir.path() + "/lock") << text;
+    EXPECT_FALSE(StateDirLock::HolderOf(dir.path())) << text;
+  }
 }
 
 TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {

@@ -479,7 +479,8 @@ class Generators::Impl {
 Result<Generators> Generators::Open(const GeneratorOptions& options) {
   LEAF_ASSIGN_OR_RETURN(config::Resolved resolved, Resolve(options));
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(resolved.config.state_dir));
-  LEAF_ASSIGN_OR_RETURN(sys::StateDirLock lock, sys::StateDirLock::Take(resolved.config.state_dir));
+  LEAF_ASSIGN_OR_RETURN(sys::StateDirLock lock,
+                        sys::StateDirLock::Take(resolved.config.state_dir, sys::StateDirUse::kLibrary));
   Generators generators(std::make_unique<Impl>(std::move(resolved), options.log, std::move(lock)));
   LEAF_RETURN_IF_ERROR(generators.impl_->Start());
   return generators;

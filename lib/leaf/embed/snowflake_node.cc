@@ -106,7 +106,7 @@ Result<std::unique_ptr<SnowflakeNode>> SnowflakeNode::Open(Setting& setting,
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   const MonotonicTime deadline = setting.ClockInUse().Monotonic() + std::min(kLockWait, timeout);
   while (true) {
-    auto lock = sys::StateDirLock::Take(config.state_dir);
+    auto lock = sys::StateDirLock::Take(config.state_dir, sys::StateDirUse::kCommand);
     if (lock.ok())
       return std::unique_ptr<SnowflakeNode>(new SnowflakeNode(setting, config, layout, std::move(*lock)));
     if (lock.error().code != ErrorCode::kRefused || setting.ClockInUse().Monotonic() >= deadline)

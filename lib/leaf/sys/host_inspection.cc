@@ -129,7 +129,7 @@ std::optional<LockHolder> FindLockHolder(const std::string& state_dir) {
   const std::string device = fmt::format("{:02x}:{:02x}", major(status.st_dev), minor(status.st_dev));
   // Whoever took the lock last wrote its pid.
   std::string writer = ReadOrNothing(path);
-  writer.resize(std::min(writer.find('\n'), writer.size()));
+  writer.resize(std::min(writer.find_first_of(" \n"), writer.size()));
   // "1: FLOCK  ADVISORY  WRITE 712 08:02:131 0 EOF". Taking the lock to see whether it can be taken would
   // turn away a daemon that starts at that moment.
   std::istringstream locks(ReadOrNothing("/proc/locks", std::size_t{16} << 20));

@@ -67,6 +67,10 @@ void ServiceManager::Status(std::string_view status) const {
   Send(fmt::format("STATUS={}\n", OneLine(status)));
 }
 
+void ServiceManager::ExtendStart(std::chrono::microseconds time) const {
+  Send(fmt::format("EXTEND_TIMEOUT_USEC={}\n", time.count()));
+}
+
 void ServiceManager::Reloading(MonotonicTime now) const {
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch());
   Send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\n", micros.count()));

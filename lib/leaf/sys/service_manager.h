@@ -35,6 +35,8 @@ class ServiceManager {
   // Each is one datagram. Who cannot be told is not told: a service does not depend on its manager.
   void Ready(std::string_view status) const;
   void Status(std::string_view status) const;
+  // While it starts: that takes so long from now on, whatever the unit's TimeoutStartSec says.
+  void ExtendStart(std::chrono::microseconds time) const;
   void Reloading(MonotonicTime now) const;
   void Stopping(std::string_view status) const;
   void Watchdog() const;

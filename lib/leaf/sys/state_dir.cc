@@ -6,8 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#include "leaf/base/text.h"
 
 namespace leaf::sys {
 
@@ -22,6 +28,50 @@ bool MakeDirectory(const std::string& path, mode_t mode) {
   const FileHandle folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // A parent that may not be read cannot be synced; whoever made it such answers for it.
   return !folder.valid() || fsync(folder.get()) == 0;
+}
+
+std::string LockPath(const std::string& state_dir) { return state_dir + "/lock"; }
+
+// As the lock file has it.
+std::string_view WordOf(StateDirUse use) {
+  switch (use) {
+    case StateDirUse::kCommand:
+      return "command";
+    case StateDirUse::kLibrary:
+      return "library";
+    case StateDirUse::kDaemon:
+      break;
+  }
+  return "serve";
+}
+
+std::string_view NameOf(StateDirUse use) {
+  switch (use) {
+    case StateDirUse::kCommand:
+      return "a leafctl command";
+    case StateDirUse::kLibrary:
+      return "a program with leafctl's library";
+    case StateDirUse::kDaemon:
+      break;
+  }
+  return "leafctl serve";
+}
+
+// "PID WORD\n". Nothing for anything else, such as a file that is being written.
+std::optional<StateDirLock::Holder> ReadHolder(int file) {
+  std::array<char, 64> buffer{};
+  const ssize_t length = pread(file, buffer.data(), buffer.size(), 0);
+  std::string_view text(buffer.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  if (!text.ends_with('\n')) return std::nullopt;
+  text.remove_suffix(1);
+  const std::size_t blank = text.find(' ');
+  if (blank == std::string_view::npos) return std::nullopt;
+  const auto pid = ParseWhole<pid_t>(text.substr(0, blank));
+  if (!pid || *pid <= 0) return std::nullopt;
+  for (const StateDirUse use : {StateDirUse::kCommand, StateDirUse::kDaemon, StateDirUse::kLibrary}) {
+    if (text.substr(blank + 1) == WordOf(use)) return StateDirLock::Holder{*pid, use};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -46,24 +96,32 @@ Result<void> EnsureStateDir(const std::string& path) {
   return {};
 }
 
-Result<StateDirLock> StateDirLock::Take(const std::string& state_dir) {
-  const std::string path = state_dir + "/lock";
+std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& state_dir) {
+  const FileHandle file(open(LockPath(state_dir).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
+  const auto holder = ReadHolder(file.get());
+  // One of another pid namespace is not seen here; nor is a process that has ended.
+  if (holder && kill(holder->pid, 0) != 0 && errno == ESRCH) return std::nullopt;
+  return holder;
+}
+
+Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUse use) {
+  const std::string path = LockPath(state_dir);
   FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!file.valid()) return FileError(fmt::format("open {}", path), errno);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileError(fmt::format("lock {}", path), errno);
-    char buffer[32];
-    const ssize_t length = pread(file.get(), buffer, sizeof buffer, 0);
-    std::string holder(buffer, length > 0 ? static_cast<std::size_t>(length) : 0);
-    if (const std::size_t newline = holder.find('\n'); newline != std::string::npos) holder.resize(newline);
+    const auto holder = ReadHolder(file.get());
+    const bool soon = holder && holder->use == StateDirUse::kCommand;
     return Error{ErrorCode::kRefused,
-                 fmt::format("cannot use state directory {}: another leafctl{} is using it", state_dir,
-                             holder.empty() ? "" : fmt::format(" (pid {})", holder)),
-                 "give each daemon a state_dir of its own"};
+                 fmt::format("cannot use state directory {}: {} is using it", state_dir,
+                             holder ? fmt::format("{} (pid {})", NameOf(holder->use), holder->pid)
+                                    : "another leafctl"),
+                 soon ? "it ends soon: try again" : "give each daemon a state_dir of its own"};
   }
-  // For the message above only; the lock is what counts.
-  const std::string pid = fmt::format("{}\n", getpid());
-  if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), pid.data(), pid.size(), 0) < 0) {
+  // For those that are refused; the lock is what counts.
+  const std::string text = fmt::format("{} {}\n", getpid(), WordOf(use));
+  if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), text.data(), text.size(), 0) < 0) {
     return FileError(fmt::format("write {}", path), errno);
   }
   return StateDirLock(std::move(file));
