@@ -320,9 +320,7 @@ class Choice(EndpointTest):
 
         poll(waiting, "the transaction waits")
         proxy.shut()
-        idle = "SELECT id FROM information_schema.processlist WHERE user = 'app' AND command = 'Sleep'"
-        for row in FIRST.sql(idle):
-            FIRST.sql("KILL %s" % row[0])
+        FIRST.cut("app", "command = 'Sleep'")
 
         self.moves_on(daemon, "fast", 100001)
         self.assertTrue(waiting(), "the old transaction still waits")
@@ -459,8 +457,7 @@ class Tls(EndpointTest):
         daemon = self.box.serve()
         self.assertEqual(daemon.ids("pay", 3), [1, 2, 3])
         # Connections that are cut are made again the same way; a server that hangs inside one is noticed.
-        for row in SECOND.sql("SELECT id FROM information_schema.processlist WHERE user = 'app'"):
-            SECOND.sql("KILL %s" % row[0])
+        SECOND.cut("app")
         self.moves_on(daemon, "pay", 500)
         SECOND.freeze()
         try:
@@ -473,8 +470,7 @@ class Tls(EndpointTest):
 class Password(EndpointTest):
     def change(self, password):
         FIRST.sql("ALTER USER app@'%%' IDENTIFIED BY '%s'" % password)
-        for row in FIRST.sql("SELECT id FROM information_schema.processlist WHERE user = 'app'"):
-            FIRST.sql("KILL %s" % row[0])
+        FIRST.cut("app")
 
     def test_a_changed_file_needs_no_restart(self):
         self.insert(FIRST, "pay")

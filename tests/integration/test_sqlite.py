@@ -106,7 +106,7 @@ class NoConfiguration(LeafTest):
             sock = os.path.join(self.box.state, "leafctl.sock")
             poll(lambda: self.box.run(["status", "--server", "unix:" + sock]).rc == 0, "a daemon without descriptors")
             with open(os.path.join(self.box.state, "lock"), encoding="utf-8") as file:
-                self.assertEqual(file.read(), "%d\n" % process.pid)
+                self.assertEqual(file.read(), "%d serve\n" % process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             self.assertEqual(process.wait(60), 0)

@@ -351,8 +351,7 @@ class Outage(RegistryTest):
         self.zookeeper.kill()
         self.zookeeper.put_back_data(older)
         self.zookeeper.start()
-        poll(lambda: "has seen zxid" in self.zookeeper.read_log(), "it is refused")
-        poll(lambda: daemon.log().count("ZooKeeper: connected") == 2, "it is connected again")
+        poll(lambda: daemon.log().count("ZooKeeper: connected") >= 2, "it is connected again")
         self.assertIn("in case the servers' data went back", daemon.log())
         self.check_distinct(ids + self.take(daemon, 10))
 

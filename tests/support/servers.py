@@ -107,6 +107,16 @@ class MariaDb:
         """The rows that come out, each a list of strings."""
         return sql_client.rows(self.socket, statements, database)
 
+    def cut(self, user, where="true"):
+        """Ends the connections of a user, as far as `where` is true of them in the process list."""
+        listed = "SELECT id FROM information_schema.processlist WHERE user = '%s' AND %s" % (user, where)
+        for (connection,) in self.sql(listed):
+            try:
+                self.sql("KILL %s" % connection)
+            except sql_client.SqlError as error:
+                if "Unknown thread id" not in str(error):  # it may have ended by itself
+                    raise
+
     def stop(self):
         """An orderly end."""
         self._end(signal.SIGTERM)
