@@ -249,6 +249,11 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   if (cluster) ids.Watch([&cluster = *cluster] { return cluster.Dependency(); });
   if (snowflake && snowflake->has_remote_registry())
     ids.Watch([&node = *snowflake] { return node.Registry(); });
+  // A second daemon may have the path by now: this one's IDs and its worker number are no longer its own.
+  const sys::StateDirWatch state_dir(*lock, context.clock, [&ids, &log](const Error& lost) {
+    log.Error("no more IDs: {}", lost.message);
+    ids.StateDirLost(lost);
+  });
   server::RequestMetrics requests;
   const server::MetricsPage metrics(
       {.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config.metrics.top_tags)}, ids,

@@ -119,7 +119,8 @@ class SegmentGenerator {
   Result<IdRanges> Next(std::string_view tag, std::uint64_t count, std::chrono::milliseconds timeout);
 
   // Adds a tag to the table, with the first ID above everything this state directory (and the witness, where
-  // there is one) knows was granted under that name. Blocks. Errors: kAlreadyExists, kInvalidArgument (`tag`,
+  // there is one) knows was granted under that name. A request that begins after the return finds it. Blocks.
+  // Errors: kAlreadyExists, kInvalidArgument (`tag`,
   // or a step outside 1..2^30-1), kUnavailable, kPermission, kConfig (no table: leafctl db init), kRefused
   // (in a child of fork).
   Result<void> AddTag(std::string_view tag, std::int64_t step);

@@ -143,10 +143,12 @@ class RecordingLogger final : public Logger {
     const std::lock_guard lock(mutex_);
     lines_.emplace_back(level, std::string(message));
   }
-  std::size_t Count(LogLevel level) const {
+  // The lines of a level in which `part` occurs.
+  std::size_t Count(LogLevel level, std::string_view part = "") const {
     const std::lock_guard lock(mutex_);
-    return static_cast<std::size_t>(
-        std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) { return line.first == level; }));
+    return static_cast<std::size_t>(std::count_if(lines_.begin(), lines_.end(), [&](const auto& line) {
+      return line.first == level && line.second.find(part) != std::string::npos;
+    }));
   }
 
  private:

@@ -34,6 +34,12 @@ GeneratorOptions In(const std::string& state_dir) {
   return options;
 }
 
+GeneratorOptions WithBothModesIn(const std::string& state_dir) {
+  GeneratorOptions options = In(state_dir);
+  options.snowflake = true;
+  return options;
+}
+
 template <typename T>
 ErrorCode CodeOf(const Result<T>& result) {
   EXPECT_FALSE(result.ok());
@@ -104,6 +110,49 @@ TEST(Library, TakeAsksForWhatALaterTakeFinds) {
   ASSERT_TRUE(id.has_value());
   // What was turned away used up no ID.
   EXPECT_EQ(*id, 1U);
+}
+
+TEST(Library, ATagThatWasAddedIsThereAtOnce) {
+  for (int life = 0; life < testing::Scaled(20); ++life) {
+    testing::TempDir dir;
+    // Both modes make their files at the same time.
+    auto generators = Generators::Open(WithBothModesIn(dir.path() + "/state"));
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    SegmentGenerator& segment = generators->segment();
+    for (const char* const tag : {"order", "pay", "mail"}) {
+      EXPECT_EQ(CodeOf(segment.Next(tag, kPatience)), ErrorCode::kNotFound);
+      const auto added = segment.AddTag(tag, 10);
+      ASSERT_TRUE(added.ok()) << added.error().message;
+      const auto first = segment.Next(tag, kPatience);
+      ASSERT_TRUE(first.ok()) << first.error().message;
+      EXPECT_EQ(*first, 1U);
+    }
+  }
+}
+
+TEST(Library, WithoutItsStateDirectoryItIssuesNothing) {
+  testing::TempDir dir;
+  const std::string state = dir.path() + "/state";
+  auto first = Generators::Open(WithBothModesIn(state));
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  ASSERT_TRUE(first->segment().AddTag("order", 10).ok());
+  ASSERT_TRUE(first->segment().Next("order", kPatience).ok());
+  ASSERT_TRUE(first->snowflake().Next(kPatience).ok());
+  std::filesystem::remove_all(state);
+  // Within a moment; what comes before it may have been issued in time.
+  const auto lost = [&](const auto& ask) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (const auto answer = ask(); !answer.ok() && answer.error().code == ErrorCode::kUnavailable)
+        return answer.error().message.find("was deleted under this process") != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_TRUE(lost([&] { return first->segment().Next("order", kPatience); }));
+  EXPECT_TRUE(lost([&] { return first->snowflake().Next(kPatience); }));
+  auto second = Generators::Open(WithBothModesIn(state));
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(CodeOf(first->snowflake().Next(kPatience)), ErrorCode::kUnavailable);
 }
 
 TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {

@@ -459,6 +459,58 @@ TEST_F(SegmentServiceTest, StopFailsWhoeverIsParkedAndAnswersNewcomers) {
   EXPECT_EQ(Ask("pay")->code(), ErrorCode::kUnavailable);
 }
 
+TEST_F(SegmentServiceTest, ManyGrantsThatFailForOneCauseAreAFewLinesAndACount) {
+  StartService();
+  Run();
+  store_.SetDown(true);
+  const auto told = [&] { return log_.Count(LogLevel::kWarning, "grant for tag"); };
+  for (int i = 0; i < 150; ++i) Ask(fmt::format("nobody-{}", i));
+  Run();
+  EXPECT_EQ(told(), FailureLog::kAtOnce);
+  Pass(FailureLog::kSummary);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "145 more grants failed within 10s; the last: grant for tag"), 1U);
+  // What goes on is counted once in that time.
+  for (int i = 0; i < 100; ++i) Ask(fmt::format("more-{}", i));
+  Pass(FailureLog::kSummary);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "100 more grants failed within 10s"), 1U);
+  EXPECT_EQ(told(), FailureLog::kAtOnce + 2) << "the lines, and the last of each summary";
+  // What comes after a quiet time has lines again.
+  Pass(FailureLog::kSummary);
+  Ask("later");
+  Run();
+  EXPECT_EQ(told(), FailureLog::kAtOnce + 3);
+}
+
+TEST_F(SegmentServiceTest, AHaltDropsTheReserveAndItsReasonIsEveryAnswer) {
+  table_.Put("pay", 1, 10);
+  table_.Put("mail", 1, 10);
+  StartService();
+  Run();
+  Get("mail");
+  store_.SetDown(true);
+  const auto parked = Ask("pay");
+  IdService ids(&*service_);
+  ids.StateDirLost({ErrorCode::kUnavailable, "the place is lost", "look"});
+  // The first reason counts, also where the end comes after it.
+  ids.StateDirLost({ErrorCode::kUnavailable, "another", ""});
+  service_->Stop();
+  ASSERT_TRUE(parked->done());
+  for (const auto& answer : {parked, Ask("pay"), Ask("mail"), Ask("never seen")}) {
+    ASSERT_EQ(answer->code(), ErrorCode::kUnavailable);
+    EXPECT_EQ(answer->result->error().message, "the place is lost");
+  }
+  store_.SetDown(false);
+  const int reserves = store_.reserves();
+  Pass(options_.refresh_interval * 3);
+  EXPECT_EQ(store_.reserves(), reserves);
+  EXPECT_EQ(Ask("mail")->code(), ErrorCode::kUnavailable);
+  const Readiness readiness = ids.GetReadiness();
+  ASSERT_EQ(readiness.reasons.size(), 1U);
+  EXPECT_EQ(readiness.reasons[0].code, "state_dir_lost");
+  EXPECT_FALSE(readiness.ready);
+  EXPECT_EQ(ids.Problems({})[0].code, "state_dir_lost");
+}
+
 TEST_F(SegmentServiceTest, TheReserveGrowsToCoverReserveTimeAtTheRateSeen) {
   options_.reserve_time = seconds{60};
   table_.Put("pay", 1, 2000);

@@ -510,6 +510,26 @@ TEST_F(SnowflakeWaiting, AStopTellsEverybody) {
   EXPECT_EQ(answers_[1]->error().code, ErrorCode::kUnavailable);
 }
 
+TEST_F(SnowflakeWaiting, AHaltTellsEverybodyAndWritesNothingAnyMore) {
+  Drain();
+  EXPECT_NE(Ask(1, seconds{1}), 0U);
+  const auto calls = machine_.disk.calls();
+  const Error why{ErrorCode::kUnavailable, "the place is lost", "look"};
+  machine_.service().Halt(why);
+  machine_.service().Halt({ErrorCode::kUnavailable, "another", ""});
+  EXPECT_EQ(Ask(1, seconds{1}), 0U);
+  machine_.Pass(seconds{30});
+  EXPECT_EQ(Ask(1, seconds{1}), 0U);
+  for (std::size_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(answers_[i] && !answers_[i]->ok()) << i;
+    EXPECT_EQ(answers_[i]->error().message, why.message) << i;
+  }
+  EXPECT_EQ(machine_.CanIssue().error().message, why.message);
+  EXPECT_EQ(machine_.service().Status().state, "stopped");
+  machine_.Stop();
+  EXPECT_EQ(machine_.disk.calls(), calls) << "the file may be another process's";
+}
+
 TEST_F(SnowflakeWaiting, ALargeStepBackIsToldAtOnceAndForHowLong) {
   ASSERT_TRUE(machine_.Take());
   machine_.clock.StepWall(-minutes{5});

@@ -84,6 +84,39 @@ TEST(StateDir, WhatIsNoHoldersWordIsNone) {
   }
 }
 
+TEST(StateDir, ALockKnowsWhetherItsFileIsStillThere) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/state";
+  ASSERT_TRUE(EnsureStateDir(path).ok());
+  const auto lock = StateDirLock::Take(path, StateDirUse::kDaemon);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE(lock->Check().ok());
+  ASSERT_EQ(rename(path.c_str(), (path + ".away").c_str()), 0);
+  auto lost = lock->Check();
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(lost.error().message.find(path + " was deleted"), std::string::npos) << lost.error().message;
+  ASSERT_TRUE(EnsureStateDir(path).ok());
+  EXPECT_FALSE(lock->Check().ok());
+  ASSERT_TRUE(StateDirLock::Take(path, StateDirUse::kDaemon).ok()) << "nobody holds the new one";
+  lost = lock->Check();
+  ASSERT_FALSE(lost.ok());
+  EXPECT_NE(lost.error().message.find(path + " was replaced"), std::string::npos) << lost.error().message;
+}
+
+TEST(StateDir, TheWatchTellsOnce) {
+  const testing::TempDir dir;
+  const SystemClock clock;
+  const auto lock = StateDirLock::Take(dir.path(), StateDirUse::kDaemon);
+  ASSERT_TRUE(lock.ok());
+  std::atomic<int> told{0};
+  const StateDirWatch watch(*lock, clock, [&](const Error&) { ++told; });
+  ASSERT_EQ(unlink((dir.path() + "/lock").c_str()), 0);
+  while (told == 0) std::this_thread::sleep_for(milliseconds{1});
+  std::this_thread::sleep_for(3 * kStateDirLook);
+  EXPECT_EQ(told, 1);
+}
+
 TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {
   const testing::TempDir dir;
   const testing::TempDir copy;

@@ -217,6 +217,8 @@ class SegmentGenerator::Impl {
     return {};
   }
 
+  void Halt(const Error& why) { service_->Halt(why); }
+
   void Stop() {
     if (service_) service_->Stop();
     for (sys::ThreadPool* const pool : {&timers_, &workers_, &slow_workers_, &refresher_}) pool->Stop();
@@ -264,6 +266,7 @@ class SegmentGenerator::Impl {
     tag.step = step;
     LEAF_ASSIGN_OR_RETURN(const core::Mark mark, marks_->Load(name));
     tag.mark = mark.end;
+    std::uint64_t witness = 0;
     if (cluster_) {
       LEAF_ASSIGN_OR_RETURN(const auto look, cluster_->fence().See(tag.tag));
       // As for leafctl tag add: nobody remembers for a new row.
@@ -276,10 +279,11 @@ class SegmentGenerator::Impl {
                 Quoted(name), cluster_->name()),
             "retry once ZooKeeper is back"};
       }
-      tag.mark = std::max(tag.mark, look.state.end);
+      witness = look.state.end;
+      tag.mark = std::max(tag.mark, witness);
     }
-    const auto row = store_->segments().Add(tag, core::WriteMode::kCommit);
-    if (!row.ok()) return row.error();
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store_->segments().Add(tag, core::WriteMode::kCommit));
+    service_->Adopt(row, mark, witness);
     return {};
   }
 
@@ -356,6 +360,8 @@ class SnowflakeGenerator::Impl {
     LEAF_RETURN_IF_ERROR(node_->Prepare(log_));
     return node_->StartInBackground();
   }
+
+  void Halt(const Error& why) { node_->service().Halt(why); }
 
   void Stop() {
     if (node_) node_->Stop();
@@ -442,6 +448,11 @@ class Generators::Impl {
     // First what may be refused.
     if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Start());
     if (segment_impl_) LEAF_RETURN_IF_ERROR(segment_impl_->Start());
+    watch_.emplace(*lock_, setting_.ClockInUse(), [this](const Error& lost) {
+      log_.Error("no more IDs: {}", lost.message);
+      if (segment_impl_) segment_impl_->Halt(lost);
+      if (snowflake_impl_) snowflake_impl_->Halt(lost);
+    });
     return {};
   }
 
@@ -449,6 +460,7 @@ class Generators::Impl {
     const std::lock_guard guard(close_mutex_);
     if (!lock_) return;
     state_.closed.store(true);
+    watch_.reset();
     if (segment_impl_) segment_impl_->Stop();
     if (snowflake_impl_) snowflake_impl_->Stop();
     lock_.reset();
@@ -472,6 +484,7 @@ class Generators::Impl {
   std::optional<sys::StateDirLock> lock_;  // guarded by close_mutex_; given back when nothing more is issued
   std::optional<SegmentGenerator::Impl> segment_impl_;
   std::optional<SnowflakeGenerator::Impl> snowflake_impl_;
+  std::optional<sys::StateDirWatch> watch_;  // of both
   std::optional<SegmentGenerator> segment_;
   std::optional<SnowflakeGenerator> snowflake_;
 };

@@ -6,8 +6,27 @@
 
 namespace leaf::service {
 
+void IdService::StateDirLost(const Error& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (halted_) return;
+    halted_ = Reason{"state_dir_lost", why.message, why.hint};
+  }
+  if (segment_ != nullptr) segment_->Halt(why);
+  if (snowflake_ != nullptr) snowflake_->Halt(why);
+}
+
+std::optional<Reason> IdService::halted() const {
+  const std::lock_guard lock(mutex_);
+  return halted_;
+}
+
 Readiness IdService::GetReadiness() const {
   Readiness readiness;
+  if (auto why = halted()) {
+    readiness.reasons.push_back(*std::move(why));
+    return readiness;
+  }
   if (draining())
     readiness.reasons.push_back({"draining", "this server is shutting down", "ask another server"});
   if (segment_ == nullptr && snowflake_ == nullptr)
@@ -34,6 +53,8 @@ std::vector<Dependency> IdService::Dependencies() const {
 
 std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) const {
   std::vector<Problem> problems;
+  if (auto why = halted())
+    problems.push_back({std::move(why->code), std::move(why->message), std::move(why->hint), ""});
   if (segment_ != nullptr) {
     if (const SegmentStatus status = segment_->Status(); status.store_problem) {
       problems.push_back({std::string(ErrorCodeName(status.store_problem->code)),

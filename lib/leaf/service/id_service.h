@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,10 @@ class IdService {
   void BeginDrain() { draining_.store(true); }
   bool draining() const { return draining_.load(); }
 
+  // The state directory is not this process's any more (sys::StateDirWatch): from now on neither mode issues
+  // anything, and every answer is `why`. The first call counts.
+  void StateDirLost(const Error& why);
+
   Readiness GetReadiness() const;
   // Of the whole node; `tags` as from SegmentService::TagStatuses.
   std::vector<Problem> Problems(const std::vector<TagStatus>& tags) const;
@@ -59,10 +65,14 @@ class IdService {
   static void AddProblems(const TagStatus& tag, std::vector<Problem>& problems);
 
  private:
+  std::optional<Reason> halted() const;
+
   SegmentService* const segment_;
   SnowflakeService* const snowflake_;
   std::vector<DependencyLook> dependencies_;
   std::atomic<bool> draining_{false};
+  mutable std::mutex mutex_;
+  std::optional<Reason> halted_;  // guarded by mutex_
 };
 
 }  // namespace leaf::service

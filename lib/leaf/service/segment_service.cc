@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "leaf/base/failpoint.h"
@@ -64,8 +65,10 @@ void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
   refresher_.Post([this, chain] { RunRefresh(chain); });
 }
 
-void SegmentService::Stop() {
-  stopped_.store(true);
+void SegmentService::Stop() { Halt(ShuttingDown()); }
+
+void SegmentService::Halt(Error why) {
+  world_.stop.Raise(std::move(why));
   for (const auto& generator : directory_.All()) generator->Stop();
 }
 
@@ -97,9 +100,7 @@ void SegmentService::Fail(const NextCallback& done, Error error) {
 }
 
 Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
-  if (stopped_.load()) {
-    return Error{ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
-  }
+  if (world_.stop.raised()) return world_.stop.why();
   if (IsKnownAbsent(tag)) {
     return Error{ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
                  fmt::format("leafctl tag add {}", tag)};
@@ -127,11 +128,12 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
                  "raise segment.max_tags"};
   }
   // Stop() may have looked at the directory just before: what it has not seen is stopped here.
-  if (stopped_.load()) added->Stop();
+  if (world_.stop.raised()) added->Stop();
   return added;
 }
 
 Result<void> SegmentService::CanIssue() const {
+  if (world_.stop.raised()) return world_.stop.why();
   std::optional<Error> problem;
   {
     const std::lock_guard lock(mutex_);
@@ -170,7 +172,7 @@ void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
 }
 
 void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
-  if (stopped_.load() || !AdmitMiss()) {
+  if (world_.stop.raised() || !AdmitMiss()) {
     return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
   }
   world_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
@@ -235,14 +237,13 @@ std::vector<LeafView> SegmentService::LeafViews() const {
 }
 
 void SegmentService::ReadTable(TableCallback done) {
-  if (stopped_.load())
-    return done(Error{ErrorCode::kUnavailable, "this server is shutting down", "ask another server"});
+  if (world_.stop.raised()) return done(world_.stop.why());
   if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
   world_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
 }
 
 void SegmentService::RunRefresh(std::uint64_t chain) {
-  if (stopped_.load() || chain != refresh_chain_.load()) return;
+  if (world_.stop.raised() || chain != refresh_chain_.load()) return;
   const Result<void> refreshed = Refresh();
   bool recovered = false;
   MonotonicTime next = clock_.Monotonic();
@@ -282,7 +283,7 @@ void SegmentService::RunRefresh(std::uint64_t chain) {
 void SegmentService::ScheduleFenceProbe() {
   timers_.PostAt(clock_.Monotonic() + kWitnessProbeInterval, [this] {
     refresher_.Post([this] {
-      if (stopped_.load()) return;
+      if (world_.stop.raised()) return;
       if (!options_.fence->SeeAll({std::string(kNoTag)})) return ScheduleFenceProbe();
       probing_fence_.store(false);
       for (const auto& generator : directory_.All()) generator->Kick();
@@ -311,6 +312,7 @@ std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag
 
 Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
   LEAF_CHECK(options_.paused != nullptr);
+  if (world_.stop.raised()) return world_.stop.why();
   LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, [&] {
     if (const auto generator = directory_.Find(tag)) generator->SetPaused(paused);
   }));
@@ -420,7 +422,7 @@ void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
 void SegmentService::CatchUpWitness(MonotonicTime until) {
   // What is left is found behind again by the next refresh.
   for (UnwitnessedMark& mark : std::exchange(unwitnessed_, {})) {
-    if (stopped_.load() || clock_.Monotonic() >= until) return;
+    if (world_.stop.raised() || clock_.Monotonic() >= until) return;
     if (const auto raised = options_.fence->CatchUp(mark.tag, std::move(mark.seen), mark.end); !raised.ok()) {
       log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
       return;
@@ -439,6 +441,18 @@ bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark,
   LEAF_FAILPOINT("refresh: a tag is added");
   added->OnRow(row);
   return true;
+}
+
+void SegmentService::Adopt(const core::TagRow& row, const core::Mark& mark, std::uint64_t witness) {
+  while (true) {
+    // Where the directory is full, its first request says so.
+    if (!AddTag(row, mark, witness)) return;
+    // Of a name that was asked for just before there may be a generator on its way out.
+    if (const auto generator = directory_.Find(row.tag); generator && !generator->TryRetire()) break;
+    std::this_thread::yield();
+  }
+  const std::lock_guard lock(mutex_);
+  absent_until_.erase(row.tag);
 }
 
 void SegmentService::Retire(const std::string& tag, bool known_absent) {

@@ -64,6 +64,8 @@ class SegmentService {
   void Reconfigure(std::chrono::milliseconds refresh_interval, std::chrono::milliseconds reserve_time);
   // Fails everything parked, drops every reserve and begins nothing new. Idempotent.
   void Stop();
+  // The same, for good and for another reason than the process's end: every answer from now on is `why`.
+  void Halt(Error why);
   // Blocks. After Stop, once the executors have ended: writes down what was dropped, for `tag show`.
   Result<void> RecordUnissued();
 
@@ -106,6 +108,10 @@ class SegmentService {
   };
   using MarkCallback = std::function<void(Result<MarkReport>)>;
   void LoadMark(std::string_view tag, MarkCallback done);
+
+  // A tag that this process has just added to the table is known at once, whatever was asked before. `mark`
+  // and `witness` are those that were loaded before it was added.
+  void Adopt(const core::TagRow& row, const core::Mark& mark, std::uint64_t witness);
 
   // Cuts `tag` off on this node, whether it is known or not, or lets it go on; remembered across restarts.
   // Blocks on the disk, never on the database. Returns whether that changed anything. Errors: as
@@ -172,7 +178,6 @@ class SegmentService {
   Granter granter_;
   GeneratorWorld world_;
   TagDirectory directory_;
-  std::atomic<bool> stopped_{false};
   std::atomic<std::chrono::milliseconds> refresh_interval_;
   // Of the refreshes that follow each other; those of an older chain have no say.
   std::atomic<std::uint64_t> refresh_chain_{0};

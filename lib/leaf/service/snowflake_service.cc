@@ -35,10 +35,6 @@ std::string NewUuid(Random& random) {
                      low >> 48, low & 0xFFFFFFFFFFFFU);
 }
 
-Error ShuttingDown() {
-  return {ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
-}
-
 Error WithdrawnError() { return {ErrorCode::kExhausted, "the request was withdrawn", ""}; }
 
 }  // namespace
@@ -328,6 +324,20 @@ void SnowflakeService::Stop() {
   }
 }
 
+void SnowflakeService::Halt(const Error& why) {
+  std::list<Waiter> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    if (halted_) return;
+    halted_ = why;
+    dropped.swap(parked_);
+    parked_count_.store(0);
+  }
+  Abandon();
+  registry_.Interrupt();
+  for (const Waiter& waiter : dropped) waiter.done(why);
+}
+
 void SnowflakeService::Abandon() {
   abandoned_.store(true);
   if (Life* const life = life_.load(); life != nullptr) life->generator.Close();
@@ -485,6 +495,7 @@ bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, 
 
 // Requires mutex_.
 Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const {
+  if (halted_) return *halted_;
   const core::IdLayout& layout = options_.cluster.layout;
   const Life* const life = life_.load();
   if (life == nullptr) {
@@ -563,7 +574,7 @@ SnowflakeStatus SnowflakeService::Status() const {
   status.registry_problem = registry_problem_;
   status.exhausted_at = options_.cluster.layout.LastTime();
   status.exhaustion_near = now > status.exhausted_at - kExhaustionWarning;
-  status.state = stopped_.load() ? "stopped" : "claiming";
+  status.state = stopped_.load() || halted_ ? "stopped" : "claiming";
   if (life == nullptr) return status;
   status.has_worker = true;
   status.registered = registered_.load();

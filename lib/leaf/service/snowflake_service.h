@@ -112,6 +112,9 @@ class SnowflakeService {
   // Closes, fails everything parked, waits (a window at most) until the wall clock has passed the last ID,
   // and writes the exact end, so that the next start can begin at once. Blocks. Idempotent.
   void Stop();
+  // Closes and fails everything parked; nothing is issued or written from now on, not even an end, and every
+  // answer is `why`. For a state file that may be another process's by now. Never blocks. Idempotent.
+  void Halt(const Error& why);
   // In the child of a fork: nothing is issued or written from now on. Async-signal-safe.
   void Abandon();
 
@@ -266,6 +269,7 @@ class SnowflakeService {
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:
+  std::optional<Error> halted_;
   std::optional<Error> problem_;
   std::optional<Error> registry_problem_;
   core::ClusterProperties cluster_;  // as it is after LoadState

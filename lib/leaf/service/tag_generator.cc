@@ -43,10 +43,6 @@ Error PausedError(const std::string& tag) {
           fmt::format("leafctl tag resume {}", tag)};
 }
 
-Error StoppedError() {
-  return {ErrorCode::kUnavailable, "this server is shutting down", "ask another server"};
-}
-
 }  // namespace
 
 void ParkedRequest::Withdraw() const {
@@ -82,14 +78,20 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   if (buffer == nullptr || paused_.load(std::memory_order_acquire)) return false;
   const auto result = buffer->Take(count, out);
   bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
-  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]] {
-    const std::lock_guard lock(mutex_);
-    std::uint64_t id = 0;
-    taken = buffer->Resolve(result.position, id);
-    if (taken) out.Append({id, id + 1});
-  }
+  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]]
+    taken = TakeOvershoot(*buffer, result.position, out);
   if (result.refill_wanted) WantRefill();
   return taken;
+}
+
+// Apart: its locals would cost the way of every ID a stack protector.
+[[gnu::noinline, gnu::cold]] bool TagGenerator::TakeOvershoot(core::SegmentBuffer& buffer,
+                                                              std::uint64_t position, IdSpans& out) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t id = 0;
+  if (!buffer.Resolve(position, id)) return false;
+  out.Append({id, id + 1});
+  return true;
 }
 
 bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done,
@@ -103,7 +105,7 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
     if (state_ == State::kGone) {
       answer = GoneError(tag_);
     } else if (state_ == State::kStopped) {
-      answer = StoppedError();
+      answer = world_.stop.why();
     } else if (paused_.load(std::memory_order_relaxed)) {
       answer = PausedError(tag_);
     } else if (TakeLocked(count, spans)) {
@@ -247,7 +249,7 @@ Obtained TagGenerator::ObtainGrant() {
   std::uint64_t witness = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::kStopped) return {StoppedError(), 0, 0};
+    if (state_ == State::kStopped) return {world_.stop.why(), 0, 0};
     confirmed = state_ != State::kUnconfirmed;
     witness = witness_;
   }
@@ -379,8 +381,10 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   ++failures_;
   problem_ = std::make_unique<Error>(error);
   if (failures_ == 1) {
-    completions.push_back(
-        [this, error] { world_.log.Warning("grant for tag {} failed: {}", Quoted(tag_), error.message); });
+    completions.push_back([this, error] {
+      world_.failure_log.Tell(error.code,
+                              fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
+    });
     // Who parked while all was well now waits no longer than who comes next.
     for (const Waiter& waiter : waiters_) ScheduleExpiryLocked(waiter.id, waiter.wait_while_failing);
   }
@@ -623,7 +627,7 @@ void TagGenerator::Stop() {
       OpenAccountLocked().unissued += left;
       DropLocked(left);
     }
-    FailAllLocked(StoppedError(), completions);
+    FailAllLocked(world_.stop.why(), completions);
   }
   for (const auto& complete : completions) complete();
 }

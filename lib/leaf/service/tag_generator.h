@@ -31,8 +31,10 @@
 #include "leaf/core/reserve_policy.h"
 #include "leaf/core/segment_buffer.h"
 #include "leaf/core/step_policy.h"
+#include "leaf/service/failure_log.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/request_limit.h"
+#include "leaf/service/stop_sign.h"
 #include "leaf/service/tallies.h"
 
 namespace leaf::service {
@@ -57,6 +59,9 @@ struct GeneratorWorld {
   // timer, with no lock held. `known_absent`: the store has just said that there is no such tag.
   std::function<void(const std::string& tag, bool known_absent)> retire;
   SegmentCounters counters{};
+  // Raised before the generators are stopped: what they answer from then on.
+  StopSign stop{};
+  FailureLog failure_log{clock, timers, log};
 };
 
 // How long a request that cannot be served at once may wait.
@@ -226,6 +231,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   void AdoptMarkLocked(const core::Mark& mark);
   bool TakeLocked(std::uint64_t count, IdSpans& out);
+  bool TakeOvershoot(core::SegmentBuffer& buffer, std::uint64_t position, IdSpans& out);
   void WantRefill();
   void StartRefillLocked();
   void RunRefill();

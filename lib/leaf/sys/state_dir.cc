@@ -9,8 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "leaf/base/text.h"
@@ -124,7 +126,39 @@ Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUs
   if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), text.data(), text.size(), 0) < 0) {
     return FileError(fmt::format("write {}", path), errno);
   }
-  return StateDirLock(std::move(file));
+  return StateDirLock(state_dir, std::move(file));
+}
+
+StateDirLock::StateDirLock(std::string state_dir, FileHandle file)
+    : state_dir_(std::move(state_dir)), file_(std::move(file)) {
+  // A process that changes its working directory looks at the same place still.
+  std::error_code failed;
+  if (auto absolute = std::filesystem::absolute(state_dir_, failed); !failed) state_dir_ = absolute.string();
+}
+
+Result<void> StateDirLock::Check() const {
+  struct stat held {};
+  struct stat lies {};
+  if (fstat(file_.get(), &held) != 0) return {};
+  const bool found = stat(LockPath(state_dir_).c_str(), &lies) == 0;
+  // The open file keeps its inode number from being used again.
+  if (found ? held.st_dev == lies.st_dev && held.st_ino == lies.st_ino : errno != ENOENT && errno != ENOTDIR)
+    return {};
+  return Error{ErrorCode::kUnavailable,
+               fmt::format("the state directory {} was {} under this process", state_dir_,
+                           found ? "replaced" : "deleted"),
+               "restart it; leafctl(7) tells what a new state directory does not know"};
+}
+
+StateDirWatch::StateDirWatch(const StateDirLock& lock, const Clock& clock,
+                             std::function<void(const Error&)> lost)
+    : lock_(lock), clock_(clock), lost_(std::move(lost)), thread_("leaf-state-dir", 1, clock) {
+  thread_.Post([this] { Look(); });
+}
+
+void StateDirWatch::Look() {
+  if (const auto there = lock_.Check(); !there.ok()) return lost_(there.error());
+  thread_.PostAt(clock_.Monotonic() + kStateDirLook, [this] { Look(); });
 }
 
 }  // namespace leaf::sys

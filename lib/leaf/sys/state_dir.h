@@ -3,12 +3,16 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "leaf/base/clock.h"
 #include "leaf/base/result.h"
 #include "leaf/sys/file.h"
+#include "leaf/sys/thread_pool.h"
 
 namespace leaf::sys {
 
@@ -36,9 +40,34 @@ class StateDirLock {
   // For one that was refused. Nothing if the file says nothing, or if what it names lives no more.
   static std::optional<Holder> HolderOf(const std::string& state_dir);
 
+  // Whether the lock file still lies where it was taken. If not, the directory was deleted or replaced, and
+  // another process may hold the lock of what lies there now. A file that cannot be looked at, such as on a
+  // disk that fails, counts as there. Errors: kUnavailable. Thread-safe.
+  Result<void> Check() const;
+
  private:
-  explicit StateDirLock(FileHandle file) : file_(std::move(file)) {}
+  StateDirLock(std::string state_dir, FileHandle file);
+
+  std::string state_dir_;  // absolute
   FileHandle file_;
 };
+
+// Looks after a lock from a thread of its own, since a look may block on the disk.
+class StateDirWatch {
+ public:
+  // Calls `lost` once, with what Check says, soon (kStateDirLook) after the lock's file is gone. `lock` and
+  // what `lost` uses outlive this.
+  StateDirWatch(const StateDirLock& lock, const Clock& clock, std::function<void(const Error&)> lost);
+
+ private:
+  void Look();
+
+  const StateDirLock& lock_;
+  const Clock& clock_;
+  const std::function<void(const Error&)> lost_;
+  ThreadPool thread_;  // the last, so that it ends first
+};
+
+inline constexpr std::chrono::milliseconds kStateDirLook{250};
 
 }  // namespace leaf::sys
