@@ -33,9 +33,13 @@ struct RawGlobals {
 
 void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
   const std::string group(kGlobalFlagsGroup);
-  app.add_option("--config", raw.config_file, "Configuration file")->type_name("FILE")->group(group);
+  app.add_option("--config", raw.config_file, "Configuration file")
+      ->type_name("FILE")
+      ->check(NotEmpty)
+      ->group(group);
   app.add_option("--state-dir", raw.state_dir, "Where this node keeps its state")
       ->type_name("DIR")
+      ->check(NotEmpty)
       ->group(group);
   app.add_option("--set", flags.sets, "Set any configuration key")
       ->type_name("SECTION.KEY=VALUE")
@@ -216,6 +220,8 @@ class CommandLine {
   std::string HelpOf(const CLI::App* app) const {
     // Not app->help(): that would describe whatever subcommand has been parsed.
     std::string text = app->get_formatter()->make_help(app, PathOf(app), CLI::AppFormatMode::Normal);
+    // The place of flags that are not offered (AddConfirmFlags).
+    for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
     if (app != &app_) text += fmt::format("\nGlobal flags: see leafctl --help\n");
     return text;
   }

@@ -5,12 +5,17 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "context.h"
 #include "leaf/base/result.h"
 
 namespace leaf::cmd {
+
+// For CLI11's check: an empty value is mostly a variable of the shell that is not set, and what would be done
+// without the flag is not what was meant.
+inline std::string NotEmpty(const std::string& value) { return value.empty() ? "it is empty" : ""; }
 
 using Run = std::function<Result<void>(CommandContext&)>;
 

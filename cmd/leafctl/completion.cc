@@ -36,7 +36,7 @@ CompletionCommand CommandOf(const CLI::App& app, const std::string& path) {
   for (const CLI::Option* const option : app.get_options()) {
     if (!option->nonpositional()) {
       command.arguments.push_back({option->get_items_expected_max() > 1, ValueOf(*option, path)});
-    } else if (option->get_group() != kGlobalFlagsGroup) {
+    } else if (const std::string& group = option->get_group(); !group.empty() && group != kGlobalFlagsGroup) {
       command.flags.push_back(FlagOf(*option, path));
     }
   }

@@ -4,19 +4,25 @@
 
 namespace leaf::cmd {
 
-void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags) {
+void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags, Asks asks) {
   app.add_flag("--dry-run", flags.dry_run, "Show what would be done, change nothing");
-  app.add_flag("--yes", flags.yes, "Do not ask");
-  app.add_option("--confirm", flags.confirm, "The name, instead of typing it when asked")->type_name("NAME");
+  CLI::Option* const yes = app.add_flag("--yes", flags.yes, "Do not ask");
+  CLI::Option* const confirm =
+      app.add_option("--confirm", flags.confirm, "The name, instead of typing it when asked")
+          ->type_name("NAME");
+  if (asks == Asks::kYes) return;
+  // CLI11 shows nothing of a group without a name.
+  yes->group("");
+  confirm->group("");
 }
 
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,
                      std::string_view action, std::string_view name) {
-  if (flags.dry_run || (!flags.confirm.empty() && flags.confirm == name)) return {};
-  if (!flags.confirm.empty()) {
+  if (!flags.confirm.empty() && flags.confirm != name) {
     return Error{ErrorCode::kRefused,
                  fmt::format("cannot {}: --confirm '{}' is not '{}'", action, flags.confirm, name), ""};
   }
+  if (severity == Severity::kHarmless || flags.dry_run || !flags.confirm.empty()) return {};
   if (severity == Severity::kDestructive && flags.yes) return {};
   const std::string flag = severity == Severity::kDestructive ? "--yes" : fmt::format("--confirm {}", name);
   if (!context.stdin_is_terminal() || context.flags.no_input) {

@@ -20,15 +20,20 @@ struct ConfirmFlags {
   core::WriteMode mode() const { return dry_run ? core::WriteMode::kDryRun : core::WriteMode::kCommit; }
 };
 
-void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags);
+// A command that asks. One that never does accepts the same flags, so that a script may pass them to every
+// mutation, but does not offer --yes and --confirm.
+enum class Asks { kYes, kNever };
+void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags, Asks asks = Asks::kYes);
 
 enum class Severity {
+  kHarmless,     // never asks
   kDestructive,  // asks on a terminal, needs --yes elsewhere
-  kSevere,       // could lead to duplicate IDs: the name must be typed, or given with --confirm
+  kSevere,  // could lead to duplicate IDs, or cannot be taken back: the name must be typed, or given with
+            // --confirm
 };
 
 // Ok if the user agrees to `action` ("remove tag 'pay'"). A dry run needs no agreement. `name` is what has to
-// be typed. Errors: kRefused.
+// be typed; a --confirm that names something else is refused in any case. Errors: kRefused.
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,
                      std::string_view action, std::string_view name);
 

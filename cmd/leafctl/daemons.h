@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli.h"
 #include "context.h"
 
 namespace leaf::cmd {
@@ -30,6 +31,7 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
          },
          meaning)
       ->type_name("URL")
+      ->check(NotEmpty)
       ->allow_extra_args(false);
 }
 

@@ -38,6 +38,8 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   if (options.description) LEAF_RETURN_IF_ERROR(ValidateDescription(*options.description));
   tag.description = options.description;
 
+  LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
+                               fmt::format("add tag {}", Quoted(options.tag)), options.tag));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
   LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
   tag.mark = mark.end;
@@ -85,7 +87,7 @@ Run AddTagAdd(CLI::App& app, CommandContext&) {
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
   app.add_flag("--if-absent", options->if_absent, "Success if the tag exists already");
-  AddConfirmFlags(app, options->confirm);
+  AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer("Example: leafctl tag add pay --step 1000 --start 1");
   return [options](CommandContext& context) { return RunTagAdd(context, *options); };
 }

@@ -1,6 +1,7 @@
 // leafctl tag advance
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "commands.h"
@@ -20,10 +21,30 @@ struct TagAdvanceOptions {
   ConfirmFlags confirm;
 };
 
+// What is jumped over is lost for good: nothing goes back. Further than this is more often a slip than meant.
+constexpr std::uint64_t kStepsMax = 1000;
+
+bool IsInLastPercent(std::uint64_t to) { return to > kMaxIdLimit - kMaxIdLimit / 100; }
+
+// Why going there needs the tag's name typed; "" if it does not.
+std::string WhyFar(const core::TagRow& row, std::uint64_t to) {
+  if (IsInLastPercent(to)) return fmt::format(", where {} IDs are left", kMaxIdLimit - to);
+  const auto from = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
+  const auto step = static_cast<std::uint64_t>(std::clamp<std::int64_t>(row.step, 1, kStepMax));
+  if (to <= from || to - from <= kStepsMax * step) return "";
+  return fmt::format(", over more than {} steps of {}", kStepsMax, row.step);
+}
+
 Result<void> RunTagAdvance(CommandContext& context, const TagAdvanceOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t to, ParseUnsigned("--to", options.to, 0, kMaxIdLimit));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow before, store->segments().Describe(options.tag));
+  const std::string why_far = WhyFar(before, to);
+  LEAF_RETURN_IF_ERROR(
+      Confirm(context, options.confirm, why_far.empty() ? Severity::kHarmless : Severity::kSevere,
+              fmt::format("advance tag {} from {} to {}{}", Quoted(options.tag), before.max_id, to, why_far),
+              options.tag));
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
                         store->segments().Advance(options.tag, to, options.confirm.mode()));
   const std::string what = fmt::format("tag {}: the next grant begins at {}", Quoted(row.tag), row.max_id);

@@ -22,6 +22,9 @@ struct TagPauseOptions {
 
 Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options, bool pause) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
+  LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
+                               fmt::format("{} tag {}", pause ? "pause" : "resume", Quoted(options.tag)),
+                               options.tag));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
   LEAF_ASSIGN_OR_RETURN(const std::string body,
@@ -53,7 +56,7 @@ Run AddEither(CLI::App& app, CommandContext& context, bool pause, const char* fo
   app.add_option("TAG", options->tag, "The tag")->required();
   AddServerFlag(app, context,
                 "The daemon, on this machine: unix:/PATH or http://127.0.0.1:PORT; the first that answers");
-  AddConfirmFlags(app, options->confirm);
+  AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer(footer);
   return [options, pause](CommandContext& run_context) { return RunTagPause(run_context, *options, pause); };
 }

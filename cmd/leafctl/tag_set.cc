@@ -31,6 +31,8 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
   if (!change.step && !change.description) {
     return Error{ErrorCode::kInvalidArgument, "nothing to set", "give --step or --description"};
   }
+  LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
+                               fmt::format("change tag {}", Quoted(options.tag)), options.tag));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
                         store->segments().Update(options.tag, change, options.confirm.mode()));
@@ -50,7 +52,7 @@ Run AddTagSet(CLI::App& app, CommandContext&) {
   app.add_option("--step", options->step, "IDs of a grant; running daemons use it from their next grant on")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
-  AddConfirmFlags(app, options->confirm);
+  AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer("Example: leafctl tag set pay --step 5000");
   return [options](CommandContext& context) { return RunTagSet(context, *options); };
 }
