@@ -81,6 +81,17 @@ class Packages(unittest.TestCase):
     def install(self, root, *debs, recommends=True):
         return root.install(*[self.put(root, deb) for deb in debs], recommends=recommends)
 
+    def test_the_binary_is_hardened(self):
+        folder = os.path.join(DEBS.name, "unpacked")
+        command(["dpkg-deb", "-x", FIRST, folder])
+        binary = os.path.join(folder, "usr/bin/leafctl")
+        read = command(["readelf", "-W", "--file-header", "--program-headers", "--dynamic", "--dyn-syms", binary])
+        for pattern in (r"Type:\s+DYN", r"GNU_RELRO", r"FLAGS_1\).*NOW.*PIE", r"__stack_chk_fail@", r"__\w+_chk@"):
+            self.assertRegex(read, pattern)
+        self.assertNotRegex(read, r"GNU_STACK.*RWE")
+        with open(binary, "rb") as file:
+            self.assertNotIn((ROOT + "/lib/leaf").encode(), file.read())
+
     # ---- one node's life ---------------------------------------------------------------------------------------------
 
     def test_installed_used_upgraded_removed_and_purged(self):

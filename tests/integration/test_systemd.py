@@ -88,6 +88,9 @@ class SystemdTest(unittest.TestCase):
         self.assertEqual(service["User"], "leafctl")
         self.assertNotIn("DynamicUser", service)
         self.assertIn("WatchdogSec", service)
+        # The password is in the memory.
+        self.assertEqual(service["LimitCORE"], "0")
+        self.assertEqual(service["PrivateMounts"], "yes")
         self.assertRegex(service["LoadCredential"], "^mysql-password:")
         self.assertEqual(service["RestartPreventExitStatus"].split(), ["2", "4", "6", "11"])
         sockets = Unit("leafctl.socket")["Socket"]
