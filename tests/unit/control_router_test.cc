@@ -113,7 +113,17 @@ TEST_F(ControlRouter, ADiskThatFailsIsSaid) {
   disk_.FailWrites(ENOSPC);
   EXPECT_EQ(Ask("/v1/segment/pay/pause", "POST", true).status, 503);
   EXPECT_EQ(Ask("/v1/segment/pay").status, 200);
-  EXPECT_EQ(Body(Ask("/v1/segment/nobody/pause?dry_run=1", "POST", true))["known"], false);
+}
+
+TEST_F(ControlRouter, ATagThatDoesNotExistIsNotPaused) {
+  for (const char* const path :
+       {"/v1/segment/pays/pause", "/v1/segment/pays/pause?dry_run=1", "/v1/segment/pays/resume"}) {
+    const Response refused = Ask(path, "POST", true);
+    EXPECT_EQ(refused.status, 404) << path;
+    EXPECT_EQ(Body(refused)["message"], "unknown tag 'pays'");
+    EXPECT_EQ(Body(refused)["hint"], "did you mean pay?");
+  }
+  EXPECT_TRUE(Body(Ask("/v1/status"))["segment"]["paused"].empty());
 }
 
 TEST_F(ControlRouter, AdvisesTenMinutesOfThePeak) {

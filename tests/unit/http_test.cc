@@ -62,8 +62,9 @@ TEST(Target, SurvivesRandomBytes) {
 
 TEST(RequestReader, ALastChunkMayComeInAnyPieces) {
   const std::string bytes =
-      "POST /v1/segment/pay HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: y\r\n\r\n"
-      "POST /next HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+      "POST /v1/segment/pay HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: "
+      "y\r\n\r\n"
+      "POST /next HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
     ReadBuffer buffer;
     RequestReader reader;
@@ -97,12 +98,71 @@ TEST(PlainRequest, IsWhatMostClientsSend) {
   EXPECT_EQ(curl->target, "/v1/segment/pay?count=3");
   EXPECT_EQ(curl->accept, "text/plain");
   EXPECT_EQ(curl->size, kCurl.size());
-  const auto short_one = plain("GET /api/segment/get/%E8%AE%A2 HTTP/1.1\r\n\r\n");
+  const auto short_one = plain("GET /api/segment/get/%E8%AE%A2 HTTP/1.1\r\nHost:\r\n\r\n");
   ASSERT_TRUE(short_one.has_value());
   EXPECT_EQ(short_one->accept, "");
-  EXPECT_TRUE(plain("GET /v1/snowflake HTTP/1.1\r\nConnection: Keep-Alive\r\n\r\n"));
+  EXPECT_TRUE(plain("GET /v1/snowflake HTTP/1.1\r\nConnection: Keep-Alive\r\nHOST: [::1]:8080\r\n\r\n"));
   // Whatever is not whole is not taken.
   for (std::size_t size = 0; size < kCurl.size(); ++size) EXPECT_FALSE(plain(kCurl.substr(0, size))) << size;
+}
+
+// The outcome of one whole request.
+RequestReader::Outcome ReadOne(RequestReader& reader, std::string_view bytes) {
+  ReadBuffer buffer;
+  boost::asio::buffer_copy(buffer.prepare(bytes.size()), boost::asio::buffer(bytes.data(), bytes.size()));
+  buffer.commit(bytes.size());
+  return reader.Read(buffer);
+}
+
+TEST(RequestReader, WantsOneHost) {
+  for (const std::string path : {"GET /v1/snowflake", "GET /health/live", "POST /v1/snowflake"}) {
+    for (const auto& [fields, wrong] : std::initializer_list<std::pair<std::string, std::string>>{
+             {"", "the Host field is missing"},
+             {"Host: a\r\nhost: a\r\n", "more than one Host field"},
+             {"Host: a b\r\n", "the Host field is malformed"},
+             {"Host: a/b\r\n", "the Host field is malformed"},
+             {"Host: a@b\r\n", "the Host field is malformed"}}) {
+      RequestReader reader;
+      ASSERT_EQ(ReadOne(reader, path + " HTTP/1.1\r\n" + fields + "\r\n"), RequestReader::Outcome::kBroken)
+          << fields;
+      EXPECT_EQ(reader.status(), 400);
+      EXPECT_EQ(reader.why(), wrong);
+    }
+    for (const std::string fields :
+         {"Host:\r\n", "Host: leaf.example:8080\r\n", "Host: [::1]:80\r\n", "Host: a_b~c%20\r\n"}) {
+      RequestReader reader;
+      EXPECT_EQ(ReadOne(reader, path + " HTTP/1.1\r\n" + fields + "\r\n"), RequestReader::Outcome::kRequest)
+          << fields;
+    }
+    RequestReader old;
+    EXPECT_EQ(ReadOne(old, path + " HTTP/1.0\r\n\r\n"), RequestReader::Outcome::kRequest);
+    RequestReader twice;
+    EXPECT_EQ(ReadOne(twice, path + " HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"),
+              RequestReader::Outcome::kBroken);
+  }
+  // Told before the client is asked for the body.
+  RequestReader expecting;
+  EXPECT_EQ(
+      ReadOne(expecting, "POST /v1/snowflake HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"),
+      RequestReader::Outcome::kBroken);
+}
+
+TEST(RequestReader, AllConnectionFieldsCount) {
+  for (const auto& [head, keep] : std::initializer_list<std::pair<std::string, bool>>{
+           {"HTTP/1.1\r\n", true},
+           {"HTTP/1.1\r\nConnection: keep-alive\r\nConnection: close\r\n", false},
+           {"HTTP/1.1\r\nConnection: close\r\nConnection: keep-alive\r\n", false},
+           {"HTTP/1.1\r\nConnection: upgrade, Close\r\n", false},
+           {"HTTP/1.1\r\nConnection: closed\r\n", true},
+           {"HTTP/1.0\r\n", false},
+           {"HTTP/1.0\r\nConnection: x\r\nConnection: Keep-Alive\r\n", true},
+           {"HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n", false}}) {
+    RequestReader reader;
+    ASSERT_EQ(ReadOne(reader, "GET /v1/snowflake " + head + "Host: a\r\n\r\n"),
+              RequestReader::Outcome::kRequest)
+        << head;
+    EXPECT_EQ(reader.request().keep_alive, keep) << head;
+  }
 }
 
 TEST(PlainRequest, LeavesEverythingElseToTheLibrary) {
@@ -127,9 +187,14 @@ TEST(PlainRequest, LeavesEverythingElseToTheLibrary) {
                                  "GET /v1/status HTTP/1.1\r\nHost: a\r\n folded\r\n",
                                  "GET /v1/status HTTP/1.1\r\nHost: \x01\r\n",
                                  "GET /v1/status HTTP/1.1\r\nHost: a\n",
-                                 "GET /v1/status HTTP/1.1\r\nnothing\r\n"})
+                                 "GET /v1/status HTTP/1.1\r\nHost: a b\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nHost: a\r\nHost: a\r\n",
+                                 "GET /v1/status HTTP/1.1\r\nnothing\r\n"}) {
     EXPECT_FALSE(ParsePlainRequest(head + "\r\n")) << head;
-  EXPECT_FALSE(ParsePlainRequest("GET /v1/status HTTP/1.1\r\nX: " + long_value + "\r\n\r\n"));
+    if (head.find("Host") != std::string::npos) continue;
+    EXPECT_FALSE(ParsePlainRequest(head + "Host: a\r\n\r\n")) << head;
+  }
+  EXPECT_FALSE(ParsePlainRequest("GET /v1/status HTTP/1.1\r\nHost: a\r\nX: " + long_value + "\r\n\r\n"));
 }
 
 TEST(Accept, AQualityThatIsNoneIsNotWanted) {

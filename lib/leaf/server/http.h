@@ -19,7 +19,8 @@ struct Request {
   std::string_view accept;  // the Accept header, or ""
   std::string_view accept_language =
       "";  // the Accept-Language header, or ""; not told to routes that take IDs
-  // Came over a Unix socket or from this machine, and not out of a web page that somebody looks at here.
+  // Came over a Unix socket, and not out of a web page. Behind a proxy on this machine every caller is from
+  // this machine: that says nothing.
   bool from_operator = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 // Longer heads are no common case, and the library's to limit.
 constexpr std::size_t kBytesMax = std::size_t{4} * 1024;
 
-enum CharKind : std::uint8_t { kTargetChar = 1, kNameChar = 2, kValueChar = 4 };
+enum CharKind : std::uint8_t { kTargetChar = 1, kNameChar = 2, kValueChar = 4, kHostChar = 8 };
 
 constexpr std::array<std::uint8_t, 256> CharKinds() {
   std::array<std::uint8_t, 256> kinds{};
@@ -22,6 +22,11 @@ constexpr std::array<std::uint8_t, 256> CharKinds() {
   for (std::size_t c = 'A'; c <= 'Z'; ++c) kinds[c] |= kNameChar;
   for (std::size_t c = '0'; c <= '9'; ++c) kinds[c] |= kNameChar;
   kinds['-'] |= kNameChar;
+  for (std::size_t c = 0; c < kinds.size(); ++c) {
+    if ((kinds[c] & kNameChar) != 0) kinds[c] |= kHostChar;
+  }
+  // Of a name, an address and a port; rarer characters are the library's.
+  for (const char c : {'.', ':', '_', '[', ']'}) kinds[static_cast<unsigned char>(c)] |= kHostChar;
   return kinds;
 }
 constexpr std::array<std::uint8_t, 256> kCharKinds = CharKinds();
@@ -41,13 +46,25 @@ bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
   return true;
 }
 
+// What must not come twice.
+struct Seen {
+  bool host = false;
+  bool accept = false;
+};
+
 // Takes note of a header; false if what it says is not for this form.
-bool TakeHeader(std::string_view name, std::string_view value, bool& accept_seen, PlainRequest& request) {
+bool TakeHeader(std::string_view name, std::string_view value, Seen& seen, PlainRequest& request) {
   switch (name.size()) {
+    case 4:
+      if (EqualsIgnoringCase(name, "host")) {
+        if (seen.host || EndOf(kHostChar, value, 0) != value.size()) return false;
+        seen.host = true;
+      }
+      return true;
     case 6:
       if (EqualsIgnoringCase(name, "accept")) {
-        if (accept_seen) return false;
-        accept_seen = true;
+        if (seen.accept) return false;
+        seen.accept = true;
         request.accept = value;
       }
       return !EqualsIgnoringCase(name, "expect");
@@ -79,7 +96,7 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/")) return std::nullopt;
   if (!bytes.substr(at).starts_with(kVersion)) return std::nullopt;
   at += kVersion.size();
-  bool accept_seen = false;
+  Seen seen;
   while (true) {
     const std::size_t name_end = EndOf(kNameChar, bytes, at);
     if (name_end == at) break;
@@ -87,10 +104,10 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
     const std::size_t value_end = EndOf(kValueChar, bytes, name_end + 1);
     if (!bytes.substr(value_end).starts_with("\r\n")) return std::nullopt;
     const std::string_view value = TrimBlanks(bytes.substr(name_end + 1, value_end - name_end - 1));
-    if (!TakeHeader(bytes.substr(at, name_end - at), value, accept_seen, request)) return std::nullopt;
+    if (!TakeHeader(bytes.substr(at, name_end - at), value, seen, request)) return std::nullopt;
     at = value_end + 2;
   }
-  if (!bytes.substr(at).starts_with("\r\n")) return std::nullopt;
+  if (!seen.host || !bytes.substr(at).starts_with("\r\n")) return std::nullopt;
   request.size = at + 2;
   return request;
 }

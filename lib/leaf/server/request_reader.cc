@@ -1,6 +1,9 @@
 #include "leaf/server/request_reader.h"
 
+#include <algorithm>
 #include <boost/beast/core/string.hpp>
+#include <boost/beast/http/rfc7230.hpp>
+#include <cctype>
 #include <string>
 
 #include "leaf/base/check.h"
@@ -14,6 +17,31 @@ using boost::system::error_code;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
+// Whether a Connection field, of which there may be several (RFC 9110, 5.3), has this token.
+template <typename Message>
+bool ConnectionSays(const Message& message, std::string_view token) {
+  const auto [begin, end] = message.equal_range(http::field::connection);
+  return std::any_of(begin, end,
+                     [&](const auto& field) { return http::token_list(field.value()).exists(token); });
+}
+
+// uri-host [ ":" port ], as far as its characters go (RFC 9110, 7.2). It may be empty.
+bool IsHostValue(std::string_view value) {
+  return std::all_of(value.begin(), value.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-._~%!$&'()*+,;=:[]").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// What RFC 9112, 3.2, wants of the Host field; "" if it is as it should be.
+template <typename Message>
+std::string_view WrongHost(const Message& message) {
+  const std::size_t hosts = message.count(http::field::host);
+  if (hosts > 1) return "more than one Host field";
+  if (hosts == 0) return message.version() < 11 ? "" : "the Host field is missing";
+  return IsHostValue(View(message[http::field::host])) ? "" : "the Host field is malformed";
+}
+
 template <typename Message>
 ReceivedRequest Received(const Message& message) {
   ReceivedRequest request;
@@ -23,7 +51,8 @@ ReceivedRequest Received(const Message& message) {
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
     request.accept_language = View(message[http::field::accept_language]);
   request.is_head = message.method() == http::verb::head;
-  request.keep_alive = message.keep_alive();
+  request.keep_alive =
+      !ConnectionSays(message, "close") && (message.version() >= 11 || ConnectionSays(message, "keep-alive"));
   request.says_keep_alive = message.version() < 11;
   request.is_post_without_origin =
       message.method() == http::verb::post && message.find(http::field::origin) == message.end();
@@ -59,6 +88,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
   if (parser_->is_header_done() && !header_seen_) {
     header_seen_ = true;
     const auto& message = parser_->get();
+    if (const std::string_view wrong = WrongHost(message); !wrong.empty()) return Refuse(400, wrong);
     // A body whose length nobody can tell would be taken for the next request (RFC 9112, 6.3).
     if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
       return Refuse(501, "this Transfer-Encoding is not known here");

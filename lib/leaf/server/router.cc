@@ -334,9 +334,8 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
   const auto& segments = target.segments;
   if (segments.size() == 3 && segments[1] == "segment")
     return HandleV1Segment(request, target, std::move(respond));
-  if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "mark") {
-    return HandleMark(segments[2], std::move(respond));
-  }
+  if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "mark")
+    return HandleMark(request, segments[2], std::move(respond));
   if (segments.size() == 4 && segments[1] == "segment" && (segments[3] == "pause" || segments[3] == "resume"))
     return HandleControl(request, target, std::move(respond));
   if (segments.size() == 4 && segments[1] == "segment" && segments[3] == "advice")
@@ -352,14 +351,18 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
       PostReport(std::move(respond), [this, query = std::move(*query)] { return StatusPage(query); });
       return nullptr;
     }
-    Response response =
-        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-    response.status = 405;
-    response.allow = kReadAllow;
-    return AtOnce(respond, std::move(response));
+    return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   }
   return AtOnce(respond, V1Error({ErrorCode::kNotFound,
                                   fmt::format("there is nothing at {}", Quoted(target.raw_path)), ""}));
+}
+
+Response Router::NotAllowed(std::string_view method, std::string_view allow) const {
+  Response response =
+      V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", method), ""});
+  response.status = 405;
+  response.allow = allow;
+  return response;
 }
 
 std::optional<Response> Router::AnswerWithoutTaking(const Request& request) const {
@@ -369,11 +372,7 @@ std::optional<Response> Router::AnswerWithoutTaking(const Request& request) cons
     response.content_type = kJson;
     return response;
   }
-  Response response =
-      V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-  response.status = 405;
-  response.allow = kTakeAllow;
-  return response;
+  return NotAllowed(request.method, kTakeAllow);
 }
 
 Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Take& take) {
@@ -428,11 +427,7 @@ Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target&
 
 Router::Withdraw Router::HandleV1Read(const Request& request, const Target& target, Respond respond) const {
   if (request.method != "GET" && request.method != "HEAD") {
-    Response response =
-        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-    response.status = 405;
-    response.allow = kReadAllow;
-    return AtOnce(respond, std::move(response));
+    return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   }
   if (target.segments[1] == "clock") {
     const WallTime now = clock_.Wall();
@@ -456,7 +451,9 @@ Router::Withdraw Router::HandleV1Read(const Request& request, const Target& targ
   return AtOnce(respond, JsonResponse(200, FieldsJson(*id, options_.layout.Decompose(*id))));
 }
 
-Router::Withdraw Router::HandleMark(std::string_view tag, Respond respond) const {
+Router::Withdraw Router::HandleMark(const Request& request, std::string_view tag, Respond respond) const {
+  if (request.method != "GET" && request.method != "HEAD")
+    return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   if (const auto valid = ValidateTag(tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (ids_.segment() == nullptr) {
     return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));

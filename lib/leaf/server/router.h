@@ -92,7 +92,7 @@ class Router {
   // Runs `make` where reports are made.
   void PostReport(Respond respond, std::function<Response()> make) const;
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
-  Withdraw HandleMark(std::string_view tag, Respond respond) const;
+  Withdraw HandleMark(const Request& request, std::string_view tag, Respond respond) const;
   Withdraw TakeIds(const Take& take, Respond respond) const;
   Withdraw TakeSnowflakes(const Take& take, Respond respond) const;
   Response Answer(const Take& take, const Result<IdSpans>& result) const;
@@ -103,6 +103,8 @@ class Router {
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;
   // `max_count`: what is said with kTooLarge; 0 for the configured one.
   Response V1Error(const Error& error, std::uint64_t max_count = 0) const;
+  // 405. `allow` is static text.
+  Response NotAllowed(std::string_view method, std::string_view allow) const;
   Response StatusPage(const StatusQuery& query) const;
 
   const RouterOptions options_;

@@ -3,7 +3,10 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "leaf/base/text.h"
 #include "leaf/server/advice_json.h"
@@ -21,6 +24,15 @@ Response JsonAnswer(const Json& json) {
   return response;
 }
 
+// A slip of the pen would be answered "paused", and the tag that was meant would go on.
+Error UnknownTag(const service::SegmentService& segment, std::string_view tag) {
+  std::vector<std::string> known;
+  segment.Visit([&](service::TagStatus&& status) { known.push_back(std::move(status.tag)); });
+  const auto nearest = NearestName(tag, known);
+  return {ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
+          nearest ? fmt::format("did you mean {}?", *nearest) : "leafctl tag list shows those that exist"};
+}
+
 Error SegmentDisabled() { return {ErrorCode::kDisabled, "segment mode is disabled on this server", ""}; }
 
 }  // namespace
@@ -33,16 +45,12 @@ Router::Withdraw Router::HandleControl(const Request& request, const Target& tar
     return nullptr;
   };
   if (request.method != "POST") {
-    Response response =
-        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-    response.status = 405;
-    response.allow = "POST";
-    return answer(std::move(response));
+    return answer(NotAllowed(request.method, "POST"));
   }
   if (!request.from_operator) {
-    Response response = V1Error({ErrorCode::kPermission,
-                                 "tags are paused and resumed over the Unix socket or from this machine only",
-                                 "run leafctl there"});
+    Response response =
+        V1Error({ErrorCode::kPermission, "tags are paused and resumed over the Unix socket only",
+                 "run leafctl on that machine, without --server or with unix:/PATH"});
     response.status = 403;
     return answer(std::move(response));
   }
@@ -52,16 +60,29 @@ Router::Withdraw Router::HandleControl(const Request& request, const Target& tar
   service::SegmentService* const segment = ids_.segment();
   if (segment == nullptr || segment->paused() == nullptr) return answer(V1Error(SegmentDisabled()));
   Executor& executor = options_.control != nullptr ? *options_.control : reports_;
-  executor.Post([this, segment, tag, pause, dry = *dry_run == "1", respond = std::move(respond)] {
-    Result<bool> changed = segment->paused()->Contains(tag) != pause;
-    if (!dry) changed = segment->SetPaused(tag, pause);
-    if (!changed.ok()) return respond(V1Error(changed.error()));
-    respond(JsonAnswer(Json{{"tag", tag},
-                            {"paused", pause},
-                            {"changed", *changed},
-                            {"known", segment->StatusOf(tag).has_value()},
-                            {"dry_run", dry}}));
-  });
+  const auto act = [this, &executor, segment, tag, pause, dry = *dry_run == "1",
+                    respond = std::move(respond)](const Result<void>& exists) {
+    // Whatever else keeps the store from saying that there is such a tag, an outage say, does not keep an
+    // operator from cutting it off.
+    if (!exists.ok() && exists.error().code == ErrorCode::kNotFound)
+      return respond(V1Error(UnknownTag(*segment, tag)));
+    executor.Post([this, segment, tag, pause, dry, respond] {
+      Result<bool> changed = segment->paused()->Contains(tag) != pause;
+      if (!dry) changed = segment->SetPaused(tag, pause);
+      if (!changed.ok()) return respond(V1Error(changed.error()));
+      respond(JsonAnswer(Json{{"tag", tag},
+                              {"paused", pause},
+                              {"changed", *changed},
+                              {"known", segment->StatusOf(tag).has_value()},
+                              {"dry_run", dry}}));
+    });
+  };
+  // One that is paused may be resumed although it was removed.
+  if (segment->paused()->Contains(tag)) {
+    act({});
+  } else {
+    segment->CheckTag(tag, act);
+  }
   return nullptr;
 }
 
@@ -71,11 +92,7 @@ Router::Withdraw Router::HandleAdvice(const Request& request, const Target& targ
     return nullptr;
   };
   if (request.method != "GET" && request.method != "HEAD") {
-    Response response =
-        V1Error({ErrorCode::kInvalidArgument, fmt::format("{} has no meaning here", request.method), ""});
-    response.status = 405;
-    response.allow = "GET,HEAD";
-    return answer(std::move(response));
+    return answer(NotAllowed(request.method, "GET,HEAD"));
   }
   const std::string tag(target.segments[2]);
   if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));

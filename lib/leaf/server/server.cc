@@ -96,12 +96,6 @@ struct Shared {
 
 using ConnectionId = std::uint64_t;
 
-bool IsLoopback(const asio::ip::address& address) {
-  if (address.is_v6() && address.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
-  return address.is_loopback();
-}
-
 // One thread with its own event loop. Connections stay with the worker that accepted them, and are its alone.
 class Worker {
  public:
@@ -281,7 +275,7 @@ thread_local Worker* Worker::current_ = nullptr;
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
-  // `surplus`: one too many, which is told so. `local`: the peer is on this machine.
+  // `surplus`: one too many, which is told so. `local`: over a Unix socket.
   Connection(Worker& worker, ConnectionId id, Socket socket, bool surplus, bool local)
       : worker_(worker),
         id_(id),
@@ -645,15 +639,13 @@ void Worker::Serve(Socket socket) {
     return;  // closed at once
   }
   metrics_.CountAccepted();
-  bool local = true;
-  if constexpr (std::is_same_v<typename Acceptor::protocol_type, asio::ip::tcp>) {
+  constexpr bool kLocal = std::is_same_v<typename Acceptor::protocol_type, asio::local::stream_protocol>;
+  if constexpr (!kLocal) {
     error_code failed;
     socket.set_option(asio::ip::tcp::no_delay(true), failed);
-    const auto peer = socket.remote_endpoint(failed);
-    local = !failed && IsLoopback(peer.address());
   }
   const ConnectionId id = next_id_++;
-  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket), surplus, local);
+  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket), surplus, kLocal);
   connections_.emplace(id, connection);
   connection->Start();
 }
