@@ -116,6 +116,11 @@ class Doctor {
 
   void CheckSnowflakeConfig() {
     const config::Config::Snowflake& snowflake = config_.snowflake;
+    if (IsPrivateCluster(config_)) {
+      Ok("cluster",
+         "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one "
+         "that nodes share");
+    }
     const WorkerNumbers numbers = WorkerNumbersOf(config_);
     if (snowflake.worker_id >= 0 && !IsShared() &&
         (static_cast<std::uint64_t>(snowflake.worker_id) < numbers.begin ||

@@ -5,6 +5,7 @@
 
 namespace leaf::cmd {
 
+using embed::IsPrivateCluster;
 using embed::OpenRegistry;
 using embed::RegistryLink;
 using embed::WorkerNumbers;

@@ -207,6 +207,24 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   names.reserve(listeners.size());
   for (const server::Listener& listener : listeners) names.push_back(listener.name());
 
+  bool serves_snowflakes = config.snowflake.enabled;
+  std::string why_no_snowflakes;
+  const auto elsewhere =
+      std::find_if(listeners.begin(), listeners.end(),
+                   [](const server::Listener& listener) { return listener.is_reachable_from_elsewhere(); });
+  if (serves_snowflakes && IsPrivateCluster(config) && elsewhere != listeners.end()) {
+    const std::string remedy = "set snowflake.cluster, and what gives each node its number";
+    const std::string why = fmt::format(
+        "a private cluster's IDs are unique in its state directory only, and {} can be reached from "
+        "other machines",
+        elsewhere->name());
+    if (resolved->IsSet("snowflake.enabled"))
+      return Error{ErrorCode::kConfig, fmt::format("cannot serve snowflake mode: {}", why), remedy};
+    serves_snowflakes = false;
+    why_no_snowflakes = fmt::format("{}: {}", why, remedy);
+    log.Warning("snowflake mode is off: {}", why_no_snowflakes);
+  }
+
   sys::FileOps file_ops;
   sys::PausedTagsFile paused_file(config.state_dir, file_ops);
   service::PausedTags paused(paused_file);
@@ -240,7 +258,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   service::RequestLimit request_limit(context.clock);
   SetRequestLimit(request_limit, config);
   std::unique_ptr<SnowflakeNode> snowflake;
-  if (config.snowflake.enabled) {
+  if (serves_snowflakes) {
     LEAF_ASSIGN_OR_RETURN(snowflake, SnowflakeNode::OpenLocked(context));
     LEAF_RETURN_IF_ERROR(snowflake->Prepare(log));
   }
@@ -266,6 +284,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .store = config.segment.store,
                          .listen = names,
                          .layout = layout,
+                         .why_no_snowflakes = why_no_snowflakes,
                          .limit = &request_limit,
                          .control = &control,
                          .metrics = &metrics},

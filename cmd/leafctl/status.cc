@@ -42,6 +42,8 @@ std::string StatusText(const Json& json, const std::string& server) {
     out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
                        snowflake.value("worker", std::uint64_t{0}), snowflake.value("cluster", "?"),
                        snowflake.value("state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+    if (snowflake.value("private", false))
+      out += "  private cluster: these IDs are unique in this state directory only (snowflake.cluster)\n";
   }
   const Json segment = json.value("segment", Json::object());
   const Json tags = segment.value("tags", Json::array());

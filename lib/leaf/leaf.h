@@ -36,6 +36,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,9 +76,11 @@ enum class Registry {
 
 struct SnowflakeSource {
   Registry registry = Registry::kStatic;
-  std::uint64_t worker = 0;  // kStatic: no other node of the cluster may have it
-  std::string cluster;       // the name all nodes of a cluster share; "" is a private one, with kStatic only
-  std::string address;       // "IP:PORT" that identifies this node; needed but for kStatic
+  // kStatic: no other node of the cluster may have it. Nothing, in a private cluster: drawn at random when
+  // the state directory is made, and the IDs are unique in that directory only.
+  std::optional<std::uint64_t> worker;
+  std::string cluster;  // the name all nodes of a cluster share; "" is a private one, with kStatic only
+  std::string address;  // "IP:PORT" that identifies this node; needed but for kStatic
 };
 
 // What a Generators is opened with. Each line says which key of leafctl.toml(5) it stands for.

@@ -209,6 +209,7 @@ def normalise(text, home):
     text = re.sub(r"\bup \d+(ms|s|m)\b", "up <duration>", text)
     text = re.sub(r"\bpid \d+", "pid <pid>", text)
     text = re.sub(r"local-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "local-<uuid>", text)
+    text = re.sub(r"worker \d+ of local-", "worker <number> of local-", text)
     text = re.sub(r"\bprocess \d+ on [^ \n\"]+", "process <pid> on <host>", text)
     text = re.sub(r'("(rate|grant_latency_ms)":)[0-9.e+-]+', r"\1<figure>", text)
     text = text.replace("\x1b", "^[")

@@ -1,11 +1,14 @@
 // The worlds in which the registries' contract is tested: the static registry, and a registry in memory,
 // fixed and leased, which is the reference for those to come and shows that the suite can be passed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "contract/worker_registry_contract.h"
 #include "leaf/sys/static_registry.h"
@@ -163,6 +166,22 @@ TEST(StaticRegistry, WithoutANumberItSaysWhatToSet) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().code, ErrorCode::kConfig);
   EXPECT_NE(unknown.error().message.find("127.0.0.2:80"), std::string::npos);
+}
+
+TEST(StaticRegistry, APrivateClustersNumberIsDrawnByTheDirectorysName) {
+  auto registry = sys::StaticRegistry::OfPrivateCluster(8, 1000);
+  std::set<std::uint64_t> numbers;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string uuid = fmt::format("3d500be2-7404-4a61-a929-657a49f8{:04x}", i);
+    const auto claim = registry.Claim({"127.0.0.1:80", uuid}, kCluster);
+    ASSERT_TRUE(claim.ok());
+    EXPECT_GE(claim->worker, 8U);
+    EXPECT_LT(claim->worker, 1000U);
+    EXPECT_EQ(registry.Claim({"", uuid}, kCluster)->worker, claim->worker) << "it is kept";
+    numbers.insert(claim->worker);
+  }
+  // Of 1000 balls in 992 boxes about 630 boxes have one.
+  EXPECT_GT(numbers.size(), 550U);
 }
 
 TEST(StaticRegistry, OneNumberForTwoAddressesIsRefused) {

@@ -89,7 +89,9 @@ class Dashboard(LeafTest):
         self.open(daemon)
         self.assertEqual(browser.text("#ready"), "ready")
         self.assertIn("leafctl 0.", browser.text("#node"))
-        self.assertIn("worker 0", browser.text("#worker"))
+        worker = daemon.status()["snowflake"]["worker"]
+        self.assertEqual(browser.text("#worker"), "worker %d · issuing" % worker)
+        self.assertIn("unique in this state directory only", browser.text("#snowflake-facts"))
         self.assertIn("sqlite", browser.text("#dependencies"))
         self.assertIn("up", browser.text("#dependencies"))
         self.assertFalse(browser.run("return document.querySelector('#problems').checkVisibility();"))

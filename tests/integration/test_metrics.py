@@ -90,7 +90,7 @@ class Metrics(Observed):
         self.assertEqual(after.get("leaf_ready"), 1)
         self.assertEqual(after.get("leaf_dependency_up", dependency="database", kind="sqlite"), 1)
         self.assertEqual(after.get("leaf_snowflake_state", state="issuing"), 1)
-        self.assertEqual(after.get("leaf_snowflake_worker"), 0)
+        self.assertEqual(after.get("leaf_snowflake_worker"), daemon.status()["snowflake"]["worker"])
         self.assertGreater(after.get("leaf_snowflake_exhaustion_seconds"), 40 * 365 * 86400)
         self.assertGreater(after.get("process_resident_memory_bytes"), 1 << 20)
         self.assertGreater(after.get("process_open_fds"), 3)

@@ -44,6 +44,8 @@ KINDS = [
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"process \d+ on \S+"), "process <pid> on <host>"),
     (re.compile(r"<uuid> on \S+"), "<uuid> on <host>"),
+    (re.compile(r"worker \d+ of local-"), "worker <number> of local-"),
+    (re.compile(r"\bworker=\d+"), "worker=<number>"),
     (re.compile(r"/repairs/\S+"), "/repairs/<file>"),
     (re.compile(r"\bpid \d+"), "pid <pid>"),
     (re.compile(r"\S+:\d{5} server_id"), "<host>:<port> server_id"),

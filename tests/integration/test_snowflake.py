@@ -13,7 +13,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from fake_clock import FakeClock  # noqa: E402
-from leafctl import BINARY, LeafTest, main, poll, scaled  # noqa: E402
+from leafctl import BINARY, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
+from own_network import in_own_network  # noqa: E402
 
 EPOCH_MS = 1288834974657
 WINDOW_S = 3.0
@@ -50,6 +51,72 @@ class SnowflakeTest(LeafTest):
     def check_seen(self):
         self.check_distinct(self.seen)
         self.assertEqual(self.seen, sorted(self.seen), "not ascending")
+
+
+ELSEWHERE = "192.0.2.1"
+PRIVATE = "unique in this state directory only"
+
+
+class PrivateCluster(SnowflakeTest):
+    """Nothing is configured that keeps one node's IDs from being another's."""
+
+    def numbers(self, directory):
+        found = self.box.run(["--state-dir", directory, "next", "--mode", "snowflake", "-n", "2000"])
+        self.assertEqual(found.rc, 0, found)
+        ids = [int(line) for line in found.out.split()]
+        (worker,) = {(value >> 12) & 1023 for value in ids}
+        return worker, ids, found.err
+
+    def test_each_directory_has_a_number_of_its_own_and_says_what_that_is_worth(self):
+        workers = {}
+        for name in "abcdef":
+            directory = self.box.path(name)
+            worker, ids, said = self.numbers(directory)
+            self.assertIn(PRIVATE, said)
+            self.assertIn("snowflake.cluster", said)
+            again, more, said = self.numbers(directory)
+            self.assertEqual(again, worker, "the number is kept")
+            self.assertNotIn(PRIVATE, said, "it is said once")
+            workers.setdefault(worker, []).append(ids + more)
+        self.assertGreater(len(workers), 1, "six directories have drawn one number")
+        # One number twice is rare, and is what the warning is about.
+        of_one = [lists[0] for lists in workers.values()]
+        self.check_distinct([value for ids in of_one for value in ids])
+
+    def test_the_daemon_the_doctor_and_status_say_it_always(self):
+        for _ in range(2):
+            daemon = self.box.serve()
+            daemon.wait_log("warning snowflake IDs of local-[0-9a-f-]+ are " + PRIVATE)
+            self.assertIs(daemon.status()["snowflake"]["private"], True)
+            self.assertIn("private cluster: these IDs are " + PRIVATE, self.box.run(["status"]).out)
+            daemon.terminate()
+        self.assertIn(PRIVATE, self.box.run(["doctor"]).out)
+        for name, value in (("cluster", "pay"), ("worker_id", "3")):
+            box = Sandbox()
+            self.addCleanup(box.close)
+            named = ["--set", "snowflake.worker_id=3", "--set", "snowflake.%s=%s" % (name, value)]
+            daemon = box.serve(*named)
+            self.assertIs(daemon.status()["snowflake"]["private"], False)
+            self.assertNotIn(PRIVATE, box.run(["status", *named]).out + daemon.log())
+            daemon.terminate()
+            self.assertNotIn(PRIVATE, box.run(["doctor", *named]).out)
+
+    @in_own_network(ELSEWHERE)
+    def test_it_is_not_served_to_other_machines(self):
+        self.box.ok("tag", "add", "pay")
+        far = ["--listen", ELSEWHERE + ":0"]
+        daemon = self.box.serve(*far)
+        daemon.wait_log("snowflake mode is off: .* http://%s:\\d+ can be reached from other machines" % re.escape(ELSEWHERE))
+        error = self.check_v1_error(daemon.get("/v1/snowflake"), 503, "disabled")
+        self.assertIn("set snowflake.cluster", error["hint"])
+        self.assertEqual(len(daemon.ids("pay", 5)), 5)
+        self.assertEqual(daemon.get("/health/ready").status, 200)
+        daemon.terminate()
+        # Asked for by name it is refused, and with a number it is given.
+        refused = self.box.run(["serve", *far, "--set", "snowflake.enabled=true"])
+        self.check(refused, 6, "cannot serve snowflake mode", ELSEWHERE, "snowflake.cluster")
+        daemon = self.box.serve(*far, "--set", "snowflake.worker_id=5")
+        self.assertEqual((self.take(daemon)[0] >> 12) & 1023, 5)
 
 
 class OneNode(SnowflakeTest):
@@ -182,7 +249,7 @@ class OneNode(SnowflakeTest):
         daemon.terminate()
         self.next()
         self.check_seen()
-        self.assertEqual({value >> 12 & 1023 for value in self.seen}, {0})
+        self.assertEqual(len({value >> 12 & 1023 for value in self.seen}), 1)
 
     def test_parallel_one_shots_take_turns(self):
         def take(_):
@@ -258,7 +325,7 @@ class State(SnowflakeTest):
         for bad, word in (
             (good[: len(good) // 2], "truncated"),
             (b"", "truncated"),
-            (good.replace(b"worker 0", b"worker 1"), "corrupt"),
+            (re.sub(rb"worker \d+", b"worker 1024", good), "corrupt"),
             (b"workerID=0\n", "not a file of leafctl"),
             (good.replace(b"state 2\n", b"state 9\n"), "version '9'"),
         ):

@@ -520,13 +520,14 @@ class StaticRegistry(LeafTest):
         self.assertEqual(json.loads(self.box.ok("worker", "list", "--json"))["workers"], [])
         self.box.ok("next", "--mode", "snowflake")
         (item,) = json.loads(self.box.ok("worker", "list", "--json"))["workers"]
-        self.assertEqual((item["kind"], item["worker"]), ("fixed", 0))
+        self.assertEqual(item["kind"], "fixed")
+        number = str(item["worker"])
         self.assertTrue(item["owner"])
         self.assertIsNotNone(item["ceiling"])
-        self.assertIn("snowflake.state", self.box.ok("worker", "show", "0"))
+        self.assertIn("snowflake.state", self.box.ok("worker", "show", number))
         self.assertEqual(self.box.run(["worker", "check"]).rc, 0)
         self.assertEqual(self.box.ok("worker", "repair", "--yes"), "nothing to repair\n")
-        self.check(self.box.run(["worker", "release", "0", "--confirm", "x"]), 11, "configuration")
+        self.check(self.box.run(["worker", "release", number, "--confirm", "x"]), 11, "configuration")
         self.assertEqual(len(json.loads(self.box.ok("worker", "export"))["records"]), 1)
         self.check(self.box.run(["worker", "show", "5"]), 9)
 

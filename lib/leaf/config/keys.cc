@@ -320,7 +320,7 @@ std::vector<Key> MakeKeys() {
       [](C & c) -> auto& { return c.snowflake.advertise; }));
   add(Integer(
       "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1,
-      "static worker number; -1 for none (0 in a private cluster)",
+      "static worker number; -1 for none (drawn at random in a private cluster)",
       [](C & c) -> auto& { return c.snowflake.worker_id; }));
   add(MakeKey<IntegerMap>(
       "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",

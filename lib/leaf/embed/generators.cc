@@ -118,7 +118,7 @@ Result<config::Resolved> Resolve(const GeneratorOptions& options) {
     switch (source.registry) {
       case Registry::kStatic:
         set("snowflake.registry", "static");
-        set("snowflake.worker_id", fmt::format("{}", source.worker));
+        if (source.worker) set("snowflake.worker_id", fmt::format("{}", *source.worker));
         break;
       case Registry::kLease:
         set("snowflake.recycle", "true");

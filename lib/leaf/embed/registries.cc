@@ -21,17 +21,20 @@
 namespace leaf::embed {
 namespace {
 
-// A private cluster has one node.
-std::optional<std::uint64_t> WorkerOf(const config::Config::Snowflake& snowflake) {
-  if (snowflake.worker_id >= 0) return static_cast<std::uint64_t>(snowflake.worker_id);
-  if (snowflake.cluster.empty() && snowflake.workers.empty()) return 0;
-  return std::nullopt;
+sys::StaticRegistry StaticRegistryOf(const config::Config& config) {
+  const config::Config::Snowflake& snowflake = config.snowflake;
+  if (IsPrivateCluster(config)) {
+    const WorkerNumbers numbers = WorkerNumbersOf(config);
+    if (numbers.begin < numbers.end) return sys::StaticRegistry::OfPrivateCluster(numbers.begin, numbers.end);
+  }
+  return {snowflake.worker_id >= 0 ? std::optional(static_cast<std::uint64_t>(snowflake.worker_id))
+                                   : std::nullopt,
+          snowflake.workers};
 }
 
 class StaticLink final : public RegistryLink {
  public:
-  explicit StaticLink(const config::Config::Snowflake& snowflake)
-      : registry_(WorkerOf(snowflake), snowflake.workers) {}
+  explicit StaticLink(const config::Config& config) : registry_(StaticRegistryOf(config)) {}
   core::WorkerRegistry& registry() override { return registry_; }
   core::PeerDirectory* peers() override { return nullptr; }
   service::Dependency Dependency() const override { return {}; }
@@ -112,12 +115,18 @@ WorkerNumbers WorkerNumbersOf(const config::Config& config) {
   return numbers;
 }
 
+bool IsPrivateCluster(const config::Config& config) {
+  const config::Config::Snowflake& snowflake = config.snowflake;
+  return snowflake.registry == "static" && snowflake.cluster.empty() && snowflake.worker_id < 0 &&
+         snowflake.workers.empty();
+}
+
 Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,
                                                    Logger& log) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (snowflake.registry == "static")
     return std::unique_ptr<RegistryLink>(
-        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(snowflake), log));
+        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), log));
   if (snowflake.address.empty()) {
     return Error{
         ErrorCode::kConfig,

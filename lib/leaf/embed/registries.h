@@ -31,6 +31,10 @@ class RegistryLink {
   virtual service::Dependency Dependency() const = 0;
 };
 
+// Whether nothing is configured that keeps this node's snowflake IDs from being those of another node:
+// neither a cluster's name nor a number. Its number is drawn by the state directory's uuid.
+bool IsPrivateCluster(const config::Config& config);
+
 // Connects nothing yet, or does not wait for it. `log` outlives the link. Errors: kConfig (no address, a
 // connect string), kPermission (a secret file).
 Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,

@@ -22,6 +22,7 @@ service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, const
   service::SnowflakeOptions options;
   options.cluster = {snowflake.cluster, snowflake.registry, layout};
   options.address = snowflake.address;
+  options.private_cluster = IsPrivateCluster(config);
   const WorkerNumbers numbers = WorkerNumbersOf(config);
   options.worker_begin = numbers.begin;
   options.worker_end = numbers.end;
@@ -149,6 +150,7 @@ service::Dependency SnowflakeNode::Registry() const {
 }
 
 Result<void> SnowflakeNode::Start(Logger& log) {
+  options_.says_always_that_it_is_private = false;
   LEAF_RETURN_IF_ERROR(Prepare(log));
   return service_->Start();
 }

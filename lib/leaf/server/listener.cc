@@ -47,6 +47,21 @@ Listener::~Listener() {
   if (stat(unix_path_.c_str(), &status) == 0 && status.st_ino == unix_inode_) unlink(unix_path_.c_str());
 }
 
+bool Listener::is_reachable_from_elsewhere() const {
+  if (is_unix_) return false;
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return true;
+  constexpr std::uint32_t kLoopbackNet = 127;
+  const auto is_loopback_v4 = [](const void* address) {
+    return static_cast<const unsigned char*>(address)[0] == kLoopbackNet;
+  };
+  if (bound.ss_family == AF_INET) return !is_loopback_v4(&reinterpret_cast<sockaddr_in&>(bound).sin_addr);
+  const in6_addr& address = reinterpret_cast<sockaddr_in6&>(bound).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&address)) return !is_loopback_v4(&address.s6_addr[12]);
+  return !IN6_IS_ADDR_LOOPBACK(&address);
+}
+
 Result<Listener> Listener::OnTcp(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   const std::string host_text = address.substr(0, colon);

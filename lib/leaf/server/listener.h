@@ -34,6 +34,8 @@ class Listener {
   int fd() const { return fd_; }
   bool is_unix() const { return is_unix_; }
   bool is_passed() const { return is_passed_; }
+  // Whether callers on other machines may reach it: TCP, and not on a loopback address.
+  bool is_reachable_from_elsewhere() const;
   // "http://127.0.0.1:8080" (the port as bound) or "unix:/path".
   const std::string& name() const { return name_; }
 

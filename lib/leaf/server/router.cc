@@ -141,7 +141,9 @@ std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   return body;
 }
 
-Error SnowflakeDisabled() { return {ErrorCode::kDisabled, "snowflake mode is disabled on this server", ""}; }
+Error SnowflakeDisabled(const std::string& why) {
+  return {ErrorCode::kDisabled, "snowflake mode is disabled on this server", why};
+}
 
 // What Java's Long.parseLong makes of a text in ASCII; nothing where it throws.
 std::optional<std::int64_t> ParseJavaLong(std::string_view text) {
@@ -418,7 +420,8 @@ Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target&
             .as_ranges = false,
             .as_text = PrefersText(request.accept),
             .raw_path = target.raw_path};
-  if (ids_.snowflake() == nullptr) return AtOnce(respond, V1Error(SnowflakeDisabled()));
+  if (ids_.snowflake() == nullptr)
+    return AtOnce(respond, V1Error(SnowflakeDisabled(options_.why_no_snowflakes)));
   const std::uint64_t max_count = std::min(max_count_.load(), ids_.snowflake()->count_max());
   if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error(), max_count));
@@ -491,7 +494,8 @@ Router::Withdraw Router::TakeIds(const Take& take, Respond respond) const {
 
 Router::Withdraw Router::TakeSnowflakes(const Take& take, Respond respond) const {
   service::SnowflakeService* const snowflake = ids_.snowflake();
-  if (snowflake == nullptr) return AtOnce(respond, AnswerError(take, SnowflakeDisabled()));
+  if (snowflake == nullptr)
+    return AtOnce(respond, AnswerError(take, SnowflakeDisabled(options_.why_no_snowflakes)));
   if (const auto over = OverLimit(Kind::kSnowflake)) return AtOnce(respond, AnswerError(take, *over));
   core::SnowflakeRun run;
   if (snowflake->TryNext(take.count, run)) [[likely]]

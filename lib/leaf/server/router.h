@@ -27,10 +27,12 @@ struct RouterOptions {
   std::chrono::milliseconds request_timeout{1000};
   std::chrono::milliseconds leaf_wait{10};
   std::uint64_t max_count = 100'000;
-  std::string version;                     // for /v1/status
-  std::string store;                       // "sqlite" | "mysql", for /v1/status
-  std::vector<std::string> listen;         // as bound, for /v1/status
-  core::IdLayout layout{};                 // of the IDs that are decoded
+  std::string version;              // for /v1/status
+  std::string store;                // "sqlite" | "mysql", for /v1/status
+  std::vector<std::string> listen;  // as bound, for /v1/status
+  core::IdLayout layout{};          // of the IDs that are decoded
+  // Where snowflake mode is off: why; "" for no more than that.
+  std::string why_no_snowflakes{};
   service::RequestLimit* limit = nullptr;  // null for none
   // Where tags are paused and resumed, which blocks on the disk; null: with the reports.
   Executor* control = nullptr;

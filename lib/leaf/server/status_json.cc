@@ -155,6 +155,7 @@ Json SnowflakeJson(const service::SnowflakeService* snowflake) {
   Json json{{"enabled", true},
             {"state", status.state},
             {"cluster", status.cluster.name},
+            {"private", status.private_cluster},
             {"registry", status.cluster.registry},
             {"leased", status.leased},
             {"registered", status.registered},

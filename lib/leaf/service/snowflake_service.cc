@@ -88,6 +88,12 @@ Result<void> SnowflakeService::LoadState() {
     cluster_ = cluster;
     node_uuid_ = state_.node_uuid;
   }
+  if (options_.private_cluster && (options_.says_always_that_it_is_private || !loaded_)) {
+    log_.Warning(
+        "snowflake IDs of {} are unique in this state directory only; before a second node issues "
+        "IDs, name a cluster that all nodes share (snowflake.cluster)",
+        cluster.name);
+  }
   last_contact_.store(state_.last_contact);
   const bool same_boot = loaded_ && !options_.boot_id.empty() && loaded_->boot_id == options_.boot_id;
   guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(),
@@ -572,6 +578,7 @@ SnowflakeStatus SnowflakeService::Status() const {
   if (const WallTime contact = last_contact_.load(); contact > WallTime{}) status.last_contact = contact;
   status.problem = problem_;
   status.registry_problem = registry_problem_;
+  status.private_cluster = options_.private_cluster;
   status.exhausted_at = options_.cluster.layout.LastTime();
   status.exhaustion_near = now > status.exhausted_at - kExhaustionWarning;
   status.state = stopped_.load() || halted_ ? "stopped" : "claiming";

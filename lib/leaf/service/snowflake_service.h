@@ -42,6 +42,10 @@ namespace leaf::service {
 struct SnowflakeOptions {
   // name "" for a private cluster, local-<uuid of the state directory>; registry is taken from the registry.
   core::ClusterProperties cluster;
+  // Nothing is configured that keeps this node's IDs from being another one's: the log says so, always at the
+  // start, or only when the state is made.
+  bool private_cluster = false;
+  bool says_always_that_it_is_private = true;
   std::string address;             // "ip:port" of this node, or ""
   std::uint64_t worker_begin = 0;  // numbers that may be claimed, half-open
   std::uint64_t worker_end = 1024;
@@ -70,6 +74,7 @@ struct SnowflakeStatus {
   // "claiming" (has no worker number), "starting" (waits for the clock to pass what was issued before),
   // "issuing", "stopped".
   std::string_view state;
+  bool private_cluster = false;  // the IDs are unique in this state directory only
   core::ClusterProperties cluster;
   std::string node_uuid;
   std::uint64_t worker = 0;

@@ -152,7 +152,7 @@ function showSnowflake(snowflake, now) {
   drawChart($("lead-chart"), history.lead, NODE_SAMPLES, 100);
   showFacts(facts, [
     ["number", String(snowflake.worker)],
-    ["cluster", snowflake.cluster],
+    ["cluster", snowflake.cluster + (snowflake.private ? " (private: unique in this state directory only)" : "")],
     ["registry", snowflake.registry],
     ["ceiling left", duration(Math.max(0, snowflake.ceiling_ms - now - snowflake.lead_ms) / 1000)],
     ["issued", count(snowflake.issued)],
