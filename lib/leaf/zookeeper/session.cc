@@ -189,7 +189,7 @@ class Session::Impl {
                                       std::string_view path, Submit submit) {
     std::unique_lock lock(mutex_);
     const MonotonicTime patience = std::min(deadline, disconnected_since_ + options_.operation_timeout);
-    while (!closing_ && !(handle_ && handle_->connected)) {
+    while (!closing_ && !(handle_ && handle_->connected && handle_->ready)) {
       if (auth_failed_) return ErrorOf(ZAUTHFAILED, false, path);
       const auto left = patience - clock_.Monotonic();
       if (left <= left.zero()) {
@@ -326,6 +326,7 @@ class Session::Impl {
     zhandle_t* library = nullptr;
     MonotonicTime opened;
     bool connected = false;
+    bool ready = false;     // it has been told of the password: what is sent before that is sent without one
     bool has_seen = false;  // it was connected once: the library remembers the newest change that it has seen
     bool broken = false;    // for good: expired, or not authenticated
     std::map<const Call*, HeldCall> calls;
@@ -531,6 +532,7 @@ class Session::Impl {
     }
     open_failed_ = false;
     opened->library = library;
+    opened->ready = true;
     changed_.notify_all();
   }
 
