@@ -36,6 +36,12 @@ TEST(SystemClock, ARecentTimeIsAMomentOldAtMost) {
   EXPECT_EQ(Watch(clock, milliseconds{50}), std::nullopt);
 }
 
+TEST(SystemClock, ATimeThatTheSystemCannotWaitForIsNotWaitedForForEver) {
+  const SystemClock clock;
+  clock.WaitUntil(MonotonicTime{-std::chrono::seconds{1}});
+  clock.WaitUntil(clock.Monotonic() + milliseconds{1});
+}
+
 TEST(SystemClock, ARecentTimeIsReadAgainAfterAPause) {
   const SystemClock clock;
   const WallTime old = clock.RecentWall();

@@ -15,7 +15,8 @@ class Clock {
   virtual WallTime RecentWall() const { return Wall(); }
   virtual MonotonicTime Monotonic() const = 0;
   virtual BootTime Boot() const = 0;
-  // Blocks the calling thread until Monotonic() >= `time`. Never for a thread that serves requests.
+  // Blocks the calling thread until Monotonic() >= `time`, or returns early where the system cannot wait.
+  // Never for a thread that serves requests.
   virtual void WaitUntil(MonotonicTime time) const = 0;
 };
 

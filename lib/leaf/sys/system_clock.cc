@@ -1,5 +1,6 @@
 #include "leaf/sys/system_clock.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
 
@@ -66,7 +67,8 @@ void SystemClock::WaitUntil(MonotonicTime time) const {
   timespec until{};
   until.tv_sec = static_cast<std::time_t>(whole.count());
   until.tv_nsec = static_cast<long>((since_start - whole).count());
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
+  // Anything else than an interruption would last for ever: who waits looks at the clock again.
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
   }
 }
 
