@@ -515,7 +515,7 @@ class Abuse(LeafTest):
         (get(V1 + "pay?count=99999999999999999999"), 400),
         (get(V1 + "%00"), 400),
         (get(V1 + "pay%00"), 400),
-        (get("/api/segment/get/pay%00"), 500),
+        (get("/api/segment/get/pay%00"), 400),
         (get(V1 + "%ff" * 300), 400),
         (get(V1 + "%zz"), 400),
         (b"TRACE / HTTP/1.1\r\nHost: t\r\n\r\n", 405),

@@ -274,6 +274,25 @@ TEST_F(RouterTest, LeafsErrorHasItsFieldsInItsOrder) {
   EXPECT_EQ(response.body, expected);
 }
 
+TEST_F(RouterTest, AnEncodedSlashOrNulIsNoPathOfLeafs) {
+  for (const char* const path :
+       {"/api/segment/get/p%2Fay", "/api/segment/get/pay%2f", "/api/segment/get/pay%00",
+        "/api/segment/get%2Fpay", "/api/snowflake/get/%2F"}) {
+    EXPECT_EQ(Get(path).status, 400) << path;
+    EXPECT_EQ(Get(path, "HEAD").status, 400) << path;
+  }
+  EXPECT_EQ(Get("/api/segment/get/p%61y").body, "1");
+}
+
+TEST_F(RouterTest, HeadTellsWhatGetWould) {
+  for (const char* const path : {"/api/segment/get/nokey", "/v1/segment/nokey", "/v1/segment/pay?count=0",
+                                 "/api/snowflake/get/x", "/v1/snowflake"}) {
+    EXPECT_EQ(Get(path, "HEAD").status, Get(path).status) << path;
+    EXPECT_GE(Get(path, "HEAD").status, 400) << path;
+  }
+  EXPECT_EQ(Get("/v1/segment/pay", "HEAD").body, "");
+}
+
 TEST_F(RouterTest, HeadOptionsAndTraceTakeNoId) {
   EXPECT_EQ(Get("/api/segment/get/pay", "HEAD").status, 200);
   EXPECT_EQ(Get("/api/segment/get/pay", "OPTIONS").allow, "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS");

@@ -145,6 +145,14 @@ Error SnowflakeDisabled(const std::string& why) {
   return {ErrorCode::kDisabled, "snowflake mode is disabled on this server", why};
 }
 
+bool HasEncodedSlashOrNul(std::string_view path) {
+  for (std::size_t at = 0; (at = path.find('%', at)) != std::string_view::npos; ++at) {
+    const std::string_view code = path.substr(at + 1, 2);
+    if (code == "2F" || code == "2f" || code == "00") return true;
+  }
+  return false;
+}
+
 // What Java's Long.parseLong makes of a text in ASCII; nothing where it throws.
 std::optional<std::int64_t> ParseJavaLong(std::string_view text) {
   if (text.starts_with('+')) {
@@ -240,6 +248,9 @@ Router::Withdraw Router::Handle(const Request& request, Respond respond, Route* 
     return AtOnce(respond,
                   v1 ? V1Error(target.error()) : LeafPlainError(400, target.error().message, request.target));
   }
+  // As Java Leaf's server has it. Elsewhere a tag may be named like that: tables of Java Leaf may hold one.
+  if (!v1 && HasEncodedSlashOrNul(target->raw_path))
+    return AtOnce(respond, LeafPlainError(400, "an encoded slash or NUL in the path", target->raw_path));
   const auto& segments = target->segments;
   const Route found = RouteOf(*target);
   if (route != nullptr) *route = found;
@@ -272,23 +283,19 @@ Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target
     response.allow = kLeafAllow;
     return AtOnce(respond, std::move(response));
   }
-  if (request.method == "HEAD") {
-    Response response;
-    response.content_type = kPlainText;
-    return AtOnce(respond, std::move(response));
-  }
   Take take{.dialect = Dialect::kLeaf,
             .tag = segments[3],
             .count = 1,
             .as_ranges = false,
             .as_text = true,
             .raw_path = target.raw_path};
+  const bool head = request.method == "HEAD";
   // Any name will do: Java Leaf does not look at it.
-  if (is_snowflake) return TakeSnowflakes(take, std::move(respond));
+  if (is_snowflake) return head ? LookAtSnowflakes(take, respond) : TakeSnowflakes(take, std::move(respond));
   // A name that cannot be a tag is an unknown tag to Leaf's clients.
   if (!ValidateTag(segments[3]).ok())
     return AtOnce(respond, LeafError(500, kLeafUnknownTag, target.raw_path));
-  return TakeIds(take, std::move(respond));
+  return head ? LookAtTag(take, std::move(respond)) : TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& target,
@@ -367,14 +374,39 @@ Response Router::NotAllowed(std::string_view method, std::string_view allow) con
   return response;
 }
 
-std::optional<Response> Router::AnswerWithoutTaking(const Request& request) const {
-  if (request.method == "GET" || request.method == "POST") return std::nullopt;
-  if (request.method == "HEAD") {
-    Response response;
-    response.content_type = kJson;
-    return response;
-  }
-  return NotAllowed(request.method, kTakeAllow);
+Error Router::SegmentDisabled() {
+  return {ErrorCode::kDisabled, "segment mode is disabled on this server", ""};
+}
+
+bool Router::IsTakingMethod(std::string_view method) {
+  return method == "GET" || method == "POST" || method == "HEAD";
+}
+
+Response Router::Nothing(const Take& take) {
+  Response response;
+  response.content_type = take.as_text ? kPlainText : kJson;
+  return response;
+}
+
+// The status that a GET would have now, as far as that can be told without taking an ID: health checks ask
+// like this.
+Router::Withdraw Router::LookAtTag(const Take& take, Respond respond) const {
+  service::SegmentService* const segment = ids_.segment();
+  if (segment == nullptr) return AtOnce(respond, AnswerError(take, SegmentDisabled()));
+  if (const auto can = segment->CanIssue(); !can.ok()) return AtOnce(respond, AnswerError(take, can.error()));
+  const auto asked = std::make_shared<const ParkedTake>(take);
+  segment->CheckTag(take.tag, [this, asked, respond = std::move(respond)](const Result<void>& exists) {
+    respond(exists.ok() ? Nothing(asked->take) : AnswerError(asked->take, exists.error()));
+  });
+  return nullptr;
+}
+
+Router::Withdraw Router::LookAtSnowflakes(const Take& take, const Respond& respond) const {
+  const service::SnowflakeService* const snowflake = ids_.snowflake();
+  if (snowflake == nullptr)
+    return AtOnce(respond, AnswerError(take, SnowflakeDisabled(options_.why_no_snowflakes)));
+  const auto can = snowflake->CanIssue();
+  return AtOnce(respond, can.ok() ? Nothing(take) : AnswerError(take, can.error()));
 }
 
 Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Take& take) {
@@ -398,7 +430,7 @@ Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Ta
 
 Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& target,
                                          Respond respond) const {
-  if (auto response = AnswerWithoutTaking(request)) return AtOnce(respond, *std::move(response));
+  if (!IsTakingMethod(request.method)) return AtOnce(respond, NotAllowed(request.method, kTakeAllow));
   Take take{.dialect = Dialect::kV1,
             .tag = target.segments[2],
             .count = 1,
@@ -408,12 +440,12 @@ Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& t
   if (const auto valid = ValidateTag(take.tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (const auto parsed = ParseTake(target, max_count_.load(), take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error()));
-  return TakeIds(take, std::move(respond));
+  return request.method == "HEAD" ? LookAtTag(take, std::move(respond)) : TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target& target,
                                            Respond respond) const {
-  if (auto response = AnswerWithoutTaking(request)) return AtOnce(respond, *std::move(response));
+  if (!IsTakingMethod(request.method)) return AtOnce(respond, NotAllowed(request.method, kTakeAllow));
   Take take{.dialect = Dialect::kV1,
             .tag = "",
             .count = 1,
@@ -425,7 +457,8 @@ Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target&
   const std::uint64_t max_count = std::min(max_count_.load(), ids_.snowflake()->count_max());
   if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error(), max_count));
-  return TakeSnowflakes(take, std::move(respond));
+  return request.method == "HEAD" ? LookAtSnowflakes(take, respond)
+                                  : TakeSnowflakes(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Read(const Request& request, const Target& target, Respond respond) const {
@@ -459,7 +492,7 @@ Router::Withdraw Router::HandleMark(const Request& request, std::string_view tag
     return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   if (const auto valid = ValidateTag(tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
   if (ids_.segment() == nullptr) {
-    return AtOnce(respond, V1Error({ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
+    return AtOnce(respond, V1Error(SegmentDisabled()));
   }
   ids_.segment()->LoadMark(tag, [this, tag = std::string(tag), respond = std::move(respond)](
                                     const Result<service::SegmentService::MarkReport>& report) {
@@ -472,8 +505,7 @@ Router::Withdraw Router::HandleMark(const Request& request, std::string_view tag
 Router::Withdraw Router::TakeIds(const Take& take, Respond respond) const {
   service::SegmentService* const segment = ids_.segment();
   if (segment == nullptr) {
-    return AtOnce(respond,
-                  Answer(take, Error{ErrorCode::kDisabled, "segment mode is disabled on this server", ""}));
+    return AtOnce(respond, AnswerError(take, SegmentDisabled()));
   }
   if (const auto over = OverLimit(Kind::kSegment, take.tag)) return AtOnce(respond, AnswerError(take, *over));
   IdSpans spans;
@@ -681,6 +713,7 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
 Response Router::StatusPage(const StatusQuery& query) const {
   return JsonResponse(200, StatusJson({.version = options_.version,
                                        .store = options_.store,
+                                       .state_dir = options_.state_dir,
                                        .listen = options_.listen,
                                        .max_count = max_count_.load(),
                                        .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(

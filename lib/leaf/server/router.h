@@ -29,6 +29,7 @@ struct RouterOptions {
   std::uint64_t max_count = 100'000;
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
+  std::string state_dir{};          // for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
   core::IdLayout layout{};          // of the IDs that are decoded
   // Where snowflake mode is off: why; "" for no more than that.
@@ -78,7 +79,11 @@ class Router {
   Withdraw HandleV1Read(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleLeafDecode(const Request& request, const Target& target, Respond respond) const;
   // The response to a request that takes no IDs although its route is for taking them, if it is one.
-  std::optional<Response> AnswerWithoutTaking(const Request& request) const;
+  static Error SegmentDisabled();
+  static bool IsTakingMethod(std::string_view method);
+  static Response Nothing(const Take& take);
+  Withdraw LookAtTag(const Take& take, Respond respond) const;
+  Withdraw LookAtSnowflakes(const Take& take, const Respond& respond) const;
   // Reads count and form. Errors: kInvalidArgument, kTooLarge.
   static Result<void> ParseTake(const Target& target, std::uint64_t max_count, Take& take);
   // POST /v1/segment/{tag}/pause and /resume.

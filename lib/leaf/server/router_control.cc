@@ -33,8 +33,6 @@ Error UnknownTag(const service::SegmentService& segment, std::string_view tag) {
           nearest ? fmt::format("did you mean {}?", *nearest) : "leafctl tag list shows those that exist"};
 }
 
-Error SegmentDisabled() { return {ErrorCode::kDisabled, "segment mode is disabled on this server", ""}; }
-
 }  // namespace
 
 Router::Withdraw Router::HandleControl(const Request& request, const Target& target, Respond respond) const {

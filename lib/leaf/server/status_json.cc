@@ -250,6 +250,7 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const Sta
   json["time_ms"] = UnixMillis(facts.now);
   json["uptime_ms"] = facts.uptime.count();
   json["listen"] = facts.listen;
+  json["state_dir"] = facts.state_dir;
   json["limits"] = {{"max_count", facts.max_count}};
   AddFence(json, ids.segment());
   json["dependencies"] = DependenciesJson(ids);

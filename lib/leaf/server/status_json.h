@@ -17,6 +17,7 @@ namespace leaf::server {
 struct NodeFacts {
   std::string version;
   std::string store;
+  std::string state_dir;
   std::vector<std::string> listen;
   std::uint64_t max_count = 0;
   std::chrono::milliseconds uptime{};
