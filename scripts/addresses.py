@@ -31,7 +31,7 @@ ALLOWED = [
     ("tests/cli/cases/worker.case", "", NOBODYS, "a row that is looked at; loopback would be a finding of its own"),
     ("tests/integration/test_doctor.py", "", NOBODYS, "the doctor warns of loopback; peers are told a loopback URL"),
     ("tests/integration/test_doctor.py", "", r"172\.17\.0\.1", "docker's bridge, which is a finding"),
-    ("tests/integration/test_lifecycle.py", "", r"192\.0\.2\.1", "of a network that its test has for itself"),
+    ("tests/support/own_namespace.py", "", r"192\.0\.2\.1", "of a network that its test has for itself"),
     ("tests/integration/test_workers.py", "", NOBODYS, "records that are looked at; loopback would be a finding of its own"),
     ("tests/integration/test_workers.py", "", r"172\.17\.0\.1", "docker's bridge, which is a finding"),
     ("tests/packages/example/client.cc", "", r"192\.0\.2\.\d|198\.51\.100\.1", "a comment, for those who read the example"),

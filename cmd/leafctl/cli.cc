@@ -11,6 +11,7 @@
 #include "completion.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
+#include "universe.h"
 
 namespace leaf::cmd {
 namespace {
@@ -179,6 +180,11 @@ class CommandLine {
     app->group(parent == &app_ ? std::string(command.group) : "Commands");
     app->fallthrough();
     runs_[app] = command.add(*app, context_);
+    if (!command.works_on_store) return;
+    runs_[app] = [run = std::move(runs_[app])](CommandContext& context) -> Result<void> {
+      LEAF_RETURN_IF_ERROR(CheckUniverse(context));
+      return run(context);
+    };
   }
 
   void AddHelpCommand() {

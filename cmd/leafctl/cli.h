@@ -29,6 +29,7 @@ struct Command {
   std::string_view summary;
   // Declares the flags on `app` and returns what to run once they are parsed.
   Run (*add)(CLI::App& app, CommandContext& context);
+  bool works_on_store = false;  // on the store or the registry itself: see CheckUniverse
 };
 
 struct Parsed {

@@ -30,6 +30,7 @@ Run AddTagSet(CLI::App& app, CommandContext& context);
 Run AddTagShow(CLI::App& app, CommandContext& context);
 Run AddVersion(CLI::App& app, CommandContext& context);
 Run AddWorkerAcceptClock(CLI::App& app, CommandContext& context);
+Run AddWorkerAdopt(CLI::App& app, CommandContext& context);
 Run AddWorkerCheck(CLI::App& app, CommandContext& context);
 Run AddWorkerExport(CLI::App& app, CommandContext& context);
 Run AddWorkerList(CLI::App& app, CommandContext& context);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli.h"
@@ -35,10 +36,13 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
       ->allow_extra_args(false);
 }
 
+// Of the daemon that a package runs.
+inline constexpr std::string_view kDefaultSocket = "unix:/run/leafctl/leafctl.sock";
+
 // client.servers, else /run/leafctl/leafctl.sock and the socket in the state directory.
 inline Daemons FindDaemons(const config::Resolved& resolved) {
   if (!resolved.config.client.servers.empty()) return {resolved.config.client.servers, true};
-  return {{"unix:/run/leafctl/leafctl.sock", "unix:" + resolved.config.state_dir + "/leafctl.sock"}, false};
+  return {{std::string(kDefaultSocket), "unix:" + resolved.config.state_dir + "/leafctl.sock"}, false};
 }
 
 }  // namespace leaf::cmd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -36,6 +37,7 @@
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/system_random.h"
 #include "leaf/sys/thread_pool.h"
+#include "registries.h"
 #include "snowflake_node.h"
 #include "stores.h"
 
@@ -282,6 +284,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .max_count = static_cast<std::uint64_t>(config.server.max_count),
                          .version = LEAFCTL_VERSION,
                          .store = config.segment.store,
+                         .state_dir = std::filesystem::absolute(config.state_dir).string(),
                          .listen = names,
                          .layout = layout,
                          .why_no_snowflakes = why_no_snowflakes,

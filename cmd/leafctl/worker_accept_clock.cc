@@ -8,8 +8,8 @@
 #include "leaf/base/time.h"
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
-#include "leaf/sys/worker_state_file.h"
 #include "tag_output.h"
+#include "worker_state.h"
 
 namespace leaf::cmd {
 namespace {
@@ -19,22 +19,18 @@ Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) 
   const std::string& state_dir = resolved->config.state_dir;
   sys::FileOps file_ops;
   sys::WorkerStateFile state_file(state_dir, file_ops);
-  LEAF_ASSIGN_OR_RETURN(const auto state, state_file.Load());
-  if (!state || !state->worker) {
-    return Error{ErrorCode::kNotFound, fmt::format("no worker has its state in {}", state_dir),
-                 "name the daemon's state directory with --state-dir"};
-  }
+  LEAF_ASSIGN_OR_RETURN(const core::WorkerState state, LoadWorkerState(state_file, state_dir));
   const WallTime now = context.clock.Wall();
   const auto offset = core::ClockGuard::OffsetOf(now, context.clock.Boot());
   const std::string action =
-      fmt::format("accept {} as the right time for worker {}", FormatRfc3339(now), *state->worker);
-  LEAF_RETURN_IF_ERROR(Confirm(context, flags, Severity::kSevere, action, state->cluster.name));
+      fmt::format("accept {} as the right time for worker {}", FormatRfc3339(now), *state.worker);
+  LEAF_RETURN_IF_ERROR(Confirm(context, flags, Severity::kSevere, action, state.cluster.name));
   if (!flags.dry_run) {
     LEAF_RETURN_IF_ERROR(sys::StoreAcceptedOffset(state_dir, sys::ReadBootId(), offset));
   }
   if (context.flags.json) {
-    WriteJson(context, Json{{"cluster", state->cluster.name},
-                            {"worker", *state->worker},
+    WriteJson(context, Json{{"cluster", state.cluster.name},
+                            {"worker", *state.worker},
                             {"time", FormatRfc3339(now)},
                             {"time_ms", UnixMillis(now)},
                             {"dry_run", flags.dry_run}});
@@ -42,7 +38,7 @@ Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) 
     context.Note(flags.dry_run
                      ? fmt::format("would {}", action)
                      : fmt::format("accepted {} for worker {} of {}; a daemon goes on within a second",
-                                   FormatRfc3339(now), *state->worker, state->cluster.name));
+                                   FormatRfc3339(now), *state.worker, state.cluster.name));
   }
   return {};
 }

@@ -21,14 +21,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import freeze  # noqa: E402
 import wrk  # noqa: E402
-from leafctl import LeafTest, RawConnection, main, poll, scaled  # noqa: E402
+from leafctl import LeafTest, RawConnection, Sandbox, main, poll, scaled  # noqa: E402
 from manager import ActivatedSandbox, NotifySocket, tcp_listener, unix_listener  # noqa: E402
-from own_network import in_own_network  # noqa: E402
+from own_namespace import ELSEWHERE, in_own_network, in_own_run  # noqa: E402
 
 LEAF = "/api/segment/get/"
 V1 = "/v1/segment/"
-# An address that is not loopback; of the network that its test has for itself.
-ELSEWHERE = "192.0.2.1"
 ROLLING_REQUESTS = int(os.environ.get("LEAFCTL_ROLLING_REQUESTS") or scaled(20000))
 
 
@@ -45,6 +43,30 @@ class ManagedTest(LeafTest):
     def serve(self, *args, env=None, **more):
         env = dict(env or {}, NOTIFY_SOCKET=self.notify.path)
         return self.box.serve(*args, env=env, **more)
+
+
+class Universe(LeafTest):
+    """An ordinary user beside the daemon of the machine, whose socket `next` asks first."""
+
+    @in_own_run()
+    def test_commands_work_on_what_next_takes_from(self):
+        os.mkdir("/run/leafctl")
+        system = Sandbox()
+        self.addCleanup(system.close)
+        system.serve("--socket", "/run/leafctl/leafctl.sock")
+        self.check(self.box.run(["next", "inv"]), 9)
+        for words in (
+            ["tag", "add", "inv"], ["tag", "list"], ["tag", "show", "inv"], ["tag", "advance", "inv", "--to", "5"],
+            ["tag", "remove", "inv", "--yes"], ["db", "init"], ["db", "check"], ["worker", "list"], ["worker", "check"],
+        ):  # fmt: skip
+            self.check(self.box.run(words), 11, system.state, self.box.state, "--state-dir " + system.state)
+        self.assertFalse(os.path.exists(os.path.join(self.box.state, "leaf.db")), "a store of its own was made")
+        self.box.ok("tag", "add", "inv", "--state-dir", system.state)
+        poll(lambda: self.box.run(["next", "inv"]).out == "1\n", "the daemon has it")
+        # Who names a store means it.
+        self.box.ok("tag", "add", "inv", "--set", "sqlite.path=" + self.box.path("own.db"))
+        # Nor is anybody kept from looking at the daemon.
+        self.assertEqual(self.box.run(["tag", "pause", "inv"]).rc, 0)
 
 
 class Occupied(ManagedTest):

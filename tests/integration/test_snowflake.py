@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from fake_clock import FakeClock  # noqa: E402
 from leafctl import BINARY, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
-from own_network import in_own_network  # noqa: E402
+from own_namespace import ELSEWHERE, in_own_network  # noqa: E402
 
 EPOCH_MS = 1288834974657
 WINDOW_S = 3.0
@@ -53,7 +53,6 @@ class SnowflakeTest(LeafTest):
         self.assertEqual(self.seen, sorted(self.seen), "not ascending")
 
 
-ELSEWHERE = "192.0.2.1"
 PRIVATE = "unique in this state directory only"
 
 

@@ -184,6 +184,47 @@ TEST(SnowflakeService, AfterAStopItIssuesAtOnce) {
   machine.Stop();
 }
 
+TEST(SnowflakeService, ACopyOfTheStateIsRefusedWhereNobodyWatches) {
+  Machine machine;
+  machine.options.machine = "here:1";
+  ASSERT_TRUE(machine.Start().ok());
+  ASSERT_TRUE(machine.Take());
+  machine.Stop();
+  ASSERT_TRUE(machine.Start().ok()) << "where it was written it goes on";
+  machine.Stop();
+  machine.options.machine = "here:2";
+  const auto refused = machine.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().message.find("worker 7"), std::string::npos) << refused.error().message;
+  EXPECT_NE(refused.error().hint.find("leafctl worker adopt 7"), std::string::npos) << refused.error().hint;
+  EXPECT_EQ(machine.state_file.Load()->value().machine, "here:1");
+  // What cannot be told is no reason to stop.
+  machine.options.machine = "";
+  ASSERT_TRUE(machine.Start().ok());
+  machine.Stop();
+}
+
+TEST(SnowflakeService, ACopyWithANumberOfItsOwnIsNone) {
+  Machine machine;
+  machine.options.machine = "here:1";
+  ASSERT_TRUE(machine.Start().ok());
+  machine.Stop();
+  CrashingDisk& disk = machine.disk;
+  FakeClock& clock = machine.clock;
+  FakeRandom random;
+  sys::StaticRegistry other(8, {});
+  sys::WorkerStateFile file("/state", disk);
+  ManualExecutor executor(clock);
+  RecordingLogger log;
+  SnowflakeOptions options = machine.options;
+  options.machine = "there:1";
+  SnowflakeService service(options, other, file, clock, random, {executor, executor, executor}, log);
+  EXPECT_TRUE(service.Start().ok());
+  service.Stop();
+  EXPECT_EQ(file.Load()->value().machine, "there:1");
+}
+
 TEST(SnowflakeService, AStopWithoutAnIdKeepsWhatWasKnown) {
   Machine machine;
   ASSERT_TRUE(machine.Start().ok());

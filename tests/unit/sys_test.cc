@@ -120,10 +120,20 @@ TEST(StateDir, TheWatchTellsOnce) {
 TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {
   const testing::TempDir dir;
   const testing::TempDir copy;
-  EXPECT_FALSE(ReadPlaceId(dir.path()).empty());
-  EXPECT_EQ(ReadPlaceId(dir.path()), ReadPlaceId(dir.path()));
-  EXPECT_NE(ReadPlaceId(dir.path()), ReadPlaceId(copy.path()));
-  EXPECT_EQ(ReadPlaceId(dir.path() + "/none"), "");
+  // Whatever the machine has, and as on one with and on one without a machine-id.
+  const std::string none = dir.path() + "/none";
+  const std::string some = dir.path() + "/some";
+  std::ofstream(some) << "0123456789abcdef0123456789abcdef\n";
+  for (const char* const file : {"/etc/machine-id", none.c_str(), some.c_str()}) {
+    const std::string place = ReadPlaceId(dir.path(), file);
+    EXPECT_FALSE(place.empty());
+    EXPECT_EQ(place.find('\n'), std::string::npos);
+    EXPECT_EQ(ReadPlaceId(dir.path(), file), place);
+    EXPECT_NE(ReadPlaceId(copy.path(), file), place);
+    EXPECT_EQ(ReadPlaceId(none, file), "");
+  }
+  // A container's name is another whenever it is made anew; the volume is not.
+  EXPECT_EQ(ReadPlaceId(dir.path(), none.c_str()).find("host:"), std::string::npos);
 }
 
 TEST(GrantLock, ExcludesThreadsAndEndsWithItsHolder) {

@@ -122,6 +122,7 @@ Result<void> SnowflakeService::TryToLive() {
     const std::lock_guard lock(mutex_);
     registry_problem_ = claimed.error();
   }
+  LEAF_RETURN_IF_ERROR(CheckIsNoCopy(claim));
   auto begun = BeginLife(claim);
   // Nothing was issued with it: who needs a number may have it at once.
   if (!begun.ok() && claimed.ok() && registry_.leased()) {
@@ -160,6 +161,20 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
 // Requires extend_mutex_.
 bool SnowflakeService::MayBeCopied() const {
   return loaded_ && loaded_->worker && (options_.machine.empty() || loaded_->machine != options_.machine);
+}
+
+// Where nobody watches over the numbers, a copy of a state directory has its original's. Requires
+// extend_mutex_.
+Result<void> SnowflakeService::CheckIsNoCopy(const core::WorkerClaim& claim) const {
+  if (registry_.remote() || !MayBeCopied() || claim.worker != *loaded_->worker) return {};
+  // What cannot be told is no reason to stop.
+  if (options_.machine.empty() || loaded_->machine.empty()) return {};
+  return Error{
+      ErrorCode::kRefused,
+      fmt::format("the state directory was written on another machine, or in another place: it may be a "
+                  "copy, and the original may be issuing IDs as worker {}, too",
+                  claim.worker),
+      fmt::format("if the original is gone for good: leafctl worker adopt {}", claim.worker)};
 }
 
 // Requires extend_mutex_.

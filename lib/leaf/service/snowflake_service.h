@@ -196,6 +196,7 @@ class SnowflakeService {
   Result<void> TryToLive();
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
   bool MayBeCopied() const;
+  Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const;
   Result<void> BeginLife(const core::WorkerClaim& claim);
   // Whether a start that failed like that is worth another attempt.
   bool MayPass(const Error& error) const;

@@ -1,5 +1,6 @@
 #include "leaf/sys/boot_id.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -23,18 +24,18 @@ std::string FirstLine(const char* path) {
 
 std::string ReadBootId() { return FirstLine("/proc/sys/kernel/random/boot_id"); }
 
-std::string ReadPlaceId(const std::string& folder) {
-  std::string id = FirstLine("/etc/machine-id");
-  // "uninitialized" is what systemd writes into images.
-  if (id.empty() || id == "uninitialized") {
-    const std::string name = HostName();
-    if (name.empty()) return "";
-    id = "host:" + name;
-  }
+std::string ReadPlaceId(const std::string& folder, const char* machine_id_file) {
+  struct statx status {};
+  if (statx(AT_FDCWD, folder.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) return "";
   // The device's number can be another after each boot.
-  struct stat status {};
-  if (stat(folder.c_str(), &status) != 0) return "";
-  return fmt::format("{}:{}", id, status.st_ino);
+  const std::string machine = FirstLine(machine_id_file);
+  // "uninitialized" is what systemd writes into images.
+  if (!machine.empty() && machine != "uninitialized") return fmt::format("{}:{}", machine, status.stx_ino);
+  if ((status.stx_mask & STATX_BTIME) != 0) {
+    return fmt::format("made:{}.{:09}:{}", status.stx_btime.tv_sec, status.stx_btime.tv_nsec, status.stx_ino);
+  }
+  const std::string host = HostName();
+  return host.empty() ? "" : fmt::format("host:{}:{}", host, status.stx_ino);
 }
 
 }  // namespace leaf::sys

@@ -8,9 +8,10 @@ namespace leaf::sys {
 // tell.
 std::string ReadBootId();
 
-// Identifies a folder on this machine, or in this container: systemd's machine-id, else the host's name, and
-// the folder's inode. A copy of the folder has another, whether it is here or elsewhere. "" if it cannot be
-// told.
-std::string ReadPlaceId(const std::string& folder);
+// Identifies a folder where it is: by systemd's machine-id and the folder's inode. Without a machine-id, as
+// in most containers, by the inode and the time at which the folder was made: a container that is made anew
+// with the same volume finds the same place. A copy of the folder has another, whether it is here or
+// elsewhere. "" if it cannot be told.
+std::string ReadPlaceId(const std::string& folder, const char* machine_id_file = "/etc/machine-id");
 
 }  // namespace leaf::sys
