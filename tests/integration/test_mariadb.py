@@ -64,6 +64,8 @@ class MariaDbTest(LeafTest):
     count = 0
     charset = "utf8mb4"
     table = VARIANT_A
+    # How long a busy machine may take for a statement; nothing, for the program's own defaults.
+    patience = '"60s"'
 
     def setUp(self):
         SERVER.ensure_up()
@@ -90,6 +92,8 @@ class MariaDbTest(LeafTest):
             "database": '"%s"' % self.database,
             "user": '"leaf"',
             "password_file": '"%s"' % password,
+            "connect_timeout": self.patience,
+            "query_timeout": self.patience,
         }
         settings.update(more)
         text = '[segment]\nstore = "mysql"\nrefresh_interval = "1s"\n[mysql]\n'
@@ -653,6 +657,8 @@ class Schema(MariaDbTest):
 
 
 class Access(MariaDbTest):
+    patience = None
+
     def setUp(self):
         super().setUp()
         self.insert("pay")
@@ -738,6 +744,8 @@ class Access(MariaDbTest):
 
 class Outage(MariaDbTest):
     """The database goes away in several ways and comes back."""
+
+    patience = None
 
     def outage(self, begin, end):
         self.insert("pay", 1, 100)
