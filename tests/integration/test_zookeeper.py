@@ -247,8 +247,9 @@ class Claims(RegistryTest):
             return reached
 
         write(3600)
-        result = self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
-        self.check(result, 11, "behind", folder)
+        # A daemon on a slow machine would stay up, and tell the reason there.
+        result = self.box.run(["next", "--mode", "snowflake", "--direct", "--timeout", "60s", *self.settings(1)])
+        self.check(result, 11, "behind")
         reached = write(5)
         daemon = self.serve(1, "snowflake.start_wait=1h")
         value = self.take(daemon)[0]
@@ -350,9 +351,9 @@ class Outage(RegistryTest):
         ids = self.take(daemon, 10)
         self.zookeeper.kill()
         self.zookeeper.put_back_data(older)
+        connected = daemon.log().count("ZooKeeper: connected")
         self.zookeeper.start()
-        poll(lambda: daemon.log().count("ZooKeeper: connected") >= 2, "it is connected again")
-        self.assertIn("in case the servers' data went back", daemon.log())
+        poll(lambda: daemon.log().count("ZooKeeper: connected") > connected, "it is connected again")
         self.check_distinct(ids + self.take(daemon, 10))
 
     def test_the_number_has_become_somebody_elses(self):
