@@ -70,12 +70,13 @@ Run AddWorkerAdopt(CLI::App& app, CommandContext&) {
   app.add_option("WORKER", options->worker, "The number that the state directory has")->required();
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "For registry = static, where nobody else watches: a state directory that was copied, moved to another "
-      "file\n"
-      "system or restored is refused, since its original may be alive and would issue the same IDs. Make "
-      "sure "
-      "that\n"
-      "the original is gone. What has to be confirmed is the number.\n"
+      "For registry = static. A state directory that was copied, restored, or moved to another file system "
+      "is "
+      "refused:\n"
+      "its original may be running and would issue the same IDs. Make sure that the original is gone. The "
+      "number "
+      "has\n"
+      "to be confirmed.\n"
       "Example: leafctl worker adopt 7 --confirm 7");
   return [options](CommandContext& context) { return RunWorkerAdopt(context, *options); };
 }

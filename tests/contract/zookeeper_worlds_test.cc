@@ -32,7 +32,8 @@
 #include "support/zookeeper_fakes.h"
 
 namespace {
-// Set: a session is told of its password only when it is connected, and what waits for that has gone ahead.
+// If set, a session gets its password only after it has connected, and after waiting requests could have been
+// sent.
 std::atomic<bool> connects_before_password{false};
 }  // namespace
 

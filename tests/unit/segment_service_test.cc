@@ -464,7 +464,7 @@ TEST_F(SegmentServiceTest, ManyGrantsThatFailForOneCauseAreAFewLinesAndACount) {
   Run();
   store_.SetDown(true);
   const auto told = [&] { return log_.Count(LogLevel::kWarning, "grant for tag"); };
-  for (int i = 0; i < 150; ++i) Ask(fmt::format("nobody-{}", i));
+  for (int i = 0; i < 150; ++i) Ask(fmt::format("unknown-{}", i));
   Run();
   EXPECT_EQ(told(), FailureLog::kAtOnce);
   Pass(FailureLog::kSummary);

@@ -98,7 +98,7 @@ TEST(StateDir, ALockKnowsWhetherItsFileIsStillThere) {
   EXPECT_NE(lost.error().message.find(path + " was deleted"), std::string::npos) << lost.error().message;
   ASSERT_TRUE(EnsureStateDir(path).ok());
   EXPECT_FALSE(lock->Check().ok());
-  ASSERT_TRUE(StateDirLock::Take(path, StateDirUse::kDaemon).ok()) << "nobody holds the new one";
+  ASSERT_TRUE(StateDirLock::Take(path, StateDirUse::kDaemon).ok()) << "the new lock is free";
   lost = lock->Check();
   ASSERT_FALSE(lost.ok());
   EXPECT_NE(lost.error().message.find(path + " was replaced"), std::string::npos) << lost.error().message;

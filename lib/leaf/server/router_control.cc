@@ -60,8 +60,7 @@ Router::Withdraw Router::HandleControl(const Request& request, const Target& tar
   Executor& executor = options_.control != nullptr ? *options_.control : reports_;
   const auto act = [this, &executor, segment, tag, pause, dry = *dry_run == "1",
                     respond = std::move(respond)](const Result<void>& exists) {
-    // Whatever else keeps the store from saying that there is such a tag, an outage say, does not keep an
-    // operator from cutting it off.
+    // Only an answer of the store that the tag does not exist counts. During an outage a tag can be paused.
     if (!exists.ok() && exists.error().code == ErrorCode::kNotFound)
       return respond(V1Error(UnknownTag(*segment, tag)));
     executor.Post([this, segment, tag, pause, dry, respond] {

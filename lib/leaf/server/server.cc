@@ -275,7 +275,8 @@ thread_local Worker* Worker::current_ = nullptr;
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
-  // `surplus`: one too many, which is told so. `local`: over a Unix socket.
+  // `surplus`: the connection is over the limit, and its request is refused. `local`: it came over a Unix
+  // socket.
   Connection(Worker& worker, ConnectionId id, Socket socket, bool surplus, bool local)
       : worker_(worker),
         id_(id),

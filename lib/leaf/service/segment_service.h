@@ -109,8 +109,8 @@ class SegmentService {
   using MarkCallback = std::function<void(Result<MarkReport>)>;
   void LoadMark(std::string_view tag, MarkCallback done);
 
-  // A tag that this process has just added to the table is known at once, whatever was asked before. `mark`
-  // and `witness` are those that were loaded before it was added.
+  // This process has just added the tag to the table: requests find it from now on, also if an earlier
+  // request was told that it does not exist. `mark` and `witness` were loaded before the tag was added.
   void Adopt(const core::TagRow& row, const core::Mark& mark, std::uint64_t witness);
 
   // Cuts `tag` off on this node, whether it is known or not, or lets it go on; remembered across restarts.

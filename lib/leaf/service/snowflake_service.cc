@@ -163,8 +163,8 @@ bool SnowflakeService::MayBeCopied() const {
   return loaded_ && loaded_->worker && (options_.machine.empty() || loaded_->machine != options_.machine);
 }
 
-// Where nobody watches over the numbers, a copy of a state directory has its original's. Requires
-// extend_mutex_.
+// A registry without an outside cannot see that two processes use one number, so the copy of a state
+// directory is refused. Requires extend_mutex_.
 Result<void> SnowflakeService::CheckIsNoCopy(const core::WorkerClaim& claim) const {
   if (registry_.remote() || !MayBeCopied() || claim.worker != *loaded_->worker) return {};
   // What cannot be told is no reason to stop.
