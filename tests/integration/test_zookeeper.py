@@ -341,19 +341,23 @@ class Outage(RegistryTest):
 
     def test_servers_that_went_back_are_connected_to_again(self):
         """A server refuses a client that has seen more than the server has."""
+        daemon = self.serve(1, "zookeeper.session_timeout=1s")
+        ids = self.take(daemon, 10)
+        # The owner is in the older data: without it, the daemon would have lost its number.
         self.zookeeper.stop()
         older = self.zookeeper.copy_data(self.box.path("older"))
         self.zookeeper.start()
         with self.zookeeper.client() as client:
             for number in range(100):
                 client.create("/%s-%d" % (self.cluster, number), b"")
-        daemon = self.serve(1, "zookeeper.session_timeout=1s")
-        ids = self.take(daemon, 10)
+        reported = self.forever()
+        poll(lambda: self.forever() != reported, "the daemon has seen a reply since")
         self.zookeeper.kill()
         self.zookeeper.put_back_data(older)
         connected = daemon.log().count("ZooKeeper: connected")
         self.zookeeper.start()
         poll(lambda: daemon.log().count("ZooKeeper: connected") > connected, "it is connected again")
+        poll(lambda: "registry_problem" not in self.snowflake(daemon), "and its ceilings are kept there again")
         self.check_distinct(ids + self.take(daemon, 10))
 
     def test_the_number_has_become_somebody_elses(self):
