@@ -434,6 +434,24 @@ TEST_F(SegmentServiceTest, StartsWithoutItsStoreAndIsReadyWhenItIsBack) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
 }
 
+TEST_F(SegmentServiceTest, ANameThatIsKnownToNobodyIsNeverTakenForATag) {
+  StartService();
+  Run();
+  std::optional<Result<void>> checked;
+  std::size_t tags = 1;
+  // The generator that asked for it is still there at this moment.
+  service_->Next("nobody", 1, {seconds{1}, seconds{1}}, [&](const Result<IdSpans>& result) {
+    EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
+    service_->CheckTag("nobody", [&](const Result<void>& exists) { checked = exists; });
+    tags = service_->TagStatuses().size();
+  });
+  Run();
+  ASSERT_TRUE(checked);
+  ASSERT_FALSE(checked->ok());
+  EXPECT_EQ(checked->error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(tags, 0U);
+}
+
 TEST_F(SegmentServiceTest, IsNotReadyOnceTheStoreIsAwayAndNothingIsInReserve) {
   table_.Put("pay", 1, 10);
   StartService();

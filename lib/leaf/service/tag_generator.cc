@@ -608,7 +608,7 @@ void TagGenerator::Remove() {
 
 bool TagGenerator::confirmed() const {
   const std::lock_guard lock(mutex_);
-  return state_ != State::kUnconfirmed;
+  return state_ != State::kUnconfirmed && state_ != State::kGone && state_ != State::kRetired;
 }
 
 bool TagGenerator::TryRetire() {

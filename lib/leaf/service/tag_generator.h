@@ -178,7 +178,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void Remove();
   // The last pass in which the table was seen to hold the tag.
   std::uint64_t seen_pass() const { return seen_pass_.load(std::memory_order_relaxed); }
-  // False for a name that the table has yet to confirm.
+  // False for a name that the table has yet to confirm, and once it has it no more.
   bool confirmed() const;
   // True, and final, if nobody needs it any more: the tag is gone, or was never confirmed and nobody waits
   // for it.
