@@ -175,6 +175,23 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberStartsFromItsStateAndRegistersLater) {
   EXPECT_TRUE(node.Take());
 }
 
+TEST_F(SnowflakeRegistryTest, ALostReplyOfTheRegistryIsNoUnknownOutcomeOfARequest) {
+  SnowflakeNode node(cluster_, true);
+  node.registry.lose_reply = true;
+  node.StartInBackground();
+  EXPECT_FALSE(node.Take());
+  const auto can = node.CanIssue();
+  ASSERT_FALSE(can.ok());
+  EXPECT_EQ(can.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(can.error().message.find("the reply was lost"), std::string::npos);
+  std::optional<Result<core::SnowflakeRun>> answer;
+  node.service().Next(1, milliseconds{0},
+                      [&](Result<core::SnowflakeRun> result) { answer = std::move(result); });
+  node.Settle();
+  ASSERT_TRUE(answer && !answer->ok());
+  EXPECT_EQ(answer->error().code, ErrorCode::kUnavailable);
+}
+
 TEST_F(SnowflakeRegistryTest, WithoutStateThereIsNoStartWithoutTheRegistry) {
   SnowflakeNode node(cluster_, false);
   node.registry.down = true;
