@@ -262,7 +262,7 @@ class Cluster(MariaDbTest):
             self.insert(tag, 1, 100)
             daemon = self.box.serve() if tag == "leaf" else self.box.daemons[-1]
             connections = [daemon.raw() for _ in range(scaled(1000, 200))]
-            request = "GET %s HTTP/1.1\r\nHost: t\r\n%s\r\n" % (path, "".join(h + "\r\n" for h in headers))
+            request = "GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (path, "".join(h + "\r\n" for h in headers))
             ids = []
             for _ in range(3):
                 for connection in connections:
@@ -780,8 +780,10 @@ class Outage(MariaDbTest):
         self.check_leaf_error(daemon.leaf("other"), -3)
         self.check_v1_error(daemon.v1("other"), 503)
         end()
-        poll(lambda: self.take(daemon, "pay", seen["pay"]), "service returns by itself", timeout=30)
-        seen["pay"] += daemon.ids("pay", 500)
+        poll(lambda: self.take(daemon, "pay", seen["pay"]), "service returns by itself")
+        # More than one grant, each of which may take longer than a request waits here.
+        enough = len(seen["pay"]) + 500
+        poll(lambda: self.take(daemon, "pay", seen["pay"]) and len(seen["pay"]) >= enough, "IDs of several grants", interval=0)
         self.check_distinct(seen["pay"])
         self.check_distinct(seen["ship"])
         poll(lambda: self.box.run(["status"]).rc == 0, "no problem is left")
@@ -805,7 +807,7 @@ class Outage(MariaDbTest):
         daemon.ids("pay")
         SERVER.stop()
         with daemon.raw() as parked:
-            parked.send("GET /v1/segment/pay?count=1000 HTTP/1.1\r\nHost: t\r\n\r\n")
+            parked.send("GET /v1/segment/pay?count=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n")
             poll(lambda: daemon.tag_status("pay")["failures"] > 0, "a grant fails", timeout=30)
             poll(lambda: daemon.leaf("pay").status != 200, "the rest of the reserve is used up")
             for _ in range(20):
