@@ -313,9 +313,10 @@ class Loader {
 
 }  // namespace
 
-bool Resolved::IsSet(const std::string& prefix) const {
+bool Resolved::IsSet(const std::string& name) const {
   return std::any_of(origins.begin(), origins.end(), [&](const auto& entry) {
-    return entry.first.starts_with(prefix) && entry.second != kDefaultOrigin;
+    const bool meant = name.ends_with('.') ? entry.first.starts_with(name) : entry.first == name;
+    return meant && entry.second != kDefaultOrigin;
   });
 }
 

@@ -34,8 +34,8 @@ struct Resolved {
   std::map<std::string, std::string> origins;  // by key: "default", "file:line", "$VARIABLE", "--flag"
   std::vector<std::string> warnings;
 
-  // Whether anything but its default was given for a key that starts with `prefix`.
-  bool IsSet(const std::string& prefix) const;
+  // Whether anything but its default was given for a key, or for any of a table ("mysql.").
+  bool IsSet(const std::string& name) const;
   // Whether anything at all was configured, but for where state lives and how output and logs look.
   bool AnythingSet() const;
 };
