@@ -64,6 +64,7 @@ sys::SpdlogLogger::Format FormatOf(const CommandContext& context, const config::
 
 server::ConnectionLimits ConnectionLimitsOf(const config::Config& config) {
   return {.max_connections = static_cast<std::size_t>(config.server.max_connections),
+          .max_connections_per_address = static_cast<std::size_t>(config.server.max_connections_per_address),
           .header_timeout = config.server.header_timeout,
           .idle_timeout = config.server.idle_timeout};
 }
@@ -295,8 +296,10 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  server::Server server({.threads = threads, .limits = ConnectionLimitsOf(config)}, router,
-                        std::move(listeners), context.clock, log, requests);
+  server::Server server({.threads = threads,
+                         .limits = ConnectionLimitsOf(config),
+                         .hosts = {config.server.allowed_hosts, sys::MachineNames()}},
+                        router, std::move(listeners), context.clock, log, requests);
   // Where there are peers the server goes first: those that start at the same time ask for this node's clock.
   const bool peers = snowflake && snowflake->peer_clocks() != nullptr;
   // Before the refresh: whoever gives up from now on has to stop the pools in order.

@@ -400,7 +400,7 @@ database_row("update", "an UPDATE for each ID, one connection", IdStatements.UPD
 
 # ---- Start and memory ----------------------------------------------------------------------------------------------
 
-READY = b"GET /health/ready HTTP/1.1\r\nHost: bench\r\n\r\n"
+READY = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def time_start(bench, box):

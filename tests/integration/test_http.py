@@ -353,13 +353,13 @@ class Wire(SharedDaemonTest):
 
     def test_pipelining(self):
         with self.daemon.raw() as raw:
-            raw.send(("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag)) * 50)
+            raw.send(("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag)) * 50)
             self.assertEqual([raw.response().body for _ in range(50)], [str(n) for n in range(1, 51)])
 
     def test_pipelining_keeps_the_order_of_different_requests(self):
         with self.daemon.raw() as raw:
             paths = (LEAF + self.tag, "/no", V1 + self.tag + "?count=2", LEAF + "nokey", LEAF + self.tag)
-            raw.send("".join("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % path for path in paths))
+            raw.send("".join("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path for path in paths))
             answers = [raw.response() for _ in paths]
             self.assertEqual([a.status for a in answers], [200, 404, 200, 500, 200])
             self.assertEqual((answers[0].body, answers[2].body, answers[4].body), ("1", '{"ids":["2","3"]}', "4"))
@@ -367,7 +367,7 @@ class Wire(SharedDaemonTest):
     def test_many_pipelined_requests_and_a_slow_reader(self):
         count = scaled(3000, 500)
         with self.daemon.raw() as raw:
-            request = ("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag)).encode()
+            request = ("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag)).encode()
             writer = threading.Thread(target=raw.send, args=(request * count,))
             writer.start()
             ids = [int(raw.response().body) for _ in range(count)]
@@ -377,13 +377,13 @@ class Wire(SharedDaemonTest):
     def test_request_in_single_bytes(self):
         with self.daemon.raw() as raw:
             raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for byte in ("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag)).encode():
+            for byte in ("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag)).encode():
                 raw.send(bytes([byte]))
             self.assertEqual(raw.response().body, "1")
 
     def test_bodies_are_read_and_ignored(self):
         with self.daemon.raw() as raw:
-            start = "POST %s HTTP/1.1\r\nHost: t\r\n" % (LEAF + self.tag)
+            start = "POST %s HTTP/1.1\r\nHost: localhost\r\n" % (LEAF + self.tag)
             raw.send(start + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4;x=y\r\n\r\n\r\n\r\n0\r\n\r\n")
             self.assertEqual(raw.response().body, "1")
             raw.send(start + "Content-Length: 20\r\n\r\nGET /no HTTP/1.1\r\n\r\n")
@@ -392,7 +392,7 @@ class Wire(SharedDaemonTest):
 
     def test_body_too_large(self):
         with self.daemon.raw() as raw:
-            raw.send("POST %s HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000000\r\n\r\n" % (LEAF + self.tag))
+            raw.send("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n" % (LEAF + self.tag))
             response = raw.response()
             self.assertTrue(response is None or response.status == 413, response)
         self.check_next_is(1)
@@ -404,7 +404,7 @@ class Wire(SharedDaemonTest):
             "Content-Length: -1\r\n",
         ):
             with self.daemon.raw() as raw:
-                raw.send("POST /no HTTP/1.1\r\nHost: t\r\n%s\r\n0\r\n\r\nGET /no HTTP/1.1\r\nHost: t\r\n\r\n" % headers)
+                raw.send("POST /no HTTP/1.1\r\nHost: localhost\r\n%s\r\n0\r\n\r\nGET /no HTTP/1.1\r\nHost: localhost\r\n\r\n" % headers)
                 raw.socket.shutdown(socket.SHUT_WR)
                 response = raw.response()
                 self.assertTrue(response is None or response.status in (400, 501), (headers, response))
@@ -413,7 +413,7 @@ class Wire(SharedDaemonTest):
 
     def test_encoding_that_does_not_end_with_chunked(self):
         with self.daemon.raw() as raw:  # RFC 9112, 6.3: its length is not known, so 400 and the end
-            raw.send("POST /no HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n")
+            raw.send("POST /no HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n")
             raw.socket.shutdown(socket.SHUT_WR)
             response = raw.response()
             self.assertTrue(response is None or response.status in (400, 501), response)
@@ -423,7 +423,7 @@ class Wire(SharedDaemonTest):
         with self.daemon.raw() as raw:
             raw.socket.settimeout(5)
             raw.send(
-                "POST %s HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n" % (LEAF + self.tag)
+                "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n" % (LEAF + self.tag)
             )
             response = raw.response()  # RFC 9110, 10.1.1: 100 or the final answer, without the body
             self.assertIsNotNone(response)
@@ -441,7 +441,7 @@ class Wire(SharedDaemonTest):
         for header in (b"X: " + b"a" * (2 << 20), b"a: b\r\n" * (1 << 19), b"a" * (2 << 20)):
             with self.daemon.raw() as raw:
                 try:
-                    raw.send(b"GET " + (LEAF + self.tag).encode() + b" HTTP/1.1\r\nHost: t\r\n" + header + b"\r\n\r\n")
+                    raw.send(b"GET " + (LEAF + self.tag).encode() + b" HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n")
                     response = raw.response()
                 except ConnectionError:
                     response = None
@@ -468,7 +468,7 @@ class Wire(SharedDaemonTest):
             b"hello\r\n\r\n",
             b"GET\r\n\r\n",
             b"GET / HTTP/9.9\r\n\r\n",
-            b"GET / FTP/1.1\r\nHost: t\r\n\r\n",
+            b"GET / FTP/1.1\r\nHost: localhost\r\n\r\n",
             b"\0" * 100 + b"\r\n\r\n",
             b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
         ):
@@ -484,13 +484,13 @@ class Wire(SharedDaemonTest):
         # From the reserve: how long it is waited for a grant is another matter.
         self.assertEqual(self.daemon.leaf(self.tag).body, "1")
         with self.daemon.raw() as raw:
-            raw.send("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag))
+            raw.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag))
             raw.socket.shutdown(socket.SHUT_WR)
             self.assertEqual(raw.response().body, "2")
             self.assertTrue(raw.at_end())
 
     def test_clients_that_vanish(self):
-        for data in ("", "GET", "GET / HTTP/1.1\r\n", "GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % (LEAF + self.tag)):
+        for data in ("", "GET", "GET / HTTP/1.1\r\n", "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag)):
             for _ in range(20):
                 raw = self.daemon.raw()
                 raw.send(data)
@@ -541,7 +541,7 @@ class Parked(LeafTest):
         raw = daemon.raw()
         self.addCleanup(raw.close)
         for path in paths:
-            raw.send("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % path)
+            raw.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
         return raw
 
     def waiting(self, daemon):
@@ -584,7 +584,7 @@ class Parked(LeafTest):
         raw = self.park(daemon, V1 + "pay", V1 + "pay", LEAF + "pay")
         poll(lambda: self.waiting(daemon) == 1, "parked")
         time.sleep(0.1)
-        raw.send("GET /health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+        raw.send("GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.1)
         lock.execute("ROLLBACK")
         bodies = [raw.response().body for _ in range(4)]
@@ -641,7 +641,7 @@ class Limits(LeafTest):
     def test_slow_body_too(self):
         daemon = self.box.serve("--set", "server.header_timeout=300ms")
         with daemon.raw() as raw:
-            raw.send("POST /health/live HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc")
+            raw.send("POST /health/live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
             response = raw.response()
             self.assertTrue(response is None or response.status in (405, 408), response)
 
@@ -657,7 +657,7 @@ class Limits(LeafTest):
         self.box.ok("tag", "add", "pay", "--step", "1000000")
         with daemon.raw() as raw:
             raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            request = "GET /v1/segment/pay?count=100000 HTTP/1.1\r\nHost: t\r\n\r\n"
+            request = "GET /v1/segment/pay?count=100000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             raw.send(request * 20)
             poll(lambda: (daemon.tag_status("pay") or {}).get("issued", 0) > 0, "some answer")
             self.assertEqual(daemon.leaf("pay").status, 200)
@@ -673,7 +673,7 @@ class Limits(LeafTest):
             while len(held) < 4:
                 raw = daemon.raw()
                 try:
-                    response = raw.get("/health/live")
+                    response = raw.get("/v1/clock")
                 except ConnectionError:
                     response = None
                 # One too many is told so, and is not one of the four.
@@ -686,18 +686,18 @@ class Limits(LeafTest):
         poll(take_all, "four connections")
         with daemon.raw() as fifth:
             try:
-                response = fifth.get("/health/live")
+                response = fifth.get("/v1/clock")
             except ConnectionError:
                 response = None
             self.assertTrue(response is None or response.status == 503, response)
         for raw in held:
-            self.assertEqual(raw.get("/health/live").status, 200)
+            self.assertEqual(raw.get("/v1/clock").status, 200)
         held.pop().close()
 
         def served():
             with daemon.raw() as raw:
                 try:
-                    response = raw.get("/health/live")
+                    response = raw.get("/v1/clock")
                 except ConnectionError:
                     return False
                 return response is not None and response.status == 200
@@ -717,6 +717,68 @@ class Limits(LeafTest):
         self.assertEqual(ids, list(range(11, 46)))
 
 
+class Hosts(LeafTest):
+    """What a web page could ask, that lets a name of its own resolve to this machine (DNS rebinding)."""
+
+    PATHS = ("/v1/status", "/v1/segment/pay", "/api/segment/get/pay", "/api/snowflake/get/x", "/metrics", "/health/live", "/")
+
+    def status(self, daemon, host, path="/v1/clock", *headers):
+        with daemon.raw() as raw:
+            request = ("GET %s HTTP/1.1" % path, "Host: " + host, *headers)
+            raw.send("".join(line + "\r\n" for line in request) + "\r\n")
+            response = raw.response()
+            self.assertIsNotNone(response, request)
+            if response.status == 421:
+                self.assertIn("server.allowed_hosts", response.body)
+                self.assertTrue(raw.at_end(), "no more requests are answered")
+            return response.status
+
+    def check_hosts(self, daemon, good, bad):
+        for headers in ((), ("Connection: close",)):
+            for host in good:
+                self.assertEqual(self.status(daemon, host, "/v1/clock", *headers), 200, host)
+            for host in bad:
+                self.assertEqual(self.status(daemon, host, "/v1/clock", *headers), 421, host)
+
+    def test_on_loopback(self):
+        daemon = self.box.serve()
+        self.box.ok("tag", "add", "pay")
+        good = ("127.0.0.1", "127.0.0.1:8080", "127.9.9.9", "[::1]", "[::1]:80", "localhost", "LocalHost:1", "a.localhost", "localhost.", "")
+        bad = ("evil.example", "evil.example:8080", "EVIL.EXAMPLE.", "localhost.evil.example", "127.0.0.1.evil.example", "1.2.3", "xlocalhost")
+        self.check_hosts(daemon, (*good, socket.gethostname(), socket.gethostname().upper() + ":80"), bad)
+        for path in self.PATHS:
+            self.assertEqual(self.status(daemon, "evil.example", path), 421, path)
+        self.assertEqual((daemon.tag_status("pay") or {}).get("issued", 0), 0)
+        # A connection that was good once is not good for any name.
+        with daemon.raw() as raw:
+            self.assertEqual(raw.get("/v1/clock").status, 200)
+            raw.send("GET /v1/clock HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            self.assertEqual(raw.response().status, 421)
+        # HTTP/1.0 needs no Host, and the Unix socket is no web page's.
+        with daemon.raw() as raw:
+            raw.send("GET /v1/clock HTTP/1.0\r\n\r\n")
+            self.assertEqual(raw.response().status, 200)
+        with RawConnection(os.path.join(self.box.state, "leafctl.sock")) as raw:
+            raw.send("GET /v1/clock HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+            self.assertEqual(raw.response().status, 200)
+        self.assertIn('code="421"', daemon.get("/metrics").body)
+
+    def test_on_all_addresses(self):
+        daemon = self.box.serve(listen=("0.0.0.0:0",))
+        self.check_hosts(daemon, ("leaf.example", "127.0.0.1", "localhost"), ())
+
+    def test_names_that_are_allowed(self):
+        for listen in ("127.0.0.1:0", "0.0.0.0:0"):
+            daemon = self.box.serve("--set", "server.allowed_hosts=leaf.example,*.ids.example", listen=(listen,))
+            good = ("leaf.example", "LEAF.example:99", "a.ids.example", "a.b.ids.example", "127.0.0.1", "localhost")
+            self.check_hosts(daemon, good, ("evil.example", "ids.example", "a.leaf.example", "xids.example"))
+            self.assertEqual(daemon.terminate(), 0)
+        daemon = self.box.serve("--set", "server.allowed_hosts=*")
+        self.check_hosts(daemon, ("evil.example",), ())
+        for name in ("a b", "leaf.example:80", "http://leaf.example", "*.", ".example", "*x"):
+            self.check(self.box.run(["config", "check", "--set", "server.allowed_hosts=" + name]), 2, "allowed_hosts")
+
+
 class Drain(LeafTest):
     def lock_database(self):
         """Holds SQLite's write lock, so that a grant has to wait."""
@@ -728,7 +790,7 @@ class Drain(LeafTest):
     def park(self, daemon, tag="pay"):
         raw = daemon.raw()
         self.addCleanup(raw.close)
-        raw.send("GET /v1/segment/%s HTTP/1.1\r\nHost: t\r\n\r\n" % tag)
+        raw.send("GET /v1/segment/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % tag)
         poll(lambda: (daemon.tag_status(tag) or {}).get("waiting") == 1, "the request is parked")
         daemon.disconnect()
         return raw
@@ -824,7 +886,7 @@ class Drain(LeafTest):
                 daemon.get("/health/live")
                 daemon.disconnect()
             self.begin_drain(daemon)
-            probe.send("Host: t\r\n\r\n")
+            probe.send("Host: localhost\r\n\r\n")
             response = probe.response()
             self.assertIsNotNone(response)
             self.assertEqual(response.status, 503)

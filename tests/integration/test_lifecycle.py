@@ -301,7 +301,7 @@ class Signals(ManagedTest):
         self.notify.wait("READY=1")
         raw = daemon.raw()
         self.addCleanup(raw.close)
-        raw.send("POST /v1/clock HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\n")
+        raw.send("POST /v1/clock HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
         # Its bytes have arrived once later requests of other connections are answered by every thread.
         for _ in range(50):
             daemon.get("/health/live")
@@ -445,7 +445,7 @@ class Activation(LeafTest):
         first = int(daemon.leaf("pay").body)
         self.assertEqual(daemon.terminate(), 0)
         with daemon.raw() as waiting:
-            waiting.send("GET %spay HTTP/1.1\r\nHost: t\r\n\r\n" % V1)
+            waiting.send("GET %spay HTTP/1.1\r\nHost: localhost\r\n\r\n" % V1)
             box.serve("--set", "server.request_timeout=60s")
             response = waiting.response()
             self.assertEqual(response.status, 200, response.body)
@@ -467,7 +467,7 @@ class Client:
 
     def _run(self):
         connections = {}
-        request = ("GET %spay HTTP/1.1\r\nHost: t\r\nAccept: text/plain\r\n\r\n" % V1).encode()
+        request = ("GET %spay HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n" % V1).encode()
         try:
             for number in range(self.requests):
                 self.done = number

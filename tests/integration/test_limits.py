@@ -14,6 +14,7 @@ Environment, beside that of leafctl.py:
 import contextlib
 import json
 import os
+import re
 import socket
 import statistics
 import subprocess
@@ -58,10 +59,10 @@ def open_connections(daemon):
 
 
 def get(target):
-    return ("GET %s HTTP/1.1\r\nHost: t\r\n\r\n" % target).encode()
+    return ("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % target).encode()
 
 
-CHUNKED = b"POST /v1/segment/pay HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /v1/segment/pay HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def resident_bytes(pid):
@@ -138,7 +139,7 @@ class Requests(LeafTest):
             counts = {200: 0, 429: 0}
             with daemon.raw() as raw:
                 while not stop.is_set():
-                    raw.send(("GET %shot HTTP/1.1\r\nHost: t\r\n\r\n" % LEAF) * 20)
+                    raw.send(("GET %shot HTTP/1.1\r\nHost: localhost\r\n\r\n" % LEAF) * 20)
                     for _ in range(20):
                         counts[raw.response().status] += 1
             answers.append(counts)
@@ -180,7 +181,7 @@ class Connections(LeafTest):
 
             def take():
                 raw = daemon.raw()
-                response = raw.get("/health/live")
+                response = raw.get("/v1/clock")
                 if response is None or response.status != 200:
                     raw.close()
                     return None
@@ -189,14 +190,14 @@ class Connections(LeafTest):
             held = [poll(take, "connection %d" % number) for number in range(3)]
             for _ in range(10):
                 with daemon.raw() as surplus:
-                    response = surplus.get("/health/live")
+                    response = surplus.get("/v1/clock")
                     self.assertIsNotNone(response, "closed without a word")
                     self.assertEqual(response.status, 503)
                     self.assertRegex(response.headers["retry-after"], r"^\d+$")
                     self.assertEqual(response.headers["connection"], "close")
                     self.assertTrue(surplus.at_end())
             for raw in held:
-                self.assertEqual(raw.get("/health/live").status, 200)
+                self.assertEqual(raw.get("/v1/clock").status, 200)
             held[0].close()
             stack.enter_context(poll(take, "a connection after one was given back"))
 
@@ -227,10 +228,63 @@ class Connections(LeafTest):
     def served(self, daemon):
         with daemon.raw() as raw:
             try:
-                response = raw.get("/health/live")
+                response = raw.get("/v1/clock")
             except ConnectionError:
                 return False
             return response is not None and response.status == 200
+
+    def test_silent_connections_lock_nobody_out(self):
+        daemon = self.box.serve("--set", "server.max_connections=8", "--set", "server.header_timeout=2s")
+        daemon.disconnect()
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(daemon.raw()) for _ in range(8)]
+            poll(lambda: self.refused(daemon), "all places are taken")
+            # The operator's commands, and those who watch.
+            self.assertIn('"version"', self.box.ok("status", "--json", "--server", "unix:" + os.path.join(self.box.state, "leafctl.sock")))
+            for path in ("/health/live", "/health/ready", "/metrics"):
+                with daemon.raw() as watcher:
+                    response = watcher.get(path)
+                    self.assertEqual((response.status, response.headers["connection"]), (200, "close"), path)
+                    self.assertTrue(watcher.at_end())
+            # A connection that asks nothing has not more time than one that asks slowly.
+            for raw in silent:
+                self.assertTrue(raw.at_end())
+        poll(lambda: not self.refused(daemon), "there are places again")
+        metric = re.search(r"^leaf_http_connections_refused_total (\d+)$", daemon.get("/metrics").body, re.M)
+        self.assertGreaterEqual(int(metric.group(1)), 4)
+        # One line for all of them, and another one a minute later at the earliest.
+        self.assertIn("refused 1 connection: this server has too many connections", daemon.log())
+
+    def refused(self, daemon):
+        with daemon.raw() as raw:
+            response = raw.get("/v1/clock")
+            return response is not None and response.status == 503
+
+    def test_one_address_has_so_many(self):
+        daemon = self.box.serve("--set", "server.max_connections_per_address=2")
+        daemon.disconnect()
+
+        def connect(source):
+            raw = daemon.raw(source=source)
+            response = raw.get("/v1/clock")
+            if response is not None and response.status == 503:
+                self.assertIn("this address has too many connections", response.body)
+            if response is None or response.status != 200:
+                raw.close()
+                return None
+            return stack.enter_context(raw)
+
+        with contextlib.ExitStack() as stack:
+            held = [poll(lambda: connect("127.0.0.1"), "a connection") for _ in range(2)]
+            for _ in range(20):
+                self.assertIsNone(connect("127.0.0.1"))
+            for _ in range(2):
+                self.assertIsNotNone(connect("127.0.0.2"), "another address has places of its own")
+            self.assertIsNone(connect("127.0.0.2"))
+            # The Unix socket has no addresses.
+            self.box.ok("status", "--server", "unix:" + os.path.join(self.box.state, "leafctl.sock"))
+            held[0].close()
+            poll(lambda: connect("127.0.0.1"), "the place that was given back")
 
 
 class Slow(LeafTest):
@@ -239,8 +293,8 @@ class Slow(LeafTest):
         for start in (
             "GET /health/live HTTP/1.1\r\nHo",
             "GET /health/li",
-            "POST /health/live HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc",
-            "POST /health/live HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+            "POST /health/live HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc",
+            "POST /health/live HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
         ):
             with daemon.raw() as raw:
                 raw.send(start)
@@ -278,7 +332,7 @@ class Slow(LeafTest):
         self.box.ok("tag", "add", "pay", "--step", "1000000")
         before = resident_bytes(daemon.process.pid)
         count = 150 if SCALE >= 1 else 12
-        request = "GET %spay?count=100000 HTTP/1.1\r\nHost: t\r\n\r\n" % V1
+        request = "GET %spay?count=100000 HTTP/1.1\r\nHost: localhost\r\n\r\n" % V1
         with contextlib.ExitStack() as stack:
             for number in range(count):
                 raw = stack.enter_context(contextlib.closing(self.slow_reader(daemon)))
@@ -312,14 +366,14 @@ class Sizes(LeafTest):
         daemon = self.box.serve()
         self.box.ok("tag", "add", "pay", "--start", "1")
         for request, status in (
-            ("GET %spay HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000000000\r\n\r\n" % V1, 413),
-            ("GET %spay HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999999999999999\r\n\r\n" % V1, 400),
-            ("POST %spay HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n" % V1, 400),
-            ("GET %spay HTTP/1.1\r\nHost: t\r\n%s\r\n" % (V1, "X: %s\r\n" % ("y" * 2000000)), 431),
-            ("GET %spay HTTP/1.1\r\nHost: t\r\n%s\r\n" % (V1, "X: y\r\n" * 300000), 431),
-            ("GET /%s HTTP/1.1\r\nHost: t\r\n\r\n" % ("p" * 2000000), 431),
+            ("GET %spay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000000\r\n\r\n" % V1, 413),
+            ("GET %spay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n" % V1, 400),
+            ("POST %spay HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n" % V1, 400),
+            ("GET %spay HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (V1, "X: %s\r\n" % ("y" * 2000000)), 431),
+            ("GET %spay HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (V1, "X: y\r\n" * 300000), 431),
+            ("GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % ("p" * 2000000), 431),
             (
-                "POST %spay HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n%s"
+                "POST %spay HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n%s"
                 % (V1, ("10000\r\n" + "z" * 65536 + "\r\n") * 20),
                 413,
             ),
@@ -333,7 +387,7 @@ class Sizes(LeafTest):
                 self.assertTrue(raw.at_end())
         # None of these took an ID; a body on GET that is not too large is read, and means nothing.
         with daemon.raw() as raw:
-            raw.send("GET %spay HTTP/1.1\r\nHost: t\r\nContent-Length: 60000\r\n\r\n%s" % (LEAF, "b" * 60000))
+            raw.send("GET %spay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n%s" % (LEAF, "b" * 60000))
             self.assertEqual(raw.response().body, "1")
             self.assertEqual(raw.get(LEAF + "pay").body, "2")
 
@@ -492,9 +546,9 @@ class Abuse(LeafTest):
         (HELLO, 400, REFUSED),
         (b"GET / HTTP/9.9\r\n\r\n", 400, REFUSED),
         (b"GET\x00/ HTTP/1.1\r\n\r\n", 400, REFUSED),
-        (b"GET /health/live HTTP/1.1\r\nHost: t\r\n" + b"A: b\r\n" * 5000 + b"\r\n", 431, REFUSED),
-        (b"GET /health/live HTTP/1.1\r\nHost: t\r\nX: " + b"y" * 2000000 + b"\r\n\r\n", 431, REFUSED),
-        (b"GET /" + b"p" * 2000000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", 431, REFUSED),
+        (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 5000 + b"\r\n", 431, REFUSED),
+        (b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 2000000 + b"\r\n\r\n", 431, REFUSED),
+        (b"GET /" + b"p" * 2000000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431, REFUSED),
         (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400, REFUSED),
         (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400, REFUSED),
         (b"POST /v1/segment/pay HTTP/1.1\r\nContent-Length: 1000000000000\r\n\r\n", 413, REFUSED),
@@ -518,8 +572,8 @@ class Abuse(LeafTest):
         (get("/api/segment/get/pay%00"), 400),
         (get(V1 + "%ff" * 300), 400),
         (get(V1 + "%zz"), 400),
-        (b"TRACE / HTTP/1.1\r\nHost: t\r\n\r\n", 405),
-        (b"BREW /v1/segment/pay HTTP/1.1\r\nHost: t\r\n\r\n", 405),
+        (b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+        (b"BREW /v1/segment/pay HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
     )
 
     @classmethod

@@ -198,7 +198,7 @@ class Metrics(Observed):
             counted = metrics.of(daemon).get("leaf_http_requests_total", route="/v1/segment", code="200")
             scrapes = [daemon.raw() for _ in range(12)]
             for scrape in scrapes:
-                scrape.send("GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+                scrape.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
             daemon.ids("tag-00001")
             later = 0
             for scrape in scrapes:

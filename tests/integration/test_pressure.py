@@ -471,7 +471,7 @@ class ManyRefills(PressureTest):
         for connection in connections + stuck:
             self.addCleanup(connection.close)
         # One and a half ranges: each request needs a grant, and asks for the next one.
-        request = "GET %s%s?count=15&form=range HTTP/1.1\r\nHost: t\r\n\r\n"
+        request = "GET %s%s?count=15&form=range HTTP/1.1\r\nHost: localhost\r\n\r\n"
         taken = {name: [] for name in names}
         failed = []
         longest = 0.0

@@ -276,7 +276,7 @@ class Daemon:
         return poll(look, "log line %r in:\n%s" % (pattern, self.log()), timeout)
 
     def wait_listening(self):
-        self.port = int(self.wait_log(r"listening on http://127\.0\.0\.1:(\d+)").group(1))
+        self.port = int(self.wait_log(r"listening on http://(?:127|0)\.0\.0\.[01]:(\d+)").group(1))
 
     @property
     def url(self):
@@ -340,8 +340,9 @@ class Daemon:
                 return item
         return None
 
-    def raw(self):
-        return RawConnection(("127.0.0.1", self.port))
+    def raw(self, source=None):
+        """`source`: the address that it comes from."""
+        return RawConnection(("127.0.0.1", self.port), source=source)
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -376,10 +377,12 @@ class Daemon:
 class RawConnection:
     """Bytes to a server, and its responses taken apart."""
 
-    def __init__(self, address, timeout=DEADLINE_S):
+    def __init__(self, address, timeout=DEADLINE_S, source=None):
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(timeout)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect(address)
         self.buffer = b""
 
@@ -423,7 +426,7 @@ class RawConnection:
 
     def get(self, path, *headers, method="GET", version="1.1"):
         head = "".join(line + "\r\n" for line in headers)
-        self.send("%s %s HTTP/%s\r\nHost: test\r\n%s\r\n" % (method, path, version, head))
+        self.send("%s %s HTTP/%s\r\nHost: localhost\r\n%s\r\n" % (method, path, version, head))
         return self.response(head=method == "HEAD")
 
     def at_end(self):

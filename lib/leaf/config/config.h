@@ -23,7 +23,9 @@ struct Config {
     Millis request_timeout{};
     Millis leaf_wait{};
     std::int64_t max_count = 0;
+    std::vector<std::string> allowed_hosts;
     std::int64_t max_connections = 0;
+    std::int64_t max_connections_per_address = 0;  // 0 for no limit
     Millis header_timeout{};
     Millis idle_timeout{};
     std::int64_t max_requests_per_second = 0;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <initializer_list>
 #include <limits>
@@ -187,6 +188,18 @@ Result<void> CheckAddress(const std::string& text) {
   return text.empty() ? Result<void>{} : CheckHostPort(text);
 }
 
+// NAME, *.NAME or *. Letters outside of ASCII come as punycode in a Host field.
+Result<void> CheckHostName(const std::string& text) {
+  if (text == "*") return {};
+  const std::string_view name = std::string_view(text).substr(text.starts_with("*.") ? 2 : 0);
+  const bool good = !name.empty() && !name.starts_with('.') && !name.ends_with('.') &&
+                    std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                      return (c < 0x80 && std::isalnum(c) != 0) || c == '-' || c == '_' || c == '.';
+                    });
+  if (good) return {};
+  return Bad(fmt::format("{} is neither a host's name, without a port, nor *.NAME or *", Quoted(text)));
+}
+
 std::vector<Key> MakeKeys() {
   using C = Config;
   constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
@@ -205,6 +218,11 @@ std::vector<Key> MakeKeys() {
   add(String(
       "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",
       [](C & c) -> auto& { return c.server.socket; }));
+  add(List(
+      "server.allowed_hosts", "",
+      "names in the Host field; listeners on loopback always know localhost, this machine's names and IP "
+      "addresses",
+      CheckHostName, [](C & c) -> auto& { return c.server.allowed_hosts; }));
   add(Integer(
       "server.threads", "0", 0, 1024, "threads that serve requests; 0 = one per core",
       [](C & c) -> auto& { return c.server.threads; }));
@@ -224,6 +242,10 @@ std::vector<Key> MakeKeys() {
   add(Integer(
       "server.max_connections", "20000", 1, 10'000'000, "most connections at once",
       [](C & c) -> auto& { return c.server.max_connections; }));
+  add(Integer(
+      "server.max_connections_per_address", "0", 0, 10'000'000,
+      "most connections of one address; 0 = no limit",
+      [](C & c) -> auto& { return c.server.max_connections_per_address; }));
   add(Duration(
       "server.header_timeout", "10s", milliseconds{1}, "longest time a client may take to send a request",
       [](C & c) -> auto& { return c.server.header_timeout; }));

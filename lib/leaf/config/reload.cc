@@ -11,10 +11,11 @@
 namespace leaf::config {
 namespace {
 
-constexpr std::array<std::string_view, 10> kReloadable = {
+constexpr std::array<std::string_view, 11> kReloadable = {
     "server.drain_timeout",
     "server.max_count",
     "server.max_connections",
+    "server.max_connections_per_address",
     "server.header_timeout",
     "server.idle_timeout",
     "server.max_requests_per_second",

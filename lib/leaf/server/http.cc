@@ -37,6 +37,8 @@ std::string_view StatusText(int status) {
       return "Conflict";
     case 413:
       return "Payload Too Large";
+    case 421:
+      return "Misdirected Request";
     case 429:
       return "Too Many Requests";
     case 431:

@@ -367,7 +367,8 @@ void MetricsBuilder::AddRequests(const RequestTotals& totals) {
   Gauge("leaf_http_connections", "Connections that are open.", Number(totals.connections_open));
   Counter("leaf_http_connections_accepted_total", "Connections that were accepted.",
           Number(totals.connections_accepted));
-  Counter("leaf_http_connections_refused_total", "Connections that were closed at once, over the limit.",
+  Counter("leaf_http_connections_refused_total",
+          "Connections over a limit: answered with 503, or closed at once.",
           Number(totals.connections_refused));
 }
 

@@ -59,6 +59,7 @@ bool TakeHeader(std::string_view name, std::string_view value, Seen& seen, Plain
       if (EqualsIgnoringCase(name, "host")) {
         if (seen.host || EndOf(kHostChar, value, 0) != value.size()) return false;
         seen.host = true;
+        request.host = value;
       }
       return true;
     case 6:

@@ -15,6 +15,7 @@ namespace leaf::server {
 // A GET of HTTP/1.1 without a body, on a connection that stays open. Views of its bytes.
 struct PlainRequest {
   std::string_view target;
+  std::string_view host;    // the Host header
   std::string_view accept;  // the Accept header, or ""
   std::size_t size = 0;     // of all its bytes, with the empty line
 };

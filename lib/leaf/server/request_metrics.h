@@ -39,8 +39,8 @@ inline constexpr std::size_t kRoutes = static_cast<std::size_t>(Route::kDashboar
 std::string_view RouteName(Route route);
 
 // The status codes that are counted on their own; any other one is counted as the last of them, 0.
-inline constexpr std::array<int, 14> kCountedStatuses{200, 304, 400, 403, 404, 405, 409,
-                                                      413, 429, 431, 500, 501, 503, 0};
+inline constexpr std::array<int, 15> kCountedStatuses{200, 304, 400, 403, 404, 405, 409, 413,
+                                                      421, 429, 431, 500, 501, 503, 0};
 
 // Upper bounds of the classes of durations.
 inline constexpr std::array<std::chrono::microseconds, 14> kDurationBounds{
@@ -61,7 +61,7 @@ struct RouteTotals {
 struct RequestTotals {
   std::array<RouteTotals, kRoutes> routes;
   std::uint64_t connections_accepted = 0;
-  std::uint64_t connections_refused = 0;  // over the limit
+  std::uint64_t connections_refused = 0;  // over a limit
   std::uint64_t connections_open = 0;
 };
 

@@ -47,6 +47,7 @@ ReceivedRequest Received(const Message& message) {
   ReceivedRequest request;
   request.method = View(message.method_string());
   request.target = View(message.target());
+  request.host = View(message[http::field::host]);
   request.accept = View(message[http::field::accept]);
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
     request.accept_language = View(message[http::field::accept_language]);
@@ -68,7 +69,11 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     if (uses_plain_form_) {
       const auto bytes = buffer.data();
       if (const auto plain = ParsePlainRequest({static_cast<const char*>(bytes.data()), bytes.size()})) {
-        request_ = {.method = "GET", .target = plain->target, .accept = plain->accept, .accept_language = {}};
+        request_ = {.method = "GET",
+                    .target = plain->target,
+                    .host = plain->host,
+                    .accept = plain->accept,
+                    .accept_language = {}};
         plain_bytes_ = plain->size;
         return Outcome::kRequest;
       }

@@ -22,6 +22,7 @@ using ReadBuffer = boost::beast::flat_static_buffer<2 * kHeaderBytesMax>;
 struct ReceivedRequest {
   std::string_view method;
   std::string_view target;
+  std::string_view host;             // the Host header; "" if there is none
   std::string_view accept;           // the Accept header, or ""
   std::string_view accept_language;  // the Accept-Language header, or ""; not looked for where IDs are taken
   bool is_head = false;

@@ -1,6 +1,7 @@
 #include "leaf/server/server.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include <utility>
 
 #include "leaf/base/time.h"
+#include "leaf/server/address_counts.h"
 #include "leaf/server/deadline_queue.h"
 #include "leaf/server/request_reader.h"
 
@@ -48,6 +50,10 @@ constexpr std::chrono::milliseconds kHalfClosedTime{250};
 // is closed at once. And how long they may take to send it.
 constexpr std::size_t kSurplusMax = 128;
 constexpr std::chrono::milliseconds kSurplusTime{1000};
+// The log tells of connections over a limit once in so long.
+constexpr std::chrono::minutes kRefusalsTold{1};
+constexpr std::string_view kTooMany = "this server has too many connections";
+constexpr std::string_view kTooManyFromAddress = "this address has too many connections";
 // Answers over kLargeAnswerBytes that clients have not read yet, all together. Smaller ones are bounded by
 // max_connections.
 constexpr std::size_t kLargeAnswerBytes = std::size_t{4} * 1024;
@@ -58,6 +64,14 @@ constexpr std::chrono::milliseconds kDateTime{100};
 constexpr std::size_t kUnreadBytesMax = std::size_t{256} * 1024 * 1024;
 constexpr std::uint32_t kSurplusRetrySeconds = 1;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+// Nothing if the client has gone already.
+std::optional<ClientAddress> PeerOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  return ClientAddressOf(address);
+}
 
 class Worker;
 
@@ -74,14 +88,49 @@ class AnyConnection {
   virtual void Answer(const Response& response) = 0;
 };
 
+// Tells the log of connections over a limit: of the first at once, and of those since now and then.
+class RefusalLog {
+ public:
+  explicit RefusalLog(Logger& log) : log_(log) {}
+
+  void Count(MonotonicTime now, std::string_view why) {
+    const std::lock_guard lock(mutex_);
+    why_ = why;
+    ++untold_;
+    Tell(now);
+  }
+  // Now and then.
+  void Look(MonotonicTime now) {
+    const std::lock_guard lock(mutex_);
+    if (untold_ > 0) Tell(now);
+  }
+
+ private:
+  void Tell(MonotonicTime now) {
+    if (told_ && now - *told_ < kRefusalsTold) return;
+    log_.Warning("refused {} connection{}: {}", untold_, untold_ == 1 ? "" : "s", why_);
+    told_ = now;
+    untold_ = 0;
+  }
+
+  Logger& log_;
+  std::mutex mutex_;
+  std::size_t untold_ = 0;             // guarded by mutex_, like what follows
+  std::string_view why_;               // of the last one
+  std::optional<MonotonicTime> told_;  // the last line
+};
+
 // What the workers share.
 struct Shared {
   std::atomic<std::size_t> max_connections{0};
+  std::atomic<std::size_t> max_connections_per_address{0};
   std::atomic<std::chrono::milliseconds> header_timeout{};
   std::atomic<std::chrono::milliseconds> idle_timeout{};
   const Router& router;
   const Clock& clock;
-  Logger& log;
+  const AllowedHosts hosts;
+  RefusalLog refusals;
+  AddressCounts addresses;  // while there is a limit for one
   std::atomic<std::size_t> connections{0};
   // Of connections: those within max_connections, and those beyond. One word decides who has a place: whoever
   // compares two of them, which others move meanwhile, lets in one too many.
@@ -111,19 +160,21 @@ class Worker {
     LEAF_CHECK(fd >= 0);
     const bool passed = listener.is_passed();
     if (listener.is_unix()) {
-      unix_acceptors_.push_back({{loop_, asio::local::stream_protocol(), fd}, passed});
+      unix_acceptors_.push_back({{loop_, asio::local::stream_protocol(), fd}, passed, false});
     } else {
       sockaddr_storage address{};
       socklen_t size = sizeof address;
       LEAF_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
       tcp_acceptors_.push_back(
-          {{loop_, address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd}, passed});
+          {{loop_, address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd},
+           passed,
+           shared_.hosts.ChecksListener(!listener.is_reachable_from_elsewhere())});
     }
   }
 
   void Start() {
-    for (auto& acceptor : tcp_acceptors_) Accept(acceptor.socket);
-    for (auto& acceptor : unix_acceptors_) Accept(acceptor.socket);
+    for (auto& acceptor : tcp_acceptors_) Accept(acceptor);
+    for (auto& acceptor : unix_acceptors_) Accept(acceptor);
     ScheduleSweep();
     thread_ = std::thread([this] {
       current_ = this;
@@ -201,16 +252,20 @@ class Worker {
 
  private:
   template <typename Acceptor>
-  void Accept(Acceptor& acceptor);
-
-  template <typename Acceptor, typename Socket>
-  void Serve(Socket socket);
-
-  template <typename Acceptor>
   struct Accepting {
     Acceptor socket;
     bool is_passed = false;
+    bool checks_host = false;
   };
+
+  template <typename Acceptor>
+  void Accept(Accepting<Acceptor>& accepting);
+
+  template <typename Acceptor, typename Socket>
+  void Serve(const Accepting<Acceptor>& accepting, Socket socket);
+
+  // "" if there is a place for one more connection, which is taken; else why there is none.
+  std::string_view TakePlace(bool local, const std::optional<ClientAddress>& address);
 
   template <typename Acceptor>
   void StopAccepting(Accepting<Acceptor>& accepting) {
@@ -220,7 +275,7 @@ class Worker {
     if (!accepting.is_passed) accepting.socket.non_blocking(true, failed);
     while (!accepting.is_passed && !failed) {
       auto socket = accepting.socket.accept(failed);
-      if (!failed) Serve<Acceptor>(std::move(socket));
+      if (!failed) Serve(accepting, std::move(socket));
     }
     accepting.socket.close(failed);
   }
@@ -236,6 +291,7 @@ class Worker {
         const std::shared_ptr<AnyConnection> connection = found->second;  // it may close
         connection->TimeOut(now);
       }
+      shared_.refusals.Look(now);
       ScheduleSweep();
     });
   }
@@ -275,13 +331,18 @@ thread_local Worker* Worker::current_ = nullptr;
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
-  // `surplus`: the connection is over the limit, and its request is refused. `local`: it came over a Unix
-  // socket.
-  Connection(Worker& worker, ConnectionId id, Socket socket, bool surplus, bool local)
+  struct Admission {
+    // Unless empty: the connection is over a limit, and its request is refused for this reason.
+    std::string_view refusal;
+    std::optional<ClientAddress> address;  // of the client, if it was counted
+    bool local = false;                    // it came over a Unix socket
+    bool checks_host = false;
+  };
+
+  Connection(Worker& worker, ConnectionId id, Socket socket, const Admission& admission)
       : worker_(worker),
         id_(id),
-        surplus_(surplus),
-        local_(local),
+        admission_(admission),
         deadline_(worker.deadlines(), id),
         socket_(std::move(socket)) {
     // What the kernel has room for is sent without waiting to be told so.
@@ -293,7 +354,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
     ForgetAnswers();
-    (surplus_ ? shared.surplus : shared.admitted).fetch_sub(1);
+    (is_surplus() ? shared.surplus : shared.admitted).fetch_sub(1);
+    if (admission_.address) shared.addresses.Remove(*admission_.address);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
       shared.connection_closed.notify_all();
@@ -301,7 +363,10 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   void Start() {
-    BeIdle(Now());
+    const MonotonicTime now = Now();
+    BeIdle(now);
+    // Whoever connects has something to ask: one that waits for long is one that takes a place from others.
+    deadline_.Set(std::min(deadline_.deadline(), now + worker_.shared().header_timeout.load()));
     Advance();
   }
 
@@ -338,7 +403,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void BeIdle(MonotonicTime now) {
     state_ = State::kIdle;
     idle_since_ = now;
-    deadline_.Set(now + (surplus_ ? kSurplusTime : worker_.shared().idle_timeout.load()));
+    deadline_.Set(now + (is_surplus() ? kSurplusTime : worker_.shared().idle_timeout.load()));
   }
 
   // While draining: an idle connection is closed, but not one whose first request, or next one, is on its
@@ -361,8 +426,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
         came_in_pieces_ = false;
         // Of requests that came together the first one's time is that of all.
         if (out_.empty()) began_at_ = Now();
-        deadline_.Set(surplus_ ? idle_since_ + kSurplusTime
-                               : began_at_ + worker_.shared().header_timeout.load());
+        deadline_.Set(is_surplus() ? idle_since_ + kSurplusTime
+                                   : began_at_ + worker_.shared().header_timeout.load());
       }
       const RequestReader::Outcome outcome = reader_.Read(buffer_);
       if (outcome == RequestReader::Outcome::kBroken) {
@@ -406,8 +471,16 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     keep_alive_ = received.keep_alive;
     say_keep_alive_ = received.says_keep_alive;
     head_ = received.is_head;
-    if (surplus_) {
-      Refuse(503, "this server has too many connections", kSurplusRetrySeconds);
+    if (is_surplus() && !IsForWatchers(received.target)) {
+      Refuse(503, admission_.refusal, kSurplusRetrySeconds);
+      FinishAndClose();
+      return false;
+    }
+    if (is_surplus()) keep_alive_ = false;
+    if (!IsHostAllowed(received.host)) {
+      Refuse(421,
+             "the Host field names another machine; if clients know this one by that name, add it to "
+             "server.allowed_hosts");
       FinishAndClose();
       return false;
     }
@@ -415,7 +488,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
                           .target = received.target,
                           .accept = received.accept,
                           .accept_language = received.accept_language,
-                          .from_operator = local_ && received.is_post_without_origin};
+                          .from_operator = admission_.local && received.is_post_without_origin};
     awaits_answer_ = true;
     is_handling_ = true;
     auto withdraw = worker_.Handle(request, id_, *this, route_);
@@ -582,10 +655,24 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
 
   MonotonicTime Now() const { return worker_.shared().clock.Monotonic(); }
 
+  bool is_surplus() const { return !admission_.refusal.empty(); }
+
+  // Those who watch a server that is full have to see that it is.
+  static bool IsForWatchers(std::string_view target) {
+    const std::string_view path = target.substr(0, target.find('?'));
+    return path == "/health/live" || path == "/health/ready" || path == "/metrics";
+  }
+
+  bool IsHostAllowed(std::string_view host) {
+    if (!admission_.checks_host || host == allowed_host_) return true;
+    if (!worker_.shared().hosts.Allows(host)) return false;
+    allowed_host_ = host;
+    return true;
+  }
+
   Worker& worker_;
   const ConnectionId id_;
-  const bool surplus_;
-  const bool local_;
+  const Admission admission_;
   DeadlineQueue::Member deadline_;
   Socket socket_;
   State state_ = State::kIdle;
@@ -606,47 +693,67 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   MonotonicTime answered_at_;
   bool came_in_pieces_ = false;
   Route route_ = Route::kOther;
+  std::string allowed_host_;       // the last Host field that was looked at
   std::string out_;                // answers to be sent
   std::string sending_;            // those whose sending is under way, before out_
   std::size_t counted_bytes_ = 0;  // of both, in Shared::unread_bytes
 };
 
 template <typename Acceptor>
-void Worker::Accept(Acceptor& acceptor) {
-  acceptor.async_accept([this, &acceptor](error_code failed, auto socket) {
-    if (failed && !acceptor.is_open()) return;
+void Worker::Accept(Accepting<Acceptor>& accepting) {
+  accepting.socket.async_accept([this, &accepting](error_code failed, auto socket) {
+    if (failed && !accepting.socket.is_open()) return;
     if (failed) {
       // Out of descriptors: the queue stays as it is, and trying at once would spin.
       const auto pause = std::make_shared<asio::steady_timer>(loop_, kAcceptPause);
-      pause->async_wait([this, pause, &acceptor](error_code) {
-        if (acceptor.is_open()) Accept(acceptor);
+      pause->async_wait([this, pause, &accepting](error_code) {
+        if (accepting.socket.is_open()) Accept(accepting);
       });
       return;
     }
-    Serve<Acceptor>(std::move(socket));
-    if (acceptor.is_open()) Accept(acceptor);
+    Serve(accepting, std::move(socket));
+    if (accepting.socket.is_open()) Accept(accepting);
   });
 }
 
+std::string_view Worker::TakePlace(bool local, const std::optional<ClientAddress>& address) {
+  if (address && !shared_.addresses.Add(*address, shared_.max_connections_per_address.load()))
+    return kTooManyFromAddress;
+  const std::size_t places = shared_.max_connections.load() + (local ? kReservedConnections : 0);
+  if (shared_.admitted.fetch_add(1) < places) return "";
+  shared_.admitted.fetch_sub(1);
+  if (address) shared_.addresses.Remove(*address);
+  return kTooMany;
+}
+
 template <typename Acceptor, typename Socket>
-void Worker::Serve(Socket socket) {
-  shared_.connections.fetch_add(1);
-  const bool surplus = shared_.admitted.fetch_add(1) >= shared_.max_connections.load();
-  if (surplus) shared_.admitted.fetch_sub(1);
-  if (surplus && shared_.surplus.fetch_add(1) >= kSurplusMax) {
-    shared_.surplus.fetch_sub(1);
-    shared_.connections.fetch_sub(1);
-    metrics_.CountRefused();
-    return;  // closed at once
-  }
-  metrics_.CountAccepted();
+void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
   constexpr bool kLocal = std::is_same_v<typename Acceptor::protocol_type, asio::local::stream_protocol>;
+  shared_.connections.fetch_add(1);
+  std::optional<ClientAddress> address;
   if constexpr (!kLocal) {
     error_code failed;
     socket.set_option(asio::ip::tcp::no_delay(true), failed);
+    if (shared_.max_connections_per_address.load() > 0) address = PeerOf(socket.native_handle());
   }
+  const std::string_view refusal = TakePlace(kLocal, address);
+  if (!refusal.empty()) {
+    address.reset();
+    metrics_.CountRefused();
+    shared_.refusals.Count(shared_.clock.Monotonic(), refusal);
+    if (shared_.surplus.fetch_add(1) >= kSurplusMax) {
+      shared_.surplus.fetch_sub(1);
+      shared_.connections.fetch_sub(1);
+      return;  // closed at once
+    }
+  }
+  metrics_.CountAccepted();
   const ConnectionId id = next_id_++;
-  const auto connection = std::make_shared<Connection<Socket>>(*this, id, std::move(socket), surplus, kLocal);
+  using Served = Connection<Socket>;
+  const auto connection = std::make_shared<Served>(
+      *this, id, std::move(socket),
+      typename Served::Admission{
+          .refusal = refusal, .address = address, .local = kLocal, .checks_host = accepting.checks_host});
   connections_.emplace(id, connection);
   connection->Start();
 }
@@ -658,7 +765,13 @@ class Server::Impl {
   Impl(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
        const Clock& clock, Logger& log, RequestMetrics& metrics)
       : listeners_(std::move(listeners)),
-        shared_{.router = router, .clock = clock, .log = log, .mutex = {}, .connection_closed = {}} {
+        shared_{.router = router,
+                .clock = clock,
+                .hosts = options.hosts,
+                .refusals = RefusalLog(log),
+                .addresses = {},
+                .mutex = {},
+                .connection_closed = {}} {
     SetLimits(options.limits);
     for (std::size_t i = 0; i < options.threads; ++i) {
       workers_.push_back(std::make_unique<Worker>(shared_, metrics.NewShard()));
@@ -672,6 +785,7 @@ class Server::Impl {
 
   void SetLimits(const ConnectionLimits& limits) {
     shared_.max_connections.store(limits.max_connections);
+    shared_.max_connections_per_address.store(limits.max_connections_per_address);
     shared_.header_timeout.store(limits.header_timeout);
     shared_.idle_timeout.store(limits.idle_timeout);
   }

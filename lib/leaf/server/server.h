@@ -9,6 +9,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/server/allowed_hosts.h"
 #include "leaf/server/listener.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/server/router.h"
@@ -17,16 +18,27 @@ namespace leaf::server {
 
 // What one client, and all of them together, may take up. Any of it can change while the server runs.
 struct ConnectionLimits {
+  // Over all listeners. Unix sockets have kReservedConnections places beyond it.
   std::size_t max_connections = 20'000;
-  // For sending a request, and for reading an answer.
+  // From one address over TCP (ClientAddress); 0 for no limit.
+  std::size_t max_connections_per_address = 0;
+  // For sending a request, the first one from the connection on, and for reading an answer.
   std::chrono::milliseconds header_timeout{10'000};
   std::chrono::milliseconds idle_timeout{600'000};
 };
 
+// An operator is not locked out by those who take all places.
+inline constexpr std::size_t kReservedConnections = 64;
+
 struct ServerOptions {
   std::size_t threads = 1;
   ConnectionLimits limits;
+  AllowedHosts hosts{{}, {}};
 };
+
+// A connection over a limit is not refused at once: if its first request, which has a second to come, is for
+// /health or /metrics, it is answered, and else with 503. Of too many such, the rest is closed without a
+// word.
 
 class Server {
  public:

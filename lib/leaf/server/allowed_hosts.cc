@@ -1,0 +1,58 @@
+#include "leaf/server/allowed_hosts.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace leaf::server {
+namespace {
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
+  }
+  return lower;
+}
+
+// Without the port, and without the dot that ends an absolute name.
+std::string_view NameOf(std::string_view host) {
+  std::string_view name = host.substr(0, host.rfind(':'));
+  if (name.ends_with('.')) name.remove_suffix(1);
+  return name;
+}
+
+bool IsAddressV4(const std::string& name) {
+  in_addr address{};
+  return inet_pton(AF_INET, name.c_str(), &address) == 1;
+}
+
+}  // namespace
+
+AllowedHosts::AllowedHosts(std::vector<std::string> configured, std::vector<std::string> machine)
+    : suffixes_{".localhost"}, has_configured_(!configured.empty()) {
+  for (const std::string& name : configured) {
+    if (name == "*") {
+      all_ = true;
+    } else if (name.starts_with("*.")) {
+      suffixes_.push_back(Lower(name.substr(1)));
+    } else {
+      names_.push_back(Lower(name));
+    }
+  }
+  names_.emplace_back("localhost");
+  for (const std::string& name : machine) names_.push_back(Lower(name));
+}
+
+bool AllowedHosts::Allows(std::string_view host) const {
+  if (all_ || host.empty()) return true;
+  // What stands in brackets is an IPv6 address or nothing that a name resolves.
+  if (host.starts_with('[')) return true;
+  const std::string name = Lower(NameOf(host));
+  return IsAddressV4(name) || std::find(names_.begin(), names_.end(), name) != names_.end() ||
+         std::any_of(suffixes_.begin(), suffixes_.end(),
+                     [&](const std::string& suffix) { return name.ends_with(suffix) && name != suffix; });
+}
+
+}  // namespace leaf::server
