@@ -246,18 +246,24 @@ class Repair(ClusterTest):
     def test_a_registered_daemon_that_does_not_answer_is_not_passed_over(self):
         daemons, highest = self.broken()
         third = self.node()
-        # Hung, and its session with ZooKeeper alive: asked at once, before that runs out.
-        hung = Hung(daemons[1])
-        try:
-            refused = third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "500ms"])
-        finally:
-            hung.end()
+
+        def repair():
+            # Hung, and its session with ZooKeeper alive: asked at once, before that runs out.
+            hung = Hung(daemons[1])
+            try:
+                result = third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "2s"])
+            finally:
+                hung.end()
+            # Nor may ZooKeeper have been too slow to tell who is registered.
+            return None if re.search(r"ZooKeeper at \S+ does not answer", result.err) else result
+
+        refused = poll(repair, "ZooKeeper answers")
         self.check(refused, 11, daemons[1].url, "--to N --confirm pay")
         self.assertEqual(self.max_id("pay"), 5)
         # The operator knows better.
         hung = Hung(daemons[1])
         try:
-            third.ok("tag", "repair", "pay", "--to", str(highest + 1000), "--confirm", "pay", "--timeout", "500ms")
+            third.ok("tag", "repair", "pay", "--to", str(highest + 1000), "--confirm", "pay", "--timeout", "2s")
         finally:
             hung.end()
         self.assertEqual(self.max_id("pay"), highest + 1000)

@@ -40,8 +40,8 @@ class Galera(LeafTest):
         box.env["LEAFCTL_CONFIG"] = box.write(
             "leafctl.toml",
             '[segment]\nstore = "mysql"\nrefresh_interval = "1s"\nstep_policy = "fixed"\n'
-            "[server]\nrequest_timeout = \"4s\"\n"
-            '[mysql]\nendpoints = [%s]\npassword_file = "%s"\nconnect_timeout = "1s"\n'
+            "[server]\nrequest_timeout = \"8s\"\n"
+            '[mysql]\nendpoints = [%s]\npassword_file = "%s"\nconnect_timeout = "1s"\nquery_timeout = "4s"\n'
             '[snowflake]\nenabled = false\ncluster = "galera"\n[zookeeper]\nconnect = "%s"\n'
             % (endpoints, password, ZOOKEEPER.connect),
         )

@@ -18,6 +18,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import re
 import socket
 import statistics
 import sys
@@ -375,6 +376,11 @@ class ManyTags(PressureTest):
             )
         ]
 
+    def refreshes(self):
+        """So many are in the log of statements."""
+        (row,) = mariadb.SERVER.sql("SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE 'SELECT biz_tag%'")
+        return int(row[0])
+
     def test_start_memory_and_refresh(self):
         self.sql(
             "INSERT INTO leaf_alloc (biz_tag, max_id, step, description) "
@@ -393,7 +399,8 @@ class ManyTags(PressureTest):
         samples = []
         with self.statements() as statements:
             until = time.monotonic() + 4
-            while time.monotonic() < until:
+            # On a machine with better things to do, a refresh takes seconds.
+            while time.monotonic() < until or self.refreshes() < 2:
                 samples.append(self.resident_mb(daemon, "VmRSS"))
                 time.sleep(0.02)
         refreshed = min(samples[-50:])  # between refreshes
@@ -498,13 +505,14 @@ class ManyRefills(PressureTest):
             )  # fmt: skip
             self.assertEqual(failed[:3], [])
             self.assertEqual([daemon.tag_status(name)["waiting"] for name in locked], [1] * len(locked))
+        lost = set(re.findall(r"grant for tag '([^']+)' failed", daemon.log()))
         for name, ranges in taken.items():
-            # From 1 on, in order, without a gap.
+            # In order; and from 1 on without a gap, unless the reply to a COMMIT was lost.
             at = 1
             for begin, end in ranges:
-                self.assertEqual(begin, at, name)
+                (self.assertGreaterEqual if name in lost else self.assertEqual)(begin, at, name)
                 at = end
-            self.assertEqual(at, 1 + 15 * self.rounds, name)
+            self.assertEqual(sum(end - begin for begin, end in ranges), 15 * self.rounds, name)
         for connection in stuck:
             self.assertEqual(connection.response().status, 200)
 

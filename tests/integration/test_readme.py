@@ -136,6 +136,8 @@ class Shell:
     def __init__(self, home):
         env = clean_environment(HOME=home, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         env["TMPDIR"] = "/tmp"
+        # On a busy machine a first grant can take longer than a request waits by default.
+        env["LEAFCTL_SERVER_REQUEST_TIMEOUT"] = "30s"
         # Root makes the network and the /tmp; the commands are this user's.
         user = ["setpriv", "--reuid=%d" % os.getuid(), "--regid=%d" % os.getgid(), "--init-groups", "env", "-i"]
         user += ["%s=%s" % item for item in env.items()]

@@ -174,11 +174,11 @@ class WithDaemon(LeafTest):
         )
         with concurrent.futures.ThreadPoolExecutor(len(takers)) as pool:
             futures = [pool.submit(loop, take) for take in takers]
-            target = scaled(40, 6)
+            target = scaled(20, 6)
             try:
                 poll(
                     lambda: any(future.done() for future in futures) or all(len(mine) >= target for mine in results),
-                    "enough of each", timeout=240,
+                    "enough of each", timeout=900,
                 )  # fmt: skip
             finally:
                 stop.set()  # or nobody would come to an end

@@ -17,7 +17,7 @@ import sql_client
 START_TIMEOUT_S = 240.0
 PROVIDER = "/usr/lib/galera/libgalera_smm.so"
 PASSWORD = "leaf-secret"
-ATTEMPTS = 5  # sets of ports to try
+ATTEMPTS = 5  # to start, each on other ports
 
 
 def _free_ports(count):
@@ -163,17 +163,19 @@ class GaleraCluster:
         self._make_data()
         for attempt in range(ATTEMPTS):
             # Somebody else may take one of them first: then a node ends, and other ports are tried.
-            for node in self.nodes:
-                node.base = _free_ports(4)
+            first = _free_ports(4 * size)
+            for place, node in enumerate(self.nodes):
+                node.base = first + 4 * place
                 node.port = node.base + 3
             try:
                 self.bootstrap()
                 break
             except AssertionError:
-                taken = any("already in use" in node.read_log().lower() for node in self.nodes)
+                # Or Galera gives up: a thread of its own was quicker than the one that made it.
+                ended = any(node.process is not None and not node.running() for node in self.nodes)
                 for node in self.nodes:
                     node.kill()
-                if not taken or attempt + 1 == ATTEMPTS:
+                if not ended or attempt + 1 == ATTEMPTS:
                     self.close()
                     raise
                 self._make_data()
