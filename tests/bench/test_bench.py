@@ -18,8 +18,8 @@ import measure  # noqa: E402
 from leafctl import BINARY, ROOT, main, poll  # noqa: E402
 
 SCRIPT = os.path.join(ROOT, "scripts", "bench.sh")
-# Far above what it takes.
-TIMEOUT_S = 500
+# Only a hang lasts as long.
+TIMEOUT_S = 7200
 
 
 class BenchTest(unittest.TestCase):

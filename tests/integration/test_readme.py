@@ -136,8 +136,6 @@ class Shell:
     def __init__(self, home):
         env = clean_environment(HOME=home, PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         env["TMPDIR"] = "/tmp"
-        # On a busy machine a first grant can take longer than a request waits by default.
-        env["LEAFCTL_SERVER_REQUEST_TIMEOUT"] = "30s"
         # Root makes the network and the /tmp; the commands are this user's.
         user = ["setpriv", "--reuid=%d" % os.getuid(), "--regid=%d" % os.getgid(), "--init-groups", "env", "-i"]
         user += ["%s=%s" % item for item in env.items()]
@@ -253,7 +251,13 @@ class Readme(unittest.TestCase):
             def matches(text, pattern=pattern):
                 return pattern.fullmatch("".join(kinds(line) + "\n" for line in text.split("\n")[:-1])) is not None
 
-            found = shell.run(command.text, (lambda _: True) if os.environ.get("LEAFCTL_TEST_ACCEPT") else matches)
+            satisfied = (lambda _: True) if os.environ.get("LEAFCTL_TEST_ACCEPT") else matches
+            found = shell.run(command.text, satisfied)
+            # On a busy machine a first grant can take longer than a request waits. What to do is said.
+            for _ in range(10):
+                if "no grant came in time\nhint: retry soon" not in found:
+                    break
+                found = shell.run(command.text, satisfied)
             good = found == "" or found.endswith("\n")
             good = good and matches(found)
             found_of.append((command.text, None if good else found))
