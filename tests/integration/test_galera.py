@@ -138,6 +138,8 @@ class Galera(LeafTest):
                 self.assertEqual(load.ids[tag], sorted(load.ids[tag]))
         for load in self.loads:
             for asked_at, body in load.refused:
+                if "(MySQL error 1213)" in body:
+                    continue  # nodes that write one row at once: one of them has to try again
                 self.assertTrue(any(began <= asked_at <= ended for began, ended in self.disturbed), body)
         for daemon in daemons:
             self.assertNotIn("frozen", daemon.log())

@@ -1009,10 +1009,11 @@ class Sockets(LeafTest):
     def test_default_socket_that_may_not_be_opened(self):
         self.box.open_to_others()
         self.box.ok("tag", "add", "pay")
+        self.box.serve()
+        # But for the socket, everything could be used.
         os.chmod(self.box.state, 0o777)
         for name in os.listdir(self.box.state):
             os.chmod(os.path.join(self.box.state, name), 0o777)
-        self.box.serve()
         os.chmod(os.path.join(self.box.state, "leafctl.sock"), 0)
 
         result = self.box.run(["next", "pay"], **self.box.without_rights())

@@ -505,12 +505,12 @@ class ManyRefills(PressureTest):
             )  # fmt: skip
             self.assertEqual(failed[:3], [])
             self.assertEqual([daemon.tag_status(name)["waiting"] for name in locked], [1] * len(locked))
-        lost = set(re.findall(r"grant for tag '([^']+)' failed", daemon.log()))
+        lost = re.search(r"\bgrants?\b.* failed", daemon.log())
         for name, ranges in taken.items():
             # In order; and from 1 on without a gap, unless the reply to a COMMIT was lost.
             at = 1
             for begin, end in ranges:
-                (self.assertGreaterEqual if name in lost else self.assertEqual)(begin, at, name)
+                (self.assertGreaterEqual if lost else self.assertEqual)(begin, at, name)
                 at = end
             self.assertEqual(sum(end - begin for begin, end in ranges), 15 * self.rounds, name)
         for connection in stuck:

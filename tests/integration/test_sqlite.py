@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import explain  # noqa: E402
-from leafctl import ID_END, NOBODY, LeafTest, check_sane, main, poll, scaled  # noqa: E402
+from leafctl import BINARY, DEADLINE_S, ID_END, NOBODY, LeafTest, check_sane, main, poll, scaled, through_sudo  # noqa: E402
 
 # Where many processes take turns, a slow disk makes the last of them wait long.
 PATIENCE = ("--timeout", "50s")
@@ -56,6 +56,61 @@ class NoConfiguration(LeafTest):
         self.addCleanup(os.chmod, self.box.state, 0o755)  # or its owner could not remove what is in there
         result = self.box.run(["next", "pay", "--direct"], **self.box.without_rights())
         self.check(result, 4, self.box.state)
+
+    def test_a_state_directory_that_another_user_made(self):
+        """What lies in it is that user's wish: marks, a worker number, or a link to a file of ours."""
+        self.box.open_to_others()
+        precious = self.box.write("precious", "precious\n")
+        foreign = self.box.path("foreign")
+        os.mkdir(foreign)
+        os.symlink(precious, os.path.join(foreign, "lock"))
+        subprocess.run([*through_sudo(), "chown", "-h", "%d:%d" % (NOBODY, NOBODY), foreign], check=True)
+        env = {"LEAFCTL_STATE_DIR": foreign}
+        commands = (
+            ["next", "--mode", "snowflake"], ["next", "pay", "--direct"], ["tag", "add", "pay"], ["serve", "--listen", "127.0.0.1:0"],
+        )  # fmt: skip
+        for args in commands:
+            self.check(self.box.run(args, env=env), 4, foreign, "belongs to user")
+        # Its owner may use it, without the link.
+        subprocess.run([*through_sudo(), "rm", os.path.join(foreign, "lock")], check=True)
+        if os.geteuid() == 0:
+            self.box.ok("tag", "add", "pay", env=env, **self.box.without_rights())
+
+        mine = self.box.path("mine")
+        env = {"LEAFCTL_STATE_DIR": mine}
+        self.box.ok("tag", "add", "pay", env=env)
+        for name in ("lock", "grants.lock", "leaf.db", "marks.db", "snowflake.state", "paused-tags"):
+            link = os.path.join(mine, name)
+            if os.path.exists(link):
+                os.rename(link, self.box.path("kept"))
+            os.symlink(precious, link)
+            for args in commands:
+                self.check(self.box.run(args, env=env), 4, link, "symbolic link")
+            os.remove(link)
+            if os.path.exists(self.box.path("kept")):
+                os.rename(self.box.path("kept"), link)
+        with open(precious, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "precious\n")
+        self.assertEqual(self.box.ok("next", "pay", "--direct", env=env), "1\n")
+
+        os.chmod(mine, 0o777)
+        for args in commands:
+            self.check(self.box.run(args, env=env), 4, mine, "0777", "every user")
+        # A directory in it is made for its owner only.
+        self.box.ok("tag", "add", "pay", env={"LEAFCTL_STATE_DIR": os.path.join(mine, "below")})
+
+    def test_roots_commands_in_a_service_s_state_directory(self):
+        """A directory below root's own belongs to whom root gave it to."""
+        base = "/run/leafctl-test-%d" % os.getpid()
+        state = os.path.join(base, "state")
+        sudo = through_sudo()
+        subprocess.run([*sudo, "mkdir", "-p", state], check=True)
+        self.addCleanup(subprocess.run, [*sudo, "rm", "-rf", base], check=True)
+        subprocess.run([*sudo, "chown", "%d:%d" % (NOBODY, NOBODY), state], check=True)
+        command = [*sudo, BINARY, "--state-dir", state]
+        subprocess.run([*command, "tag", "add", "pay"], check=True, capture_output=True, timeout=DEADLINE_S)
+        done = subprocess.run([*command, "next", "pay", "--direct"], check=True, capture_output=True, timeout=DEADLINE_S)
+        self.assertEqual(done.stdout, b"1\n")
 
     def test_parallel_processes(self):
         self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")

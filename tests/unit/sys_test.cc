@@ -44,6 +44,49 @@ TEST(StateDir, AFileInTheWayIsNamed) {
   EXPECT_NE(made.error().message.find(dir.path() + "/file"), std::string::npos);
 }
 
+TEST(StateDir, OneThatEverybodyMayWriteToIsRefused) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/state";
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  for (const mode_t good : {mode_t{0700}, mode_t{0755}, mode_t{0770}}) {
+    ASSERT_EQ(chmod(path.c_str(), good), 0);
+    EXPECT_TRUE(EnsureStateDir(path).ok());
+  }
+  for (const mode_t bad : {mode_t{0777}, mode_t{01777}, mode_t{0702}}) {
+    ASSERT_EQ(chmod(path.c_str(), bad), 0);
+    const auto refused = EnsureStateDir(path);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kPermission);
+    EXPECT_NE(refused.error().message.find(path), std::string::npos);
+  }
+}
+
+TEST(StateDir, WhatIsNoRegularFileIsNamedAndLeftAlone) {
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/state";
+  ASSERT_TRUE(EnsureStateDir(path).ok());
+  const std::string victim = dir.path() + "/victim";
+  std::ofstream(victim) << "precious";
+  for (const char* name : {"lock", "grants.lock", "leaf.db", "marks.db", "snowflake.state", "paused-tags"}) {
+    const std::string link = path + "/" + name;
+    ASSERT_EQ(symlink(victim.c_str(), link.c_str()), 0);
+    const auto refused = EnsureStateDir(path);
+    ASSERT_FALSE(refused.ok()) << name;
+    EXPECT_EQ(refused.error().code, ErrorCode::kPermission);
+    EXPECT_NE(refused.error().message.find(link), std::string::npos) << refused.error().message;
+    ASSERT_EQ(unlink(link.c_str()), 0);
+  }
+  ASSERT_EQ(mkfifo((path + "/marks.db").c_str(), 0600), 0);
+  EXPECT_FALSE(EnsureStateDir(path).ok());
+  ASSERT_EQ(unlink((path + "/marks.db").c_str()), 0);
+  // One that appears after the look is not followed either.
+  ASSERT_EQ(symlink(victim.c_str(), (path + "/lock").c_str()), 0);
+  EXPECT_FALSE(StateDirLock::Take(path, StateDirUse::kCommand).ok());
+  std::string text;
+  std::getline(std::ifstream(victim), text);
+  EXPECT_EQ(text, "precious");
+}
+
 TEST(StateDir, OneDirectoryIsOneDaemon) {
   testing::TempDir dir;
   {

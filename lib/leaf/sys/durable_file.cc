@@ -43,7 +43,8 @@ Error WriteError(const std::string& path, int error_number) {
 
 Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content, int flags = O_TRUNC,
                          mode_t mode = 0600) {
-  OpenFile file(ops, path, O_WRONLY | O_CREAT | flags, mode);
+  // No other user has put a link where the draft goes.
+  OpenFile file(ops, path, O_WRONLY | O_CREAT | O_NOFOLLOW | flags, mode);
   if (!file.valid()) return WriteError(path, errno);
   while (!content.empty()) {
     const ssize_t written = ops.Write(file.get(), content.data(), content.size());

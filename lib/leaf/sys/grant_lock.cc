@@ -28,7 +28,7 @@ Result<GrantLock> GrantLock::Take(const std::string& state_dir, std::string_view
   const std::string path = state_dir + "/grants.lock";
   // A description of its own for each holder: such locks belong to the open file, so threads exclude each
   // other too.
-  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return FileError(fmt::format("open {}", path), errno);
   struct flock request {};
   request.l_type = F_WRLCK;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@
 #include <utility>
 
 #include "leaf/base/text.h"
+#include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/worker_state_file.h"
 
 namespace leaf::sys {
 
@@ -33,6 +36,65 @@ bool MakeDirectory(const std::string& path, mode_t mode) {
 }
 
 std::string LockPath(const std::string& state_dir) { return state_dir + "/lock"; }
+
+// What is opened there. SQLite's logs belong to their databases.
+constexpr std::array<std::string_view, 6> kFiles = {
+    "lock", "grants.lock", "leaf.db", "marks.db", WorkerStateFile::kName, PausedTagsFile::kName};
+
+std::string UserName(uid_t uid) {
+  std::array<char, 4096> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
+    return entry.pw_name;
+  return fmt::format("{}", uid);
+}
+
+// Whether nobody but root can have put `path` where it is: each directory above it is root's, and others may
+// not write to it.
+bool WasPlacedByRoot(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::path above = std::filesystem::canonical(path, failed);
+  if (failed) return false;
+  while (above.has_relative_path()) {
+    above = above.parent_path();
+    struct stat status {};
+    if (stat(above.c_str(), &status) != 0 || status.st_uid != 0) return false;
+    if ((status.st_mode & S_IWOTH) != 0 || ((status.st_mode & S_IWGRP) != 0 && status.st_gid != 0))
+      return false;
+  }
+  return true;
+}
+
+// A directory of another user's is full of that user's wishes: other marks, another worker number, or files
+// that are links to what only this process may write to.
+Result<void> CheckOwnership(const std::string& path, const struct stat& status) {
+  const uid_t self = geteuid();
+  const bool given_away = self == 0 && WasPlacedByRoot(path);  // such as a service's, which root looks after
+  if (status.st_uid != self && status.st_uid != 0 && !given_away) {
+    const std::string owner = UserName(status.st_uid);
+    return Error{ErrorCode::kPermission,
+                 fmt::format("refusing the state directory {}: it belongs to user {}, and this is user {}",
+                             path, owner, UserName(self)),
+                 fmt::format("run this as {}, or name another directory (--state-dir)", owner)};
+  }
+  if ((status.st_mode & S_IWOTH) != 0) {
+    return Error{ErrorCode::kPermission,
+                 fmt::format("refusing the state directory {}: its mode {:04o} lets every user write to it",
+                             path, status.st_mode & 07777U),
+                 "chmod o-w it, or name a directory in it that is not there yet (--state-dir)"};
+  }
+  for (const std::string_view name : kFiles) {
+    const std::string file = fmt::format("{}/{}", path, name);
+    struct stat file_status {};
+    if (lstat(file.c_str(), &file_status) != 0 || S_ISREG(file_status.st_mode)) continue;
+    return Error{ErrorCode::kPermission,
+                 fmt::format("refusing the state directory {}: {} is {}", path, file,
+                             S_ISLNK(file_status.st_mode) ? "a symbolic link" : "no regular file"),
+                 "leafctl makes its files itself: look who made this one"};
+  }
+  return {};
+}
 
 // As the lock file has it.
 std::string_view WordOf(StateDirUse use) {
@@ -95,11 +157,11 @@ Result<void> EnsureStateDir(const std::string& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) {
     return FileError(fmt::format("write to the state directory {}", path), errno);
   }
-  return {};
+  return CheckOwnership(path, status);
 }
 
 std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& state_dir) {
-  const FileHandle file(open(LockPath(state_dir).c_str(), O_RDONLY | O_CLOEXEC));
+  const FileHandle file(open(LockPath(state_dir).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;
   const auto holder = ReadHolder(file.get());
   // One of another pid namespace is not seen here; nor is a process that has ended.
@@ -109,7 +171,7 @@ std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& st
 
 Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUse use) {
   const std::string path = LockPath(state_dir);
-  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return FileError(fmt::format("open {}", path), errno);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileError(fmt::format("lock {}", path), errno);
