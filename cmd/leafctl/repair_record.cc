@@ -47,7 +47,7 @@ Result<std::string> WriteRepairRecord(CommandContext& context, const WorkerSourc
   const std::string& state_dir = resolved->config.state_dir;
   const std::string directory = state_dir + "/repairs";
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(state_dir));
-  LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(directory));
+  LEAF_RETURN_IF_ERROR(sys::EnsureFolderIn(state_dir, "repairs"));
   LEAF_RETURN_IF_ERROR(SyncDirectory(state_dir));
   const WallTime now = context.clock.Wall();
   // A name that every file system takes.

@@ -131,6 +131,17 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
   return urls;
 }
 
+// Besides server.allowed_hosts: what this machine is called, and what its peers call it.
+std::vector<std::string> NamesOfThisServer(const config::Config& config) {
+  std::vector<std::string> names = sys::MachineNames();
+  constexpr std::string_view kScheme = "http://";
+  if (std::string_view url = config.snowflake.advertise; url.starts_with(kScheme)) {
+    url.remove_prefix(kScheme.size());
+    names.emplace_back(url.substr(0, url.rfind(':')));
+  }
+  return names;
+}
+
 std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
   std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
   if (snowflake != nullptr) {
@@ -192,8 +203,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   sys::ServiceManager manager([&](const std::string& name) { return context.Variable(name); });
   manager.Status("starting");
 
-  // A connection is a file, and so are the listeners, the databases and their logs.
-  constexpr std::uint64_t kOwnFiles = 128;
+  // A connection is a file, beyond the limit, too, and so are the listeners, the databases and their logs.
+  constexpr std::uint64_t kOwnFiles = 128 + 2 * server::kReservedConnections + 64;
   if (const std::uint64_t files = sys::RaiseOpenFileLimit();
       resolved->IsSet("server.max_connections") &&
       files < static_cast<std::uint64_t>(config.server.max_connections) + kOwnFiles) {
@@ -298,7 +309,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
   server::Server server({.threads = threads,
                          .limits = ConnectionLimitsOf(config),
-                         .hosts = {config.server.allowed_hosts, sys::MachineNames()}},
+                         .hosts = {config.server.allowed_hosts, NamesOfThisServer(config)}},
                         router, std::move(listeners), context.clock, log, requests);
   // Where there are peers the server goes first: those that start at the same time ask for this node's clock.
   const bool peers = snowflake && snowflake->peer_clocks() != nullptr;

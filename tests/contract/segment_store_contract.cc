@@ -147,7 +147,8 @@ TEST_P(SegmentStoreContract, ConcurrentReservesGetDisjointRanges) {
         const auto size = Exactly(static_cast<std::uint64_t>(1 + (i + round) % 5));
         auto grant = store().Reserve("pay", size);
         // A turn may not come in time on a slow disk. Then nothing has happened.
-        while (!grant.ok() && grant.error().code == ErrorCode::kUnavailable)
+        for (int again = 0; again < 100 && !grant.ok() && grant.error().code == ErrorCode::kUnavailable;
+             ++again)
           grant = store().Reserve("pay", size);
         ASSERT_TRUE(grant.ok()) << grant.error().message;
         const std::lock_guard lock(mutex);

@@ -730,6 +730,8 @@ class Hosts(LeafTest):
             self.assertIsNotNone(response, request)
             if response.status == 421:
                 self.assertIn("server.allowed_hosts", response.body)
+                if path.startswith("/v1/"):
+                    self.check_v1_error(response, 421, "refused")
                 self.assertTrue(raw.at_end(), "no more requests are answered")
             return response.status
 
@@ -773,6 +775,10 @@ class Hosts(LeafTest):
             good = ("leaf.example", "LEAF.example:99", "a.ids.example", "a.b.ids.example", "127.0.0.1", "localhost")
             self.check_hosts(daemon, good, ("evil.example", "ids.example", "a.leaf.example", "xids.example"))
             self.assertEqual(daemon.terminate(), 0)
+        # Its peers call it by what it tells them.
+        daemon = self.box.serve("--set", "snowflake.advertise=http://node1.example:8080")
+        self.check_hosts(daemon, ("node1.example:8080", "node1.example"), ("node2.example",))
+        self.assertEqual(daemon.terminate(), 0)
         daemon = self.box.serve("--set", "server.allowed_hosts=*")
         self.check_hosts(daemon, ("evil.example",), ())
         for name in ("a b", "leaf.example:80", "http://leaf.example", "*.", ".example", "*x"):
@@ -1010,10 +1016,6 @@ class Sockets(LeafTest):
         self.box.open_to_others()
         self.box.ok("tag", "add", "pay")
         self.box.serve()
-        # But for the socket, everything could be used.
-        os.chmod(self.box.state, 0o777)
-        for name in os.listdir(self.box.state):
-            os.chmod(os.path.join(self.box.state, name), 0o777)
         os.chmod(os.path.join(self.box.state, "leafctl.sock"), 0)
 
         result = self.box.run(["next", "pay"], **self.box.without_rights())

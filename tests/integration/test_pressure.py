@@ -400,7 +400,7 @@ class ManyTags(PressureTest):
         with self.statements() as statements:
             until = time.monotonic() + 4
             # On a machine with better things to do, a refresh takes seconds.
-            while time.monotonic() < until or self.refreshes() < 2:
+            while time.monotonic() < until or (self.refreshes() < 2 and time.monotonic() < until + 600):
                 samples.append(self.resident_mb(daemon, "VmRSS"))
                 time.sleep(0.02)
         refreshed = min(samples[-50:])  # between refreshes
@@ -505,7 +505,7 @@ class ManyRefills(PressureTest):
             )  # fmt: skip
             self.assertEqual(failed[:3], [])
             self.assertEqual([daemon.tag_status(name)["waiting"] for name in locked], [1] * len(locked))
-        lost = re.search(r"\bgrants?\b.* failed", daemon.log())
+        lost = re.search(r"range is dropped|came too late and is dropped", daemon.log())
         for name, ranges in taken.items():
             # In order; and from 1 on without a gap, unless the reply to a COMMIT was lost.
             at = 1

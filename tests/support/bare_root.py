@@ -126,10 +126,10 @@ class BareRoot:
         os.chmod(self.path(inside), mode)
 
     def run(self, line, user=None, home="/root"):
-        # What is preloaded here (scripts/weather.sh) is not in there.
-        env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         """Runs a shell command in there; `user` is "uid:gid"."""
         userspec = ["--userspec=" + user] if user else []
+        # What is preloaded here (scripts/weather.sh) is not in there.
+        env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         result = subprocess.run(
             ["chroot", *userspec, self.dir, "/usr/bin/env", "-i", "HOME=" + home, "PATH=" + PATH, "LC_ALL=C.UTF-8",
              "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-ec", line],

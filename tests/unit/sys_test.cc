@@ -67,7 +67,8 @@ TEST(StateDir, WhatIsNoRegularFileIsNamedAndLeftAlone) {
   ASSERT_TRUE(EnsureStateDir(path).ok());
   const std::string victim = dir.path() + "/victim";
   std::ofstream(victim) << "precious";
-  for (const char* name : {"lock", "grants.lock", "leaf.db", "marks.db", "snowflake.state", "paused-tags"}) {
+  for (const char* name : {"lock", "grants.lock", "leaf.db", "marks.db", "snowflake.state", "paused-tags",
+                           "clock-accepted", "leaf.db-wal", "marks.db-journal"}) {
     const std::string link = path + "/" + name;
     ASSERT_EQ(symlink(victim.c_str(), link.c_str()), 0);
     const auto refused = EnsureStateDir(path);
@@ -85,6 +86,19 @@ TEST(StateDir, WhatIsNoRegularFileIsNamedAndLeftAlone) {
   std::string text;
   std::getline(std::ifstream(victim), text);
   EXPECT_EQ(text, "precious");
+}
+
+TEST(StateDir, AFolderInItIsMadeOnce) {
+  testing::TempDir dir;
+  ASSERT_TRUE(EnsureStateDir(dir.path() + "/state").ok());
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(EnsureFolderIn(dir.path() + "/state", "repairs").ok());
+  const std::string file = dir.path() + "/state/file";
+  std::ofstream(file) << "x";
+  const auto refused = EnsureFolderIn(dir.path() + "/state", "file");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find(file), std::string::npos);
+  ASSERT_EQ(symlink(dir.path().c_str(), (dir.path() + "/state/link").c_str()), 0);
+  EXPECT_FALSE(EnsureFolderIn(dir.path() + "/state", "link").ok());
 }
 
 TEST(StateDir, OneDirectoryIsOneDaemon) {

@@ -149,7 +149,8 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
   bool asked = false;
   for (const std::string& server : servers_) {
     auto reply = Ask(server, target);
-    if (reply.ok() && reply->status != 503) {
+    // A server that knows itself by other names is none of those that were meant.
+    if (reply.ok() && reply->status != 503 && reply->status != 421) {
       answered_by_ = server;
       return reply;
     }

@@ -368,7 +368,7 @@ void MetricsBuilder::AddRequests(const RequestTotals& totals) {
   Counter("leaf_http_connections_accepted_total", "Connections that were accepted.",
           Number(totals.connections_accepted));
   Counter("leaf_http_connections_refused_total",
-          "Connections over a limit: answered with 503, or closed at once.",
+          "Connections over a limit, whether their first request was answered or not.",
           Number(totals.connections_refused));
 }
 

@@ -54,6 +54,12 @@ constexpr std::chrono::milliseconds kSurplusTime{1000};
 constexpr std::chrono::minutes kRefusalsTold{1};
 constexpr std::string_view kTooMany = "this server has too many connections";
 constexpr std::string_view kTooManyFromAddress = "this address has too many connections";
+constexpr std::string_view kOtherHost =
+    "the Host field names another machine; if clients know this one by that name, add it to "
+    "server.allowed_hosts";
+constexpr std::string_view kOtherHostJson =
+    R"({"code":"refused","message":"the Host field names another machine",)"
+    R"("hint":"if clients know this server by that name, add it to server.allowed_hosts"})";
 // Answers over kLargeAnswerBytes that clients have not read yet, all together. Smaller ones are bounded by
 // max_connections.
 constexpr std::size_t kLargeAnswerBytes = std::size_t{4} * 1024;
@@ -91,32 +97,41 @@ class AnyConnection {
 // Tells the log of connections over a limit: of the first at once, and of those since now and then.
 class RefusalLog {
  public:
-  explicit RefusalLog(Logger& log) : log_(log) {}
+  // `limit`: the setting.
+  RefusalLog(Logger& log, std::string_view limit) : log_(log), limit_(limit) {}
+  // The rest.
+  ~RefusalLog() {
+    if (untold_ > 0) Tell();
+  }
+  RefusalLog(const RefusalLog&) = delete;
+  RefusalLog& operator=(const RefusalLog&) = delete;
 
-  void Count(MonotonicTime now, std::string_view why) {
+  void Count(MonotonicTime now) {
     const std::lock_guard lock(mutex_);
-    why_ = why;
     ++untold_;
-    Tell(now);
+    TellIfDue(now);
   }
   // Now and then.
   void Look(MonotonicTime now) {
     const std::lock_guard lock(mutex_);
-    if (untold_ > 0) Tell(now);
+    if (untold_ > 0) TellIfDue(now);
   }
 
  private:
-  void Tell(MonotonicTime now) {
+  void TellIfDue(MonotonicTime now) {
     if (told_ && now - *told_ < kRefusalsTold) return;
-    log_.Warning("refused {} connection{}: {}", untold_, untold_ == 1 ? "" : "s", why_);
     told_ = now;
+    Tell();
+  }
+  void Tell() {
+    log_.Warning("{} connection{} over {}", untold_, untold_ == 1 ? "" : "s", limit_);
     untold_ = 0;
   }
 
   Logger& log_;
+  const std::string_view limit_;
   std::mutex mutex_;
   std::size_t untold_ = 0;             // guarded by mutex_, like what follows
-  std::string_view why_;               // of the last one
   std::optional<MonotonicTime> told_;  // the last line
 };
 
@@ -129,8 +144,9 @@ struct Shared {
   const Router& router;
   const Clock& clock;
   const AllowedHosts hosts;
-  RefusalLog refusals;
-  AddressCounts addresses;  // while there is a limit for one
+  RefusalLog refusals;          // over all
+  RefusalLog address_refusals;  // of one address
+  AddressCounts addresses;      // while there is a limit for one
   std::atomic<std::size_t> connections{0};
   // Of connections: those within max_connections, and those beyond. One word decides who has a place: whoever
   // compares two of them, which others move meanwhile, lets in one too many.
@@ -264,8 +280,10 @@ class Worker {
   template <typename Acceptor, typename Socket>
   void Serve(const Accepting<Acceptor>& accepting, Socket socket);
 
-  // "" if there is a place for one more connection, which is taken; else why there is none.
-  std::string_view TakePlace(bool local, const std::optional<ClientAddress>& address);
+  // "" if there is a place for one more connection, which is taken; else why there is none. `address`: of a
+  // client that may have `address_max` connections.
+  std::string_view TakePlace(bool local, const std::optional<ClientAddress>& address,
+                             std::size_t address_max);
 
   template <typename Acceptor>
   void StopAccepting(Accepting<Acceptor>& accepting) {
@@ -292,6 +310,7 @@ class Worker {
         connection->TimeOut(now);
       }
       shared_.refusals.Look(now);
+      shared_.address_refusals.Look(now);
       ScheduleSweep();
     });
   }
@@ -478,9 +497,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     }
     if (is_surplus()) keep_alive_ = false;
     if (!IsHostAllowed(received.host)) {
-      Refuse(421,
-             "the Host field names another machine; if clients know this one by that name, add it to "
-             "server.allowed_hosts");
+      Refuse(421, kOtherHost, std::nullopt, received.target.starts_with("/v1/") ? kOtherHostJson : "");
       FinishAndClose();
       return false;
     }
@@ -536,16 +553,18 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   // Answers what is no request; the connection has to end, since nobody knows where the next one would begin.
-  void Refuse(int status, std::string_view why, std::optional<std::uint32_t> retry_after_s = std::nullopt) {
+  // `json`: what a client that expects it is told instead of `why`.
+  void Refuse(int status, std::string_view why, std::optional<std::uint32_t> retry_after_s = std::nullopt,
+              std::string_view json = "") {
     state_ = State::kAnswering;
     route_ = Route::kOther;
     keep_alive_ = false;
     head_ = false;
     Response response;
     response.status = status;
-    response.content_type = kPlainText;
-    response.body = why;
-    response.body += '\n';
+    response.content_type = json.empty() ? kPlainText : kJson;
+    response.body = json.empty() ? why : json;
+    if (json.empty()) response.body += '\n';
     response.retry_after_s = retry_after_s;
     Write(response);
   }
@@ -716,9 +735,9 @@ void Worker::Accept(Accepting<Acceptor>& accepting) {
   });
 }
 
-std::string_view Worker::TakePlace(bool local, const std::optional<ClientAddress>& address) {
-  if (address && !shared_.addresses.Add(*address, shared_.max_connections_per_address.load()))
-    return kTooManyFromAddress;
+std::string_view Worker::TakePlace(bool local, const std::optional<ClientAddress>& address,
+                                   std::size_t address_max) {
+  if (address && !shared_.addresses.Add(*address, address_max)) return kTooManyFromAddress;
   const std::size_t places = shared_.max_connections.load() + (local ? kReservedConnections : 0);
   if (shared_.admitted.fetch_add(1) < places) return "";
   shared_.admitted.fetch_sub(1);
@@ -730,17 +749,19 @@ template <typename Acceptor, typename Socket>
 void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
   constexpr bool kLocal = std::is_same_v<typename Acceptor::protocol_type, asio::local::stream_protocol>;
   shared_.connections.fetch_add(1);
+  // Once, as it can change meanwhile.
+  const std::size_t address_max = shared_.max_connections_per_address.load();
   std::optional<ClientAddress> address;
   if constexpr (!kLocal) {
     error_code failed;
     socket.set_option(asio::ip::tcp::no_delay(true), failed);
-    if (shared_.max_connections_per_address.load() > 0) address = PeerOf(socket.native_handle());
+    if (address_max > 0) address = PeerOf(socket.native_handle());
   }
-  const std::string_view refusal = TakePlace(kLocal, address);
+  const std::string_view refusal = TakePlace(kLocal, address, address_max);
   if (!refusal.empty()) {
     address.reset();
     metrics_.CountRefused();
-    shared_.refusals.Count(shared_.clock.Monotonic(), refusal);
+    (refusal == kTooMany ? shared_.refusals : shared_.address_refusals).Count(shared_.clock.Monotonic());
     if (shared_.surplus.fetch_add(1) >= kSurplusMax) {
       shared_.surplus.fetch_sub(1);
       shared_.connections.fetch_sub(1);
@@ -768,7 +789,8 @@ class Server::Impl {
         shared_{.router = router,
                 .clock = clock,
                 .hosts = options.hosts,
-                .refusals = RefusalLog(log),
+                .refusals{log, "server.max_connections"},
+                .address_refusals{log, "server.max_connections_per_address"},
                 .addresses = {},
                 .mutex = {},
                 .connection_closed = {}} {

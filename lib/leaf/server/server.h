@@ -36,9 +36,8 @@ struct ServerOptions {
   AllowedHosts hosts{{}, {}};
 };
 
-// A connection over a limit is not refused at once: if its first request, which has a second to come, is for
-// /health or /metrics, it is answered, and else with 503. Of too many such, the rest is closed without a
-// word.
+// The first request of a connection over a limit, which has a second to come, is answered with 503, unless it
+// is for /health or /metrics. Of too many such connections, the rest is closed without a word.
 
 class Server {
  public:

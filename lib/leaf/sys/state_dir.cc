@@ -37,9 +37,11 @@ bool MakeDirectory(const std::string& path, mode_t mode) {
 
 std::string LockPath(const std::string& state_dir) { return state_dir + "/lock"; }
 
-// What is opened there. SQLite's logs belong to their databases.
-constexpr std::array<std::string_view, 6> kFiles = {
-    "lock", "grants.lock", "leaf.db", "marks.db", WorkerStateFile::kName, PausedTagsFile::kName};
+// What is opened there.
+constexpr std::array<std::string_view, 13> kFiles = {
+    "lock",         "grants.lock",      "clock-accepted", WorkerStateFile::kName, PausedTagsFile::kName,
+    "leaf.db",      "leaf.db-wal",      "leaf.db-shm",    "leaf.db-journal",      "marks.db",
+    "marks.db-wal", "marks.db-journal", "marks.db-shm"};
 
 std::string UserName(uid_t uid) {
   std::array<char, 4096> buffer{};
@@ -66,10 +68,32 @@ bool WasPlacedByRoot(const std::string& path) {
   return true;
 }
 
+// The first part of `path` that is another user's link; "" if there is none. Root's and this user's own links
+// are meant.
+std::string LinkOfAnother(const std::string& path) {
+  std::error_code failed;
+  const std::filesystem::path whole = std::filesystem::absolute(path, failed);
+  if (failed) return "";
+  std::filesystem::path part;
+  for (const std::filesystem::path& name : whole) {
+    part /= name;
+    struct stat status {};
+    if (lstat(part.c_str(), &status) != 0) return "";
+    if (S_ISLNK(status.st_mode) && status.st_uid != 0 && status.st_uid != geteuid()) return part.string();
+  }
+  return "";
+}
+
 // A directory of another user's is full of that user's wishes: other marks, another worker number, or files
 // that are links to what only this process may write to.
 Result<void> CheckOwnership(const std::string& path, const struct stat& status) {
   const uid_t self = geteuid();
+  if (const std::string link = LinkOfAnother(path); !link.empty()) {
+    return Error{
+        ErrorCode::kPermission,
+        fmt::format("refusing the state directory {}: {} is a link that another user made", path, link),
+        "name the directory itself (--state-dir)"};
+  }
   const bool given_away = self == 0 && WasPlacedByRoot(path);  // such as a service's, which root looks after
   if (status.st_uid != self && status.st_uid != 0 && !given_away) {
     const std::string owner = UserName(status.st_uid);
@@ -158,6 +182,15 @@ Result<void> EnsureStateDir(const std::string& path) {
     return FileError(fmt::format("write to the state directory {}", path), errno);
   }
   return CheckOwnership(path, status);
+}
+
+Result<void> EnsureFolderIn(const std::string& state_dir, std::string_view name) {
+  const std::string path = fmt::format("{}/{}", state_dir, name);
+  if (!MakeDirectory(path, 0700)) return FileError(fmt::format("make the folder {}", path), errno);
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return FileError(fmt::format("use the folder {}", path), errno);
+  if (!S_ISDIR(status.st_mode)) return FileError(fmt::format("use the folder {}", path), ENOTDIR);
+  return {};
 }
 
 std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& state_dir) {
