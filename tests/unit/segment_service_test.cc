@@ -434,15 +434,15 @@ TEST_F(SegmentServiceTest, StartsWithoutItsStoreAndIsReadyWhenItIsBack) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
 }
 
-TEST_F(SegmentServiceTest, ANameThatIsKnownToNobodyIsNeverTakenForATag) {
+TEST_F(SegmentServiceTest, AnUnknownNameIsNeverTakenForATag) {
   StartService();
   Run();
   std::optional<Result<void>> checked;
   std::size_t tags = 1;
   // The generator that asked for it is still there at this moment.
-  service_->Next("nobody", 1, {seconds{1}, seconds{1}}, [&](const Result<IdSpans>& result) {
+  service_->Next("missing", 1, {seconds{1}, seconds{1}}, [&](const Result<IdSpans>& result) {
     EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
-    service_->CheckTag("nobody", [&](const Result<void>& exists) { checked = exists; });
+    service_->CheckTag("missing", [&](const Result<void>& exists) { checked = exists; });
     tags = service_->TagStatuses().size();
   });
   Run();

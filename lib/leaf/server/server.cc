@@ -384,7 +384,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   void Start() {
     const MonotonicTime now = Now();
     BeIdle(now);
-    // Whoever connects has something to ask: one that waits for long is one that takes a place from others.
+    // A silent connection takes a place from others, so the first request has as little time as a slow one.
     deadline_.Set(std::min(deadline_.deadline(), now + worker_.shared().header_timeout.load()));
     Advance();
   }
@@ -553,7 +553,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   // Answers what is no request; the connection has to end, since nobody knows where the next one would begin.
-  // `json`: what a client that expects it is told instead of `why`.
+  // `json`: the body for clients that expect JSON, instead of `why`; "" for none.
   void Refuse(int status, std::string_view why, std::optional<std::uint32_t> retry_after_s = std::nullopt,
               std::string_view json = "") {
     state_ = State::kAnswering;

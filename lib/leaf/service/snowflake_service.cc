@@ -803,7 +803,7 @@ bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& res
   if (!result.ok() && !problem_) log_.Error("snowflake: {}: {}", what, result.error().message);
   if (result.ok() && problem_) log_.Info("snowflake: going on");
   problem_ = result.ok() ? std::nullopt : std::optional(result.error());
-  // Of the registry's write, not of the request that is told: that one has certainly got nothing.
+  // The registry's write has an unknown outcome. A request that gets this error has certainly got no IDs.
   if (problem_ && problem_->code == ErrorCode::kOutcomeUnknown) problem_->code = ErrorCode::kUnavailable;
   has_problem_.store(problem_.has_value());
   return is_new;

@@ -52,8 +52,8 @@ std::string UserName(uid_t uid) {
   return fmt::format("{}", uid);
 }
 
-// Whether nobody but root can have put `path` where it is: each directory above it is root's, and others may
-// not write to it.
+// Whether only root can have put `path` where it is: root owns each directory above it, and no other user may
+// write to those.
 bool WasPlacedByRoot(const std::string& path) {
   std::error_code failed;
   std::filesystem::path above = std::filesystem::canonical(path, failed);
