@@ -58,6 +58,8 @@ TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   EXPECT_EQ(loaded->origins.at("segment.step_max"), "--set");
   EXPECT_EQ(loaded->origins.at("segment.enabled"), "default");
   EXPECT_TRUE(loaded->IsSet("segment.store"));
+  EXPECT_TRUE(loaded->IsSet("segment.")) << "a table";
+  EXPECT_FALSE(loaded->IsSet("segment.st")) << "another key begins so";
 }
 
 TEST_F(ConfigTest, ReportsEveryProblemAtOnceWithLineAndNearestName) {
