@@ -206,12 +206,14 @@ connect = "%(zookeeper)s"
         self.plant("172.17.0.1:80-0000000008", node_data("172.17.0.1:80", 1700000000000))
         self.plant("workId:8", b'{"workId":8,"lastUsedIp":"192.0.2.4","lastUsedPort":"1","lastUsedTimestamp":1700000000000}',
                    "/snowflake/%s/recycle/inuse" % self.name)  # fmt: skip
+        self.plant("workId:9", b'{"workId":9,"lastUsedIp":"192.0.2.5","lastUsedPort":"1","lastUsedTimestamp":%d}' % now,
+                   "/snowflake/%s/recycle/inuse" % self.name)  # fmt: skip
         checks = self.doctor(rc=10)
         problems = self.problems(checks)
         for code in ("foreign-child", "malformed-data", "future-time", "duplicate-address", "dashed-address",
-                     "number-too-large", "shared-address", "two-number-spaces"):  # fmt: skip
+                     "number-too-large", "shared-address", "two-number-spaces", "fork-running"):  # fmt: skip
             self.assertIn(code, problems, json.dumps(checks, indent=1))
-        self.find(checks, "number-spaces", "warning", "1 of the fork's recycled numbers")
+        self.find(checks, "number-spaces", "warning", "2 of the fork's recycled numbers")
 
     def test_a_namespace_nobody_has_used(self):
         with self.zookeeper.client() as client:

@@ -173,6 +173,7 @@ class JavaNamespace(WorkersTest):
             ("shared-address", self.name("172.17.0.1:8080", self.docker)),
             ("shared-address", self.name(":8080", self.nowhere)),
             ("recycled-too-large", self.base + "/recycle/notuse/workId:1024"),
+            ("fork-running", self.base + "/recycle/inuse"),
         }
 
     def mended(self):
@@ -201,7 +202,7 @@ class JavaNamespace(WorkersTest):
         findings = self.findings()
         self.assertEqual(len(findings), len(set(findings)), findings)
         self.assertEqual(set(findings), self.left() | self.mended() | self.future_time())
-        text = self.check(self.worker("check"), 10, "10 findings")
+        text = self.check(self.worker("check"), 10, "11 findings")
         for code, subject in findings:
             self.assertIn("%s: %s\n" % (code, subject), text.out)
 

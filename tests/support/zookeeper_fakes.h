@@ -57,6 +57,8 @@ class MemoryZooKeeper {
   using Nodes = std::map<std::string, Node>;
 
   MemoryZooKeeper() { nodes_[""] = {}; }
+  // Nodes say when they were written. The clock outlives the servers.
+  explicit MemoryZooKeeper(const Clock& clock) : MemoryZooKeeper() { clock_ = &clock; }
 
   WriteOutcome Apply(const std::vector<Operation>& operations, std::int64_t session) {
     const std::lock_guard lock(mutex_);
@@ -166,6 +168,7 @@ class MemoryZooKeeper {
         ++parent->second.stat.children;
         Node node{operation.data, {}, 0};
         node.stat.created_zxid = node.stat.modified_zxid = zxid_;
+        if (clock_ != nullptr) node.stat.modified_at = clock_->Wall();
         if (operation.kind == Operation::Kind::kCreateEphemeral) node.stat.ephemeral_owner = session;
         nodes.emplace(path, std::move(node));
         part.path = path;
@@ -183,6 +186,7 @@ class MemoryZooKeeper {
       found->second.data = operation.data;
       ++found->second.stat.version;
       found->second.stat.modified_zxid = zxid_;
+      if (clock_ != nullptr) found->second.stat.modified_at = clock_->Wall();
       part.stat = found->second.stat;
     } else if (operation.kind == Operation::Kind::kDelete) {
       if (found->second.stat.children > 0) return Conflict::kNotEmpty;
@@ -194,6 +198,7 @@ class MemoryZooKeeper {
     return Conflict::kNone;
   }
 
+  const Clock* clock_ = nullptr;
   mutable std::mutex mutex_;
   Nodes nodes_;
   std::int64_t zxid_ = 0;

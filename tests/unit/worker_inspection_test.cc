@@ -483,14 +483,14 @@ TEST(WorkerInspection, TheForksTreeIsOnlyRead) {
   for (const std::string& folder : {world.tree.Base() + "/recycle", unused, used})
     world.servers.Create(folder, "");
   add(unused, 1, "null");
-  add(used, 2, "1795000000000");
+  add(used, 2, std::to_string(kNowMillis - 2 * kHour));
   EXPECT_EQ(Codes(world.Inspect().findings), "");
   add(unused, 1024, "null");
   add(used, 3, "null");
   add(unused, 2, "null");
   add(unused, 9, std::to_string(kNowMillis + kHour));
   for (int i = 0; i < 5; ++i) world.Java(fmt::format("192.0.2.{}:80", i));
-  add(used, 4, "1795000000000");
+  add(used, 4, std::to_string(kNowMillis - 2 * kHour));
   world.servers.Create(unused + "/x", "");
   const WorkerInspection inspection = world.Inspect();
   EXPECT_TRUE(inspection.steps.empty());
@@ -499,6 +499,30 @@ TEST(WorkerInspection, TheForksTreeIsOnlyRead) {
   EXPECT_EQ(codes, (std::multiset<std::string>{"future-time", "malformed-name", "recycled-lost",
                                                "recycled-too-large", "recycled-twice", "two-number-spaces",
                                                "two-number-spaces", "two-number-spaces"}));
+}
+
+TEST(WorkerInspection, NumbersOfRunningNodesOfTheForkAreNamed) {
+  for (const bool recycle : {false, true}) {
+    World world;
+    world.properties.recycle = recycle;
+    for (const std::string& folder :
+         {world.tree.Base() + "/recycle", world.tree.RecycleUnused(), world.tree.RecycleUsed()})
+      world.servers.Create(folder, "");
+    const auto add = [&](std::uint64_t worker, std::int64_t timestamp) {
+      const std::string data = fmt::format(
+          R"({{"workId":{},"lastUsedIp":"192.0.2.9","lastUsedPort":"80","lastUsedTimestamp":{}}})", worker,
+          timestamp);
+      world.servers.Create(world.tree.RecycleUsed(worker), data);
+    };
+    add(2, kNowMillis - 3000);
+    add(3, kNowMillis - 2 * kHour);
+    add(700, kNowMillis - kHour);
+    world.Lease(3, "", kNow);  // free: not one number in two trees
+    ExpectOnly(world, "fork-running", world.tree.RecycleUsed(), false);
+    const WorkerFinding finding = world.Inspect().findings.front();
+    EXPECT_NE(finding.cause.find("2 (192.0.2.9:80), 700 (192.0.2.9:80)"), std::string::npos) << finding.cause;
+    EXPECT_EQ(finding.consequence.find("repeat") == std::string::npos, recycle) << finding.consequence;
+  }
 }
 
 TEST(WorkerInspection, DashesInTheClustersName) {

@@ -51,6 +51,9 @@ struct WorkerEntry {
   std::vector<RawRecord> records;  // all that is stored about it
 };
 
+// Code of the finding that nodes of the fork in mode zk_recycle are running.
+inline constexpr std::string_view kForkRunning = "fork-running";
+
 struct WorkerFinding {
   std::string code;     // stable: "foreign-child"
   std::string subject;  // path, row or number

@@ -13,6 +13,7 @@
 
 #include "leaf/base/check.h"
 #include "leaf/base/text.h"
+#include "leaf/zookeeper/fork_numbers.h"
 
 namespace leaf::zookeeper {
 namespace {
@@ -199,6 +200,7 @@ class Inspector {
     CheckLeases();
     CheckCeilings();
     CheckRecords();
+    CheckForkIsRunning();
     CheckRecycled();
     return std::move(result_);
   }
@@ -790,6 +792,40 @@ class Inspector {
                        [&](const auto& finding) { return finding.repairable && finding.subject == path; });
   }
 
+  bool IsLeased(std::uint64_t worker) const {
+    const auto lease = contents_.leases.find(worker);
+    return lease != contents_.leases.end() && (!lease->second.record || !lease->second.record->uuid.empty());
+  }
+
+  // The numbers that running nodes of the fork have now, in one finding.
+  void CheckForkIsRunning() {
+    std::vector<std::string> numbers;
+    for (const auto& [worker, recycled] : contents_.recycled) {
+      const bool in_use = recycled.path == tree_.RecycleUsed(worker);
+      if (!ParseForkNumber(recycled.path, *recycled.node, in_use).IsFresh(options_.now)) continue;
+      const bool known = recycled.record && recycled.record->ip;
+      numbers.push_back(
+          known ? fmt::format("{} ({}:{})", worker, *recycled.record->ip, recycled.record->port.value_or(""))
+                : std::to_string(worker));
+    }
+    if (numbers.empty()) return;
+    const std::string cause =
+        fmt::format("in use by nodes of the fork in mode zk_recycle: {}", fmt::join(numbers, ", "));
+    if (configured_.recycle) {
+      Leave(std::string(core::kForkRunning), tree_.RecycleUsed(),
+            {cause, "leafctl leases none of them; a node of the fork takes none that leafctl has leased",
+             "none is needed while both run; a number is free 61 min after its last report"},
+            "the fork's nodes run");
+    } else {
+      Leave(std::string(core::kForkRunning), tree_.RecycleUsed(),
+            {cause,
+             "fixed numbers and the fork's do not know of each other: two nodes can have one number and "
+             "repeat each other's IDs",
+             "use one kind of numbers in a cluster, or two cluster names"},
+            "the fork's nodes run");
+    }
+  }
+
   void CheckRecycled() {
     const std::string_view read_only = "the fork's tree is only read";
     const std::string used = tree_.RecycleUsed() + "/";
@@ -836,7 +872,7 @@ class Inspector {
                "move it to notuse with zkCli.sh if no node has just started"},
               std::string(read_only));
       }
-      if (in_use && (contents_.by_number.count(worker) > 0 || contents_.leases.count(worker) > 0)) {
+      if (in_use && (contents_.by_number.count(worker) > 0 || IsLeased(worker))) {
         Leave(
             "two-number-spaces", recycled.path,
             {fmt::format("number {} is used by the fork's recycling nodes and stands in another tree, too",

@@ -39,6 +39,7 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
   const auto patience = options_.lease_time + kLeaseMargin;
   const BootTime begin = clock_.Boot();
   bool waiting = false;
+  bool told_of_fork = false;
   int rounds = 0;
   while (true) {
     LEAF_ASSIGN_OR_RETURN(const std::uint64_t next, NextOfLeaf(tree));
@@ -53,16 +54,26 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
               options_.worker_begin, options_.worker_end - 1, next, kClaimMargin),
           "widen snowflake.worker_range, or begin a new cluster name"};
     }
-    LEAF_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Look(tree, range_begin, range_end));
+    LEAF_ASSIGN_OR_RETURN(const ForkNumbers fork, ReadForkNumbers(client_, tree, clock_.Wall()));
+    if (fork.fresh > 0 && !std::exchange(told_of_fork, true)) {
+      log_.Warning(
+          "{} worker numbers are in use by nodes of the fork in mode zk_recycle: no number that is "
+          "under {} is leased",
+          fork.fresh, Quoted(tree.RecycleUsed()));
+    }
+    LEAF_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Look(tree, range_begin, range_end, fork));
     // One's own first; then what is free; then what has run out. A number whose ceiling is far ahead can be
     // used by nobody until then: whose clock was wrong, or is, may only cost that number, not every start.
     const BootTime now = clock_.Boot();
     const WallTime usable_until = clock_.Wall() + kUsableAhead;
     const auto rank = [&](const Candidate& candidate) -> std::pair<int, std::chrono::milliseconds> {
+      if (fork.fresh > 0 && candidate.fork && candidate.fork->in_use) return {kLive, {}};
       const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
                                   std::chrono::milliseconds{0});
       if (candidate.record.uuid == node.uuid) return {ahead.count() > 0 ? 3 : 0, ahead};
-      if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : 1, ahead};
+      // A number in neither of the fork's folders may be on its way from one to the other.
+      const bool moving = fork.exists && !candidate.fork && !candidate.node;
+      if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : moving ? 2 : 1, ahead};
       if (!HasRunOut(candidate, now)) return {kLive, {}};
       return {ahead.count() > 0 ? 3 : 2, ahead};
     };
@@ -102,7 +113,8 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
 }
 
 Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tree, std::uint64_t begin,
-                                                                  std::uint64_t end) {
+                                                                  std::uint64_t end,
+                                                                  const ForkNumbers& fork) {
   LEAF_ASSIGN_OR_RETURN(const auto children, client_.Children(tree.Leases()));
   std::map<std::uint64_t, std::size_t> index;
   std::vector<std::string> paths;
@@ -115,7 +127,7 @@ Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tr
   LEAF_ASSIGN_OR_RETURN(auto nodes, client_.GetAll(paths));
   std::vector<Candidate> candidates;
   for (std::uint64_t worker = end; worker-- > begin;) {
-    Candidate candidate{worker, std::nullopt, {}};
+    Candidate candidate{worker, std::nullopt, {}, std::nullopt};
     if (const auto found = index.find(worker); found != index.end()) {
       candidate.node = std::move(nodes[found->second]);
       if (candidate.node) {
@@ -126,6 +138,12 @@ Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tr
         }
         candidate.record = *std::move(record);
       }
+    }
+    if (const ForkNumber* const taken = fork.Find(worker)) {
+      candidate.fork = *taken;
+      if (taken->ceiling)
+        candidate.record.ceiling =
+            std::max(candidate.record.ceiling.value_or(*taken->ceiling), *taken->ceiling);
     }
     candidates.push_back(std::move(candidate));
   }
@@ -139,10 +157,11 @@ Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree, c
   record.uuid = node.uuid;
   record.address = node.address;
   const std::string path = tree.Lease(candidate.worker);
-  LEAF_ASSIGN_OR_RETURN(
-      const WriteOutcome taken,
-      client_.Write({candidate.node ? Operation::Set(path, FormatLease(record), candidate.node->stat.version)
-                                    : Operation::Create(path, FormatLease(record))}));
+  std::vector<Operation> operations{
+      candidate.node ? Operation::Set(path, FormatLease(record), candidate.node->stat.version)
+                     : Operation::Create(path, FormatLease(record))};
+  if (candidate.fork) operations.push_back(Operation::Delete(candidate.fork->path, candidate.fork->version));
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome taken, client_.Write(operations));
   if (!taken.done()) return std::optional<core::WorkerClaim>{};
   Held held{tree, candidate.worker, record, 0, std::nullopt};
   if (candidate.node) {
@@ -185,7 +204,25 @@ Result<void> LeaseRegistry::Renew(const core::WorkerClaim& claim, WallTime ceili
         fmt::format("Leaf's own tree gives out {} next, and leases are not kept less than {} above that",
                     *next, kRenewMargin));
   }
+  LEAF_RETURN_IF_ERROR(KeepFromFork());
   presence_.Refresh();
+  return {};
+}
+
+Result<void> LeaseRegistry::KeepFromFork() {
+  const std::string used = held_->tree.RecycleUsed(held_->worker);
+  const std::string unused = held_->tree.RecycleUnused(held_->worker);
+  LEAF_ASSIGN_OR_RETURN(const auto nodes, client_.GetAll({used, unused}));
+  const std::string taken = fmt::format("a node of the fork in mode zk_recycle has it ({})", Quoted(used));
+  if (nodes[0]) return Lost(taken);
+  if (!nodes[1]) return {};
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome removed,
+                        client_.Write({Operation::Delete(unused, nodes[1]->stat.version)}));
+  if (removed.conflict == WriteOutcome::Conflict::kMissing) return Lost(taken);
+  if (!removed.done())
+    return Error{ErrorCode::kUnavailable, fmt::format("{} keeps changing", Quoted(unused)), "retry"};
+  log_.Warning("removed {}: worker {} is leased here, and no node of the fork may take it", Quoted(unused),
+               held_->worker);
   return {};
 }
 

@@ -11,6 +11,9 @@
 //      is at most where its successor begins. No timing is assumed: time only decides when to try.
 //  I3  Java looks at no lease: its next number is the count of nodes ever made under `forever`. No lease is
 //      claimed less than kClaimMargin above that, and none is renewed less than kRenewMargin above it.
+//  I4  The fork's recycling nodes look at no lease either. What they have is not leased, and what is leased
+//  is
+//      not theirs to take (fork_numbers.h). Each renewal looks whether it still is so.
 //
 // Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
 //  S1  The reply to a claim is lost. → the next one looks for its own uuid first, and takes that lease again.
@@ -23,6 +26,10 @@
 //  S5  Two claimants see the same record run out. → one compare-and-set succeeds.
 //  S6  Java makes nodes until it comes near. → the margins; the count is read after the write that it judges,
 //      in the same session, so that it cannot be older than that.
+//  S7  A node of the fork takes the number while it is being leased. → the lease removes the record that it
+//      saw in the fork's tree, in one transaction: one of the two fails.
+//  S8  The fork's tree is made after the lease, with all numbers in it. → a renewal removes its own from
+//      notuse; if a node of the fork was first, the lease is lost.
 #pragma once
 
 #include <atomic>
@@ -38,6 +45,7 @@
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/fork_numbers.h"
 #include "leaf/zookeeper/presence.h"
 #include "leaf/zookeeper/registry_options.h"
 #include "leaf/zookeeper/tree.h"
@@ -60,8 +68,8 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
 
   // At once if there is a free number or one of our own. Else blocks until one of the others has been seen
   // unchanged for a lease and a margin, all of them being watched together, and at most that long. Errors,
-  // beside the port's: kExhausted (every number of the range is in use by somebody live, or too near to
-  // Leaf's own).
+  // beside the port's: kExhausted (every number of the range is in use by a live node, of the fork's, too, or
+  // too near to Leaf's own).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
@@ -86,6 +94,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
     std::uint64_t worker = 0;
     std::optional<NodeData> node;  // nothing if it was never used
     LeaseRecord record;
+    std::optional<ForkNumber> fork;  // the number in the fork's tree
   };
   // Since when a record has been what it is, as far as we have seen.
   struct Observation {
@@ -95,7 +104,8 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
 
   // All require mutex_.
   // Highest number first; what cannot be read is left out.
-  Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end);
+  Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end,
+                                      const ForkNumbers& fork);
   // Nothing if somebody else was first.
   Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const core::NodeIdentity& node,
                                                 const Candidate& candidate);
@@ -107,6 +117,8 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // What a conflict means: adopts what a lost write of ours has left, or finds that the lease is lost. True
   // if it is free by now.
   Result<bool> Reconcile(std::int64_t session);
+  // Requires that a lease is held: sees to it that no node of the fork has its number, or can take it.
+  Result<void> KeepFromFork();
   Error Lost(std::string why);
 
   const RegistryOptions options_;

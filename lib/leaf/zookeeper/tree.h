@@ -11,7 +11,8 @@
 //       temporary/<ip:port>   ephemeral: who is live, and where it answers
 //       witness/<tag>         of segment mode: the highest end granted to any node
 //       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
-//   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; only read
+//   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; of it only
+//     the number that is leased is removed (fork_numbers.h)
 //
 // Under `forever` nothing may stand but nodes of that form, with exactly the three JSON keys: anything else
 // breaks every Java node that starts (leaf-compat M1, M2).
@@ -65,7 +66,9 @@ class Tree {
   std::string Daemon(std::string_view id) const { return Join(Daemons(), id); }
 
   std::string RecycleUnused() const { return base_ + "/recycle/notuse"; }
+  std::string RecycleUnused(std::uint64_t worker) const { return RecycleChild(RecycleUnused(), worker); }
   std::string RecycleUsed() const { return base_ + "/recycle/inuse"; }
+  std::string RecycleUsed(std::uint64_t worker) const { return RecycleChild(RecycleUsed(), worker); }
 
   // Every folder that has to be there before a range is claimed, parents first.
   std::vector<std::string> SegmentFolders() const;
@@ -79,6 +82,9 @@ class Tree {
       : cluster_(std::move(cluster)), root_(std::move(root)), base_(std::move(base)) {}
   static std::string Join(std::string folder, std::string_view name) {
     return folder.append("/").append(name);
+  }
+  static std::string RecycleChild(std::string folder, std::uint64_t worker) {
+    return folder.append("/workId:").append(std::to_string(worker));
   }
 
   std::string cluster_;
