@@ -1,6 +1,8 @@
 // Which daemons a command would ask.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
@@ -10,6 +12,7 @@
 
 #include "cli.h"
 #include "context.h"
+#include "leaf/base/endpoint.h"
 
 namespace leaf::cmd {
 
@@ -43,6 +46,22 @@ inline constexpr std::string_view kDefaultSocket = "unix:/run/leafctl/leafctl.so
 inline Daemons FindDaemons(const config::Resolved& resolved) {
   if (!resolved.config.client.servers.empty()) return {resolved.config.client.servers, true};
   return {{std::string(kDefaultSocket), "unix:" + resolved.config.state_dir + "/leafctl.sock"}, false};
+}
+
+// Where a daemon with this configuration answers; those of FindDaemons first.
+inline std::vector<std::string> FindOwnDaemon(const config::Resolved& resolved) {
+  Daemons daemons = FindDaemons(resolved);
+  if (daemons.configured) return daemons.servers;
+  const config::Config::Server& server = resolved.config.server;
+  if (!server.socket.empty()) daemons.servers.push_back("unix:" + server.socket);
+  for (const std::string& listen : server.listen) {
+    const auto endpoint = ParseEndpoint(listen, 1);
+    // Port 0, which is none, may be any.
+    if (!endpoint.ok()) continue;
+    const bool wildcard = endpoint->host == "0.0.0.0" || endpoint->host == "::";
+    daemons.servers.push_back("http://" + (wildcard ? fmt::format("127.0.0.1:{}", endpoint->port) : listen));
+  }
+  return daemons.servers;
 }
 
 }  // namespace leaf::cmd

@@ -258,8 +258,12 @@ class Doctor {
       return Failed("registry", inspection.error(), "no worker number can be claimed");
     }
     for (const core::WorkerFinding& finding : inspection->findings) {
-      Problem(finding.code, fmt::format("{}: {}", Printable(finding.subject), finding.cause),
-              finding.consequence, finding.remedy);
+      const std::string text = fmt::format("{}: {}", Printable(finding.subject), finding.cause);
+      if (finding.code == core::kForkRunning && config_.snowflake.recycle) {
+        Warn(finding.code, text, finding.consequence, finding.remedy);
+      } else {
+        Problem(finding.code, text, finding.consequence, finding.remedy);
+      }
     }
     if (inspection->findings.empty()) {
       Ok("registry", fmt::format("{}: {} worker numbers, nothing wrong", (*source)->registry(),
@@ -269,9 +273,9 @@ class Doctor {
         inspection->entries.begin(), inspection->entries.end(), [](const core::WorkerEntry& entry) {
           return entry.kind == core::NumberKind::kRecycled && !entry.address.empty();
         });
-    if (recycled > 0) {
+    if (recycled > 0 && !config_.snowflake.recycle) {
       Warn("number-spaces", fmt::format("{} of the fork's recycled numbers are, or were, in use", recycled),
-           "its nodes and leafctl's leases know nothing of each other, and two may have one number",
+           "its nodes and leafctl's fixed numbers do not know of each other, and two may have one number",
            "stop every node of the fork in mode zk_recycle before a leafctl of this cluster starts");
     }
     if (IsShared() && !config_.snowflake.address.empty()) CheckOwnNumber(**source, *inspection);
@@ -431,22 +435,10 @@ class Doctor {
   }
 
   void CheckDaemon() {
-    const Daemons daemons = FindDaemons(resolved_);
-    std::vector<std::string> servers = daemons.servers;
-    if (!daemons.configured) {
-      if (!config_.server.socket.empty()) servers.push_back("unix:" + config_.server.socket);
-      for (const std::string& listen : config_.server.listen) {
-        const auto endpoint = ParseEndpoint(listen, 1);
-        // Port 0, which is none, may be any.
-        if (!endpoint.ok()) continue;
-        const bool wildcard = endpoint->host == "0.0.0.0" || endpoint->host == "::";
-        servers.push_back("http://" + (wildcard ? fmt::format("127.0.0.1:{}", endpoint->port) : listen));
-      }
-    }
-    client::DaemonClient daemon(servers, context_.flags.timeout.value_or(kAskTimeout));
+    client::DaemonClient daemon(FindOwnDaemon(resolved_), context_.flags.timeout.value_or(kAskTimeout));
     const auto body = daemon.Status();
     if (!body.ok()) {
-      if (body.error().code == ErrorCode::kPermission || daemons.configured)
+      if (body.error().code == ErrorCode::kPermission || FindDaemons(resolved_).configured)
         return Failed("daemon", body.error(), "who asks it from here gets no ID");
       if (holder_) {
         return Problem(

@@ -1,18 +1,50 @@
 // leafctl worker check
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
 #include "commands.h"
+#include "daemons.h"
 #include "leaf/base/text.h"
+#include "leaf/client/daemon_client.h"
 #include "worker_output.h"
 #include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
 
+// What this node's daemon says of its number. The registry cannot tell that a node has stopped because of it.
+Result<std::optional<core::WorkerFinding>> OwnNumber(CommandContext& context) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout));
+  const auto body = daemon.Status();
+  if (!body.ok()) return std::optional<core::WorkerFinding>();
+  const Json json = Json::parse(*body, nullptr, false);
+  if (!json.is_object()) return std::optional<core::WorkerFinding>();
+  const Json snowflake = json.value("snowflake", Json::object());
+  const Json problem = snowflake.value("problem", Json::object());
+  if (snowflake.value("cluster", "") != resolved->config.snowflake.cluster ||
+      problem.value("code", "") != ErrorCodeName(ErrorCode::kNotOwner))
+    return std::optional<core::WorkerFinding>();
+  core::WorkerFinding finding;
+  finding.code = "own-number-lost";
+  finding.subject = std::to_string(snowflake.value("worker", std::uint64_t{0}));
+  finding.cause = problem.value("message", "");
+  finding.consequence = fmt::format("the daemon at {} issues no snowflake IDs", daemon.answered_by());
+  finding.remedy = problem.value("hint", "");
+  finding.left = "only the daemon can claim it again";
+  return std::optional(std::move(finding));
+}
+
 Result<void> RunWorkerCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection, source->Inspect());
-  const auto& findings = inspection.findings;
+  LEAF_ASSIGN_OR_RETURN(core::WorkerInspection inspection, source->Inspect());
+  LEAF_ASSIGN_OR_RETURN(auto own, OwnNumber(context));
+  auto& findings = inspection.findings;
+  if (own) findings.push_back(*std::move(own));
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["ok"] = findings.empty();

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -116,6 +117,73 @@ class PrivateCluster(SnowflakeTest):
         self.check(refused, 6, "cannot serve snowflake mode", ELSEWHERE, "snowflake.cluster")
         daemon = self.box.serve(*far, "--set", "snowflake.worker_id=5")
         self.assertEqual((self.take(daemon)[0] >> 12) & 1023, 5)
+
+
+class ForkWithTheSameMap(SnowflakeTest):
+    """A node of Leaf's fork in its mode local has a number of the same map, and writes its file every 3 s."""
+
+    ADDRESS = "127.1.0.1:8080"
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = "fork-%d-%s" % (os.getpid(), self._testMethodName[-20:])
+        folder = os.path.join("/tmp", self.cluster)
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.file = os.path.join(folder, "leafconf", "8080", "workerID.json")
+        os.makedirs(os.path.dirname(self.file))
+        self.stop = threading.Event()
+
+    def write(self):
+        now = int(time.time() * 1000)
+        with open(self.file + ".new", "w", encoding="utf-8") as file:
+            json.dump({"ip": "127.1.0.1", "port": "8080", "workId": 5, "timestamp": now}, file)
+        os.rename(self.file + ".new", self.file)
+        return now
+
+    def start_fork(self):
+        self.stop.clear()
+        self.write()
+
+        def report():
+            while not self.stop.wait(1):
+                self.write()
+
+        fork = threading.Thread(target=report)
+        fork.start()
+
+        def end():
+            self.stop.set()
+            fork.join()
+
+        self.addCleanup(end)
+        return end
+
+    def settings(self):
+        values = ("snowflake.cluster=" + self.cluster, "snowflake.address=" + self.ADDRESS,
+                  "snowflake.workers=%s=5" % self.ADDRESS, "segment.enabled=false")  # fmt: skip
+        return [part for value in values for part in ("--set", value)]
+
+    def test_which_of_the_two_comes_first(self):
+        end_fork = self.start_fork()
+        refused = self.box.run(["next", "--mode", "snowflake", "--direct", "--timeout", "120s", *self.settings()])
+        self.check(refused, 11, "workerID.json")
+        end_fork()
+        last = self.write()
+        daemon = self.box.serve(*self.settings())
+        first = self.take(daemon)[0]
+        self.assertGreaterEqual((first >> 22) + 1288834974657, last)
+        self.assertEqual(first >> 12 & 1023, 5)
+
+        end_fork = self.start_fork()
+        poll(lambda: daemon.get("/v1/snowflake").status == 503, "the daemon stops beside the fork")
+        self.assertEqual(json.loads(daemon.get("/v1/snowflake").body)["code"], "not_owner")
+        self.assertIn("workerID.json", json.loads(daemon.get("/health/ready").body)["reasons"][0]["message"])
+        end_fork()
+        last = self.write()
+        poll(lambda: daemon.get("/health/ready").status == 200, "the daemon goes on after it")
+        self.assertGreaterEqual((self.take(daemon)[0] >> 22) + 1288834974657, last)
+        self.check_seen()
+        self.assertEqual(daemon.terminate(), 0)
 
 
 class OneNode(SnowflakeTest):

@@ -200,6 +200,38 @@ class Claims(RegistryTest):
         self.check_v1_error(daemon.get("/v1/snowflake"), 503, "not_owner")
         self.assertIn("owner", json.loads(daemon.get("/health/ready").body)["reasons"][0]["message"])
 
+    def test_a_number_that_java_used_for_a_while_is_claimed_again(self):
+        daemon = self.serve(1)
+        ids = self.take(daemon)
+        path = "/snowflake/%s/forever/" % self.cluster
+        with self.zookeeper.client() as client:
+            path += client.children(path[:-1])[0]
+
+            def report():
+                data = json.dumps({"ip": "127.1.0.1", "port": "8080", "timestamp": int(time.time() * 1000)})
+                client.set(path, data.encode())
+
+            report()
+            poll(lambda: daemon.get("/health/ready").status == 503, "the loss is noticed")
+            # As long as it reports, the number stays its own, and a check says so.
+            end = time.time() + 8
+            while time.time() < end:
+                report()
+                self.check_v1_error(daemon.get("/v1/snowflake"), 503, "not_owner")
+                time.sleep(0.5)
+            checked = self.box.run(["worker", "check", *self.settings(1)])
+            self.check(checked, 10, "findings about")
+            self.assertIn("own-number-lost: 0", checked.out)
+            report()
+            last = int(time.time() * 1000)
+        poll(lambda: daemon.get("/health/ready").status == 200, "it is claimed again")
+        again = self.take(daemon, 10)
+        self.assertGreater(min(time_ms(value) for value in again), last)
+        self.assertEqual({worker_of(value) for value in again}, {worker_of(ids[0])})
+        self.check_distinct(ids + again)
+        self.assertNotIn("own-number-lost", self.box.run(["worker", "check", *self.settings(1)]).out)
+        self.assertEqual(daemon.terminate(), 0)
+
     def test_a_running_java_node_is_not_taken_over(self):
         stop = threading.Event()
         path = "/snowflake/%s/forever/127.1.0.1:8080-" % self.cluster

@@ -39,8 +39,10 @@ class FakeRegistry final : public core::WorkerRegistry {
   bool lose_reply = false;  // the next write arrives, its reply does not
   int claims = 0;
   int renewals = 0;
-  std::string former_uuid;      // what the last claim said
-  std::optional<Error> refuse;  // what the next claims are answered
+  std::string former_uuid;               // what the last claim said
+  std::optional<std::uint64_t> again;    // the same
+  std::optional<Error> refuse;           // what the next claims are answered
+  std::optional<Error> refuse_renewals;  // the same of renewals
 
   std::string_view kind() const override { return "fake"; }
   bool leased() const override { return leased_; }
@@ -48,6 +50,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node, const core::ClusterProperties&) override {
     ++claims;
     former_uuid = node.former_uuid;
+    again = node.again;
     if (down) return Away();
     if (refuse) return *refuse;
     std::optional<std::uint64_t> chosen;
@@ -76,6 +79,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   }
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
     ++renewals;
+    if (refuse_renewals) return *refuse_renewals;
     return Write(claim, [&](auto& record) {
       record.ceiling = std::max(record.ceiling.value_or(ceiling), ceiling);
       record.changed = clock_.Monotonic();

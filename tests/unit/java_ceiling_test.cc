@@ -1,17 +1,22 @@
 // What Java Leaf's local files say, and what it is worth.
 #include "leaf/embed/java_ceiling.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/static_registry.h"
 #include "support/fakes.h"
 #include "support/temp_dir.h"
+#include "support/zookeeper_fakes.h"
 
 namespace leaf {
 namespace {
@@ -24,16 +29,31 @@ class JavaFiles : public ::testing::Test {
     const std::string folder = dir_.path() + "/pay/leafconf/8686";
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/" + name, std::ios::binary) << text;
+    Date(name, clock_.Wall() - std::chrono::hours{1});
+  }
+  // When the file was written.
+  void Date(const std::string& name, WallTime written) {
+    const std::int64_t millis = UnixMillis(written);
+    const timespec time{static_cast<time_t>(millis / 1000), static_cast<long>(millis % 1000 * 1'000'000)};
+    const timespec times[2]{time, time};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (dir_.path() + "/pay/leafconf/8686/" + name).c_str(), times, 0), 0);
+  }
+  // As a node of the fork in its mode local does every 3 s.
+  void ForkWrites(std::uint64_t worker) {
+    Write("workerID.json", fmt::format(R"({{"ip":"127.0.0.1","port":"8686","workId":{},"timestamp":{}}})",
+                                       worker, UnixMillis(clock_.Wall())));
+    Date("workerID.json", clock_.Wall());
   }
   std::vector<sys::JavaWorkerFile> Find() { return sys::FindJavaWorkerFiles(dir_.path(), "pay", kAddress); }
   Result<core::WorkerClaim> Claim(const std::string& cluster = "pay") {
-    sys::StaticRegistry inner(17, {});
-    embed::JavaCeilingRegistry registry(inner, dir_.path(), log_);
-    return registry.Claim({kAddress, "uuid"}, {cluster, "static", {}});
+    return registry_.Claim({kAddress, "uuid"}, {cluster, "static", {}});
   }
 
+  testing::HookedClock clock_;
   testing::RecordingLogger log_;
   testing::TempDir dir_;
+  sys::StaticRegistry inner_{17, {}};
+  embed::JavaCeilingRegistry registry_{inner_, dir_.path(), clock_, log_};
 };
 
 TEST_F(JavaFiles, AreFoundByClusterAndPort) {
@@ -83,6 +103,73 @@ TEST_F(JavaFiles, AreACeilingForTheirNumberAlone) {
   // The later of the two.
   Write("workerID.json", R"({"ip":"127.0.0.1","port":"8686","workId":17,"timestamp":1795174509000})");
   EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + embed::kJavaFileMargin);
+}
+
+// S2
+TEST_F(JavaFiles, ANodeThatStillWritesIsNotTakenOver) {
+  ForkWrites(17);
+  const MonotonicTime begin = clock_.Monotonic();
+  MonotonicTime next = begin + std::chrono::seconds{3};
+  clock_.OnWait([&] {
+    if (clock_.Monotonic() < next) return;
+    next += std::chrono::seconds{3};
+    ForkWrites(17);
+  });
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const auto refused = Claim();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+    EXPECT_NE(refused.error().message.find("workerID.json"), std::string::npos) << refused.error().message;
+  }
+  // It stops: its last time is what counts.
+  clock_.OnWait(nullptr);
+  const WallTime last = clock_.Wall();
+  const auto claim = Claim();
+  ASSERT_TRUE(claim.ok()) << claim.error().message;
+  EXPECT_LE(claim->ceiling, last + embed::kJavaFileMargin);
+  EXPECT_GT(claim->ceiling, last);
+}
+
+TEST_F(JavaFiles, OnlyAFileThatWasJustWrittenIsWatched) {
+  ForkWrites(17);
+  for (const auto& [age, watched] : {std::pair{embed::kJavaFileRecent, false},
+                                     {embed::kJavaFileRecent - std::chrono::seconds{1}, true},
+                                     {std::chrono::milliseconds{-60'000}, true}}) {
+    Date("workerID.json", clock_.Wall() - age);
+    const MonotonicTime begin = clock_.Monotonic();
+    ASSERT_TRUE(Claim().ok());
+    EXPECT_EQ(clock_.Monotonic() - begin, watched ? embed::kJavaFileMargin : std::chrono::milliseconds{0})
+        << age.count();
+  }
+  // Another node's file is no concern of this one.
+  ForkWrites(16);
+  const MonotonicTime begin = clock_.Monotonic();
+  ASSERT_TRUE(Claim().ok());
+  EXPECT_EQ(clock_.Monotonic(), begin);
+}
+
+// S3
+TEST_F(JavaFiles, ANodeThatStartsLaterIsNoticedByARenewal) {
+  ForkWrites(17);
+  Date("workerID.json", clock_.Wall() - std::chrono::hours{1});
+  const auto claim = Claim();
+  ASSERT_TRUE(claim.ok());
+  ForkWrites(16);
+  ASSERT_TRUE(registry_.Renew(*claim, clock_.Wall()).ok());
+  ForkWrites(17);
+  const auto refused = registry_.Renew(*claim, clock_.Wall());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_FALSE(registry_.Renew(*claim, clock_.Wall()).ok()) << "until the next claim";
+  const auto again = Claim();
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(registry_.Renew(*again, clock_.Wall()).ok());
+}
+
+TEST_F(JavaFiles, AWatchCanBeInterrupted) {
+  ForkWrites(17);
+  clock_.OnWait([&] { registry_.Interrupt(); });
+  EXPECT_EQ(Claim().error().code, ErrorCode::kUnavailable);
 }
 
 }  // namespace

@@ -409,6 +409,64 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberThatIsLostIsLostForGood) {
   EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling) << "who has lost a number releases nothing";
 }
 
+TEST_F(SnowflakeRegistryTest, AFixedNumberThatAnotherProgramUsedIsClaimedAgain) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  EXPECT_TRUE(node.Take());
+  const Error java{ErrorCode::kRefused, "a Java Leaf node is alive", "stop it"};
+  node.registry.refuse = node.registry.refuse_renewals = java;
+  for (int i = 0; i < 60; ++i) {
+    Pass(seconds{5}, {&node});
+    EXPECT_FALSE(node.Take());
+    EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner) << "what a request is told does not change";
+    // Away, it can confirm nothing: the state directory is not enough this time.
+    node.registry.down = i % 2 == 0;
+  }
+  EXPECT_EQ(node.registry.again, 0U);
+  EXPECT_EQ(node.service().Status().state, "claiming");
+  EXPECT_NE(node.CanIssue().error().message.find("worker 0 is lost"), std::string::npos);
+  // It stops. What it issued is below the ceiling that the next claim is told.
+  const WallTime end = cluster_.clock.Wall() + seconds{25};
+  cluster_.records.records[0].ceiling = end;
+  node.registry.down = false;
+  node.registry.refuse.reset();
+  node.registry.refuse_renewals.reset();
+  while (!node.Take()) {
+    ASSERT_LT(cluster_.clock.Wall(), end + minutes{1}) << node.CanIssue().error().message;
+    Pass(milliseconds{100}, {&node});
+  }
+  EXPECT_GE(cluster_.clock.Wall(), end);
+  EXPECT_TRUE(node.CanIssue().ok());
+  EXPECT_EQ(node.service().Status().worker, 0U);
+  const std::uint64_t generation = cluster_.records.records[0].generation;
+  Pass(minutes{5}, {&node});
+  EXPECT_TRUE(node.Take());
+  EXPECT_EQ(cluster_.records.records[0].generation, generation) << "it is kept";
+  node.Stop();
+}
+
+TEST_F(SnowflakeRegistryTest, AnotherNumberIsNotTakenWithoutARestart) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  EXPECT_TRUE(node.Take());
+  // The registry has lost its records, and another node is worker 0 now.
+  cluster_.records.records.clear();
+  SnowflakeNode other(cluster_, false, 2);
+  ASSERT_TRUE(other.Start().ok());
+  node.registry.refuse_renewals = Error{ErrorCode::kRefused, "it does not know of this claim", ""};
+  Pass(seconds{60}, {&node, &other});
+  node.registry.refuse_renewals.reset();
+  const int claims = node.registry.claims;
+  Pass(minutes{5}, {&node, &other});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+  EXPECT_EQ(node.service().Status().state, "stopped");
+  EXPECT_EQ(node.registry.claims, claims);
+  EXPECT_TRUE(other.Take());
+}
+
 TEST_F(SnowflakeRegistryTest, AClaimWhoseReplyWasLostIsFoundAfterACrash) {
   SnowflakeNode node(cluster_, false);
   node.registry.lose_reply = true;

@@ -103,8 +103,35 @@ TEST_F(SqlRegistryTest, AForkThatBeginsToReportLaterIsNoticed) {
   ForkReports(node_.address);
   const auto lost = registry->Renew(*claim, clock_.Wall());
   ASSERT_FALSE(lost.ok());
-  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_EQ(lost.error().code, ErrorCode::kRefused);
   EXPECT_FALSE(registry->Release(*claim, clock_.Wall()).ok());
+  core::NodeIdentity node = node_;
+  node.again = claim->worker;
+  const auto again = registry->Claim(node, cluster_);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->worker, claim->worker);
+  EXPECT_TRUE(registry->Renew(*again, clock_.Wall()).ok());
+}
+
+TEST_F(SqlRegistryTest, AfterThePromotionOfAReplicaTheNumberIsClaimedAgainButNeverANewOne) {
+  const auto registry = Connect();
+  const auto claim = registry->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+  core::NodeIdentity node = node_;
+  node.again = claim->worker;
+  // The replica knows an earlier claim of this node.
+  Execute("UPDATE leafctl_workers SET claims = claims - 1");
+  EXPECT_EQ(registry->Renew(*claim, clock_.Wall() + seconds{3}).error().code, ErrorCode::kRefused);
+  const auto again = registry->Claim(node, cluster_);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->worker, claim->worker);
+  // It knows nothing of this node.
+  Execute("DELETE FROM leafctl_workers");
+  Execute("DELETE FROM leaf_workerid_alloc");
+  EXPECT_EQ(registry->Renew(*again, clock_.Wall() + seconds{3}).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(registry->Claim(node, cluster_).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(Number("SELECT count(*) FROM leaf_workerid_alloc"), 0);
 }
 
 TEST_F(SqlRegistryTest, ReportsTheTrueTimeEveryFewSeconds) {

@@ -1,5 +1,6 @@
 // The registries' protocols, against a ZooKeeper in memory: every schedule that their headers name, at every
 // call at which it can happen.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -330,8 +331,8 @@ TEST_F(FixedRegistryTest, JavaStartsWithOurAddressBetweenAnyTwoCalls) {
     shared = true;
     clock_.fake().Advance(seconds{1});
     Heartbeat(server, java);
-    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kNotOwner);
-    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kNotOwner) << "for good";
+    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kRefused);
+    EXPECT_EQ(RenewCode(*process, *claim, clock_.Wall()), ErrorCode::kRefused) << "until the next claim";
   }
   FAIL() << "a claim makes more calls than that";
 }
@@ -345,7 +346,24 @@ TEST_F(FixedRegistryTest, JavaTakesOurNumberWhileWeRun) {
   EXPECT_EQ(java.worker, claim.worker);
   clock_.fake().Advance(seconds{1});
   Heartbeat(server, java);
-  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kRefused);
+  // Once it has stopped, the number is claimed again, above its last time.
+  const auto again = process->registry.Claim({kAddress, "a", "", claim.worker}, cluster_);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->worker, claim.worker);
+  EXPECT_GT(again->ceiling, clock_.Wall() - seconds{4});
+  EXPECT_TRUE(process->registry.Renew(*again, clock_.Wall()).ok());
+}
+
+TEST_F(FixedRegistryTest, ANumberThatIsClaimedAgainIsNeverANewOne) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(server.Delete(tree_.ForeverNode(Forever(server)[0])));
+  const auto refused = process->registry.Claim({kAddress, "a", "", claim.worker}, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_TRUE(Forever(server).empty()) << "no number was used up";
 }
 
 TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
@@ -1098,6 +1116,123 @@ TEST_F(LeaseRegistryTest, LeasesKeepAwayFromLeafsOwnNumbers) {
   }
   EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kNotOwner);
   EXPECT_EQ(Claim(*process, "a").error().code, ErrorCode::kExhausted);
+}
+
+// The fork's tree, and a node of it.
+class ForkTest : public LeaseRegistryTest {
+ protected:
+  void MakeForkTree(MemoryZooKeeper& server, std::uint64_t begin, std::uint64_t end) {
+    for (const std::string& folder : {std::string("/snowflake"), tree_.Base(), tree_.Base() + "/recycle",
+                                      tree_.RecycleUnused(), tree_.RecycleUsed()}) {
+      if (!server.Data(folder)) server.Create(folder, "");
+    }
+    for (std::uint64_t worker = begin; worker < end; ++worker)
+      server.Create(tree_.RecycleUnused(worker), Record(worker, std::nullopt));
+  }
+  static std::string Record(std::uint64_t worker, std::optional<WallTime> reported) {
+    return fmt::format(R"({{"workId":{},"lastUsedIp":null,"lastUsedPort":null,"lastUsedTimestamp":{}}})",
+                       worker, reported ? std::to_string(UnixMillis(*reported)) : "null");
+  }
+  // It deletes the number, and makes it: two steps.
+  bool ForkTakes(MemoryZooKeeper& server, std::uint64_t worker) {
+    if (!server.Data(tree_.RecycleUnused(worker))) return false;
+    server.Delete(tree_.RecycleUnused(worker));
+    server.Create(tree_.RecycleUsed(worker), Record(worker, std::nullopt));
+    return true;
+  }
+  void ForkReports(MemoryZooKeeper& server, std::uint64_t worker, WallTime at) {
+    server.Set(tree_.RecycleUsed(worker), Record(worker, at));
+  }
+};
+
+TEST_F(ForkTest, ANumberOfARunningNodeIsNotLeased) {
+  MemoryZooKeeper server(clock_);
+  MakeForkTree(server, 1016, 1025);
+  for (const std::uint64_t worker : {1023U, 1022U, 1021U}) ForkTakes(server, worker);
+  ForkReports(server, 1023, clock_.Wall());
+  // Silent for two hours: but its number stays its own while others run, which would hand it on themselves.
+  ForkReports(server, 1022, clock_.Wall() - std::chrono::hours{2});
+  const auto process = Leased(server);
+  EXPECT_EQ(Get(*process, "a").worker, 1020U);
+  EXPECT_FALSE(ForkTakes(server, 1020)) << "what is leased is not the fork's to take";
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "zk_recycle"), 1U);
+}
+
+TEST_F(ForkTest, WhatTheForkLeftBehindIsLeasedAboveItsTimes) {
+  MemoryZooKeeper server(clock_);
+  MakeForkTree(server, 1023, 1025);
+  ForkTakes(server, 1023);
+  const WallTime reported = clock_.Wall() - kForkSilence;
+  ForkReports(server, 1023, reported);
+  const auto process = Leased(server);
+  const auto claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, 1023U);
+  EXPECT_EQ(claim.ceiling, reported + kForkSilence);
+  EXPECT_FALSE(server.Data(tree_.RecycleUsed(1023)).has_value());
+
+  const WallTime last = clock_.Wall() - seconds{1};
+  server.Create(tree_.RecycleUnused(1022), Record(1022, last));
+  const auto other = Leased(server);
+  const auto second = Get(*other, "b", AddressOf(2));
+  EXPECT_EQ(second.worker, 1022U);
+  EXPECT_EQ(second.ceiling, last + core::kLeafReportMargin);
+  EXPECT_FALSE(server.Data(tree_.RecycleUnused(1022)).has_value());
+}
+
+TEST_F(ForkTest, ARecordWithoutATimeIsAsOldAsItsLastWrite) {
+  MemoryZooKeeper server(clock_);
+  MakeForkTree(server, 1023, 1024);
+  ForkTakes(server, 1023);
+  server.Set(tree_.RecycleUsed(1023), "?");
+  EXPECT_EQ(Get(*Leased(server), "a").worker, 1022U);
+}
+
+// S7
+TEST_F(ForkTest, ANodeOfTheForkTakesTheNumberBetweenAnyTwoCalls) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server(clock_);
+    MakeForkTree(server, 1000, 1024);
+    const auto process = Leased(server);
+    bool in_between = false;
+    bool taken = false;
+    process->client.BeforeCall(call, [&] {
+      in_between = true;
+      taken = ForkTakes(server, 1023);
+    });
+    const auto claim = Get(*process, "a");
+    EXPECT_EQ(claim.worker, taken ? 1022U : 1023U);
+    EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+    if (!in_between) return;
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+// The fork deletes a number before it makes it again. Meanwhile it is in neither folder.
+TEST_F(ForkTest, ANumberOnItsWayBetweenTheFoldersIsNotTheFirstChoice) {
+  MemoryZooKeeper server(clock_);
+  MakeForkTree(server, 1000, 1024);
+  server.Delete(tree_.RecycleUnused(1023));
+  EXPECT_EQ(Get(*Leased(server), "a").worker, 1022U);
+}
+
+// S8
+TEST_F(ForkTest, ATreeThatIsMadeLaterIsLookedAtByEachRenewal) {
+  MemoryZooKeeper server(clock_);
+  const auto process = Leased(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+  MakeForkTree(server, 1016, 1025);
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+  EXPECT_FALSE(ForkTakes(server, claim.worker));
+
+  server.Create(tree_.RecycleUsed(claim.worker), Record(claim.worker, std::nullopt));
+  const auto lost = process->registry.Renew(claim, clock_.Wall());
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_NE(lost.error().message.find("recycle/inuse/workId:1023"), std::string::npos)
+      << lost.error().message;
+  EXPECT_EQ(Get(*process, "a").worker, 1022U);
 }
 
 TEST_F(LeaseRegistryTest, TheSessionExpiresBetweenAnyTwoCalls) {

@@ -63,6 +63,9 @@ struct NodeIdentity {
   // given after it was seen that nobody reports under it, and is the new one's from then on: whoever comes
   // back with the original is refused.
   std::string former_uuid{};
+  // Set where this process had a fixed number and lost it: it gets that number or none, and no new record is
+  // made. A registry that has forgotten the number may have forgotten others, too, whose nodes still issue.
+  std::optional<std::uint64_t> again{};
 };
 
 // How long that takes: more than two reports (Leaf's pace, 3 s).
@@ -99,7 +102,9 @@ class WorkerRegistry {
 
   // Tells the registry that the node lives, and that IDs below `ceiling` may be issued from now on; never
   // lowers what it knows. Called every few seconds, with the same ceiling, too. Errors: kNotOwner (the number
-  // is lost, for good), kUnavailable, kOutcomeUnknown.
+  // is lost until a restart), kRefused (of a fixed number: it is this node's, but another program uses it, or
+  // the registry has forgotten the claim; a later Claim succeeds once that is over), kUnavailable,
+  // kOutcomeUnknown. After either of the first two nothing may be issued with this claim.
   virtual Result<void> Renew(const WorkerClaim& claim, WallTime ceiling) = 0;
 
   // The node has stopped, and everything it issued is below `end`. A lease becomes free at once. Errors: as

@@ -1,25 +1,80 @@
 #include "leaf/embed/java_ceiling.h"
 
-#include <utility>
+#include <fmt/format.h>
 
-#include "leaf/sys/java_worker_file.h"
+#include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace leaf::embed {
+namespace {
 
-JavaCeilingRegistry::JavaCeilingRegistry(core::WorkerRegistry& registry, std::string tmp_dir, Logger& log)
-    : registry_(registry), tmp_dir_(std::move(tmp_dir)), log_(log) {}
+constexpr std::chrono::milliseconds kLook{200};
+
+}  // namespace
+
+JavaCeilingRegistry::JavaCeilingRegistry(core::WorkerRegistry& registry, std::string tmp_dir,
+                                         const Clock& clock, Logger& log)
+    : registry_(registry), tmp_dir_(std::move(tmp_dir)), clock_(clock), log_(log) {}
 
 Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& node,
                                                      const core::ClusterProperties& cluster) {
   LEAF_ASSIGN_OR_RETURN(core::WorkerClaim claim, registry_.Claim(node, cluster));
-  for (const sys::JavaWorkerFile& file : sys::FindJavaWorkerFiles(tmp_dir_, cluster.name, node.address)) {
-    if (file.worker != claim.worker || !file.time) continue;
+  Seen seen{cluster.name, node.address, claim.worker, {}};
+  seen.files = FilesOf(seen);
+  LEAF_RETURN_IF_ERROR(Watch(seen));
+  for (const sys::JavaWorkerFile& file : seen.files) {
+    if (!file.time) continue;
     log_.Info("Java Leaf's {} says that worker {} issued IDs until {}: none here is below that", file.path,
               claim.worker, FormatRfc3339(*file.time));
     const WallTime ceiling = *file.time + kJavaFileMargin;
     if (!claim.ceiling || *claim.ceiling < ceiling) claim.ceiling = ceiling;
   }
+  const std::lock_guard lock(mutex_);
+  seen_ = std::move(seen);
   return claim;
+}
+
+Result<void> JavaCeilingRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_) LEAF_RETURN_IF_ERROR(CheckUnmoved(*seen_));
+  }
+  return registry_.Renew(claim, ceiling);
+}
+
+std::vector<sys::JavaWorkerFile> JavaCeilingRegistry::FilesOf(const Seen& seen) const {
+  auto files = sys::FindJavaWorkerFiles(tmp_dir_, seen.cluster, seen.address);
+  std::erase_if(files, [&](const sys::JavaWorkerFile& file) { return file.worker != seen.worker; });
+  return files;
+}
+
+Result<void> JavaCeilingRegistry::CheckUnmoved(const Seen& seen) const {
+  for (const sys::JavaWorkerFile& file : FilesOf(seen)) {
+    if (std::find(seen.files.begin(), seen.files.end(), file) != seen.files.end()) continue;
+    return Error{
+        ErrorCode::kRefused,
+        fmt::format("a Java Leaf node is running as worker {}: it writes to {}", seen.worker, file.path),
+        "stop that node: this one then claims its number again by itself"};
+  }
+  return {};
+}
+
+Result<void> JavaCeilingRegistry::Watch(const Seen& seen) const {
+  const WallTime recent = clock_.Wall() - kJavaFileRecent;
+  if (std::none_of(seen.files.begin(), seen.files.end(),
+                   [&](const sys::JavaWorkerFile& file) { return file.written > recent; }))
+    return {};
+  log_.Info("watching {} for {} ms: a Java Leaf node has written it a short while ago",
+            seen.files.front().path, kJavaFileMargin.count());
+  const MonotonicTime end = clock_.Monotonic() + kJavaFileMargin;
+  while (clock_.Monotonic() < end) {
+    if (interrupted_.load())
+      return Error{ErrorCode::kUnavailable, "interrupted while Java's local file was watched", ""};
+    clock_.WaitUntil(std::min(end, clock_.Monotonic() + kLook));
+    LEAF_RETURN_IF_ERROR(CheckUnmoved(seen));
+  }
+  return {};
 }
 
 }  // namespace leaf::embed

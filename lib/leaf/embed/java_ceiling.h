@@ -1,49 +1,88 @@
-// What a Java Leaf node that ran here before has left in its local file counts as a ceiling: it issued with
-// the number that this node is now given, and may have done so for long without telling the registry.
+// What a Java Leaf node has left in its local file counts as a ceiling: it issued with the number that this
+// node is now given, and may have done so for long without telling the registry. A file that is being written
+// is a node that runs.
 //
-// Invariant: no ID has a time below one that Java's file, for the same number, says was reached.
-// Schedule that would break it: the fork's Java node runs on while ZooKeeper is away (it needs it for a start
-// only) and writes its time to its file alone; it is stopped, the clock is set back, leafctl starts with its
-// address. The registry's time is old, and so is the clock.
+// Invariants
+//  I1  No ID has a time below one that Java's file, for the same number, says was reached.
+//  I2  Nothing is issued with a number while a Java node writes its file for that number.
+//
+// Schedules that would break them
+//  S1  The fork's Java node runs on while ZooKeeper is away (it needs it for a start only) and writes its
+//  time
+//      to its file alone; it is stopped, the clock is set back, leafctl starts with its address. The
+//      registry's time is old, and so is the clock. → I1
+//  S2  The fork runs in its mode "local", which asks no registry, and leafctl starts with the same map of
+//      numbers. → a file that was written a short while ago is watched before the first ID.
+//  S3  leafctl runs, and the fork is started. → each renewal looks at the file. What is issued until then is
+//      not prevented: up to one renewal (3 s), and the fork's first write.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
 #include "leaf/core/worker_ports.h"
+#include "leaf/sys/java_worker_file.h"
 
 namespace leaf::embed {
 
 // How far IDs may be beyond what the file says: it is written every 3 s (the fork's holders).
 inline constexpr std::chrono::milliseconds kJavaFileMargin{4000};
+// A file that was written longer ago is not watched before the first ID.
+inline constexpr std::chrono::milliseconds kJavaFileRecent{15'000};
 
 // A registry of fixed numbers, with that ceiling added to each claim. Passes everything else on; as
-// thread-safe as what it stands for. `registry` and `log` outlive it.
+// thread-safe as what it stands for. `registry`, `clock` and `log` outlive it.
 class JavaCeilingRegistry final : public core::WorkerRegistry {
  public:
-  JavaCeilingRegistry(core::WorkerRegistry& registry, std::string tmp_dir, Logger& log);
+  JavaCeilingRegistry(core::WorkerRegistry& registry, std::string tmp_dir, const Clock& clock, Logger& log);
 
   std::string_view kind() const override { return registry_.kind(); }
   bool leased() const override { return registry_.leased(); }
   bool remote() const override { return registry_.remote(); }
   // The file is read after the claim, never written. One with another number, or without a time (Leaf's own),
-  // says nothing about this claim.
+  // says nothing about this claim. Blocks for kJavaFileMargin where a file has to be watched. Errors, beside
+  // the registry's: kRefused (a Java node writes to a file of this number).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
-  Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
-    return registry_.Renew(claim, ceiling);
-  }
+  // Errors, beside the registry's: kRefused (as of Claim).
+  Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override {
     return registry_.Release(claim, end);
   }
-  void Interrupt() override { registry_.Interrupt(); }
+  void Interrupt() override {
+    interrupted_.store(true);
+    registry_.Interrupt();
+  }
 
  private:
+  // The files as they were at the claim: whose, and what was in them.
+  struct Seen {
+    std::string cluster;
+    std::string address;
+    std::uint64_t worker = 0;
+    std::vector<sys::JavaWorkerFile> files;
+  };
+  // Those of Java's files that speak of this number.
+  std::vector<sys::JavaWorkerFile> FilesOf(const Seen& seen) const;
+  // Errors: kRefused if a file is not as it was.
+  Result<void> CheckUnmoved(const Seen& seen) const;
+  // Until it is certain that no Java node writes to `seen`. Errors: kRefused, kUnavailable (interrupted).
+  Result<void> Watch(const Seen& seen) const;
+
   core::WorkerRegistry& registry_;
   const std::string tmp_dir_;
+  const Clock& clock_;
   Logger& log_;
+  std::atomic<bool> interrupted_{false};
+  std::mutex mutex_;
+  std::optional<Seen> seen_;  // guarded by mutex_; of the claim that is in force
 };
 
 }  // namespace leaf::embed

@@ -89,8 +89,8 @@ class ZookeeperLink final : public RegistryLink {
 // A registry of fixed numbers where Java Leaf may have run before.
 class AfterJavaLink final : public RegistryLink {
  public:
-  AfterJavaLink(std::unique_ptr<RegistryLink> link, Logger& log)
-      : link_(std::move(link)), registry_(link_->registry(), std::string(sys::kJavaTmpDir), log) {}
+  AfterJavaLink(std::unique_ptr<RegistryLink> link, const Clock& clock, Logger& log)
+      : link_(std::move(link)), registry_(link_->registry(), std::string(sys::kJavaTmpDir), clock, log) {}
   core::WorkerRegistry& registry() override { return registry_; }
   core::PeerDirectory* peers() override { return link_->peers(); }
   service::Dependency Dependency() const override { return link_->Dependency(); }
@@ -126,7 +126,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (snowflake.registry == "static")
     return std::unique_ptr<RegistryLink>(
-        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), log));
+        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), setting.ClockInUse(), log));
   if (snowflake.address.empty()) {
     return Error{
         ErrorCode::kConfig,
@@ -152,7 +152,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
     return std::unique_ptr<RegistryLink>(std::make_unique<AfterJavaLink>(
         std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(std::move(session), std::move(options),
                                                                   setting.ClockInUse(), log),
-        log));
+        setting.ClockInUse(), log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
                         OpenDatabase(setting, Store::Access::kWrite, &log));

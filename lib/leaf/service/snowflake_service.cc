@@ -110,7 +110,10 @@ Result<void> SnowflakeService::LoadState() {
 Result<void> SnowflakeService::TryToLive() {
   LEAF_CHECK(life_.load() == nullptr || life_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
-  auto claimed = registry_.Claim({options_.address, state_.node_uuid, former_uuid_}, state_.cluster);
+  const Life* const last = life_.load();
+  core::NodeIdentity node{options_.address, state_.node_uuid, former_uuid_, std::nullopt};
+  if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
+  auto claimed = registry_.Claim(node, state_.cluster);
   registered_.store(claimed.ok());
   core::WorkerClaim claim;
   if (claimed.ok()) {
@@ -123,6 +126,13 @@ Result<void> SnowflakeService::TryToLive() {
     registry_problem_ = claimed.error();
   }
   LEAF_RETURN_IF_ERROR(CheckIsNoCopy(claim));
+  if (node.again && claim.worker != *node.again) {
+    claims_again_.store(false);
+    return Error{
+        ErrorCode::kNotOwner,
+        fmt::format("this node was worker {}, and the registry gives it {} now", *node.again, claim.worker),
+        "look at leafctl worker check, then restart"};
+  }
   auto begun = BeginLife(claim);
   // Nothing was issued with it: who needs a number may have it at once.
   if (!begun.ok() && claimed.ok() && registry_.leased()) {
@@ -138,7 +148,7 @@ Result<void> SnowflakeService::TryToLive() {
 Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry_error) const {
   const bool away =
       registry_error.code == ErrorCode::kUnavailable || registry_error.code == ErrorCode::kOutcomeUnknown;
-  if (!away || registry_.leased()) return registry_error;
+  if (!away || registry_.leased() || life_.load() != nullptr) return registry_error;
   const auto refuse = [&](std::string why) {
     Error error = registry_error;
     error.message += "; no start without it: " + std::move(why);
@@ -274,7 +284,7 @@ bool SnowflakeService::MayPass(const Error& error) const {
 bool SnowflakeService::WantsLife() const {
   if (stopped_.load() || abandoned_.load() || given_up_.load()) return false;
   const Life* const life = life_.load();
-  return life == nullptr || (registry_.leased() && lost_.load() && life->generator.closed());
+  return life == nullptr || (lost_.load() && claims_again_.load() && life->generator.closed());
 }
 
 void SnowflakeService::RunLife() {
@@ -289,6 +299,7 @@ void SnowflakeService::RunLife() {
       if (result.ok()) {
         life_backoff_ = {};
       } else {
+        if (life_.load() != nullptr && !registry_.leased()) result = StillLost(result.error());
         if (first && !MayPass(result.error())) given_up_.store(true);
         life_backoff_ = std::clamp(life_backoff_ * 2, kLifeBackoffMin, kLifeBackoffMax);
         const milliseconds jitter{random_.Below(static_cast<std::uint64_t>(life_backoff_.count() / 4 + 1))};
@@ -616,7 +627,7 @@ void SnowflakeService::Tick() {
   Life* const life = life_.load();
   milliseconds next = tick_;
   if (life == nullptr || life->generator.closed()) {
-    // A fixed number that is lost is lost for good.
+    // A number that is lost until a restart.
     if (!WantsLife()) return;
     if (clock_.Monotonic() >= next_life_at_.load() && !extending_.exchange(true)) {
       workers_.Post([this] { RunLife(); });
@@ -712,23 +723,40 @@ Result<void> SnowflakeService::MakeDurable(Life& life, WallTime ceiling) {
 // Requires extend_mutex_, and a lease.
 Result<void> SnowflakeService::Renew(Life& life, WallTime ceiling) {
   told_at_.store(clock_.Monotonic());
-  auto renewed = registry_.Renew(life.claim, ceiling);
-  Heard(life, renewed);
-  return renewed;
+  return Heard(life, registry_.Renew(life.claim, ceiling));
 }
 
-void SnowflakeService::Heard(Life& life, const Result<void>& answer) {
+Result<void> SnowflakeService::Heard(Life& life, const Result<void>& answer) {
   if (answer.ok()) last_contact_.store(clock_.Wall());
-  if (!answer.ok() && answer.error().code == ErrorCode::kNotOwner) {
-    // Who has the number now may be issuing.
+  const bool displaced = !answer.ok() && answer.error().code == ErrorCode::kRefused;
+  const bool lost = displaced || (!answer.ok() && answer.error().code == ErrorCode::kNotOwner);
+  if (lost) {
+    // Another node may be issuing with the number.
+    claims_again_.store(displaced || registry_.leased());
     lost_.store(true);
     life.generator.Close();
   }
   const std::lock_guard lock(mutex_);
-  if (!answer.ok() && !registry_problem_)
+  if (!answer.ok() && !lost && !registry_problem_)
     log_.Warning("worker {}: {}", life.claim.worker, answer.error().message);
   if (answer.ok() && registry_problem_) log_.Info("worker {}: the registry answers again", life.claim.worker);
   registry_problem_ = answer.ok() ? std::nullopt : std::optional(answer.error());
+  if (lost) return Error{ErrorCode::kNotOwner, answer.error().message, answer.error().hint};
+  return answer;
+}
+
+Error SnowflakeService::StillLost(Error why) const {
+  switch (why.code) {
+    case ErrorCode::kRefused:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kOutcomeUnknown:
+      why.code = ErrorCode::kNotOwner;
+      why.message = fmt::format("worker {} is lost, and is not claimed again yet: {}",
+                                life_.load()->claim.worker, why.message);
+      return why;
+    default:
+      return why;
+  }
 }
 
 void SnowflakeService::PostTell() {
@@ -746,7 +774,7 @@ void SnowflakeService::Tell() {
   Result<void> answer;
   if (!registered_.load()) answer = Register(*life);
   if (answer.ok()) answer = registry_.Renew(claim_, std::max(life->generator.ceiling(), life->begin));
-  Heard(*life, answer);
+  answer = Heard(*life, answer);
   if (!lost_.load()) return;
   SetProblem("the worker number is lost", answer);
   WakeParked();
@@ -799,6 +827,8 @@ Result<void> SnowflakeService::CheckClock(WallTime now) {
 
 bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& result) {
   const std::lock_guard lock(mutex_);
+  // An extension that was under way when the number was lost has no say: only a new claim ends this.
+  if (result.ok() && lost_.load()) return false;
   const bool is_new = !result.ok() && !problem_;
   if (!result.ok() && !problem_) log_.Error("snowflake: {}: {}", what, result.error().message);
   if (result.ok() && problem_) log_.Info("snowflake: going on");

@@ -9,9 +9,10 @@
 // - A fixed number has one life. Its registry is told of ceilings, but is never waited for. If it cannot be
 //   asked at the start, the state file may be enough (see Start); the claim is then made up for as soon as
 //   the registry answers, and ends the life for good if the number turns out to be somebody else's.
-// - A lease that is lost ends its life. The next one has another claim, and mostly another number; it begins
-// at
-//   or above everything that this node issued before, so that order is kept (promise P5).
+// - A lease that is lost ends its life. The next one has another claim, and mostly another number. So does a
+//   fixed number that another program used for a while: the next life does what a restart would do, but never
+//   without the registry, and only with the same number. Either begins at or above everything that this node
+//   issued before, so that order is kept (promise P5).
 // Invariant: of two lives of one node, at most one is not closed, and the later one's begin is at or above
 // the earlier one's ceiling in the state file.
 #pragma once
@@ -210,9 +211,12 @@ class SnowflakeService {
   void RunExtension();
   Result<void> Extend();
   Result<void> MakeDurable(Life& life, WallTime ceiling);
-  // What the registry answered of a ceiling or a late claim: ends the life if the number is lost.
+  // What the registry answered of a ceiling or a late claim: ends the life if the number is lost. Returns
+  // what a request is told of it.
   Result<void> Renew(Life& life, WallTime ceiling);
-  void Heard(Life& life, const Result<void>& answer);
+  Result<void> Heard(Life& life, const Result<void>& answer);
+  // Of an attempt to live after a fixed number was lost.
+  Error StillLost(Error why) const;
   void PostTell();
   void Tell();
   Result<void> Register(const Life& life);
@@ -243,12 +247,13 @@ class SnowflakeService {
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> given_up_{false};     // the first attempt failed in a way that does not pass
-  std::atomic<bool> lost_{false};         // the number of the current life is somebody else's
-  std::atomic<bool> registered_{false};   // the registry has confirmed it
-  std::atomic<bool> extending_{false};    // an extension, or an attempt to live, is on its way
-  std::atomic<bool> telling_{false};      // so is a message to the registry
-  std::atomic<bool> has_problem_{false};  // problem_ is set
+  std::atomic<bool> given_up_{false};      // the first attempt failed in a way that does not pass
+  std::atomic<bool> lost_{false};          // the number of the current life is somebody else's
+  std::atomic<bool> claims_again_{false};  // a number that is lost is claimed again; set before lost_
+  std::atomic<bool> registered_{false};    // the registry has confirmed it
+  std::atomic<bool> extending_{false};     // an extension, or an attempt to live, is on its way
+  std::atomic<bool> telling_{false};       // so is a message to the registry
+  std::atomic<bool> has_problem_{false};   // problem_ is set
   std::atomic<std::size_t> parked_count_{0};
   std::atomic<MonotonicTime> told_at_{};       // when the registry was last asked or told
   std::atomic<WallTime> last_contact_{};       // when it last answered

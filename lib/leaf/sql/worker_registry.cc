@@ -56,6 +56,12 @@ Error Lost(std::uint64_t worker, const std::string& why) {
           "look at leafctl worker show, then restart"};
 }
 
+// The same, where the number may be claimed again without a restart.
+Error Displaced(std::uint64_t worker, const std::string& why) {
+  return {ErrorCode::kRefused, fmt::format("worker number {} is not this node's at present: {}", worker, why),
+          "this node claims its number again by itself, as soon as that is over"};
+}
+
 // The row that every claim locks first: one at a time, so that no two of them wait for each other, and none
 // is rolled back with a number that the database then never gives again.
 Result<void> EnsureCluster(Database& database, const core::ClusterProperties& cluster) {
@@ -165,6 +171,11 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                                dialect.for_update),
             soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
         const bool fresh = !session.got_data();
+        if (fresh && node.again) {
+          return Error{ErrorCode::kRefused,
+                       fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
+                       "look at leafctl worker check; a restart claims a new number"};
+        }
         if (fresh) {
           const auto [ip, port] = SplitAddress(node.address);
           timestamp = now_ms;
@@ -260,12 +271,14 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
     const auto worker = static_cast<long long>(claim.worker);
     const RegisteredOwner owner = ReadOwner(session, dialect, worker);
-    if (!owner.found) return Lost(claim.worker, "its row in leafctl_workers is gone");
+    if (!owner.found) return Displaced(claim.worker, "its row in leafctl_workers is gone");
     if (owner.uuid != uuid) {
       return Lost(claim.worker, owner.uuid.empty() ? "it was released"
                                                    : fmt::format("it belongs to state directory {} on {}",
                                                                  owner.uuid, owner.host));
     }
+    if (owner.claims < static_cast<long long>(claim.generation))
+      return Displaced(claim.worker, "the database does not know of this claim: it went back");
     if (owner.claims != static_cast<long long>(claim.generation))
       return Lost(claim.worker, "it was claimed again with this state directory");
     std::string address;
@@ -275,11 +288,10 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
                            dialect.for_update),
         soci::use(worker, "worker"), soci::into(address), soci::into(timestamp, timestamp_state);
     if (!session.got_data() || address != owner.address)
-      return Lost(claim.worker, "its row in leaf_workerid_alloc is gone");
+      return Displaced(claim.worker, "its row in leaf_workerid_alloc is gone");
     if (timestamp_state == soci::i_ok && timestamp != owner.reported_ms) {
-      return Lost(
-          claim.worker,
-          fmt::format("somebody else reports for {}: a Leaf node with this address is running", address));
+      return Displaced(claim.worker,
+                       fmt::format("a Leaf node with its address is running: it reports for {}", address));
     }
 
     const long long ceiling_ms =

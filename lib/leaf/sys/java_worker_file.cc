@@ -1,6 +1,7 @@
 #include "leaf/sys/java_worker_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <charconv>
 #include <fstream>
@@ -15,12 +16,16 @@ constexpr std::size_t kPropertiesBytesMax = 4096;
 // Year 2286; a time beyond is none that any layout could hold.
 constexpr std::int64_t kMillisEnd = 10'000'000'000'000;
 
-std::optional<std::string> Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
+// Nothing if there is no such file. Sets `file.written`.
+std::optional<std::string> Read(JavaWorkerFile& file) {
+  struct stat about {};
+  if (::stat(file.path.c_str(), &about) != 0) return std::nullopt;
+  file.written = WallTimeOf(std::int64_t{about.st_mtim.tv_sec} * 1000 + about.st_mtim.tv_nsec / 1'000'000);
+  std::ifstream stream(file.path, std::ios::binary);
+  if (!stream) return std::nullopt;
   std::string text(kPropertiesBytesMax, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(stream.gcount()));
   return text;
 }
 
@@ -67,13 +72,15 @@ std::vector<JavaWorkerFile> FindJavaWorkerFiles(std::string_view tmp_dir, std::s
   const std::size_t colon = address.rfind(':');
   if (cluster.empty() || colon == std::string_view::npos) return files;
   const std::string folder = fmt::format("{}/{}/leafconf/{}/", tmp_dir, cluster, address.substr(colon + 1));
-  JavaWorkerFile properties{folder + "workerID.properties", std::nullopt, std::nullopt};
-  if (const auto text = Read(properties.path)) {
+  JavaWorkerFile properties;
+  properties.path = folder + "workerID.properties";
+  if (const auto text = Read(properties)) {
     ReadProperties(*text, properties);
     files.push_back(std::move(properties));
   }
-  JavaWorkerFile json{folder + "workerID.json", std::nullopt, std::nullopt};
-  if (const auto text = Read(json.path)) {
+  JavaWorkerFile json;
+  json.path = folder + "workerID.json";
+  if (const auto text = Read(json)) {
     ReadJson(*text, json);
     files.push_back(std::move(json));
   }

@@ -21,6 +21,8 @@ struct JavaWorkerFile {
   // When it was last written: IDs had times up to 3 s beyond that, or more if a write failed. Leaf itself
   // writes no time; the best-known fork does.
   std::optional<WallTime> time;
+  WallTime written{};  // of the file, by this machine's clock
+  friend bool operator==(const JavaWorkerFile&, const JavaWorkerFile&) = default;
 };
 
 // workerID.properties (Leaf; the fork's zk_normal adds maxTimestamp) and workerID.json (the fork's local),

@@ -67,6 +67,12 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   LEAF_ASSIGN_OR_RETURN(auto nodes, FindOwn(tree, node.address, *hold));
   if (!nodes) return again;
   std::string created;
+  if (nodes->empty() && node.again) {
+    return Error{
+        ErrorCode::kRefused,
+        fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
+        "look at `leafctl worker check`; a restart claims a new number"};
+  }
   if (nodes->empty()) {
     LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
     if (!path) return again;
@@ -121,7 +127,7 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
                    "stop one of the two; a second node needs a state directory and an address of its own"};
     }
   } else if (!covered || nodes->size() > 1) {
-    log_.Info("watching {} for {} ms: somebody else may be using this address", Quoted(own->name),
+    log_.Info("watching {} for {} ms: another program may be using this address", Quoted(own->name),
               kJavaWatch.count());
     std::vector<std::pair<std::string, NodeStat>> watched;
     for (const LeafNode& leaf : *nodes) watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
@@ -378,8 +384,8 @@ Result<void> FixedRegistry::Reconcile(std::int64_t session) {
   const auto data = ParseForeverData(nodes[2]->data);
   if (!data.ok() || nodes[2]->stat.version != ceiling->leaf_version ||
       data->timestamp_ms != ceiling->leaf_timestamp_ms) {
-    return Lost(fmt::format("somebody else writes to {}: a Java Leaf node is alive with this address",
-                            Quoted(held_->leaf_path)));
+    return Displaced(fmt::format("a Java Leaf node is alive with this address: it writes to {}",
+                                 Quoted(held_->leaf_path)));
   }
   // A write of ours whose reply was lost.
   held_->owner_version = nodes[0]->stat.version;
@@ -390,8 +396,18 @@ Result<void> FixedRegistry::Reconcile(std::int64_t session) {
 
 Error FixedRegistry::Lost(std::string why) {
   presence_.End();
-  lost_ = Error{ErrorCode::kNotOwner, fmt::format("worker {} is lost: {}", held_->worker, why), ""};
+  lost_ = Error{ErrorCode::kNotOwner, fmt::format("worker {} is lost: {}", held_->worker, why),
+                fmt::format("look at `leafctl worker show {}`; a restart of this node claims a number again",
+                            held_->worker)};
   return *lost_;
+}
+
+Error FixedRegistry::Displaced(std::string why) {
+  Error error = Lost(std::move(why));
+  error.code = ErrorCode::kRefused;
+  error.hint = "stop that node: this one then claims its number again by itself";
+  lost_ = error;
+  return error;
 }
 
 }  // namespace leaf::zookeeper

@@ -131,6 +131,8 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // What a conflict means: adopts what a lost write of ours has left, or finds that the number is lost.
   Result<void> Reconcile(std::int64_t session);
   Error Lost(std::string why);
+  // The same, by a node that will not have the number for ever.
+  Error Displaced(std::string why);
 
   const RegistryOptions options_;
   Client& client_;
