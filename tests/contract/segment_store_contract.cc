@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/limits.h"
@@ -234,6 +235,23 @@ TEST_P(SegmentStoreContract, AMarkTheCallerKnowsCountsToo) {
   EXPECT_EQ(admin().Add(tag, WriteMode::kDryRun)->max_id, 900);
   tag.start = 899;
   EXPECT_EQ(admin().Add(tag, WriteMode::kCommit).error().code, ErrorCode::kRefused);
+}
+
+// The table has one mark and the caller another: IDs below either of them may have been issued.
+TEST_P(SegmentStoreContract, OfTwoMarksTheHigherCounts) {
+  world_->Put("pay", 5000, 10);
+  ASSERT_TRUE(admin().Remove("pay", WriteMode::kCommit).ok());
+  for (const auto& [known, highest] : {std::pair{900, 5000}, std::pair{7000, 7000}}) {
+    core::NewTag tag = Tag("pay");
+    tag.mark = static_cast<std::uint64_t>(known);
+    EXPECT_EQ(admin().Add(tag, WriteMode::kDryRun)->max_id, highest) << known;
+    tag.start = static_cast<std::uint64_t>(highest);
+    EXPECT_EQ(admin().Add(tag, WriteMode::kDryRun)->max_id, highest) << known;
+    --*tag.start;
+    const auto refused = admin().Add(tag, WriteMode::kDryRun);
+    ASSERT_FALSE(refused.ok()) << known;
+    EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  }
 }
 
 TEST_P(SegmentStoreContract, ADryRunSaysTheSameAndChangesNothing) {
