@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ class CrashingDisk final : public sys::FileOps {
   void FailWrites(int error_number) { write_errno_ = error_number; }
   void FailSyncs(int error_number) { sync_errno_ = error_number; }
   void FailRenames(int error_number) { rename_errno_ = error_number; }
+  // What happens while a flush takes its time.
+  void DuringSync(std::function<void()> action) { during_sync_ = std::move(action); }
 
   bool dead() const { return dead_; }
   std::size_t calls() const { return calls_; }
@@ -110,6 +113,7 @@ class CrashingDisk final : public sys::FileOps {
   }
   int Sync(int fd) override {
     return Call(-1, [&]() -> int {
+      if (during_sync_) during_sync_();
       if (sync_errno_ != 0) return Fail(sync_errno_);
       const int file = open_.at(fd).first;
       if (file == kFolder) {
@@ -197,6 +201,7 @@ class CrashingDisk final : public sys::FileOps {
   int write_errno_ = 0;
   int sync_errno_ = 0;
   int rename_errno_ = 0;
+  std::function<void()> during_sync_;
   int next_fd_ = 3;
   int next_file_ = 0;
   std::map<int, std::pair<int, std::size_t>> open_;  // descriptor → file, offset

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -14,6 +16,7 @@
 
 #include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/static_registry.h"
+#include "support/fake_registry.h"
 #include "support/fakes.h"
 #include "support/temp_dir.h"
 #include "support/zookeeper_fakes.h"
@@ -170,6 +173,20 @@ TEST_F(JavaFiles, AWatchCanBeInterrupted) {
   ForkWrites(17);
   clock_.OnWait([&] { registry_.Interrupt(); });
   EXPECT_EQ(Claim().error().code, ErrorCode::kUnavailable);
+}
+
+TEST_F(JavaFiles, LowerNoCeilingThatTheRegistryKnows) {
+  testing::FakeRegistryRecords records;
+  testing::FakeRegistry inner(records, false, clock_);
+  embed::JavaCeilingRegistry registry(inner, dir_.path(), clock_, log_);
+  Write("workerID.properties", "workerID=0\nmaxTimestamp=1795174509833");
+  const WallTime of_java = WallTimeOf(1795174509833) + embed::kJavaFileMargin;
+  for (const int ms : {-1, 0, 1}) {
+    const std::chrono::milliseconds ahead{ms};
+    records.records[0].ceiling = of_java + ahead;
+    EXPECT_EQ(registry.Claim({kAddress, "uuid"}, {"pay", "fake", {}})->ceiling,
+              std::max(of_java, of_java + ahead));
+  }
 }
 
 }  // namespace

@@ -322,6 +322,26 @@ TEST_F(SnowflakeRegistryTest, EvenWithoutTheRegistryAClockBehindTheCeilingIsRefu
   EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
 }
 
+// The registry could not be told for a while, and knows an older ceiling than the state.
+TEST_F(SnowflakeRegistryTest, ACeilingOfTheRegistryLowersNoneOfTheState) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  node.registry.down = true;
+  Pass(minutes{1}, {&node});
+  ASSERT_TRUE(node.Take());
+  const WallTime ceiling = node.service().Status().ceiling;
+  ASSERT_LT(cluster_.records.records[0].ceiling, ceiling);
+  node.Crash();
+  node.registry.down = false;
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_FALSE(node.Take());
+  Pass(ceiling - cluster_.clock.Wall() - milliseconds{1}, {&node});
+  EXPECT_FALSE(node.Take());
+  Pass(milliseconds{1}, {&node});
+  EXPECT_TRUE(node.Take());
+}
+
 TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
@@ -353,6 +373,25 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAHigherCeilingStops) {
   node.registry.down = false;
   Pass(seconds{5}, {&node});
   EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+}
+
+// The ceiling of another user of the number was above all that this node knew at its start. The node has
+// passed that ceiling meanwhile, which proves nothing: IDs up to it may have been issued twice.
+TEST_F(SnowflakeRegistryTest, ALateRegistrationComparesWithWhatWasKnownAtTheStart) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  node.Stop();
+  node.registry.down = true;
+  const WallTime of_another = cluster_.clock.Wall() + seconds{10};
+  cluster_.records.records[0].ceiling = of_another;
+  ASSERT_TRUE(node.Start().ok());
+  Pass(minutes{1}, {&node});
+  ASSERT_TRUE(node.Take());
+  ASSERT_GT(node.service().Status().ceiling, of_another);
+  node.registry.down = false;
+  Pass(seconds{5}, {&node});
+  EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
+  EXPECT_FALSE(node.Take());
 }
 
 TEST_F(SnowflakeRegistryTest, ALateRegistrationThatIsRefusedStops) {

@@ -337,6 +337,20 @@ TEST(SnowflakeService, AFullDiskStopsBeforeTheCeilingAndSaysWhy) {
   EXPECT_EQ(machine.log.Count(LogLevel::kError), 1U) << "said once, not at every try";
 }
 
+// The clock goes on during a write: a ceiling that is calculated after it is higher than the one in the file.
+TEST(SnowflakeService, OnASlowDiskTheCeilingIsTheOneThatWasWritten) {
+  Machine machine;
+  machine.disk.DuringSync([&] { machine.clock.Advance(milliseconds{400}); });
+  ASSERT_TRUE(machine.Start().ok());
+  for (int i = 0; i < 100; ++i) {
+    const auto written = machine.state_file.Load();
+    ASSERT_TRUE(written.ok() && *written);
+    ASSERT_LE(machine.service().Status().ceiling, (*written)->ceiling) << i;
+    ASSERT_TRUE(machine.Take());
+    machine.Pass(milliseconds{100});
+  }
+}
+
 TEST(SnowflakeService, AStateThatCannotBeWrittenIsRefusedAtStart) {
   for (const int error_number : {EACCES, EROFS, ENOSPC, EIO}) {
     Machine machine;

@@ -19,6 +19,7 @@
 namespace leaf::zookeeper {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::MemoryClient;
@@ -441,6 +442,23 @@ TEST_F(FixedRegistryTest, HandedToJavaAndBack) {
   EXPECT_EQ(claim.worker, java.worker);
   EXPECT_EQ(claim.ceiling, last + seconds{4});
   EXPECT_TRUE(process->registry.Renew(claim, clock_.Wall()).ok());
+}
+
+// The clock was an hour ahead when this node raised its ceiling, and was set right before Java came.
+TEST_F(FixedRegistryTest, JavasReportDoesNotLowerOurOwnCeiling) {
+  MemoryZooKeeper server;
+  auto process = Fixed(server);
+  auto claim = Get(*process, "a");
+  const WallTime told = clock_.Wall() + hours{1};
+  ASSERT_TRUE(process->registry.Renew(claim, told).ok());
+  const Java java = StartJava(server);
+  ASSERT_EQ(java.worker, claim.worker);
+  clock_.fake().Advance(seconds{100});
+  Heartbeat(server, java);
+  process = Fixed(server);
+  claim = Get(*process, "a");
+  EXPECT_EQ(claim.worker, java.worker);
+  EXPECT_EQ(claim.ceiling, told);
 }
 
 // S6
