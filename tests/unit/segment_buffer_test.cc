@@ -110,6 +110,26 @@ TEST(SegmentBuffer, ClearDropsTheReserveAndInstallGoesOnAboveIt) {
   EXPECT_EQ(buffer.remaining(), 9U);
 }
 
+// Each slot can be used again, and what it held cannot be read any more.
+TEST(SegmentBuffer, ClearFreesEverySlot) {
+  SegmentBuffer buffer;
+  std::uint64_t begin = 1;
+  const auto fill = [&] {
+    for (std::size_t i = 0; i < kSegmentSlots; ++i, begin += 10)
+      ASSERT_NE(buffer.Install({begin, begin + 10}, 0), Installed::kNo) << i;
+    EXPECT_FALSE(buffer.CanInstall());
+  };
+  fill();
+  EXPECT_EQ(buffer.Clear(), 10 * kSegmentSlots);
+  std::uint64_t id = 0;
+  for (std::uint64_t position = 0; position < 10 * kSegmentSlots; ++position)
+    EXPECT_FALSE(buffer.Resolve(position, id)) << position;
+  const std::uint64_t first = begin;
+  fill();
+  ASSERT_EQ(buffer.TakeOne(id).outcome, Outcome::kTaken);
+  EXPECT_EQ(id, first);
+}
+
 TEST(SegmentBuffer, RefusesMoreRangesThanItHasSlots) {
   SegmentBuffer buffer;
   std::uint64_t begin = 1;

@@ -163,6 +163,21 @@ TEST(SegmentBufferFailpoint, ATakerWhoseSlotIsStillThereGetsWhatItDrew) {
   }
 }
 
+// The reserve is dropped, as when the database went back. A taker that has drawn, and not looked up, gets no
+// ID of it.
+TEST(SegmentBufferFailpoint, WhatWasClearedIsNotReadByATakerThatHadDrawn) {
+  for (const std::uint64_t count : {1U, 5U}) {
+    SegmentBuffer buffer;
+    ASSERT_NE(buffer.Install({1, 11}, 0), SegmentBuffer::Installed::kNo);
+    ASSERT_NE(buffer.Install({101, 111}, 0), SegmentBuffer::Installed::kNo);
+    Meanwhile asleep("take: drawn", 1, [&] { EXPECT_EQ(buffer.Clear(), 20 - count); });
+    IdSpans ids;
+    EXPECT_EQ(buffer.Take(count, ids).outcome, Outcome::kDrained);
+    EXPECT_TRUE(ids.empty());
+    EXPECT_EQ(buffer.lost(), count);
+  }
+}
+
 // A batch over two ranges that has looked up the first when the second is gone: it drops both parts.
 TEST(SegmentBufferFailpoint, ABatchThatLosesItsSecondPartKeepsNothingOfTheFirst) {
   SegmentBuffer buffer;

@@ -3,19 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "leaf/service/granter.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/read_mostly_mutex.h"
+#include "leaf/sql/mark_store.h"
 #include "leaf/sys/system_clock.h"
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
+#include "support/temp_dir.h"
 #include "unit/segment_service_fixture.h"
 
 namespace leaf::service {
@@ -393,6 +399,30 @@ TEST_F(SegmentServiceTest, MarksRaisedByAnotherProcessOfThisDirectoryAreHonoured
   table_.Put("pay", 120, 100);  // below what that process got, above what this one did
   Pass(options_.refresh_interval + milliseconds{10});
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+}
+
+// A grant waits for the lock, which another process of this directory has. That process raises the mark, and
+// the database goes back.
+TEST_F(SegmentServiceTest, AMarkIsReadUnderItsLock) {
+  table_.Put("pay", 1, 100);
+  const testing::TempDir dir;
+  std::function<void()> meanwhile;
+  sql::SqliteMarkStore marks(
+      dir.path() + "/marks.db",
+      [&](std::string_view tag) {
+        if (meanwhile) std::exchange(meanwhile, nullptr)();
+        return marks_.Acquire(tag);
+      },
+      clock_, "test");
+  Granter granter(table_, marks, nullptr, clock_, log_, seconds{4});
+  meanwhile = [&] {
+    Granter other(table_, marks, nullptr, clock_, log_, seconds{4});
+    ASSERT_TRUE(other.Obtain("pay", ExactSizer(50)).grant.ok());
+    table_.Put("pay", 1, 100);
+  };
+  const auto grant = granter.Obtain("pay", ExactSizer(1)).grant;
+  ASSERT_FALSE(grant.ok()) << "granted from " << grant->range.begin;
+  EXPECT_EQ(grant.error().code, ErrorCode::kFrozen);
 }
 
 TEST_F(SegmentServiceTest, BadRowsAreRefusedByNameAndDoNotMove) {
