@@ -1,7 +1,6 @@
 // leafctl tag add
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -47,16 +46,8 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("tag add")));
   if (cluster) {
     // What was granted under this name is known to the cluster, even if this machine never saw it.
-    LEAF_ASSIGN_OR_RETURN(const auto look, cluster->fence().See(options.tag));
-    // Daemons may go on without the witness by what they remember; nobody remembers for a new row.
-    if (look.away) {
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("cannot add tag {}: the witness {} cannot be used, and only it knows what was "
-                               "granted under this name",
-                               Quoted(options.tag), cluster->name()),
-                   "retry once ZooKeeper is back"};
-    }
-    tag.mark = std::max(tag.mark, look.state.end);
+    const auto raised = cluster->RaiseMark(tag);
+    if (!raised.ok()) return raised.error();
   }
   auto row = store->segments().Add(tag, options.confirm.mode());
   if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {

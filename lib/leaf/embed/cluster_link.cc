@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sys/process_name.h"
@@ -47,6 +49,19 @@ ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper:
       entry_(tree_, *session_, log) {}
 
 std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Witnesses(), servers_); }
+
+Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
+  LEAF_ASSIGN_OR_RETURN(const auto look, fence_.See(tag.tag));
+  if (look.away) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("cannot add tag {}: the witness {} cannot be used, and only it knows what was "
+                             "granted under this name",
+                             Quoted(tag.tag), name()),
+                 "retry once ZooKeeper is back"};
+  }
+  tag.mark = std::max(tag.mark, look.state.end);
+  return look.state.end;
+}
 
 void ClusterLink::Announce(std::vector<std::string> urls) {
   entry_.Begin(fmt::format("{:016x}{:016x}", random_.Next(), random_.Next()),

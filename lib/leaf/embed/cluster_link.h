@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
+#include "leaf/core/ports.h"
 #include "leaf/embed/setting.h"
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/tallies.h"
@@ -33,6 +35,10 @@ class ClusterLink {
 
   service::ClusterFence& fence() { return fence_; }
   core::Witness& witness() { return witness_; }
+  // Raises the mark of a tag that is to be added to all that the cluster was granted under its name, and
+  // returns that end. Errors: kUnavailable while the witness is away, also where daemons may go on without
+  // it: those remember the tag, and nothing remembers for a new row.
+  Result<std::uint64_t> RaiseMark(core::NewTag& tag);
   // How long a grant may wait for the witness: the look before it, and then a claim that meets silence.
   std::chrono::milliseconds longest_claim() const {
     constexpr int kCalls = 3;  // the look; the last write that is begun in time, and the look after it

@@ -268,19 +268,7 @@ class SegmentGenerator::Impl {
     tag.mark = mark.end;
     std::uint64_t witness = 0;
     if (cluster_) {
-      LEAF_ASSIGN_OR_RETURN(const auto look, cluster_->fence().See(tag.tag));
-      // As for leafctl tag add: nobody remembers for a new row.
-      if (look.away) {
-        return Error{
-            ErrorCode::kUnavailable,
-            fmt::format(
-                "cannot add tag {}: the witness {} cannot be used, and only it knows what was granted "
-                "under this name",
-                Quoted(name), cluster_->name()),
-            "retry once ZooKeeper is back"};
-      }
-      witness = look.state.end;
-      tag.mark = std::max(tag.mark, witness);
+      LEAF_ASSIGN_OR_RETURN(witness, cluster_->RaiseMark(tag));
     }
     LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store_->segments().Add(tag, core::WriteMode::kCommit));
     service_->Adopt(row, mark, witness);
