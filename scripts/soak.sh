@@ -5,6 +5,7 @@
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
 #   steady     latencies at a steady rate on a slow database and on a quick one
+#   neighbour  grants beside a node whose round trips take 1.5 s longer
 #   tags       a table of 100 000 tags
 #   refills    thousands of tags drained at once
 #   unique     10^8 IDs in batches from two daemons, compared
@@ -90,13 +91,14 @@ export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim mutations)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim mutations)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
   case $1 in
     issue143) echo test_pressure.py Issue143 ;;
     steady) echo test_pressure.py SteadyRate ;;
+    neighbour) echo test_pressure.py SlowNeighbour ;;
     outage) echo test_pressure.py LongOutage ;;
     tags) echo test_pressure.py ManyTags ;;
     refills) echo test_pressure.py ManyRefills ;;

@@ -3,8 +3,13 @@
 #include <soci/mysql/soci-mysql.h>
 #include <soci/soci.h>
 
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "contract/mariadb.h"
 #include "contract/segment_store_contract.h"
@@ -125,6 +130,55 @@ INSTANTIATE_TEST_SUITE_P(
                       Factory<MariaDbWorld>("VariantALatin1", std::string(kVariantA), std::string("latin1")),
                       Factory<MariaDbWorld>("VariantB", std::string(kVariantB), std::string("utf8mb4"))),
     StoreWorldName);
+
+// A node with a slow link would otherwise keep the others waiting: it has read the row, and they are granted
+// ranges before it raises it.
+TEST(MariaDbStore, NoRowIsLockedWhileAReplyIsOnItsWay) {
+  MariaDbWorld world("", "");
+  world.Put("pay", 1, 1000);
+  const auto slow = world.store().Reserve("pay", [&](const core::TagRow& row) -> Result<core::GrantSize> {
+    EXPECT_EQ(row.max_id, 1);
+    const auto other = world.store().Reserve("pay", [](const core::TagRow&) -> Result<core::GrantSize> {
+      return core::GrantSize{500, 500};
+    });
+    EXPECT_TRUE(other.ok()) << other.error().message;
+    EXPECT_EQ(other.ok() ? other->range : IdRange{}, (IdRange{1, 501}));
+    return core::GrantSize{1000, 1000};
+  });
+  ASSERT_TRUE(slow.ok()) << slow.error().message;
+  EXPECT_EQ(slow->range, (IdRange{501, 1501}));
+  EXPECT_EQ(world.store().Describe("pay")->max_id, 1501);
+}
+
+TEST(MariaDbStore, ARowThatGoesBackOrEndsBetweenTheTwoStatementsIsReadAgain) {
+  MariaDbWorld world("", "");
+  world.Put("back", 1000, 10);
+  std::vector<std::int64_t> seen;
+  const auto back = world.store().Reserve("back", [&](const core::TagRow& row) -> Result<core::GrantSize> {
+    seen.push_back(row.max_id);
+    if (seen.size() == 1) world.Put("back", 700, 10);
+    return core::GrantSize{10, 10};
+  });
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->range, (IdRange{700, 710}));
+  EXPECT_EQ(seen, (std::vector<std::int64_t>{1000, 700})) << "the sizer judges what the range begins with";
+
+  const std::int64_t end = std::numeric_limits<std::int64_t>::max();
+  world.Put("end", end - 100, 10);
+  const auto cut = world.store().Reserve("end", [&](const core::TagRow& row) -> Result<core::GrantSize> {
+    if (row.max_id == end - 100) world.Put("end", end - 5, 10);
+    return core::GrantSize{10, 1};
+  });
+  ASSERT_TRUE(cut.ok()) << cut.error().message;
+  EXPECT_EQ(cut->range.size(), 5U);
+
+  world.Put("gone", 1, 10);
+  const auto gone = world.store().Reserve("gone", [&](const core::TagRow&) -> Result<core::GrantSize> {
+    (void)world.admin().Remove("gone", core::WriteMode::kCommit);
+    return core::GrantSize{10, 10};
+  });
+  EXPECT_EQ(gone.error().code, ErrorCode::kNotFound);
+}
 
 }  // namespace
 }  // namespace leaf::testing

@@ -30,7 +30,7 @@ import explain  # noqa: E402
 import load  # noqa: E402
 import test_mariadb as mariadb  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
-from leafctl import SCALE, LeafTest, main, poll, scaled  # noqa: E402
+from leafctl import SCALE, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
 
 
 def setting(name, default):
@@ -515,6 +515,58 @@ class ManyRefills(PressureTest):
             self.assertEqual(sum(end - begin for begin, end in ranges), 15 * self.rounds, name)
         for connection in stuck:
             self.assertEqual(connection.response().status, 200)
+
+
+class SlowNeighbour(PressureTest):
+    """A node with 1.5 s more on each round trip has grants of the same tag. The others do not wait for it."""
+
+    def test_the_others_keep_their_rate(self):
+        self.insert("pay", 1, 100)
+        fixed = ("--set", "segment.refresh_interval=1h", "--set", "segment.step_policy=fixed", *PATIENCE)
+        proxy = self.through_proxy(self.box)
+        slow = self.box.serve(*fixed)
+        daemons = []
+        for _ in range(2):
+            box = Sandbox()
+            self.addCleanup(box.close)
+            self.configure(box)
+            daemons.append(box.serve(*fixed))
+        for daemon in (slow, *daemons):
+            self.assertEqual(daemon.get(V1 + "pay").status, 200)
+        proxy.delay(1500)
+
+        def rate(daemon):
+            with load.Load(daemon.url + V1 + "pay?count=100", 1 << 40, 8, seconds=STEADY_S) as running:
+                result = running.result(LOAD_TIMEOUT_S)
+            self.check_no_errors(result)
+            return result.total / STEADY_S
+
+        rates = {False: [], True: []}
+        for beside_slow in (False, True) * ROUNDS:
+            neighbour = contextlib.ExitStack()
+            with neighbour:
+                if beside_slow:
+                    grants = slow.tag_status("pay")["grants"]
+                    stop = threading.Event()
+                    ask = threading.Thread(target=self.keep_asking, args=(slow, stop))
+                    ask.start()
+                    neighbour.callback(ask.join)
+                    neighbour.callback(stop.set)
+                    poll(lambda: slow.tag_status("pay")["waiting"] > 0, "the slow node is waiting for a grant")
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    rates[beside_slow].append(sum(pool.map(rate, daemons)))
+                if beside_slow:
+                    poll(lambda: slow.tag_status("pay")["grants"] > grants, "the slow node is granted ranges, too")
+        alone, beside = (statistics.median(rates[key]) for key in (False, True))
+        report("slow neighbour: %.0f grants/s without, %.0f beside it, ratio %.2f", alone, beside, beside / alone)
+        if JUDGE:
+            self.assertGreater(beside / alone, 0.95)
+
+    @staticmethod
+    def keep_asking(daemon, stop):
+        while not stop.is_set():
+            daemon.get(V1 + "pay?count=1000")
+        daemon.disconnect()
 
 
 class Batches(PressureTest):

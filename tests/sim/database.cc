@@ -131,22 +131,33 @@ void Database::RaiseTo(const std::string& tag, std::uint64_t max_id) {
   Changed(primary_, tag);
 }
 
-Result<core::Grant> Database::Reserve(std::uint64_t node, std::string_view tag,
-                                      const core::GrantSizer& sizer) {
-  Rows& rows = servers_[ServerOf(node)];
-  const auto found = rows.find(std::string(tag));
-  if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
-  core::TagRow& row = found->second;
-  if (!CanGrant(row)) return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
-  LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
-  const auto begin = static_cast<std::uint64_t>(row.max_id);
+Result<std::optional<core::Grant>> Database::Raise(std::uint64_t node, const core::TagRow& seen,
+                                                   const core::GrantSize& size) {
+  const auto begin = static_cast<std::uint64_t>(seen.max_id);
   if (kMaxIdLimit - begin < size.least)
-    return Error{ErrorCode::kOverflow, "nothing left of " + Quoted(tag), ""};
+    return Error{ErrorCode::kOverflow, "nothing left of " + Quoted(seen.tag), ""};
   const std::uint64_t count = std::min(size.wanted, kMaxIdLimit - begin);
+  Rows& rows = servers_[ServerOf(node)];
+  const auto found = rows.find(seen.tag);
+  if (found == rows.end()) return std::optional<core::Grant>();
+  core::TagRow& row = found->second;
+  if (row.max_id < seen.max_id || kMaxIdLimit - static_cast<std::uint64_t>(row.max_id) < count)
+    return std::optional<core::Grant>();
+  const auto granted = static_cast<std::uint64_t>(row.max_id);
   row.max_id += static_cast<std::int64_t>(count);
-  const core::Grant grant{{begin, begin + count}, row.step};
   Changed(ServerOf(node), row.tag);
-  return grant;
+  return std::optional(core::Grant{{granted, granted + count}, seen.step});
+}
+
+Result<core::Grant> Database::RaiseByStep(std::uint64_t node, const std::string& tag) {
+  const Rows& rows = RowsFor(node);
+  const auto found = rows.find(tag);
+  if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
+  const core::TagRow row = found->second;
+  if (!CanGrant(row)) return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
+  const auto step = static_cast<std::uint64_t>(row.step);
+  LEAF_ASSIGN_OR_RETURN(const auto grant, Raise(node, row, {step, step}));
+  return *grant;
 }
 
 void SimSegmentStore::Travel() {
@@ -171,6 +182,27 @@ Result<void> SimSegmentStore::Ask() {
   return {};
 }
 
+// Reads the row and raises it in another statement, between which others have their turn.
+Result<core::Grant> SimSegmentStore::RaiseFrom(std::string_view tag, const core::GrantSizer& sizer) {
+  constexpr int kAttempts = 8;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const Database::Rows* const server = &database_.RowsFor(node_);
+    const auto found = server->find(std::string(tag));
+    if (found == server->end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
+    const core::TagRow row = found->second;
+    if (!CanGrant(row)) return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
+    LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
+    Travel();
+    // The connection was to that server.
+    if (process_.dead || database_.away || database_.cut_off.contains(node_) ||
+        server != &database_.RowsFor(node_))
+      return DatabaseAway();
+    LEAF_ASSIGN_OR_RETURN(const auto grant, database_.Raise(node_, row, size));
+    if (grant) return *grant;
+  }
+  return DatabaseAway();
+}
+
 Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
   LEAF_RETURN_IF_ERROR(Ask());
   World& world = database_.world();
@@ -184,7 +216,7 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
     Travel();
     return lost;
   }
-  auto grant = database_.Reserve(node_, tag, sizer);
+  auto grant = RaiseFrom(tag, sizer);
   if (database_.RowsFor(node_).contains(std::string(tag))) Saw(tag);
   if (grant.ok()) {
     world.Trace(grant->range.begin);

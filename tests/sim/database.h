@@ -56,7 +56,12 @@ class Database {
   std::uint64_t HighestOf(const std::string& tag) const;
 
   // What a transaction does, at one moment: rows are locked in between.
-  Result<core::Grant> Reserve(std::uint64_t node, std::string_view tag, const core::GrantSizer& sizer);
+  // One statement of `node`: raises the row by what `size` wants, if it is at `seen` or above. Nothing if it
+  // is not, or if not as much is left: the row has to be read again.
+  Result<std::optional<core::Grant>> Raise(std::uint64_t node, const core::TagRow& seen,
+                                           const core::GrantSize& size);
+  // Java Leaf's transaction: raises the row by its step.
+  Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag);
   const Rows& RowsFor(std::uint64_t node) const { return servers_[ServerOf(node)]; }
   World& world() { return world_; }
 
@@ -102,6 +107,7 @@ class SimSegmentStore final : public core::SegmentStore {
 
  private:
   void Saw(std::string_view tag) { seen_[std::string(tag)] = lists_; }
+  Result<core::Grant> RaiseFrom(std::string_view tag, const core::GrantSizer& sizer);
   // The way there.
   Result<void> Ask();
   void Travel();

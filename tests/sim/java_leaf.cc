@@ -104,10 +104,7 @@ void JavaLeaf::TakeSegment() {
   if (range.empty()) {
     world.Block(process_, world.dice().Between(kMilli, 5 * kMilli));
     if (around_.database.away || around_.database.cut_off.contains(node_)) return;
-    const auto grant = around_.database.Reserve(node_, tag, [](const core::TagRow& row) {
-      const auto step = static_cast<std::uint64_t>(row.step);
-      return Result<core::GrantSize>(core::GrantSize{step, step});
-    });
+    const auto grant = around_.database.RaiseByStep(node_, tag);
     if (!grant.ok()) return;
     range = grant->range;
     around_.history.Granted(issuer_, tag, range);

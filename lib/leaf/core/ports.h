@@ -30,13 +30,13 @@ struct TagRow {
   WallTime update_time;
 };
 
-// What a grant asks for, decided while the row is locked.
+// What a grant asks for, decided as late as can be, before the row is raised.
 struct GrantSize {
   std::uint64_t wanted = 0;  // asked for; cut to what is left below 2^63
   std::uint64_t least = 0;   // kOverflow if not even this is left. 1 <= least <= wanted
 };
-// Called with the locked row (description empty) inside the transaction: pure, must not block. An error rolls
-// back, and the row has not moved.
+// Called with the row (description empty) as it was last committed: pure, must not block, and may be called
+// again if the row changed meanwhile. An error leaves the row where it is.
 using GrantSizer = std::function<Result<GrantSize>(const TagRow&)>;
 
 struct Grant {
@@ -49,8 +49,9 @@ class SegmentStore {
  public:
   virtual ~SegmentStore() = default;
 
-  // Moves the tag's row up and returns what it passed over: [max_id before, max_id before + n). On success
-  // the move is committed. Concurrent calls, from any process, get disjoint ranges. Errors: kNotFound;
+  // Moves the tag's row up and returns what it passed over: [max_id before, max_id before + n), which may
+  // begin above what `sizer` saw, and never below. On success the move is committed. Concurrent calls, from
+  // any process, get disjoint ranges. Errors: kNotFound;
   // kRefused for a row whose step is not in 1..kStepMax or whose max_id is negative; kOverflow; what `sizer`
   // returned; kOutcomeUnknown if the commit's reply was lost: the row may have moved, the range must not be
   // used, asking again is safe.

@@ -257,7 +257,8 @@ Obtained TagGenerator::ObtainGrant() {
     // A plain read first: an unknown name must not take locks in the table.
     if (auto row = world_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0, 0};
   }
-  // Decided as late as can be, with the row locked: who parked or left while the database was slow counts.
+  // Decided as late as can be, once the row was read: requests that parked or left while the database was
+  // slow count.
   const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
     const std::lock_guard lock(mutex_);
     const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, world_.clock.Monotonic()));

@@ -22,6 +22,11 @@ std::string ReadOnlyUri(const std::string& path) {
   return uri + (access((path + "-wal").c_str(), F_OK) == 0 ? "?mode=ro" : "?mode=ro&immutable=1");
 }
 
+Error AnotherServer(std::string_view what) {
+  return {ErrorCode::kUnavailable,
+          fmt::format("cannot {}: another database server came into use meanwhile", what), "retry later"};
+}
+
 }  // namespace
 
 Database::Database(std::shared_ptr<MysqlConnector> connector)
@@ -41,6 +46,25 @@ Result<void> Database::Run(std::string_view what, const Body& body) {
     // The connection is not used again: nobody knows what state it is in.
     return Failed(what, exception, Phase::kStatement);
   }
+}
+
+Result<void> Database::RunAutocommit(std::string_view what,
+                                     const std::function<Result<void>(Autocommit&)>& body) {
+  LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
+  Autocommit autocommit(*this, session.term, what, *session.soci);
+  try {
+    Result<void> result = body(autocommit);
+    GiveBack(std::move(session));
+    return result;
+  } catch (const std::exception& exception) {
+    return Failed(what, exception, autocommit.phase_);
+  }
+}
+
+Result<void> Database::Autocommit::BeginWrite() {
+  if (!database_.InUse(term_)) return AnotherServer(what_);
+  phase_ = Phase::kAutocommit;
+  return {};
 }
 
 Error Database::Failed(std::string_view what, const std::exception& exception, Phase phase) {
@@ -81,11 +105,7 @@ Result<void> Database::Transact(std::string_view what, Finish finish, const Body
       GiveBack(std::move(session));
       return result;
     }
-    if (!InUse(session)) {
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("cannot {}: another database server came into use meanwhile", what),
-                   "retry later"};
-    }
+    if (!InUse(session)) return AnotherServer(what);
     phase = Phase::kCommit;
     soci << "COMMIT";
     GiveBack(std::move(session));

@@ -70,6 +70,27 @@ class Database {
   // Runs `body` with a connection. `what` completes "cannot …" in errors. Exceptions become errors here.
   Result<void> Run(std::string_view what, const Body& body);
 
+  // A connection on which each statement commits by itself.
+  class Autocommit {
+   public:
+    soci::session& session() { return session_; }
+    // To be called before a statement that writes: from here on a failure has an unknown outcome. Errors:
+    // kUnavailable, and nothing has happened, if another server came into use meanwhile.
+    Result<void> BeginWrite();
+
+   private:
+    friend class Database;
+    Autocommit(Database& database, std::uint64_t term, std::string_view what, soci::session& session)
+        : database_(database), term_(term), what_(what), session_(session) {}
+    Database& database_;
+    const std::uint64_t term_;
+    const std::string_view what_;
+    soci::session& session_;
+    Phase phase_ = Phase::kStatement;
+  };
+  // Runs `body` outside of a transaction. Errors: those of `body`, and kOutcomeUnknown as of Transact.
+  Result<void> RunAutocommit(std::string_view what, const std::function<Result<void>(Autocommit&)>& body);
+
   enum class Finish { kCommit, kRollback };
   // Runs `body` in a transaction that `finish` ends if it succeeds; an error rolls back.
   // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost; kUnavailable, and nothing has
@@ -88,7 +109,8 @@ class Database {
   std::unique_ptr<soci::session> ConnectSqlite();
   // Whether an idle connection can be used again. Asks the server.
   bool IsUsable(const Session& session) const;
-  bool InUse(const Session& session) const { return !mysql_ || mysql_->InUse(session.term); }
+  bool InUse(const Session& session) const { return InUse(session.term); }
+  bool InUse(std::uint64_t term) const { return !mysql_ || mysql_->InUse(term); }
   // A statement failed, on a connection that is dropped. If the server is to blame, the idle ones go as well.
   Error Failed(std::string_view what, const std::exception& exception, Phase phase);
   void GiveBack(Session session);

@@ -102,6 +102,7 @@ const Dialect kMysql{
     .tag_matches = "biz_tag = :tag AND BINARY CONVERT(biz_tag USING utf8mb4) = :tag",
     .update_time_ms = "CAST(UNIX_TIMESTAMP(update_time) * 1000 AS SIGNED)",
     .touch = "",
+    .raises_in_one_statement = true,
     .last_insert_id = "SELECT LAST_INSERT_ID()",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
@@ -117,6 +118,7 @@ const Dialect kSqlite{
     .tag_matches = "biz_tag = :tag",
     .update_time_ms = "CAST(strftime('%s', update_time) AS INTEGER) * 1000",
     .touch = ", update_time = CURRENT_TIMESTAMP",
+    .raises_in_one_statement = false,
     .last_insert_id = "SELECT last_insert_rowid()",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "

@@ -17,6 +17,9 @@ struct Dialect {
   std::string_view update_time_ms;  // expression: update_time as Unix milliseconds
   // Appended to SET lists; MySQL's column does it by itself.
   std::string_view touch;
+  // Whether a statement of its own raises max_id and tells what it was, so that no row is locked while a
+  // reply is on its way (segment_store.cc).
+  bool raises_in_one_statement = false;
   std::string_view last_insert_id;    // the number that this connection's last INSERT got
   std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
   // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but

@@ -39,7 +39,9 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     return rolled_back ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown;
   }
   // Dropping the connection rolls back whatever was begun.
-  if (MysqlBlamesServer(number)) return ErrorCode::kUnavailable;
+  const ErrorCode lost = phase == Phase::kAutocommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kUnavailable;
+  if (number == kMysqlReadOnly) return ErrorCode::kUnavailable;
+  if (MysqlBlamesServer(number)) return lost;
   switch (number) {
     case 1044:  // access denied for user to database
     case 1045:  // access denied (password)
@@ -70,13 +72,14 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1205:  // lock wait timeout
     case kMysqlDeadlock:
     case 1226:  // user exceeded a resource
-    case 1317:  // query interrupted
     case 1792:  // read-only transaction
     case 1969:  // max_statement_time
     case 3101:  // rolled back by Group Replication
       return ErrorCode::kUnavailable;
+    case 1317:  // query interrupted
+      return lost;
     default:
-      return ErrorCode::kInternal;  // not foreseen
+      return phase == Phase::kAutocommit ? lost : ErrorCode::kInternal;  // not foreseen
   }
 }
 
@@ -137,7 +140,7 @@ Error TranslateException(std::string_view what, const std::exception& exception,
 }
 
 Error TranslateReason(const std::exception& exception, Phase phase) {
-  ErrorCode code = phase == Phase::kCommit ? ErrorCode::kOutcomeUnknown : ErrorCode::kInternal;
+  ErrorCode code = phase == Phase::kStatement ? ErrorCode::kInternal : ErrorCode::kOutcomeUnknown;
   std::string reason = Reason(exception.what());
   if (const auto* mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception)) {
     code = MysqlErrorCode(mysql->err_num_, phase);

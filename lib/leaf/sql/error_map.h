@@ -8,8 +8,9 @@
 
 namespace leaf::sql {
 
-// Where the failing statement stood: a lost reply means nothing, unless it was the one to COMMIT.
-enum class Phase { kStatement, kCommit };
+// Where the failing statement stood. A lost reply means nothing, unless it was the one to COMMIT, or to a
+// statement that commits by itself.
+enum class Phase { kStatement, kAutocommit, kCommit };
 
 // `what` is what failed, as "cannot <what>".
 Error TranslateException(std::string_view what, const std::exception& exception, Phase phase);
@@ -27,6 +28,9 @@ Error TranslateReason(const std::exception& exception, Phase phase);
 //   1047  unknown: a Galera node that falls out of the primary component can say so before the write set went
 //         out or after; 1180 and 1105 (its provider failed during COMMIT), 3100 (a hook of Group Replication
 //         did), 1317 and 1927 (killed), 1205 (a lock of the backup stage), 2006 and 2013 (no reply) likewise
+// A statement that commits by itself fails in either way: what is about the server, 1317, and what is not
+// foreseen leave its outcome unknown, all other numbers are those of a statement that did nothing (1205 is a
+// row lock's there, and one of the backup stage rolls back).
 ErrorCode MysqlErrorCode(unsigned number, Phase phase);
 
 // Whether the error is about the connection or the server behind it (lost, silent, shutting down, read-only,

@@ -98,50 +98,112 @@ bool RememberRemoved(soci::session& session, const Dialect& dialect, const core:
   }
 }
 
+// The part of a tag's row that a grant needs; the last committed one, whatever the server routes where.
+Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect, std::string_view tag) {
+  core::TagRow row{
+      .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
+  long long max_id = 0;
+  long long step = 0;
+  std::string stored_tag;
+  session << fmt::format("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE {}{}", dialect.tag_matches,
+                         dialect.for_update),
+      soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step);
+  if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
+  row.max_id = max_id;
+  row.step = step;
+  return row;
+}
+
+// How many IDs a grant from this row has.
+Result<std::uint64_t> CountOf(const core::TagRow& row, std::string_view what, const core::GrantSizer& sizer) {
+  if (row.step < 1 || row.step > kStepMax) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot {}: its step is {}, which is not in 1..{}", what, row.step, kStepMax),
+                 fmt::format("leafctl tag set {} --step {}", row.tag, kStepDefault)};
+  }
+  if (row.max_id < 0) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot {}: its max_id is {}, which is below 0", what, row.max_id),
+                 fmt::format("leafctl tag advance {} --to N", row.tag)};
+  }
+  LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
+  LEAF_CHECK(size.least >= 1 && size.least <= size.wanted);
+  const std::uint64_t left = kMaxIdLimit - static_cast<std::uint64_t>(row.max_id);
+  if (left < size.least) {
+    return Error{
+        ErrorCode::kOverflow,
+        fmt::format("cannot {}: {} are asked for and {} are left below 2^63", what, size.least, left),
+        "use a new tag"};
+  }
+  return std::min(size.wanted, left);
+}
+
+// How often a row may have gone back, or to its end, between being read and being raised.
+constexpr int kRaiseAttempts = 8;
+
 }  // namespace
 
 Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
+  return database_.dialect().raises_in_one_statement ? ReserveByOneStatement(tag, sizer)
+                                                     : ReserveInTransaction(tag, sizer);
+}
+
+// The row is locked inside the server only, for as long as the statement takes there. In a transaction it
+// would be locked for two round trips, and a node with a slow link would keep all others waiting.
+// What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
+// what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
+Result<core::Grant> SqlSegmentStore::ReserveByOneStatement(std::string_view tag,
+                                                           const core::GrantSizer& sizer) {
+  const Dialect& dialect = database_.dialect();
+  core::Grant grant;
+  const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
+  LEAF_RETURN_IF_ERROR(database_.RunAutocommit(what, [&](Database::Autocommit& connection) -> Result<void> {
+    soci::session& session = connection.session();
+    for (int attempt = 0; attempt < kRaiseAttempts; ++attempt) {
+      LEAF_ASSIGN_OR_RETURN(const core::TagRow row, ReadForGrant(session, dialect, tag));
+      LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
+      LEAF_RETURN_IF_ERROR(connection.BeginWrite());
+      // By our own number, never by the table's column.
+      const auto delta = static_cast<long long>(count);
+      const long long seen = row.max_id;
+      const auto highest = static_cast<long long>(kMaxIdLimit - count);
+      soci::statement update =
+          (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(max_id + :delta) "
+                                          "WHERE {} AND max_id BETWEEN :seen AND :highest",
+                                          dialect.tag_matches),
+           soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(seen, "seen"),
+           soci::use(highest, "highest"));
+      update.execute(true);
+      const long long changed = update.get_affected_rows();
+      if (changed == 0) continue;
+      LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
+      long long end = 0;
+      if (!session.get_last_insert_id("leaf_alloc", end) || end < seen + delta) {
+        return Error{ErrorCode::kOutcomeUnknown,
+                     fmt::format("cannot {}: the server says that the range ends at {}, and it cannot end "
+                                 "below {}",
+                                 what, end, seen + delta),
+                     "a proxy that changes replies of the server?"};
+      }
+      const auto range_end = static_cast<std::uint64_t>(end);
+      grant = {.range = {range_end - count, range_end}, .table_step = row.step};
+      return {};
+    }
+    return Error{ErrorCode::kUnavailable, fmt::format("cannot {}: its row keeps changing", what),
+                 "retry later"};
+  }));
+  return grant;
+}
+
+Result<core::Grant> SqlSegmentStore::ReserveInTransaction(std::string_view tag,
+                                                          const core::GrantSizer& sizer) {
   const Dialect& dialect = database_.dialect();
   core::Grant grant;
   const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
   LEAF_RETURN_IF_ERROR(
       database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
-        core::TagRow row{
-            .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
-        {
-          long long max_id = 0;
-          long long step = 0;
-          std::string stored_tag;
-          session << fmt::format("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE {}{}",
-                                 dialect.tag_matches, dialect.for_update),
-              soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step);
-          if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
-          row.max_id = max_id;
-          row.step = step;
-        }
-        if (row.step < 1 || row.step > kStepMax) {
-          return Error{
-              ErrorCode::kRefused,
-              fmt::format("cannot {}: its step is {}, which is not in 1..{}", what, row.step, kStepMax),
-              fmt::format("leafctl tag set {} --step {}", tag, kStepDefault)};
-        }
-        if (row.max_id < 0) {
-          return Error{ErrorCode::kRefused,
-                       fmt::format("cannot {}: its max_id is {}, which is below 0", what, row.max_id),
-                       fmt::format("leafctl tag advance {} --to N", tag)};
-        }
-        LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
-        LEAF_CHECK(size.least >= 1 && size.least <= size.wanted);
-        const auto begin = static_cast<std::uint64_t>(row.max_id);
-        const std::uint64_t left = kMaxIdLimit - begin;
-        if (left < size.least) {
-          return Error{
-              ErrorCode::kOverflow,
-              fmt::format("cannot {}: {} are asked for and {} are left below 2^63", what, size.least, left),
-              "use a new tag"};
-        }
-        const std::uint64_t count = std::min(size.wanted, left);
-
+        LEAF_ASSIGN_OR_RETURN(const core::TagRow row, ReadForGrant(session, dialect, tag));
+        LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
         // By our own number, never by the table's column; and only from where we read it.
         const auto delta = static_cast<long long>(count);
         const long long expected = row.max_id;
@@ -152,6 +214,7 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
              soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(expected, "expected"));
         update.execute(true);
         LEAF_RETURN_IF_ERROR(ExpectOneRow(update.get_affected_rows(), tag));
+        const auto begin = static_cast<std::uint64_t>(row.max_id);
         grant = {.range = {begin, begin + count}, .table_step = row.step};
         return {};
       }));

@@ -1,6 +1,10 @@
 // The table leaf_alloc behind core's ports, one code for both databases.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "leaf/core/ports.h"
 #include "leaf/sql/database.h"
 
@@ -23,6 +27,9 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
   Result<std::uint64_t> RemovedMark(std::string_view tag) override;
 
  private:
+  Result<core::Grant> ReserveByOneStatement(std::string_view tag, const core::GrantSizer& sizer);
+  Result<core::Grant> ReserveInTransaction(std::string_view tag, const core::GrantSizer& sizer);
+
   Database& database_;
 };
 
