@@ -115,9 +115,9 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
   LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "next"));
   // What was cut off on this node is so for all that issues from its state directory.
   sys::FileOps file_ops;
-  LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> paused,
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::PausedTag> paused,
                         sys::PausedTagsFile(resolved->config.state_dir, file_ops).Load());
-  if (std::find(paused.begin(), paused.end(), tag) != paused.end()) {
+  if (std::any_of(paused.begin(), paused.end(), [&](const auto& one) { return one.tag == tag; })) {
     return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
                  fmt::format("leafctl tag resume {}", tag)};
   }

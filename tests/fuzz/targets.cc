@@ -179,8 +179,16 @@ std::span<const Target> Targets() {
                                                       "last_contact_ms ",
                                                       "\n",
                                                       "highest_ms "};
-  static constexpr std::string_view kPausedTags[] = {
-      "leafctl-paused-tags 1\n", "/0 tags\n", "/1 tags\n", "/2 tags\n", "pay\n", "\n", "\xE4\xB8\xAD\n"};
+  static constexpr std::string_view kPausedTags[] = {"leafctl-paused-tags 2\n",
+                                                     "leafctl-paused-tags 1\n",
+                                                     "1795000000000 ",
+                                                     "0 ",
+                                                     "/0 tags\n",
+                                                     "/1 tags\n",
+                                                     "/2 tags\n",
+                                                     "pay\n",
+                                                     "\n",
+                                                     "\xE4\xB8\xAD\n"};
   static constexpr std::string_view kClockAcceptance[] = {
       "7f6c0e0e-boot ", "9223372036854775807", "-9223372036854775808", "\n", " ", "-"};
 

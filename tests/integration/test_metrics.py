@@ -8,6 +8,7 @@ import re
 import sqlite3
 import sys
 import threading
+import time
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -145,6 +146,34 @@ class Metrics(Observed):
         read = metrics.of(none)
         self.assertEqual([name for name in read.types if name.startswith("leaf_tag_")], [])
         self.assertEqual(metrics.promtool_check(read.text), "")
+
+    def test_a_paused_tag_has_a_state_of_its_own(self):
+        self.add_tags(["pay", "order", "idle"])
+        daemon = self.box.serve("--set", "metrics.top_tags=1")
+        daemon.ids("pay", 3)
+        daemon.ids("order", 3)
+        self.assertEqual(metrics.of(daemon).values("leaf_tag_paused_timestamp_seconds", "tag"), {})
+        before = time.time()
+        self.box.ok("tag", "pause", "pay")
+        states = {"idle": 1, "active": 1, "frozen": 0, "paused": 1}
+        read = metrics.of(daemon)
+        self.assertEqual(read.values("leaf_segment_tags", "state"), states)
+        # One that is paused has metrics of its own before those that are well.
+        (since,) = read.values("leaf_tag_paused_timestamp_seconds", "tag").items()
+        self.assertEqual(since[0], "pay")
+        self.assertGreater(since[1], before - 60)
+        self.assertLess(since[1], time.time() + 60)
+        totals = daemon.status()["segment"]["totals"]
+        self.assertEqual((totals["frozen"], totals["paused"]), (0, 1))
+        self.assertEqual(daemon.tag_status("pay")["state"], "paused")
+        # The next process knows since when, too.
+        daemon.terminate()
+        daemon = self.box.serve()
+        poll(lambda: metrics.of(daemon).get("leaf_segment_tags", state="paused") == 1, "the table is read")
+        self.assertEqual(metrics.of(daemon).get("leaf_tag_paused_timestamp_seconds", tag="pay"), since[1])
+        self.assertEqual(metrics.promtool_check(metrics.of(daemon).text), "")
+        self.box.ok("tag", "resume", "pay")
+        self.assertEqual(metrics.of(daemon).get("leaf_segment_tags", state="paused"), 0)
 
     def test_totals_never_go_back_while_tags_come_and_go(self):
         rounds = scaled(30, 8)

@@ -161,6 +161,21 @@ TEST(TopTags, TroubleGoesFirstThenTheFastest) {
   EXPECT_EQ(Names(top.Take()), (std::vector<std::string>{"fast", "faster", "frozen"}));
 }
 
+TEST(TopTags, APausedTagIsOfNoOtherState) {
+  TopTags top(2);
+  top.Add(Tag("fast", 100));
+  top.Add(Tag("faster", 200));
+  service::TagStatus paused = Tag("paused", 0);
+  paused.state = "paused";
+  paused.paused = true;
+  paused.failures = 3;
+  top.Add(std::move(paused));
+  EXPECT_EQ(top.active, 2U);
+  EXPECT_EQ(top.paused, 1U);
+  EXPECT_EQ(top.failing, 0U);
+  EXPECT_EQ(Names(top.Take()), (std::vector<std::string>{"faster", "paused"})) << "it is one to look at";
+}
+
 TEST(TopTags, EqualsAreChosenByWhatTheyIssuedAndThenByName) {
   TopTags top(2);
   for (const char* name : {"d", "b", "c", "a"}) top.Add(Tag(name, 0, name[0] == 'd' ? 5 : 0));
@@ -216,6 +231,11 @@ MetricsBuilder FullBuilder() {
   pay.tallies = std::make_shared<const service::TagTallies>(tallies);
   pay.days_to_exhaustion = 2;
   top.Add(std::move(pay));
+  service::TagStatus paused = Tag("off", 0);
+  paused.state = "paused";
+  paused.paused = true;
+  paused.paused_since = WallTimeOf(1'795'000'000'500);
+  top.Add(std::move(paused));
   top.Add(Tag("quote\" and \\", 0));
   service::SegmentTotals totals;
   totals.issued = 7;
@@ -268,6 +288,9 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
            "leaf_tag_ids_issued_total{tag=\"quote\\\" and \\\\\"} 0\n",
            "leaf_tag_reserve_seconds{tag=\"pay\"} 5\n",
            "leaf_tag_exhaustion_seconds{tag=\"pay\"} 172800\n",
+           "leaf_tag_paused_timestamp_seconds{tag=\"off\"} 1795000000.5\n",
+           "leaf_segment_tags{state=\"active\"} 2\n",
+           "leaf_segment_tags{state=\"paused\"} 1\n",
            "leaf_tag_errors_total{tag=\"pay\",cause=\"frozen\"} 4\n",
            "leaf_tag_refill_duration_seconds_bucket{tag=\"pay\",le=\"0.005\"} 1\n",
            "leaf_tag_refill_duration_seconds_bucket{tag=\"pay\",le=\"+Inf\"} 2\n",
@@ -282,6 +305,7 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
   }
   // No rate, no time that it lasts.
   EXPECT_EQ(text.find("leaf_tag_reserve_seconds{tag=\"quote"), std::string::npos);
+  EXPECT_EQ(text.find("leaf_tag_paused_timestamp_seconds{tag=\"pay"), std::string::npos);
 }
 
 // Of the library's types, but not the library's own: archives/prometheus_text.cc.

@@ -22,25 +22,51 @@ namespace {
 
 using std::chrono::milliseconds;
 using Strings = std::vector<std::string>;
+using core::PausedTag;
+using Tags = std::vector<PausedTag>;
+
+// Paused one after the other.
+Tags PausedTagsOf(const Strings& names) {
+  Tags tags;
+  for (const std::string& name : names)
+    tags.push_back({name, WallTimeOf(1'795'000'000'000 + static_cast<std::int64_t>(tags.size()))});
+  return tags;
+}
 
 TEST(PausedTagsFile, WhatIsStoredIsLoaded) {
   testing::CrashingDisk disk;
   sys::PausedTagsFile file("/state", disk);
   EXPECT_TRUE(file.Load()->empty());
   for (const Strings& tags : {Strings{"pay"}, Strings{"/1 tags", "a b", "订单", "x/y"}, Strings{}}) {
-    ASSERT_TRUE(file.Store(tags).ok());
-    EXPECT_EQ(*file.Load(), tags);
+    ASSERT_TRUE(file.Store(PausedTagsOf(tags)).ok());
+    EXPECT_EQ(*file.Load(), PausedTagsOf(tags));
   }
+  // Nobody knows since when.
+  ASSERT_TRUE(file.Store({{"pay", std::nullopt}}).ok());
+  EXPECT_EQ(*file.Load(), (Tags{{"pay", std::nullopt}}));
+}
+
+TEST(PausedTagsFile, ReadsTheFirstVersionWhichHadNoTimes) {
+  testing::CrashingDisk disk;
+  disk.Put("/state/paused-tags", "leafctl-paused-tags 1\n//0 tags\na b\n/2 tags\n");
+  EXPECT_EQ(*sys::PausedTagsFile("/state", disk).Load(),
+            (Tags{{"/0 tags", std::nullopt}, {"a b", std::nullopt}}));
 }
 
 TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
-  const std::string good = "leafctl-paused-tags 1\npay\norder\n/2 tags\n";
+  const std::string good = "leafctl-paused-tags 2\n7 pay\n0 order\n/2 tags\n";
   for (const std::string& bad :
-       {std::string(), std::string("pay\n"), std::string("leafctl-paused-tags 2\n/0 tags\n"), good + "x",
+       {std::string(), std::string("pay\n"), std::string("leafctl-paused-tags 3\n/0 tags\n"), good + "x",
         good + "\n", std::string("leafctl-paused-tags 1\npay\n/2 tags\n"),
         std::string("leafctl-paused-tags 1\n\n/1 tags\n"),
         std::string("leafctl-paused-tags 1\n/0 tags\n/1 tags\n"),
-        std::string("leafctl-paused-tags 1\n\xFF\n/1 tags\n")}) {
+        std::string("leafctl-paused-tags 1\n\xFF\n/1 tags\n"),
+        std::string("leafctl-paused-tags 2\n7 pay\n/2 tags\n"),
+        std::string("leafctl-paused-tags 2\npay\n/1 tags\n"),
+        std::string("leafctl-paused-tags 2\n-7 pay\n/1 tags\n"),
+        std::string("leafctl-paused-tags 2\n07 pay\n/1 tags\n"),
+        std::string("leafctl-paused-tags 2\n999999999999999 pay\n/1 tags\n"),
+        std::string("leafctl-paused-tags 2\n7 \n/1 tags\n")}) {
     testing::CrashingDisk disk;
     disk.Put("/state/paused-tags", bad);
     const auto loaded = sys::PausedTagsFile("/state", disk).Load();
@@ -50,10 +76,10 @@ TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
   }
   // Any beginning of a good one, as a power cut might leave it, is no good one; whatever the tags are called.
   for (const Strings& tags :
-       {Strings{"pay", "order"}, Strings{"/0 tags"}, Strings{"pay", "/1 tags", "//2 tags"}}) {
+       {Strings{"pay", "order"}, Strings{"/0 tags"}, Strings{"pay", "/1 tags", "0 /2 tags"}}) {
     testing::CrashingDisk disk;
     sys::PausedTagsFile file("/state", disk);
-    ASSERT_TRUE(file.Store(tags).ok());
+    ASSERT_TRUE(file.Store(PausedTagsOf(tags)).ok());
     const std::string stored = *disk.Content("/state/paused-tags");
     for (std::size_t size = 0; size < stored.size(); ++size) {
       disk.Put("/state/paused-tags", stored.substr(0, size));
@@ -64,8 +90,8 @@ TEST(PausedTagsFile, RefusesWhatItDidNotWrite) {
 
 TEST(PausedTagsFile, ACrashAtAnyCallLeavesTheOldListOrTheNew) {
   testing::FakeRandom random;
-  const Strings before{"pay"};
-  const Strings after{"order", "pay"};
+  const Tags before = PausedTagsOf({"pay"});
+  const Tags after = PausedTagsOf({"order", "pay"});
   int olds = 0;
   int news = 0;
   for (const bool power_cut : {false, true}) {
@@ -99,7 +125,10 @@ TEST(PausedTags, ADiskThatFailsChangesNothing) {
   ASSERT_TRUE(paused.Load().ok());
   EXPECT_TRUE(paused.empty());
   int applied = 0;
-  const auto set = [&](const char* tag, bool on) { return paused.Set(tag, on, [&] { ++applied; }); };
+  std::int64_t now = 0;
+  const auto set = [&](const char* tag, bool on) {
+    return paused.Set(tag, on, WallTimeOf(++now), [&] { ++applied; });
+  };
   EXPECT_EQ(*set("pay", true), true);
   EXPECT_EQ(*set("pay", true), false);
   EXPECT_EQ(applied, 2);
@@ -109,6 +138,7 @@ TEST(PausedTags, ADiskThatFailsChangesNothing) {
   EXPECT_EQ(applied, 2);
   EXPECT_TRUE(paused.Contains("pay"));
   EXPECT_FALSE(paused.Contains("order"));
+  EXPECT_EQ(paused.Since("pay"), WallTimeOf(1)) << "pausing it again changes nothing";
   disk.FailWrites(0);
   EXPECT_EQ(*set("pay", false), true);
   EXPECT_EQ(*set("pay", false), false);
@@ -179,13 +209,15 @@ TEST_F(PausedServiceTest, ANameThatIsNotKnownYetAndADatabaseThatIsAwayMakeNoDiff
 }
 
 TEST_F(PausedServiceTest, ItIsRememberedByTheNextProcess) {
-  ASSERT_TRUE(file_.Store({"pay"}).ok());
+  ASSERT_TRUE(file_.Store({{"pay", WallTimeOf(12'345)}}).ok());
   ASSERT_TRUE(paused_.Load().ok());
   StartService();
   Run();
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
   EXPECT_EQ(StatusOf("pay").state, "paused");
+  EXPECT_EQ(StatusOf("pay").paused_since, WallTimeOf(12'345));
   EXPECT_EQ(Get("order")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("order").paused_since, std::nullopt);
 }
 
 // Pauses that come while a tag is first seen, from other threads: once SetPaused has returned, nothing more.

@@ -67,7 +67,7 @@ std::uint64_t RefillsOf(const service::LatencyTally& tally) {
   return count;
 }
 
-bool InTrouble(const service::TagStatus& tag) { return tag.problem.has_value(); }
+bool InTrouble(const service::TagStatus& tag) { return tag.problem.has_value() || tag.paused; }
 
 // Whether `a` is to be shown rather than `b`.
 bool GoesBefore(const service::TagStatus& a, const service::TagStatus& b) {
@@ -80,7 +80,9 @@ bool GoesBefore(const service::TagStatus& a, const service::TagStatus& b) {
 // ---- tags ------------------------------------------------------------------------------------------------
 
 void TopTags::Add(service::TagStatus&& tag) {
-  if (tag.state == "frozen") {
+  if (tag.state == "paused") {
+    ++paused;
+  } else if (tag.state == "frozen") {
     ++frozen;
   } else {
     ++(tag.state == "idle" ? idle : active);
@@ -155,6 +157,11 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
         [](const Tag& tag) -> Value { return static_cast<double>(tag.max_id); });
   gauge("leaf_tag_frozen", "Whether the tag is frozen, since the database went back.",
         [](const Tag& tag) -> Value { return tag.state == "frozen" ? 1 : 0; });
+  gauge("leaf_tag_paused_timestamp_seconds", "When an operator paused the tag; absent unless it is paused.",
+        [](const Tag& tag) -> Value {
+          if (!tag.paused_since) return std::nullopt;
+          return static_cast<double>(UnixMillis(*tag.paused_since)) / 1e3;
+        });
   gauge("leaf_tag_exhaustion_seconds", "When the tag runs out of numbers, at the rate at which max_id moves.",
         [](const Tag& tag) -> Value {
           if (!tag.days_to_exhaustion) return std::nullopt;
@@ -210,8 +217,9 @@ void MetricsBuilder::AddSegment(const service::SegmentStatus& status, const serv
   AddGauge(tags, {{"state", "idle"}}, Number(sums.idle));
   AddGauge(tags, {{"state", "active"}}, Number(sums.active));
   AddGauge(tags, {{"state", "frozen"}}, Number(sums.frozen));
-  Gauge("leaf_segment_tags_failing", "Tags whose last grant has failed, without those that are frozen.",
-        Number(sums.failing));
+  AddGauge(tags, {{"state", "paused"}}, Number(sums.paused));
+  Gauge("leaf_segment_tags_failing",
+        "Tags whose last grant has failed, without those that are frozen or paused.", Number(sums.failing));
   Gauge("leaf_segment_reserve_ids", "IDs in reserve, of all tags.", Number(sums.reserve));
   Gauge("leaf_segment_waiting_requests", "Requests that are waiting for IDs.", Number(sums.waiting));
   Gauge("leaf_segment_ids_per_second", "IDs of all tags that are handed out in a second.",

@@ -34,7 +34,8 @@ class TopTags {
   std::uint64_t idle = 0;
   std::uint64_t active = 0;
   std::uint64_t frozen = 0;
-  std::uint64_t failing = 0;  // not frozen, and their last grant failed
+  std::uint64_t paused = 0;
+  std::uint64_t failing = 0;  // neither frozen nor paused, and their last grant failed
   std::uint64_t reserve = 0;
   std::uint64_t waiting = 0;
   double ids_per_second = 0;

@@ -62,6 +62,7 @@ Json TagJson(const service::TagStatus& tag) {
   json["refills_failed"] = tag.tallies ? tag.tallies->refills_failed : 0;
   if (tag.tallies) json["errors"] = ErrorsJson(tag.tallies->errors);
   if (tag.frozen_since) json["frozen_since"] = FormatRfc3339(*tag.frozen_since);
+  if (tag.paused_since) json["paused_since"] = FormatRfc3339(*tag.paused_since);
   if (tag.problem) {
     json["problem"] = ErrorJson(*tag.problem);
   }
@@ -271,17 +272,20 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const Sta
     double rate = 0;
     std::uint64_t reserve = 0;
     std::uint64_t frozen = 0;
+    std::uint64_t paused_tags = 0;
     std::vector<const service::TagStatus*> selected;
     selected.reserve(tags.size());
     for (const service::TagStatus& tag : tags) {
       rate += tag.ids_per_second;
       reserve += tag.reserve;
       if (tag.state == "frozen") ++frozen;
+      if (tag.state == "paused") ++paused_tags;
       selected.push_back(&tag);
     }
     segment["totals"] = {{"rate", rate},
                          {"reserve", reserve},
                          {"frozen", frozen},
+                         {"paused", paused_tags},
                          {"issued", totals.issued},
                          {"granted", totals.granted},
                          {"wasted", totals.wasted},
@@ -299,7 +303,10 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const Sta
     segment["tags"] = std::move(tag_list);
     // By name, as some may not be in the table.
     const service::PausedTags* const paused = ids.segment()->paused();
-    segment["paused"] = paused == nullptr ? std::vector<std::string>{} : paused->All();
+    segment["paused"] = Json::array();
+    if (paused != nullptr) {
+      for (const core::PausedTag& tag : paused->All()) segment["paused"].push_back(tag.tag);
+    }
   }
   // Of equal weight, so in the order of the names.
   std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });

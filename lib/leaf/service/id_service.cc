@@ -83,7 +83,7 @@ std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) con
     }
   }
   if (segment_ != nullptr && segment_->paused() != nullptr) {
-    for (const std::string& tag : segment_->paused()->All()) {
+    for (const auto& [tag, since] : segment_->paused()->All()) {
       problems.push_back({"paused", fmt::format("tag {} is paused on this node", Quoted(tag)),
                           fmt::format("leafctl tag resume {}", tag), tag});
     }

@@ -8,15 +8,16 @@ namespace leaf::service {
 
 Result<void> PausedTags::Load() {
   const std::lock_guard one_at_a_time(writer_mutex_);
-  LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> tags, store_.Load());
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::PausedTag> tags, store_.Load());
   const std::lock_guard lock(mutex_);
-  tags_ = {tags.begin(), tags.end()};
+  tags_.clear();
+  for (const core::PausedTag& tag : tags) tags_.emplace(tag.tag, tag.since);
   size_.store(tags_.size());
   return {};
 }
 
-Result<bool> PausedTags::Change(std::string_view tag, bool paused) {
-  std::set<std::string, std::less<>> next;
+Result<bool> PausedTags::Change(std::string_view tag, bool paused, WallTime now) {
+  Tags next;
   {
     const std::lock_guard lock(mutex_);
     next = tags_;
@@ -27,11 +28,11 @@ Result<bool> PausedTags::Change(std::string_view tag, bool paused) {
       return Error{ErrorCode::kLimited, fmt::format("{} tags are paused already", kPausedTagsMax),
                    "stop the daemon instead, or resume some"};
     }
-    next.emplace(tag);
+    next.emplace(tag, now);
   } else {
     next.erase(next.find(tag));
   }
-  LEAF_RETURN_IF_ERROR(store_.Store({next.begin(), next.end()}));
+  LEAF_RETURN_IF_ERROR(store_.Store(Listed(next)));
   const std::lock_guard lock(mutex_);
   tags_ = std::move(next);
   size_.store(tags_.size());
@@ -44,9 +45,22 @@ bool PausedTags::Contains(std::string_view tag) const {
   return tags_.contains(tag);
 }
 
-std::vector<std::string> PausedTags::All() const {
+std::optional<WallTime> PausedTags::Since(std::string_view tag) const {
   const std::lock_guard lock(mutex_);
-  return {tags_.begin(), tags_.end()};
+  const auto found = tags_.find(tag);
+  return found == tags_.end() ? std::nullopt : found->second;
+}
+
+std::vector<core::PausedTag> PausedTags::All() const {
+  const std::lock_guard lock(mutex_);
+  return Listed(tags_);
+}
+
+std::vector<core::PausedTag> PausedTags::Listed(const Tags& tags) {
+  std::vector<core::PausedTag> list;
+  list.reserve(tags.size());
+  for (const auto& [tag, since] : tags) list.push_back({tag, since});
+  return list;
 }
 
 }  // namespace leaf::service

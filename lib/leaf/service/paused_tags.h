@@ -5,8 +5,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,30 +25,34 @@ class PausedTags {
   // Blocks. Before anything is served. Errors: the store's.
   Result<void> Load();
 
-  // Adds or removes a tag, durably, and calls `apply` with no lock held that Contains takes, before another
-  // call of Set begins. Blocks. Returns whether that changed anything. Errors: the store's, kLimited (too
-  // many); nothing was changed then.
+  // Adds a tag, paused `now`, or removes it, durably, and calls `apply` with no lock held that Contains
+  // takes, before another call of Set begins. Blocks. Returns whether that changed anything. Errors: the
+  // store's, kLimited (too many); nothing was changed then.
   template <typename Apply>
-  Result<bool> Set(std::string_view tag, bool paused, const Apply& apply) {
+  Result<bool> Set(std::string_view tag, bool paused, WallTime now, const Apply& apply) {
     const std::lock_guard one_at_a_time(writer_mutex_);
-    LEAF_ASSIGN_OR_RETURN(const bool changed, Change(tag, paused));
+    LEAF_ASSIGN_OR_RETURN(const bool changed, Change(tag, paused, now));
     apply();
     return changed;
   }
 
   bool Contains(std::string_view tag) const;
   bool empty() const { return size_.load(std::memory_order_relaxed) == 0; }
+  // Since when; nothing if it is not paused, or nobody knows since when.
+  std::optional<WallTime> Since(std::string_view tag) const;
   // Sorted.
-  std::vector<std::string> All() const;
+  std::vector<core::PausedTag> All() const;
 
  private:
-  Result<bool> Change(std::string_view tag, bool paused);
+  using Tags = std::map<std::string, std::optional<WallTime>, std::less<>>;
+  Result<bool> Change(std::string_view tag, bool paused, WallTime now);
+  static std::vector<core::PausedTag> Listed(const Tags& tags);
 
   core::PausedTagsStore& store_;
   std::mutex writer_mutex_;
   std::atomic<std::size_t> size_{0};
   mutable std::mutex mutex_;
-  std::set<std::string, std::less<>> tags_;  // guarded by mutex_, and changed under writer_mutex_ only
+  Tags tags_;  // guarded by mutex_, and changed under writer_mutex_ only
 };
 
 }  // namespace leaf::service

@@ -196,7 +196,7 @@ SegmentStatus SegmentService::Status() const {
 std::vector<TagStatus> SegmentService::TagStatuses() const {
   std::vector<TagStatus> statuses;
   for (const auto& generator : directory_.All()) {
-    if (generator->confirmed()) statuses.push_back(generator->Status());
+    if (generator->confirmed()) statuses.push_back(StatusOf(*generator));
   }
   std::sort(statuses.begin(), statuses.end(),
             [](const TagStatus& a, const TagStatus& b) { return a.tag < b.tag; });
@@ -216,7 +216,7 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
     const TagTotals totals = generator->Totals();
     sum.issued += totals.issued;
     sum.lost += totals.lost;
-    if (visit && generator->confirmed()) visit(generator->Status());
+    if (visit && generator->confirmed()) visit(StatusOf(*generator));
   }
   const std::lock_guard lock(totals_mutex_);
   // Another caller may have looked later and come here first.
@@ -313,7 +313,7 @@ std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag
 Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
   LEAF_CHECK(options_.paused != nullptr);
   if (world_.stop.raised()) return world_.stop.why();
-  LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, [&] {
+  LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, clock_.Wall(), [&] {
     if (const auto generator = directory_.Find(tag)) generator->SetPaused(paused);
   }));
   if (changed) log_.Info("tag {} was {} by an operator", Quoted(tag), paused ? "paused" : "resumed");
@@ -328,7 +328,13 @@ std::optional<TagStatus> SegmentService::StatusOf(std::string_view tag) const {
   const auto generator = directory_.Find(tag);
   if (!generator || !generator->confirmed()) return std::nullopt;
   generator->ObservePeak();
-  return generator->Status();
+  return StatusOf(*generator);
+}
+
+TagStatus SegmentService::StatusOf(TagGenerator& generator) const {
+  TagStatus status = generator.Status();
+  if (status.paused && options_.paused != nullptr) status.paused_since = options_.paused->Since(status.tag);
+  return status;
 }
 
 Result<void> SegmentService::Refresh() {

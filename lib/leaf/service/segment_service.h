@@ -140,6 +140,7 @@ class SegmentService {
   void ReadTable(TableCallback done);
 
  private:
+  TagStatus StatusOf(TagGenerator& generator) const;
   Result<std::shared_ptr<TagGenerator>> FindOrLookUp(std::string_view tag);
   std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark,
                                               std::uint64_t witness);

@@ -121,6 +121,7 @@ struct TagStatus {
   std::optional<Error> problem;  // why it is frozen, or its last grant failed
   std::optional<WallTime> frozen_since;
   bool paused = false;
+  std::optional<WallTime> paused_since;       // filled in by SegmentService; nothing if not known
   std::shared_ptr<const TagTallies> tallies;  // null while there is nothing in them
 };
 

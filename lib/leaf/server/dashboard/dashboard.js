@@ -127,7 +127,8 @@ function showSegment(segment) {
   const totals = segment.totals;
   showFacts(facts, [
     ["table", segment.loaded ? segment.store : segment.store + ", not read yet"],
-    ["tags", count(segment.tags_total) + (totals.frozen ? ", " + count(totals.frozen) + " frozen" : "")],
+    ["tags", count(segment.tags_total) + (totals.frozen ? ", " + count(totals.frozen) + " frozen" : "") +
+      (totals.paused ? ", " + count(totals.paused) + " paused" : "")],
     ["in reserve", count(totals.reserve)],
     ["issued", count(totals.issued)],
     ["wasted", count(totals.wasted)],
@@ -204,7 +205,7 @@ function makeRow() {
 function fillRow(row, tag) {
   const cells = row.children;
   const samples = history.tags.get(tag.tag);
-  const broken = tag.state === "frozen" || tag.problem !== undefined;
+  const broken = tag.state === "frozen" || (tag.problem !== undefined && tag.state !== "paused");
   row.className = broken ? "trouble" : "";
   row.title = tag.problem ? tag.problem.message : "";
   setText(cells[0], tag.tag);
