@@ -351,11 +351,13 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   heartbeat.Watch("leaf-workers", probe_of(workers), refill_patience);
   heartbeat.Watch("leaf-slow", probe_of(slow_workers), refill_patience);
 
+  ids.ConfigRead(context.clock.Wall());
   config::Config in_force = config;
   const auto reload = [&]() -> std::string {
     const auto loaded = context.LoadConfig();
     if (!loaded.ok()) {
       log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
+      ids.ConfigRead(context.clock.Wall(), loaded.error());
       return loaded.error().message;
     }
     const config::Reload plan = config::PlanReload(in_force, loaded->config);
@@ -365,6 +367,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     server.SetLimits(ConnectionLimitsOf(in_force));
     router.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
     if (segment) segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
+    ids.ConfigRead(context.clock.Wall());
     for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
     if (!plan.restart_for.empty())
       log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));

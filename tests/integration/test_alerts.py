@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,8 @@ class Prometheus:
         with open(RULES, encoding="utf-8") as file:
             rules, changed = re.subn(r"\n +for: \w+", "", file.read())
         assert changed > 0
+        rules, changed = re.subn(r"(leaf_tag_paused_timestamp_seconds) > \d+", r"\1 > 0", rules)
+        assert changed == 1
         self._write("rules.yml", rules)
         self._write("targets.json", json.dumps([{"targets": targets}]))
         self._write(
@@ -122,7 +125,17 @@ class Prometheus:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-class Alerts(LeafTest):
+class Watched(LeafTest):
+    def until(self, predicate, what):
+        return poll(predicate, what, TIMEOUT_S, 0.1)
+
+    def watch(self, daemon):
+        prometheus = Prometheus(["127.0.0.1:%d" % daemon.port])
+        self.addCleanup(prometheus.close)
+        return prometheus
+
+
+class Alerts(Watched):
     def setUp(self):
         super().setUp()
         database.ensure_up()
@@ -138,14 +151,6 @@ class Alerts(LeafTest):
             LEAFCTL_SEGMENT_REFRESH_INTERVAL="500ms",
         )
         self.box.ok("db", "init")
-
-    def until(self, predicate, what):
-        return poll(predicate, what, TIMEOUT_S, 0.1)
-
-    def watch(self, daemon):
-        prometheus = Prometheus(["127.0.0.1:%d" % daemon.port])
-        self.addCleanup(prometheus.close)
-        return prometheus
 
     def database_of(self, daemon):
         (found,) = [d for d in daemon.status()["dependencies"] if d["name"] == "database"]
@@ -284,6 +289,99 @@ class Alerts(LeafTest):
         prometheus._write("targets.json", "[]")
         self.until(lambda: "LeafVanished" in prometheus.firing(), "the target has vanished")
         self.assertNotIn("LeafDown", prometheus.firing())
+
+
+class Node(Watched):
+    """What the node itself can be in, without any outage: each has its alert, alone."""
+
+    def setUp(self):
+        super().setUp()
+        self.box.ok("tag", "add", "pay")
+        self.box.write("leafctl.toml", "[server]\nmax_connections = 20\n")
+        self.daemon = self.serve("127.0.0.1:0")
+        self.prometheus = self.watch(self.daemon)
+        self.until(self.is_scraped, "it is scraped")
+        self.until(self.fires, "all is well")
+
+    def serve(self, address):
+        return self.box.serve("--config", self.box.path("leafctl.toml"), listen=(address,))
+
+    def is_scraped(self):
+        return self.prometheus._get("/api/v1/query?query=leaf_ready")[1].count('"1"') == 1
+
+    def fires(self, *alerts):
+        """Whether these do, and no other. How long requests take is up to the machine."""
+        return set(self.prometheus.firing()) - {"LeafSlow"} == set(alerts)
+
+    def check_alone(self, alert):
+        self.until(lambda: self.fires(alert), alert)
+
+    def check_over(self):
+        self.until(self.fires, "it goes away")
+
+    def test_a_paused_tag(self):
+        self.box.ok("tag", "pause", "pay")
+        self.check_alone("LeafTagPaused")
+        self.assertEqual(self.prometheus.firing()["LeafTagPaused"]["tag"], "pay")
+        self.box.ok("tag", "resume", "pay")
+        self.check_over()
+
+    def test_connections_near_their_limit(self):
+        self.assertEqual(metrics.of(self.daemon).get("leaf_http_connections_max"), 20)
+        idle = [self.daemon.raw() for _ in range(18)]
+        # A request each, so that none is waiting to be accepted.
+        for connection in idle:
+            self.assertEqual(connection.get("/health/live").status, 200)
+        self.check_alone("LeafConnectionsNearLimit")
+        for connection in idle:
+            connection.close()
+        self.check_over()
+        # A higher limit is known after a reload.
+        self.box.write("leafctl.toml", "[server]\nmax_connections = 30\n")
+        self.daemon.signal(signal.SIGHUP)
+        self.until(lambda: metrics.of(self.daemon).get("leaf_http_connections_max") == 30, "the new limit")
+
+    def test_requests_over_a_limit(self):
+        self.box.write("leafctl.toml", "[server]\nmax_connections = 20\nmax_tag_requests_per_second = 1\n")
+        self.daemon.signal(signal.SIGHUP)
+        self.until(lambda: self.daemon.v1("pay").status == 429, "it is refused")
+        # The rate is seen once there are two scrapes with such requests between them.
+        self.until(
+            lambda: self.daemon.v1("pay").status in (200, 429) and "LeafRequestsLimited" in self.prometheus.firing(),
+            "the alert",
+        )
+        self.check_alone("LeafRequestsLimited")
+
+    def test_a_reload_that_fails(self):
+        def config():
+            read = metrics.of(self.daemon)
+            return [read.get("leaf_config_last_reload_" + n) for n in ("successful", "success_timestamp_seconds")]
+
+        successful, started = config()
+        self.assertEqual(successful, 1)
+        self.box.write("leafctl.toml", "[server]\nmax_connections = 'many'\n")
+        self.daemon.signal(signal.SIGHUP)
+        self.check_alone("LeafReloadFailed")
+        self.assertEqual(config(), [0, started])
+        status = self.box.run(["status", "--server", self.daemon.url])
+        self.assertEqual(status.rc, 10, status)
+        self.assertIn("problem: the last reload of the configuration failed, the old settings stay in force", status.out)
+        self.assertIn("max_connections", status.out)
+        self.box.write("leafctl.toml", "[server]\nmax_connections = 20\n")
+        self.daemon.signal(signal.SIGHUP)
+        self.check_over()
+        successful, reloaded = config()
+        self.assertEqual(successful, 1)
+        self.assertGreater(reloaded, started)
+        self.assertEqual(self.box.run(["status", "--server", self.daemon.url]).rc, 0)
+
+    def test_a_restart(self):
+        address = "127.0.0.1:%d" % self.daemon.port
+        self.daemon.terminate()
+        self.until(lambda: "LeafDown" in self.prometheus.firing(), "it is down")
+        self.daemon = self.serve(address)
+        self.until(lambda: "LeafDown" not in self.prometheus.firing(), "it is up")
+        self.check_alone("LeafRestarted")
 
 
 if __name__ == "__main__":

@@ -96,6 +96,18 @@ class Metrics(Observed):
         self.assertGreater(after.get("process_resident_memory_bytes"), 1 << 20)
         self.assertGreater(after.get("process_open_fds"), 3)
 
+    def test_a_duration_from_microseconds_to_seconds_has_a_bucket(self):
+        daemon = self.box.serve()
+        daemon.get("/health/live")
+        bounds = [
+            float(dict(labels)["le"])
+            for name, labels in metrics.of(daemon).samples
+            if name == "leaf_http_request_duration_seconds_bucket" and ("route", "/health") in labels
+        ]
+        self.assertGreaterEqual(len([bound for bound in bounds if bound < 50e-6]), 3, bounds)
+        self.assertGreaterEqual(len([bound for bound in bounds if 1 < bound < float("inf")]), 3, bounds)
+        self.assertEqual(bounds, sorted(bounds))
+
     def test_promtool_finds_nothing_to_mend(self):
         names = ["pay", 'say "hi"', "back\\slash", "中文 tag", "{brace=\"x\"}", "<script>", "a,b", "x" * 128]
         self.add_tags(names)

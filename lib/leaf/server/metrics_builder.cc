@@ -307,6 +307,15 @@ void MetricsBuilder::AddReadiness(const service::Readiness& readiness) {
   }
 }
 
+void MetricsBuilder::AddConfig(const service::ConfigStatus& config) {
+  if (!config.taken_over_at) return;
+  Gauge("leaf_config_last_reload_successful",
+        "Whether the configuration was valid when it was read last, at the start or by a reload.",
+        config.problem ? 0 : 1);
+  Gauge("leaf_config_last_reload_success_timestamp_seconds", "When the settings in force were read.",
+        static_cast<double>(UnixMillis(*config.taken_over_at)) / 1e3);
+}
+
 void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dependencies) {
   if (dependencies.empty()) return;
   using service::Dependency;
@@ -373,6 +382,11 @@ void MetricsBuilder::AddRequests(const RequestTotals& totals) {
                  of.durations, of.sum_ns);
   }
   Gauge("leaf_http_connections", "Connections that are open.", Number(totals.connections_open));
+  if (totals.connections_max > 0) {
+    Gauge("leaf_http_connections_max",
+          "Connections that may be open at once: server.max_connections. The Unix socket has a few more.",
+          Number(totals.connections_max));
+  }
   Counter("leaf_http_connections_accepted_total", "Connections that were accepted.",
           Number(totals.connections_accepted));
   Counter("leaf_http_connections_refused_total",

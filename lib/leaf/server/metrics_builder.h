@@ -51,6 +51,7 @@ class MetricsBuilder {
   void AddBuild(const std::string& version);
   void AddProcess(const ProcessStats& stats);
   void AddReadiness(const service::Readiness& readiness);
+  void AddConfig(const service::ConfigStatus& config);
   void AddDependencies(const std::vector<service::Dependency>& dependencies);
   void AddSegment(const service::SegmentStatus& status, const service::SegmentTotals& totals,
                   const TopTags& sums);

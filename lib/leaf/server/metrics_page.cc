@@ -13,6 +13,7 @@ std::string MetricsPage::Render() const {
   MetricsBuilder builder;
   builder.AddBuild(options_.version);
   builder.AddReadiness(ids_.GetReadiness());
+  builder.AddConfig(ids_.config());
   builder.AddDependencies(ids_.Dependencies());
   if (const service::SegmentService* const segment = ids_.segment()) {
     TopTags top(options_.top_tags);

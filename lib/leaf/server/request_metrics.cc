@@ -87,6 +87,7 @@ RequestTotals RequestMetrics::Collect() const {
     closed += shard->closed_.load(kRelaxed);
   }
   totals.connections_open = totals.connections_accepted > closed ? totals.connections_accepted - closed : 0;
+  totals.connections_max = connections_max_.load(kRelaxed);
   return totals;
 }
 

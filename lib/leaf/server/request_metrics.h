@@ -42,15 +42,19 @@ std::string_view RouteName(Route route);
 inline constexpr std::array<int, 15> kCountedStatuses{200, 304, 400, 403, 404, 405, 409, 413,
                                                       421, 429, 431, 500, 501, 503, 0};
 
-// Upper bounds of the classes of durations.
-inline constexpr std::array<std::chrono::microseconds, 14> kDurationBounds{
-    std::chrono::microseconds{50},      std::chrono::microseconds{100},
-    std::chrono::microseconds{250},     std::chrono::microseconds{500},
-    std::chrono::microseconds{1000},    std::chrono::microseconds{2500},
-    std::chrono::microseconds{5000},    std::chrono::microseconds{10'000},
-    std::chrono::microseconds{25'000},  std::chrono::microseconds{50'000},
-    std::chrono::microseconds{100'000}, std::chrono::microseconds{250'000},
-    std::chrono::microseconds{500'000}, std::chrono::microseconds{1'000'000}};
+// Upper bounds of the classes of durations: an ID from the reserve takes a few microseconds, and a request
+// may be allowed to wait for longer than a second (server.request_timeout).
+inline constexpr std::array<std::chrono::microseconds, 20> kDurationBounds{
+    std::chrono::microseconds{5},         std::chrono::microseconds{10},
+    std::chrono::microseconds{25},        std::chrono::microseconds{50},
+    std::chrono::microseconds{100},       std::chrono::microseconds{250},
+    std::chrono::microseconds{500},       std::chrono::microseconds{1000},
+    std::chrono::microseconds{2500},      std::chrono::microseconds{5000},
+    std::chrono::microseconds{10'000},    std::chrono::microseconds{25'000},
+    std::chrono::microseconds{50'000},    std::chrono::microseconds{100'000},
+    std::chrono::microseconds{250'000},   std::chrono::microseconds{500'000},
+    std::chrono::microseconds{1'000'000}, std::chrono::microseconds{2'500'000},
+    std::chrono::microseconds{5'000'000}, std::chrono::microseconds{10'000'000}};
 
 struct RouteTotals {
   std::array<std::uint64_t, kCountedStatuses.size()> requests{};      // by status
@@ -63,6 +67,7 @@ struct RequestTotals {
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;  // over a limit
   std::uint64_t connections_open = 0;
+  std::uint64_t connections_max = 0;  // that may be open; 0 if nobody has said
 };
 
 // Thread-safe.
@@ -97,9 +102,12 @@ class RequestMetrics {
 
   // A new shard, which lives as long as this.
   Shard& NewShard();
+  // server.max_connections, at the start and after each reload.
+  void SetConnectionsMax(std::uint64_t count) { connections_max_.store(count, std::memory_order_relaxed); }
   RequestTotals Collect() const;
 
  private:
+  std::atomic<std::uint64_t> connections_max_{0};
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Shard>> shards_;  // guarded by mutex_
 };

@@ -786,6 +786,7 @@ class Server::Impl {
   Impl(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
        const Clock& clock, Logger& log, RequestMetrics& metrics)
       : listeners_(std::move(listeners)),
+        metrics_(metrics),
         shared_{.router = router,
                 .clock = clock,
                 .hosts = options.hosts,
@@ -807,6 +808,7 @@ class Server::Impl {
 
   void SetLimits(const ConnectionLimits& limits) {
     shared_.max_connections.store(limits.max_connections);
+    metrics_.SetConnectionsMax(limits.max_connections);
     shared_.max_connections_per_address.store(limits.max_connections_per_address);
     shared_.header_timeout.store(limits.header_timeout);
     shared_.idle_timeout.store(limits.idle_timeout);
@@ -840,6 +842,7 @@ class Server::Impl {
 
  private:
   std::vector<Listener> listeners_;
+  RequestMetrics& metrics_;
   Shared shared_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

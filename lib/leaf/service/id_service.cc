@@ -16,6 +16,17 @@ void IdService::StateDirLost(const Error& why) {
   if (snowflake_ != nullptr) snowflake_->Halt(why);
 }
 
+void IdService::ConfigRead(WallTime now, std::optional<Error> problem) {
+  const std::lock_guard lock(mutex_);
+  if (!problem) config_.taken_over_at = now;
+  config_.problem = std::move(problem);
+}
+
+ConfigStatus IdService::config() const {
+  const std::lock_guard lock(mutex_);
+  return config_;
+}
+
 std::optional<Reason> IdService::halted() const {
   const std::lock_guard lock(mutex_);
   return halted_;
@@ -81,6 +92,13 @@ std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) con
                        status.cluster.layout.epoch_ms(), FormatRfc3339(status.exhausted_at)),
            "plan a new cluster with a new epoch", ""});
     }
+  }
+  if (const ConfigStatus status = config(); status.problem) {
+    problems.push_back({"reload_failed",
+                        fmt::format("the last reload of the configuration failed, the old settings stay in "
+                                    "force: {}",
+                                    status.problem->message),
+                        status.problem->hint.empty() ? "leafctl config check" : status.problem->hint, ""});
   }
   if (segment_ != nullptr && segment_->paused() != nullptr) {
     for (const auto& [tag, since] : segment_->paused()->All()) {

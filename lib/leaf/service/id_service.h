@@ -34,6 +34,12 @@ struct Problem {
   std::string tag;  // empty if it concerns no single tag
 };
 
+// What became of the configuration file.
+struct ConfigStatus {
+  std::optional<WallTime> taken_over_at;  // when the settings in force were read
+  std::optional<Error> problem;           // why the last reload changed nothing
+};
+
 // Thread-safe.
 class IdService {
  public:
@@ -58,6 +64,10 @@ class IdService {
   // anything, and every answer is `why`. The first call counts.
   void StateDirLost(const Error& why);
 
+  // The configuration was read, at the start or by a reload, and taken over unless there is a `problem`.
+  void ConfigRead(WallTime now, std::optional<Error> problem = std::nullopt);
+  ConfigStatus config() const;
+
   Readiness GetReadiness() const;
   // Of the whole node; `tags` as from SegmentService::TagStatuses.
   std::vector<Problem> Problems(const std::vector<TagStatus>& tags) const;
@@ -72,7 +82,9 @@ class IdService {
   std::vector<DependencyLook> dependencies_;
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;
-  std::optional<Reason> halted_;  // guarded by mutex_
+  // Guarded by mutex_:
+  std::optional<Reason> halted_;
+  ConfigStatus config_;
 };
 
 }  // namespace leaf::service

@@ -58,7 +58,11 @@ ProcessStats ReadProcessStats() {
     const double value = std::strtod(field.c_str(), nullptr);
     if (number == kUserTime || number == kSystemTime) stats.cpu_seconds += value / ticks;
     if (number == kThreads) stats.threads = static_cast<std::uint64_t>(value);
-    if (number == kStartTime) stats.start_time_seconds = BootTimeSeconds() + value / ticks;
+    if (number == kStartTime) {
+      // Once: the boot time moves with every step of the clock, and would look like a restart.
+      static const double start_time_seconds = BootTimeSeconds() + value / ticks;
+      stats.start_time_seconds = start_time_seconds;
+    }
     if (number == kVirtualBytes) stats.virtual_bytes = static_cast<std::uint64_t>(value);
     if (number == kResidentPages) {
       stats.resident_bytes =
