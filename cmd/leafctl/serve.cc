@@ -394,6 +394,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                   .each_second =
                       [&] {
                         if (segment) reports.Post([&] { segment->ObservePeaks(); });
+                        reports.Post([&] { ids.ObserveProblems(context.clock.Wall()); });
                         if (cluster) refresh_entry();
                       },
                   .reload = reload};

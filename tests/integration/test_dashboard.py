@@ -3,6 +3,7 @@
 pixels."""
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -11,7 +12,8 @@ import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from browser import Browser
-from leafctl import BINARY, LeafTest, main, poll
+from leafctl import BINARY, ROOT, LeafTest, main, poll
+from servers import PASSWORD, MariaDb
 
 SCREENSHOTS = os.path.join(os.path.dirname(BINARY), "screenshots")
 TIMEOUT_S = 120.0
@@ -19,7 +21,31 @@ EVIL = "<script>window.leaked=1</script><img src=x onerror='window.leaked=2'>\"&
 MANY_TAGS = 10_000
 PAGE = 50
 
+CSS = os.path.join(ROOT, "lib", "leaf", "server", "dashboard", "dashboard.css")
+
 browser = None
+
+
+def channels(colour):
+    """Red, green, blue and the share that covers what is below, of #rrggbb or #rrggbbaa."""
+    values = [int(colour[i : i + 2], 16) for i in range(1, len(colour), 2)]
+    return values[:3], values[3] / 255 if len(values) == 4 else 1
+
+
+def painted(colour, below):
+    top, share = channels(colour)
+    return [share * a + (1 - share) * b for a, b in zip(top, below)]
+
+
+def luminance(rgb):
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in rgb)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """As WCAG reckons it: 1 to 21."""
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 def setUpModule():
@@ -141,6 +167,126 @@ class Dashboard(LeafTest):
         self.until(lambda: not browser.run("return document.querySelector('#problems').checkVisibility();"), "all is well")
         self.assertEqual(self.cells("gamma")[1], "active")
 
+    def problems(self):
+        """The list's entries: cause → the texts of their parts."""
+        return browser.run(
+            "return Object.fromEntries([...document.querySelectorAll('#problem-list > li')].map(item => [item.dataset.cause,"
+            "Object.fromEntries([...item.querySelectorAll('[class]')].map(e => [e.className, e.textContent]))]));")  # fmt: skip
+
+    def test_one_problem_for_each_cause(self):
+        database = MariaDb()
+        self.addCleanup(database.close)
+        database.sql("CREATE DATABASE leaf_dashboard CHARACTER SET utf8mb4")
+        self.box.env.update(
+            LEAFCTL_SEGMENT_STORE="mysql",
+            LEAFCTL_MYSQL_ENDPOINTS="127.0.0.1:%d" % database.port,
+            LEAFCTL_MYSQL_DATABASE="leaf_dashboard",
+            LEAFCTL_MYSQL_PASSWORD_FILE=self.box.write("password", PASSWORD + "\n"),
+            LEAFCTL_MYSQL_CONNECT_TIMEOUT="1s",
+            LEAFCTL_MYSQL_QUERY_TIMEOUT="1s",
+        )
+        self.box.ok("db", "init")
+        tags = ["tag-%d" % i for i in range(8)]
+        for tag in (*tags, "off"):
+            self.box.ok("tag", "add", tag, "--step", "1000")
+        daemon = self.start("--set", "segment.step_policy=fixed")
+        for tag in tags:
+            daemon.ids(tag, 500)
+        self.open(daemon)
+        self.box.ok("tag", "pause", "off")
+        self.until(lambda: list(self.problems()) == ["paused"], "the pause")
+        self.assertEqual(self.problems()["paused"]["code"], "tag 'off' is paused")
+        database.kill()
+
+        def all_fail():
+            for tag in daemon.status()["segment"]["tags"]:
+                # Until a grant is wanted; and a few, so that they have a rate.
+                if tag["reserve"] > 50:
+                    daemon.v1(tag["tag"], 300 if tag["reserve"] >= 400 else 1)
+            found = self.problems()
+            return "database" in found and "shortest reserve" in found["database"]["extra"] \
+                and "tags: tag-0, tag-1, tag-2, tag-3, tag-4 and 3 more" in found["database"]["extra"]  # fmt: skip
+
+        self.until(all_fail, "the database is away, for all tags")
+        found = self.problems()
+        self.assertEqual(list(found), ["database", "paused"], "the gravest first, and one for each cause")
+        self.assertEqual(found["database"]["code"], "database away")
+        for cause in found.values():
+            self.assertRegex(cause["since"], r"^since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d$")
+        self.assertRegex(found["database"]["extra"], r"^shortest reserve \S+ \S+ \(tag-\d\)")
+        self.assertIn("IDs", found["database"]["effect"])
+        self.assertIn("cannot", found["database"]["message quiet"])
+        self.assertEqual(browser.text("#problem-count"), "2")
+        self.check_fits()
+        browser.screenshot(os.path.join(SCREENSHOTS, "problems.png"))
+        since = found["database"]["since"]
+        # It goes on beginning when it began.
+        browser.run("document.querySelector('[data-cause=database]').dataset.same = '1';")
+        rate = browser.run("return document.querySelector('#lead-chart .line').getAttribute('d');")
+        self.until(
+            lambda: browser.run("return document.querySelector('#lead-chart .line').getAttribute('d');") != rate,
+            "a later answer",
+        )
+        self.assertEqual(self.problems()["database"]["since"], since)
+        self.assertEqual(browser.run("return document.querySelector('[data-cause=database]').dataset.same;"), "1")
+        database.start()
+        self.until(lambda: list(self.problems()) == ["paused"], "the database is back")
+        self.assertEqual(self.cells("off")[1], "paused")
+
+    def test_selected_text_stays_and_hints_can_be_copied(self):
+        for tag in ("alpha", "beta"):
+            self.box.ok("tag", "add", tag)
+        daemon = self.start()
+        self.open(daemon)
+        self.box.ok("tag", "pause", "alpha")
+        self.until(lambda: browser.text("#problem-list .hint") == "leafctl tag resume alpha", "the hint")
+        self.assertFalse(browser.run("return document.querySelector('#problem-held').checkVisibility();"))
+        browser.run("getSelection().selectAllChildren(document.querySelector('#problem-list .code'));")
+        self.box.ok("tag", "pause", "beta")
+        self.until(lambda: self.cells("beta")[1] == "paused", "the page knows of the other one")
+        self.assertEqual(browser.text("#problem-list .code"), "tag 'alpha' is paused")
+        self.assertEqual(browser.run("return getSelection().toString();"), "tag 'alpha' is paused")
+        self.assertTrue(browser.run("return document.querySelector('#problem-held').checkVisibility();"))
+        browser.run("getSelection().removeAllRanges();")
+        self.until(lambda: browser.text("#problem-list .code") == "2 tags are paused", "it goes on")
+        self.assertFalse(browser.run("return document.querySelector('#problem-held').checkVisibility();"))
+        # What is copied is what the browser was asked to copy.
+        browser.run(
+            "document.addEventListener('copy', () => { window.copied = getSelection().toString(); }); window.labels = [];"
+            "const button = document.querySelector('#problem-list .copy');"
+            "new MutationObserver(() => window.labels.push(button.textContent)).observe(button, {childList: true});")  # fmt: skip
+        browser.click("#problem-list .copy")
+        self.until(lambda: browser.run("return window.copied;") == "leafctl tag resume alpha", "the hint is copied")
+        self.assertEqual(browser.run("return getSelection().toString();"), "", "nothing stays selected")
+        self.until(lambda: browser.run("return window.labels;") == ["copied", "copy"], "the button says so for a moment")
+
+    def test_what_is_written_about_problems_can_be_read(self):
+        with open(CSS, encoding="utf-8") as file:
+            schemes = re.findall(r":root \{(.*?)\}", file.read(), re.DOTALL)
+        self.assertEqual(len(schemes), 2, "light and dark")
+        for number, scheme in enumerate(schemes):
+            colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]+);", scheme))
+            ground, _ = channels(colours["ground"])
+            list_ground = painted(colours["bad-soft"], ground)
+            for name in ("text", "quiet", "bad", "warn"):
+                for below in (list_ground, ground, channels(colours["panel"])[0]):
+                    with self.subTest(scheme=("light", "dark")[number], colour=name, below=below):
+                        self.assertGreaterEqual(contrast(channels(colours[name])[0], below), 4.5)
+        # The browser paints the list in those colours.
+        self.box.ok("tag", "add", "pay")
+        daemon = self.start()
+        self.box.ok("tag", "pause", "pay")
+        self.open(daemon)
+        self.until(lambda: "paused" in self.problems(), "a problem")
+        used = browser.run(
+            "const list = document.querySelector('#problem-list'); "
+            "const probe = document.createElement('i'); document.body.append(probe);"
+            "const named = ['text', 'quiet', 'bad', 'warn'].map(name => { probe.style.color = `var(--${name})`;"
+            "return getComputedStyle(probe).color; });"
+            "return [[...list.querySelectorAll('*')].map(e => getComputedStyle(e).color).filter(c => !named.includes(c)),"
+            "[...list.querySelectorAll('*')].filter(e => getComputedStyle(e).opacity !== '1').length];")  # fmt: skip
+        self.assertEqual(used, [[], 0])
+
     def test_a_daemon_that_goes_away_and_comes_back(self):
         self.box.ok("tag", "add", "pay")
         with socket.socket() as probe:
@@ -152,11 +298,22 @@ class Dashboard(LeafTest):
         daemon.signal(signal.SIGKILL)
         daemon.wait()
         self.until(lambda: browser.text("#ready") == "no answer", "the loss is seen")
-        self.assertIn("unreachable", browser.text("#problem-list"))
+        (problem,) = self.problems().values()
+        self.assertEqual(problem["code"], "no answer from the daemon")
+        at = re.fullmatch(r"since ((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d)", problem["since"]).group(1)
+        self.assertIn("as it was at " + at, problem["effect"])
+        self.assertIn("systemctl status leafctl", problem["hint"])
+        self.assertEqual(browser.text("#live"), "as of " + at)
         self.assertEqual(self.names(), ["pay"], "what was known stays to be read")
+        opacity = "return ['#tags', '.tiles', '#problems'].map(s => +getComputedStyle(document.querySelector(s)).opacity);"
+        tags, tiles, problems = browser.run(opacity)
+        self.assertLess(max(tags, tiles), 0.7, "it is dimmed")
+        self.assertEqual(problems, 1)
+        browser.screenshot(os.path.join(SCREENSHOTS, "stale.png"))
         again = self.box.serve(listen=address)
         self.until(lambda: browser.text("#ready") == "ready" and browser.text("#live") == "live", "it is seen again")
         self.assertFalse(browser.run("return document.querySelector('#problems').checkVisibility();"))
+        self.assertEqual(browser.run(opacity), [1, 1, 1])
         again.terminate()
 
     def test_no_text_becomes_markup(self):

@@ -151,7 +151,8 @@ def known_codes():
     )
     assert errors == {re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() for name in enumerators}, (errors, enumerators)
     own = set(re.findall(r'\{\s*"([a-z_]+)",', source("lib/leaf/service/id_service.cc")))
-    assert {"draining", "near_exhaustion"} <= own, own
+    own |= set(re.findall(r'push_back\(\s*\{"([a-z_]+)",', source("lib/leaf/service/causes.cc")))
+    assert {"draining", "near_exhaustion", "reload_failed"} <= own, own
     return errors | own
 
 

@@ -119,6 +119,11 @@ class Browser:
         """What is to be read in the first match; None without one."""
         return self.run("const e = document.querySelector(arguments[0]); return e && e.innerText;", selector)
 
+    def click(self, selector):
+        """As a person does: what only a person may ask for (the clipboard, say) is granted."""
+        (element,) = self._do("POST", "element", {"using": "css selector", "value": selector}).values()
+        self._do("POST", "element/%s/click" % element, {})
+
     def devtools(self, command, **parameters):
         return self._do("POST", "goog/cdp/execute", {"cmd": command, "params": parameters})
 

@@ -389,7 +389,7 @@ std::vector<Key> MakeKeys() {
 
   add(Integer(
       "metrics.top_tags", "100", 0, 100'000,
-      "tags with metrics of their own: those in trouble, then the fastest; all are in the totals",
+      "tags with metrics of their own: those in trouble or paused, then the fastest; all are in the totals",
       [](C & c) -> auto& { return c.metrics.top_tags; }));
 
   add(Choice(

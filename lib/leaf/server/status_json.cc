@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "leaf/base/id_text.h"
 #include "leaf/base/text.h"
@@ -125,6 +128,37 @@ Json DependenciesJson(const service::IdService& ids) {
               {"identity_changes", dependency.identity_changes}};
     if (dependency.lease_left) item["lease_left_ms"] = dependency.lease_left->count();
     if (dependency.problem) item["problem"] = ErrorJson(*dependency.problem);
+    list.push_back(std::move(item));
+  }
+  return list;
+}
+
+void AddSince(Json& json, const std::optional<WallTime>& since) {
+  if (!since) return;
+  json["since"] = FormatRfc3339(*since);
+  json["since_ms"] = UnixMillis(*since);
+}
+
+Json CausesJson(const std::vector<service::Cause>& causes) {
+  constexpr std::size_t kTagsShown = 5;
+  Json list = Json::array();
+  for (const service::Cause& cause : causes) {
+    const std::vector<std::string>& tags = cause.tags;
+    Json item{{"cause", cause.name},
+              {"urgent", cause.urgent},
+              {"not_ready", cause.not_ready},
+              {"title", cause.title},
+              {"effect", cause.effect},
+              {"message", cause.message},
+              {"hint", cause.hint},
+              {"tags", std::vector(tags.begin(), tags.begin() + static_cast<std::ptrdiff_t>(
+                                                                    std::min(tags.size(), kTagsShown)))},
+              {"tags_total", tags.size()}};
+    AddSince(item, cause.since);
+    if (cause.shortest_reserve) {
+      item["shortest_reserve"] = {{"tag", cause.shortest_reserve->tag},
+                                  {"seconds", cause.shortest_reserve->seconds}};
+    }
     list.push_back(std::move(item));
   }
   return list;
@@ -316,10 +350,13 @@ Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const Sta
     if (problems.size() >= query.problems.value_or(all.size())) break;
     Json item{{"code", problem.code}, {"message", problem.message}, {"hint", problem.hint}};
     if (!problem.tag.empty()) item["tag"] = problem.tag;
+    item["cause"] = problem.cause;
+    AddSince(item, problem.since);
     problems.push_back(std::move(item));
   }
   json["problems"] = std::move(problems);
   json["problems_total"] = all.size();
+  json["causes"] = CausesJson(ids.Causes(all, tags));
   json["segment"] = std::move(segment);
   json["snowflake"] = SnowflakeJson(ids.snowflake());
   return json;

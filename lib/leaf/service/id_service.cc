@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "leaf/base/text.h"
 
 namespace leaf::service {
@@ -62,35 +65,43 @@ std::vector<Dependency> IdService::Dependencies() const {
   return dependencies;
 }
 
-std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) const {
+std::vector<Problem> IdService::NodeProblems() const {
   std::vector<Problem> problems;
+  const auto add = [&](std::string_view cause, const Error& error) {
+    problems.push_back(
+        {std::string(ErrorCodeName(error.code)), error.message, error.hint, "", std::string(cause)});
+  };
   if (auto why = halted())
-    problems.push_back({std::move(why->code), std::move(why->message), std::move(why->hint), ""});
+    problems.push_back({why->code, std::move(why->message), std::move(why->hint), "", "state_dir_lost"});
+  const std::vector<Dependency> dependencies = Dependencies();
+  const auto is = [&](std::string_view name, bool up) {
+    return std::any_of(dependencies.begin(), dependencies.end(),
+                       [&](const Dependency& one) { return one.name == name && one.up == up; });
+  };
   if (segment_ != nullptr) {
-    if (const SegmentStatus status = segment_->Status(); status.store_problem) {
-      problems.push_back({std::string(ErrorCodeName(status.store_problem->code)),
-                          status.store_problem->message, status.store_problem->hint, ""});
-    }
+    // With a database that answers, something else is in the way: the schema, or this node's own marks.
+    if (const SegmentStatus status = segment_->Status(); status.store_problem)
+      add(is("database", true) ? "table" : "database", *status.store_problem);
   }
-  for (const Dependency& dependency : Dependencies()) {
+  for (const Dependency& dependency : dependencies) {
     // Unless the same was said just now: the table is read less often than grants are asked for.
     if (dependency.up || !dependency.problem || (dependency.name == "database" && !problems.empty()))
       continue;
-    problems.push_back({std::string(ErrorCodeName(dependency.problem->code)), dependency.problem->message,
-                        dependency.problem->hint, ""});
+    add(dependency.name, *dependency.problem);
   }
   if (snowflake_ != nullptr) {
     const SnowflakeStatus status = snowflake_->Status();
-    for (const auto& problem : {status.problem, status.registry_problem}) {
-      if (problem)
-        problems.push_back({std::string(ErrorCodeName(problem->code)), problem->message, problem->hint, ""});
+    if (status.problem) {
+      const bool of_registry = status.problem->code == ErrorCode::kUnavailable && is("registry", false);
+      add(of_registry ? "registry" : "snowflake", *status.problem);
     }
+    if (status.registry_problem) add("registry", *status.registry_problem);
     if (status.exhaustion_near) {
       problems.push_back(
           {"exhaustion_near",
            fmt::format("layout {} with epoch {} has no IDs after {}", status.cluster.layout.Bits(),
                        status.cluster.layout.epoch_ms(), FormatRfc3339(status.exhausted_at)),
-           "plan a new cluster with a new epoch", ""});
+           "plan a new cluster with a new epoch", "", "exhaustion_near"});
     }
   }
   if (const ConfigStatus status = config(); status.problem) {
@@ -98,31 +109,66 @@ std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) con
                         fmt::format("the last reload of the configuration failed, the old settings stay in "
                                     "force: {}",
                                     status.problem->message),
-                        status.problem->hint.empty() ? "leafctl config check" : status.problem->hint, ""});
+                        status.problem->hint.empty() ? "leafctl config check" : status.problem->hint, "",
+                        "reload_failed"});
   }
-  if (segment_ != nullptr && segment_->paused() != nullptr) {
-    for (const auto& [tag, since] : segment_->paused()->All()) {
-      problems.push_back({"paused", fmt::format("tag {} is paused on this node", Quoted(tag)),
-                          fmt::format("leafctl tag resume {}", tag), tag});
-    }
-  }
-  for (const TagStatus& tag : tags) AddProblems(tag, problems);
   return problems;
 }
 
-void IdService::AddProblems(const TagStatus& tag, std::vector<Problem>& problems) {
-  if (tag.near_exhaustion) {
-    problems.push_back(
-        {"near_exhaustion",
-         fmt::format("tag {}: {} IDs are left below 2^63{}", Quoted(tag.tag), core::IdsLeft(tag.max_id),
-                     tag.days_to_exhaustion
-                         ? fmt::format(", {:.1f} days at the rate seen", *tag.days_to_exhaustion)
-                         : ""),
-         "plan a new tag name, or ask whether its max_id was moved by mistake", tag.tag});
+std::vector<Problem> IdService::PausedProblems() const {
+  std::vector<Problem> problems;
+  if (segment_ == nullptr || segment_->paused() == nullptr) return problems;
+  for (const auto& [tag, since] : segment_->paused()->All()) {
+    problems.push_back({"paused", fmt::format("tag {} is paused on this node", Quoted(tag)),
+                        fmt::format("leafctl tag resume {}", tag), tag, "paused", since});
   }
-  if (!tag.problem) return;
-  problems.push_back(
-      {std::string(ErrorCodeName(tag.problem->code)), tag.problem->message, tag.problem->hint, tag.tag});
+  return problems;
+}
+
+std::vector<Problem> IdService::ReadinessProblems(const std::vector<Problem>& others) const {
+  std::vector<Problem> problems;
+  for (const Reason& reason : GetReadiness().reasons) {
+    problems.push_back({reason.code, reason.message, reason.hint, "", CauseOfReason(reason.code, others)});
+    problems.back().not_ready = true;
+  }
+  return problems;
+}
+
+void IdService::ObserveProblems(WallTime now) {
+  std::vector<Problem> problems = NodeProblems();
+  const std::vector<Problem> reasons = ReadinessProblems(problems);
+  problems.insert(problems.end(), reasons.begin(), reasons.end());
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, WallTime, std::less<>> since;
+  for (const Problem& problem : problems) {
+    const auto known = since_.find(problem.cause);
+    since.emplace(problem.cause, known == since_.end() ? now : known->second);
+  }
+  since_ = std::move(since);
+}
+
+void IdService::AddSince(std::vector<Problem>& problems) const {
+  const std::lock_guard lock(mutex_);
+  for (Problem& problem : problems) {
+    if (const auto found = since_.find(problem.cause); found != since_.end()) problem.since = found->second;
+  }
+}
+
+std::vector<Problem> IdService::Problems(const std::vector<TagStatus>& tags) const {
+  std::vector<Problem> problems = NodeProblems();
+  AddSince(problems);
+  const std::vector<Problem> node = problems;
+  for (Problem& problem : PausedProblems()) problems.push_back(std::move(problem));
+  for (const TagStatus& tag : tags) AddProblems(tag, node, problems);
+  return problems;
+}
+
+std::vector<Cause> IdService::Causes(std::vector<Problem> problems,
+                                     const std::vector<TagStatus>& tags) const {
+  std::vector<Problem> reasons = ReadinessProblems(problems);
+  AddSince(reasons);
+  problems.insert(problems.end(), reasons.begin(), reasons.end());
+  return GroupByCause(problems, tags);
 }
 
 }  // namespace leaf::service

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "leaf/service/causes.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/service/snowflake_service.h"
 #include "leaf/service/tallies.h"
@@ -24,14 +26,6 @@ struct Reason {
 struct Readiness {
   bool ready = false;
   std::vector<Reason> reasons;  // why not; empty if ready
-};
-
-// Something an operator should look at although the node may be ready.
-struct Problem {
-  std::string code;
-  std::string message;
-  std::string hint;
-  std::string tag;  // empty if it concerns no single tag
 };
 
 // What became of the configuration file.
@@ -71,11 +65,19 @@ class IdService {
   Readiness GetReadiness() const;
   // Of the whole node; `tags` as from SegmentService::TagStatuses.
   std::vector<Problem> Problems(const std::vector<TagStatus>& tags) const;
-  // Of one tag.
-  static void AddProblems(const TagStatus& tag, std::vector<Problem>& problems);
+  // `problems`, as of Problems, and why the node is not ready, one entry for each cause, the gravest first.
+  std::vector<Cause> Causes(std::vector<Problem> problems, const std::vector<TagStatus>& tags) const;
+  // Notes since when what is wrong with the node, rather than with a tag, is wrong: it is as exact as this is
+  // called often.
+  void ObserveProblems(WallTime now);
 
  private:
   std::optional<Reason> halted() const;
+  std::vector<Problem> NodeProblems() const;
+  std::vector<Problem> PausedProblems() const;
+  // Why the node is not ready.
+  std::vector<Problem> ReadinessProblems(const std::vector<Problem>& others) const;
+  void AddSince(std::vector<Problem>& problems) const;
 
   SegmentService* const segment_;
   SnowflakeService* const snowflake_;
@@ -85,6 +87,7 @@ class IdService {
   // Guarded by mutex_:
   std::optional<Reason> halted_;
   ConfigStatus config_;
+  std::map<std::string, WallTime, std::less<>> since_;  // by cause
 };
 
 }  // namespace leaf::service

@@ -295,6 +295,7 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
   state_ = State::kServing;
   failures_ = 0;
   problem_.reset();
+  problem_since_.reset();
   refill_wanted_ = false;
   table_step_ = grant.table_step;
   max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
@@ -382,6 +383,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   ++failures_;
   problem_ = std::make_unique<Error>(error);
   if (failures_ == 1) {
+    problem_since_ = world_.clock.Wall();
     completions.push_back([this, error] {
       world_.failure_log.Tell(error.code,
                               fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
@@ -541,7 +543,7 @@ void TagGenerator::Kick() {
 void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
   state_ = State::kFrozen;
   problem_ = std::make_unique<Error>(error);
-  frozen_since_ = world_.clock.Wall();
+  problem_since_ = world_.clock.Wall();
   refill_wanted_ = false;
   std::uint64_t dropped = 0;
   if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed)) dropped = buffer->Clear();
@@ -582,7 +584,7 @@ void TagGenerator::OnRow(const core::TagRow& row) {
       state_ = State::kServing;
       failures_ = 0;
       problem_.reset();
-      frozen_since_.reset();
+      problem_since_.reset();
       completions.push_back([this, max_id = row.max_id, level = before_refresh_] {
         world_.log.Info("tag {} thaws: max_id {} is not below the mark {}", Quoted(tag_), max_id,
                         std::max(level.mark, level.witness));
@@ -691,7 +693,8 @@ TagStatus TagGenerator::Status() {
   status.days_to_exhaustion = DaysToExhaustionLocked();
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
   if (problem_) status.problem = *problem_;
-  status.frozen_since = frozen_since_;
+  status.problem_since = problem_since_;
+  if (state_ == State::kFrozen) status.frozen_since = problem_since_;
   if (tallies_) status.tallies = std::make_shared<const TagTallies>(*tallies_);
   return status;
 }

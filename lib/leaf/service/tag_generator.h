@@ -118,7 +118,8 @@ struct TagStatus {
   std::uint32_t failures = 0;  // grants that failed in a row
   std::optional<double> days_to_exhaustion;
   bool near_exhaustion = false;
-  std::optional<Error> problem;  // why it is frozen, or its last grant failed
+  std::optional<Error> problem;           // why it is frozen, or its last grant failed
+  std::optional<WallTime> problem_since;  // when it froze, or the first grant failed of those in a row
   std::optional<WallTime> frozen_since;
   bool paused = false;
   std::optional<WallTime> paused_since;       // filled in by SegmentService; nothing if not known
@@ -294,7 +295,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint32_t failures_ = 0;
   bool near_exhaustion_told_ = false;
   std::unique_ptr<Error> problem_;
-  std::optional<WallTime> frozen_since_;
+  std::optional<WallTime> problem_since_;
   std::int64_t table_step_ = 0;
   std::int64_t max_id_ = 0;
   std::uint64_t mark_ = 0;

@@ -5,7 +5,6 @@
 const INTERVAL_MS = 2000;
 const TIMEOUT_MS = 8000;
 const PAGE_SIZE = 50;
-const PROBLEMS_MAX = 50;
 const NODE_SAMPLES = 150; // five minutes
 const TAG_SAMPLES = 45;
 const SVG = "http://www.w3.org/2000/svg";
@@ -40,6 +39,13 @@ function duration(seconds) {
   if (seconds < 172800) return Math.round(seconds / 3600) + " h";
   if (seconds < 730 * 86400) return Math.round(seconds / 86400) + " d";
   return count(seconds / (365.25 * 86400)) + " years";
+}
+
+// In the reader's time zone; the date only where it is not today.
+function timeOf(ms) {
+  const at = new Date(ms);
+  const today = at.toDateString() === new Date().toDateString();
+  return (today ? "" : at.toLocaleDateString("sv-SE") + " ") + at.toLocaleTimeString("sv-SE");
 }
 
 // ---- pieces of the page -----------------------------------------------------------------------------------------
@@ -89,19 +95,61 @@ function showFacts(list, facts) {
 
 // ---- problems ---------------------------------------------------------------------------------------------------
 
-function problemItem(problem) {
+const PROBLEM_PARTS = [["span", "code"], ["span", "since"], ["span", "extra"], ["p", "effect"], ["p", "message quiet"],
+  ["p", "step"]];
+
+function makeProblem(cause) {
   const item = element("li");
-  item.append(element("span", "code", problem.code), element("span", "message", problem.message));
-  if (problem.hint) item.append(element("span", "hint", problem.hint));
+  item.dataset.cause = cause;
+  item.append(...PROBLEM_PARTS.map(([name, className]) => element(name, className)));
+  const copy = element("button", "copy", "copy");
+  copy.type = "button";
+  item.lastChild.append(element("span", "hint"), copy);
   return item;
 }
 
-function showProblems(problems, total) {
-  $("problems").hidden = total === 0;
-  setText($("problem-count"), total > 1 ? String(total) : "");
-  $("problem-list").replaceChildren(...problems.map(problemItem));
-  $("problem-more").hidden = total <= problems.length;
-  setText($("problem-more"), "and " + count(total - problems.length) + " more");
+function fillProblem(item, problem) {
+  item.className = problem.urgent ? "urgent" : "";
+  const [title, since, extra, effect, message, step] = item.children;
+  setText(title, problem.title);
+  setText(since, problem.since_ms === undefined ? "" : "since " + timeOf(problem.since_ms));
+  since.title = problem.since || "";
+  const facts = [];
+  const reserve = problem.shortest_reserve;
+  if (reserve) facts.push("shortest reserve " + duration(reserve.seconds) + " (" + reserve.tag + ")");
+  const unnamed = problem.tags_total - problem.tags.length;
+  if (problem.tags_total > 1 || (problem.tags_total === 1 && !problem.title.startsWith("tag ")))
+    facts.push("tags: " + problem.tags.join(", ") + (unnamed > 0 ? " and " + count(unnamed) + " more" : ""));
+  setText(extra, facts.join(" · "));
+  setText(effect, problem.effect);
+  setText(message, problem.message);
+  step.hidden = !problem.hint;
+  setText(step.firstChild, problem.hint);
+}
+
+// One entry for each cause. What is selected in the list stays as it is, so that it can be read and copied.
+function showProblems(problems) {
+  const list = $("problem-list");
+  const selection = getSelection();
+  const held = !selection.isCollapsed && selection.containsNode(list, true);
+  $("problem-held").hidden = !held;
+  if (held) return;
+  $("problems").hidden = problems.length === 0;
+  setText($("problem-count"), problems.length > 1 ? String(problems.length) : "");
+  const known = new Map([...list.children].map((item) => [item.dataset.cause, item]));
+  const items = problems.map((problem) => known.get(problem.cause) || makeProblem(problem.cause));
+  if (items.length !== list.children.length || items.some((item, i) => item !== list.children[i]))
+    list.replaceChildren(...items);
+  problems.forEach((problem, i) => fillProblem(items[i], problem));
+}
+
+// navigator.clipboard is there with https and on localhost only.
+function copyHint(button) {
+  getSelection().selectAllChildren(button.previousSibling);
+  const copied = document.execCommand("copy");
+  if (copied) getSelection().removeAllRanges();
+  setText(button, copied ? "copied" : "selected: press Ctrl+C");
+  setTimeout(() => setText(button, "copy"), INTERVAL_MS);
 }
 
 // ---- the node ---------------------------------------------------------------------------------------------------
@@ -112,10 +160,8 @@ function showNode(status) {
   setText(badge, status.ready ? "ready" : "not ready");
   setText($("node"), "leafctl " + status.version + " · up " + duration(status.uptime_ms / 1000) +
     " · " + status.listen.join(", ") + " · fence: " + status.fence);
-  document.title = (status.ready && status.problems_total === 0 ? "" : "! ") + "leafctl";
-
-  const reasons = status.reasons.map((reason) => ({ ...reason, message: "not ready: " + reason.message }));
-  showProblems([...reasons, ...status.problems], reasons.length + status.problems_total);
+  document.title = (status.ready && status.causes.length === 0 ? "" : "! ") + "leafctl";
+  showProblems(status.causes);
 }
 
 function showSegment(segment) {
@@ -210,7 +256,7 @@ function fillRow(row, tag) {
   row.title = tag.problem ? tag.problem.message : "";
   setText(cells[0], tag.tag);
   const state = cells[1].firstChild;
-  state.className = "state " + (broken ? "bad" : tag.state === "active" ? "good" : "");
+  state.className = "state " + (broken ? "bad" : tag.state === "active" ? "good" : tag.state === "paused" ? "warn" : "");
   setText(state, broken && tag.state !== "frozen" ? "failing" : tag.state);
   setText(cells[2], rate(tag.rate));
   drawChart(cells[3].firstChild, samples, TAG_SAMPLES, 1);
@@ -268,17 +314,21 @@ function show(status) {
 }
 
 function showLive() {
-  const since = answeredAt ? Math.round((Date.now() - answeredAt) / 1000) : 0;
+  document.body.classList.toggle("stale", failure !== null);
   if (!failure) {
     setText($("live"), answeredAt ? "live" : "");
     return;
   }
-  setText($("live"), answeredAt ? "last answer " + since + " s ago" : "no answer yet");
+  setText($("live"), answeredAt ? "as of " + timeOf(answeredAt) : "no answer yet");
   $("ready").className = "badge bad";
   setText($("ready"), "no answer");
   document.title = "! leafctl";
-  showProblems([{ code: "unreachable", message: "this page gets no answer from the daemon: " + failure,
-    hint: answeredAt ? "what is shown below is " + since + " s old" : "" }], 1);
+  showProblems([{
+    cause: "no_answer", urgent: true, title: "no answer from the daemon", tags: [], tags_total: 0,
+    since_ms: answeredAt || undefined,
+    effect: answeredAt ? "What is shown below is as it was at " + timeOf(answeredAt) + "." : "",
+    message: "this page asked " + location.origin + ": " + failure, hint: "systemctl status leafctl",
+  }]);
 }
 
 async function ask() {
@@ -286,7 +336,7 @@ async function ask() {
   const number = ++asked;
   // A form's encoding would make a space a plus, which is a plus to the server.
   const query = "search=" + encodeURIComponent(view.search) + "&sort=" + view.sort + "&offset=" + view.offset +
-    "&limit=" + PAGE_SIZE + "&problems=" + PROBLEMS_MAX;
+    "&limit=" + PAGE_SIZE + "&problems=0";
   try {
     const response = await fetch("v1/status?" + query, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
     if (!response.ok) throw new Error("status " + response.status);
@@ -322,6 +372,9 @@ $("sort").addEventListener("change", () => {
   view.sort = $("sort").value;
   view.offset = 0;
   ask();
+});
+$("problem-list").addEventListener("click", (event) => {
+  if (event.target.classList.contains("copy")) copyHint(event.target);
 });
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
