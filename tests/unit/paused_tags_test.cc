@@ -41,7 +41,7 @@ TEST(PausedTagsFile, WhatIsStoredIsLoaded) {
     ASSERT_TRUE(file.Store(PausedTagsOf(tags)).ok());
     EXPECT_EQ(*file.Load(), PausedTagsOf(tags));
   }
-  // Nobody knows since when.
+  // Without a time.
   ASSERT_TRUE(file.Store({{"pay", std::nullopt}}).ok());
   EXPECT_EQ(*file.Load(), (Tags{{"pay", std::nullopt}}));
 }

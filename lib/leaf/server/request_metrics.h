@@ -67,7 +67,7 @@ struct RequestTotals {
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;  // over a limit
   std::uint64_t connections_open = 0;
-  std::uint64_t connections_max = 0;  // that may be open; 0 if nobody has said
+  std::uint64_t connections_max = 0;  // that may be open; 0 if not set
 };
 
 // Thread-safe.

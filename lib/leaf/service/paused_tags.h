@@ -38,7 +38,7 @@ class PausedTags {
 
   bool Contains(std::string_view tag) const;
   bool empty() const { return size_.load(std::memory_order_relaxed) == 0; }
-  // Since when; nothing if it is not paused, or nobody knows since when.
+  // Since when; nothing if it is not paused, or the time is not known.
   std::optional<WallTime> Since(std::string_view tag) const;
   // Sorted.
   std::vector<core::PausedTag> All() const;
