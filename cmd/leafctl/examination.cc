@@ -43,8 +43,6 @@ using core::Diagnosis;
 using Level = core::Diagnosis::Level;
 using std::chrono::milliseconds;
 
-// Five of Java Leaf's reports: who has not written for longer is not watched.
-constexpr milliseconds kRecentReport{15'000};
 constexpr milliseconds kPeerClockTimeout{2000};
 
 class Doctor {
@@ -286,7 +284,7 @@ class Doctor {
   static std::map<std::string, WallTime> Reports(const core::WorkerInspection& inspection) {
     std::map<std::string, WallTime> reports;
     for (const core::WorkerEntry& entry : inspection.entries) {
-      if (!entry.live && entry.reported)
+      if ((!entry.live || entry.java) && entry.reported)
         reports[entry.address] = std::max(reports[entry.address], *entry.reported);
     }
     return reports;
@@ -300,7 +298,7 @@ class Doctor {
       if (entry.address == address && entry.kind != core::NumberKind::kRecycled) own = &entry;
     }
     const std::map<std::string, WallTime> before = Reports(inspection);
-    const WallTime recent = context_.clock.Wall() - kRecentReport;
+    const WallTime recent = context_.clock.Wall() - core::kLiveReport;
     const bool watch =
         std::any_of(before.begin(), before.end(), [&](const auto& report) { return report.second > recent; });
     std::vector<std::string> moved;

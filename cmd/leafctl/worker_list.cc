@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,22 @@
 namespace leaf::cmd {
 namespace {
 
+struct WorkerListOptions {
+  bool newest_report = false;
+};
+
 // A recycled number that nobody has used: the fork makes 1025 of them.
 bool IsUnused(const core::WorkerEntry& entry) {
   return entry.kind == core::NumberKind::kRecycled && !entry.reported && entry.address.empty();
+}
+
+// A live node of Java Leaf has no state directory; where it has taken over a number of leafctl's, both are
+// named.
+std::string OwnerText(const core::WorkerEntry& entry) {
+  std::string text = entry.java ? "Java Leaf" : "";
+  if (!entry.owner.empty()) text += (text.empty() ? "" : ", before ") + Printable(entry.owner);
+  if (!entry.host.empty()) text += " on " + Printable(entry.host);
+  return text.empty() ? "-" : text;
 }
 
 void PrintTable(CommandContext& context, const std::vector<std::array<std::string, 9>>& rows) {
@@ -36,10 +50,32 @@ void PrintTable(CommandContext& context, const std::vector<std::array<std::strin
   }
 }
 
-Result<void> RunWorkerList(CommandContext& context) {
+// What the clock has to pass before another program goes on with the numbers.
+Result<void> PrintNewestReport(CommandContext& context, const WorkerSource& source,
+                               const core::WorkerInspection& inspection, WallTime now) {
+  const core::WorkerEntry* newest = nullptr;
+  for (const core::WorkerEntry& entry : inspection.entries) {
+    if (entry.reported && (newest == nullptr || *newest->reported < *entry.reported)) newest = &entry;
+  }
+  if (newest == nullptr)
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("no node has reported to the {} registry", source.registry()),
+                 "leafctl worker list shows what is known"};
+  if (context.flags.json) {
+    Json json = WorkerHeading(source);
+    json["newest"] = EntryJson(*newest, now);
+    WriteJson(context, json);
+  } else {
+    context.out.Write(FormatRfc3339(*newest->reported) + "\n");
+  }
+  return {};
+}
+
+Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection, source->Inspect());
   const WallTime now = context.clock.Wall();
+  if (options.newest_report) return PrintNewestReport(context, *source, inspection, now);
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["workers"] = Json::array();
@@ -56,14 +92,12 @@ Result<void> RunWorkerList(CommandContext& context) {
       ++unused;
       continue;
     }
-    std::string owner = entry.owner.empty() ? "-" : Printable(entry.owner);
-    if (!entry.host.empty()) owner += fmt::format(" on {}", Printable(entry.host));
     rows.push_back({std::string(core::NumberKindName(entry.kind)), std::to_string(entry.worker),
                     entry.address.empty() ? "-" : Printable(entry.address),
                     entry.reported ? AgeText(now - *entry.reported) : "-", entry.live ? "yes" : "-",
                     entry.ceiling ? FormatRfc3339(*entry.ceiling) : "-",
                     entry.ceiling ? AgeText(*entry.ceiling - now) : "-",
-                    entry.generation ? std::to_string(*entry.generation) : "-", owner});
+                    entry.generation ? std::to_string(*entry.generation) : "-", OwnerText(entry)});
   }
   PrintTable(context, rows);
   if (unused > 0) context.Note(fmt::format("and {} unused numbers of the recycling fork", unused));
@@ -73,12 +107,16 @@ Result<void> RunWorkerList(CommandContext& context) {
 }  // namespace
 
 Run AddWorkerList(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<WorkerListOptions>();
+  app.add_flag("--newest-report", options->newest_report, "Only the newest time that any node has reported");
   app.footer(
       "REPORTED is the age of the last report, LEAD how far the ceiling is ahead of now, GEN how often the "
       "number\n"
-      "was claimed. With the static registry: what the configuration and the state directory know.\n"
+      "was claimed. LIVE is a leafctl that says so, or a node of Java Leaf (then OWNER says so) that "
+      "reported\n"
+      "within 15 s. With the static registry: what the configuration and the state directory know.\n"
       "Example: leafctl worker list --json");
-  return [](CommandContext& context) { return RunWorkerList(context); };
+  return [options](CommandContext& context) { return RunWorkerList(context, *options); };
 }
 
 }  // namespace leaf::cmd

@@ -35,6 +35,7 @@ Json EntryJson(const core::WorkerEntry& entry, WallTime now) {
             {"reported_ms", MillisJson(entry.reported)},
             {"age_ms", entry.reported ? Json((now - *entry.reported).count()) : Json(nullptr)},
             {"live", entry.live},
+            {"program", entry.live ? Json(entry.java ? "java" : "leafctl") : Json(nullptr)},
             {"url", entry.url},
             {"owner", entry.owner},
             {"host", entry.host},

@@ -22,6 +22,11 @@ bool Matches(const core::WorkerEntry& entry, const std::string& word) {
   return word == std::to_string(entry.worker) || word == entry.address;
 }
 
+std::string LiveText(const core::WorkerEntry& entry) {
+  if (!entry.live) return "-";
+  return entry.java ? "yes, as Java Leaf: it reports" : "yes, at " + Printable(entry.url);
+}
+
 void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTime now) {
   const auto line = [&](std::string_view name, const std::string& value) {
     context.out.Write(fmt::format("{:<12}{}\n", fmt::format("{}:", name), value));
@@ -31,7 +36,7 @@ void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTim
   line("reported", entry.reported ? fmt::format("{}, {} ago", FormatRfc3339(*entry.reported),
                                                 AgeText(now - *entry.reported))
                                   : "-");
-  line("live", entry.live ? fmt::format("yes, at {}", Printable(entry.url)) : "-");
+  line("live", LiveText(entry));
   line("owner", entry.owner.empty() ? "-" : Printable(entry.owner));
   if (!entry.host.empty()) line("host", Printable(entry.host));
   if (entry.since) line("since", FormatRfc3339(*entry.since));

@@ -214,7 +214,7 @@ class JavaNamespace(WorkersTest):
         self.assertIsNone(workers[("fixed", self.empty)]["reported"])
         self.assertEqual(workers[("fixed", 1024)]["address"], "192.0.2.5:8080")
         self.assertEqual(workers[("recycled", 17)]["address"], "192.0.2.9:8080")
-        self.assertFalse(any(item["live"] for item in workers.values()))
+        self.assertFalse(any(item["program"] == "leafctl" for item in workers.values()))
         result = self.worker("list")
         self.assertEqual(result.rc, 0, result)
         self.assertIn("192.0.2.2:8080", result.out)
@@ -230,6 +230,42 @@ class JavaNamespace(WorkersTest):
         self.assertIn(self.name("192.0.2.1:8080", self.good), self.worker("show", str(self.good)).out)
         self.check(self.worker("show", "999"), 9, "no worker '999'")
         self.check(self.worker("show", "192.0.2.99:1"), 9, "192.0.2.99:1")
+
+    def test_a_node_that_reports_is_live(self):
+        """Java Leaf writes its record every 3 s, and nothing else says that it runs."""
+        name = self.name("192.0.2.1:8080", self.good)
+        ended = threading.Event()
+
+        def report():
+            while not ended.wait(0.2):
+                self.zk.set(name, leaf_json("192.0.2.1:8080", now_ms()))
+
+        reporter = threading.Thread(target=report)
+        reporter.start()
+        try:
+            item = self.workers()[("fixed", self.good)]
+            text = self.worker("list").out
+            shown = self.worker("show", "192.0.2.1:8080").out
+        finally:
+            ended.set()
+            reporter.join()
+        self.assertEqual((item["live"], item["program"]), (True, "java"))
+        self.assertRegex(text, r"(?m)^fixed +%d +192\.0\.2\.1:8080 .* yes .* Java Leaf$" % self.good)
+        self.assertRegex(shown, r"(?m)^live: +yes, as Java Leaf")
+
+    def test_the_newest_report_of_the_fork(self):
+        """What leaf-migration(7) has the clock wait for."""
+        self.zk.delete_all(self.forever())
+        self.recycle("inuse", 18, '"192.0.2.9"', '"8081"', 1795173800515)
+        self.zk.set(self.base + "/recycle/inuse/workId:17", json.dumps(
+            {"workId": 17, "lastUsedIp": "192.0.2.9", "lastUsedPort": "8080", "lastUsedTimestamp": 1795173800516}
+        ))  # fmt: skip
+        self.assertEqual(self.worker("list", "--newest-report").out, "2026-11-20T11:23:20.516Z\n")
+        newest = self.json("list", "--newest-report")["newest"]
+        self.assertEqual((newest["kind"], newest["worker"], newest["reported_ms"]), ("recycled", 17, 1795173800516))
+        for number in (17, 18):
+            self.zk.delete_all(self.base + "/recycle/inuse/workId:%d" % number)
+        self.check(self.worker("list", "--newest-report"), 9, "no node has reported")
 
     def test_dry_run_changes_nothing(self):
         before = self.worker("export")

@@ -203,6 +203,59 @@ TEST(WorkerInspection, AHealthyClusterHasNone) {
   EXPECT_EQ(inspection.entries[2].generation, 3U);
 }
 
+TEST(WorkerInspection, AJavaNodeIsLiveWhileItReports) {
+  World world;
+  const std::string path = world.ForeverPath("192.0.2.1:80", world.Java("192.0.2.1:80", kNowMillis + kHour));
+  const std::string used = world.tree.RecycleUsed() + "/workId:7";
+  const std::string unused = world.tree.RecycleUnused() + "/workId:8";
+  world.Put(world.tree.Base() + "/recycle", "");
+  world.Put(world.tree.RecycleUsed(), "");
+  world.Put(world.tree.RecycleUnused(), "");
+  for (const auto& [name, worker] : {std::pair(used, 7), std::pair(unused, 8)}) {
+    world.Put(
+        name,
+        fmt::format(R"({{"workId":{},"lastUsedIp":"192.0.2.9","lastUsedPort":"80","lastUsedTimestamp":{}}})",
+                    worker, kNowMillis));
+  }
+  Snapshot snapshot = world.Read();
+  // Which of the three are live, if all were written so long ago by the servers' clocks.
+  const auto live = [&](milliseconds ago) {
+    for (const std::string& name : {path, used, unused})
+      snapshot.nodes.at(name).stat.modified_at = kNow - ago;
+    std::string text;
+    for (const core::WorkerEntry& entry :
+         zookeeper::Inspect(snapshot, world.options, world.properties).entries) {
+      EXPECT_EQ(entry.live, entry.java);
+      text += fmt::format("{}:{} ", entry.worker, entry.live);
+    }
+    return text;
+  };
+  EXPECT_EQ(live(milliseconds(2900)), "0:true 7:true 8:false ");
+  EXPECT_EQ(live(milliseconds(-2000)), "0:true 7:true 8:false ");
+  EXPECT_EQ(live(core::kLiveReport - milliseconds(1)), "0:true 7:true 8:false ");
+  EXPECT_EQ(live(core::kLiveReport), "0:false 7:false 8:false ");
+  EXPECT_EQ(live(milliseconds(kHour)), "0:false 7:false 8:false ");
+}
+
+TEST(WorkerInspection, AReportOfLeafctlIsNoneOfJava) {
+  World world;
+  const std::uint64_t worker = world.Java("192.0.2.1:80", kNowMillis);
+  const std::string path = world.ForeverPath("192.0.2.1:80", worker);
+  world.Own(worker, "192.0.2.1:80");
+  const auto inspect = [&](std::int64_t leaf_timestamp) {
+    Snapshot snapshot = world.Read();
+    snapshot.nodes.at(path).stat.modified_at = kNow;
+    snapshot.nodes[world.tree.Ceiling(worker)].data =
+        zookeeper::FormatCeiling({std::string(kUuid), 2, kNow, 0, leaf_timestamp});
+    return zookeeper::Inspect(snapshot, world.options, world.properties).entries.at(0);
+  };
+  EXPECT_FALSE(inspect(kNowMillis).live);        // a leafctl wrote it, and has ended
+  EXPECT_TRUE(inspect(kNowMillis - 3000).java);  // Java Leaf has written since
+  world.Live("192.0.2.1:80", worker);
+  EXPECT_TRUE(inspect(kNowMillis - 3000).live);
+  EXPECT_FALSE(inspect(kNowMillis - 3000).java);
+}
+
 TEST(WorkerInspection, NamesThatBreakJavaAreToldFromThoseThatMayBeSomebodysNumber) {
   World world;
   const std::string forever = world.tree.Forever() + "/";
@@ -739,6 +792,21 @@ TEST_F(Tables, HealthyOnesHaveNoFinding) {
   EXPECT_EQ(inspection.entries.size(), 3U);
 }
 
+TEST_F(Tables, ANodeOfTheForkIsLiveWhileItReports) {
+  constexpr std::int64_t kLimit = core::kLiveReport.count();
+  tables_.numbers = {Number(1, "192.0.2.1:80", kNowMillis - 3000),
+                     Number(2, "192.0.2.2:80", kNowMillis - kLimit),
+                     Number(3, "192.0.2.3:80", kNowMillis + 3000), Number(4, "192.0.2.4:80", kNowMillis)};
+  tables_.owners = {Owner(4, "192.0.2.4:80", kUuid)};
+  tables_.owners[0].reported_ms = kNowMillis;  // by a leafctl that has ended
+  std::string text;
+  for (const core::WorkerEntry& entry : Inspect().entries)
+    text += fmt::format("{}:{},{} ", entry.worker, entry.live, entry.java);
+  EXPECT_EQ(text, "1:true,true 2:false,false 3:true,true 4:false,false ");
+  tables_.owners[0].reported_ms = kNowMillis - 3000;
+  EXPECT_TRUE(Inspect().entries.at(3).java);
+}
+
 TEST_F(Tables, AnOrphanedOwnersCeilingStays) {
   tables_.owners = {Owner(7, "192.0.2.7:80", kUuid)};
   const WorkerInspection inspection = Inspect();
@@ -784,7 +852,7 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   tables_ = sql::ReadWorkerTables(database).value();
   const std::int64_t ceiling = tables_.owners.at(0).ceiling_ms;
   EXPECT_EQ(sql::PlanRelease(tables_, claim->worker, clock.Wall()).error().code, ErrorCode::kRefused);
-  const auto step = sql::PlanRelease(tables_, claim->worker, clock.Wall() + sql::kLiveReport * 2);
+  const auto step = sql::PlanRelease(tables_, claim->worker, clock.Wall() + core::kLiveReport * 2);
   ASSERT_TRUE(step.ok() && *step);
   EXPECT_TRUE(sql::ApplyStep(database, **step).value());
   EXPECT_FALSE(sql::ApplyStep(database, **step).value());

@@ -41,8 +41,9 @@ struct WorkerEntry {
   std::uint64_t worker = 0;
   std::string address;               // "" if nobody has it
   std::optional<WallTime> reported;  // last report, by the reporter's clock
-  bool live = false;                 // a node that runs now says it has this number
-  std::string url;                   // where it answers, if live
+  bool live = false;                 // a node runs now that has this number
+  bool java = false;                 // it is live and no leafctl: it reports as Java Leaf does
+  std::string url;                   // where it answers, if it is a live leafctl
   std::string owner;                 // uuid of a state directory; "" if there is none
   std::string host;                  // of the owner
   std::optional<WallTime> since;     // of the owner
@@ -113,6 +114,9 @@ struct InspectionOptions {
 // The interval in which Leaf reports its time, and a little: what it issued after its last report ends before
 // that and this.
 inline constexpr std::chrono::milliseconds kLeafReportMargin{4000};
+
+// A node that has reported within this is alive: Java Leaf and leafctl report every 3 s.
+inline constexpr std::chrono::milliseconds kLiveReport{15'000};
 
 // True for hosts that many machines have in common: loopback, wildcard, link-local, docker's default bridge,
 // and none at all. Two machines with one address get one number.

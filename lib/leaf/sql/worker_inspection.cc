@@ -4,6 +4,7 @@
 #include <soci/soci.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -128,7 +129,7 @@ std::vector<OwnerRow> SelectOwners(soci::session& session, const std::string& qu
 }
 
 bool IsLive(const OwnerRow& row, WallTime now) {
-  return row.live == 1 && WallTimeOf(row.reported_ms) + kLiveReport > now;
+  return row.live == 1 && WallTimeOf(row.reported_ms) + core::kLiveReport > now;
 }
 
 bool IsTime(std::int64_t unix_millis) { return unix_millis >= 0 && unix_millis <= core::kEpochMillisMax; }
@@ -208,7 +209,13 @@ class Inspector {
       entry.address = row.ip_port;
       if (row.max_timestamp && IsTime(*row.max_timestamp)) entry.reported = WallTimeOf(*row.max_timestamp);
       entry.records.push_back(Record(row));
-      if (const auto owner = owners_.find(row.id); owner != owners_.end()) fill(entry, *owner->second);
+      const auto owner = owners_.find(row.id);
+      if (owner != owners_.end()) fill(entry, *owner->second);
+      const bool reported_by_leafctl =
+          owner != owners_.end() && row.max_timestamp == owner->second->reported_ms;
+      if (!entry.live && entry.reported && !reported_by_leafctl &&
+          std::chrono::abs(options_.now - *entry.reported) < core::kLiveReport)
+        entry.live = entry.java = true;
       result_.entries.push_back(std::move(entry));
     }
     for (const OwnerRow& row : tables_.owners) {
@@ -519,7 +526,7 @@ Result<std::optional<core::RepairStep>> PlanRelease(const WorkerTables& tables, 
                  fmt::format("cannot release worker {}: its node reported {}", worker,
                              FormatRfc3339(WallTimeOf(owner->reported_ms))),
                  fmt::format("stop it first; a node that was killed counts as live for {} s",
-                             kLiveReport.count() / 1000)};
+                             core::kLiveReport.count() / 1000)};
   }
   core::RepairStep step;
   step.code = "release";

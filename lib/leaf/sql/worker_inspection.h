@@ -55,9 +55,6 @@ struct WorkerTables {
   bool own_tables = true;  // leafctl_workers and leafctl_cluster exist
 };
 
-// A node that says it is live and has reported within this is.
-inline constexpr std::chrono::milliseconds kLiveReport{15'000};
-
 // Owners are read first: a number that an owner has is made before, or together with, it. Errors: kConfig (no
 // table leaf_workerid_alloc), kUnavailable, kPermission.
 Result<WorkerTables> ReadWorkerTables(Database& database);

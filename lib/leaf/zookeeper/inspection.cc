@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -237,6 +238,22 @@ class Inspector {
     AddRecord(entry, live->path);
   }
 
+  // Java Leaf says that it lives by nothing but its reports. The servers' time of the write counts: what the
+  // report says is the reporter's, which may be ahead.
+  void FillReporting(core::WorkerEntry& entry, const NodeData& node) const {
+    if (entry.live || !entry.reported) return;
+    if (std::chrono::abs(options_.now - node.stat.modified_at) < core::kLiveReport)
+      entry.live = entry.java = true;
+  }
+
+  // The last write to the number's node was that of its leafctl, not Java Leaf's.
+  bool WrittenByLeafctl(const Forever& node) const {
+    const auto found = contents_.ceilings.find(node.parsed.worker);
+    return found != contents_.ceilings.end() && found->second.record && node.record &&
+           found->second.record->leaf_version == node.node->stat.version &&
+           found->second.record->leaf_timestamp_ms == node.record->timestamp_ms;
+  }
+
   void FillFixed(core::WorkerEntry& entry) const {
     if (const auto found = contents_.owners.find(entry.worker); found != contents_.owners.end()) {
       AddRecord(entry, found->second.path);
@@ -268,6 +285,7 @@ class Inspector {
         entry.reported = WallTimeOf(node.record->timestamp_ms);
       AddRecord(entry, node.path);
       FillFixed(entry);
+      if (!WrittenByLeafctl(node)) FillReporting(entry, *node.node);
       fixed.insert(entry.worker);
       result_.entries.push_back(std::move(entry));
     }
@@ -305,6 +323,7 @@ class Inspector {
         if (record->ip) entry.address = fmt::format("{}:{}", *record->ip, record->port.value_or(""));
         if (record->timestamp_ms) entry.reported = WallTimeOf(*record->timestamp_ms);
       }
+      if (recycled.path.starts_with(tree_.RecycleUsed() + "/")) FillReporting(entry, *recycled.node);
       result_.entries.push_back(std::move(entry));
     }
     std::stable_sort(result_.entries.begin(), result_.entries.end(),
