@@ -1,11 +1,14 @@
 #include "leaf/config/leaf_properties.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "leaf/base/text.h"
 #include "leaf/config/java_properties.h"
 #include "leaf/config/jdbc_url.h"
 
@@ -202,10 +205,6 @@ TEST_F(ImportTest, ATrailingBlankIsWhatJavaMakesOfIt) {
   EXPECT_EQ(ValueOf("leaf.segment.enable=maybe\nleaf.segment.url=x\n", "segment.enabled"),
             "error: line 1: leaf.segment.enable: 'maybe' is neither true nor false");
   std::string text = kUpstream;
-  text.replace(text.find("8686"), 4, "8686 ");
-  EXPECT_EQ(ValueOf(text, "snowflake.address"), "\"127.0.0.1:8686\"");
-  EXPECT_TRUE(HasNote("line 8: leaf.snowflake.port: it has a blank at its end"));
-  text = kUpstream;
   text.replace(text.find("secret"), 6, "secret ");
   Import(text);
   EXPECT_EQ(imported_.password, "secret ");
@@ -213,6 +212,47 @@ TEST_F(ImportTest, ATrailingBlankIsWhatJavaMakesOfIt) {
   text.replace(text.find("leaf.leaf\n") == std::string::npos ? text.find("example.leaf") : 0, 12,
                "example.leaf ");
   EXPECT_EQ(ValueOf(text, "snowflake.cluster"), "\"com.example.leaf \"");
+}
+
+TEST_F(ImportTest, WhatJavaCouldNotStartWithIsRefused) {
+  const auto with = [](const std::string& before, const std::string& after) {
+    std::string text = kUpstream;
+    return text.replace(text.find(before), before.size(), after);
+  };
+  // Integer.parseInt
+  for (const char* const port : {"8686 ", "86 86", "", "+", "--1", "8686\t", "0x50", "99999999999"}) {
+    EXPECT_EQ(Import(with("8686", port)),
+              fmt::format("error: line 8: leaf.snowflake.port: {} is no port from 1 to 65535", Quoted(port)));
+  }
+  EXPECT_EQ(ValueOf(with("8686", "+08686"), "snowflake.address"), "\"127.0.0.1:8686\"");
+  // ZooKeeper's connect string
+  for (const auto& [hosts, bad] :
+       std::vector<std::pair<std::string, std::string>>{{"zk1,zk2:2182 ", "zk2:2182 "},
+                                                        {"zk1, zk2", " zk2"},
+                                                        {"zk1 ,zk2", "zk1 "},
+                                                        {"zk1:21 81/app", "zk1:21 81"}}) {
+    EXPECT_EQ(Import(with("zk1,zk2:2182/app", hosts)),
+              fmt::format("error: line 7: leaf.snowflake.zk.address: {} has a blank in {}", Quoted(hosts),
+                          Quoted(bad)));
+  }
+  // Another path, which both can use.
+  EXPECT_EQ(ValueOf(with("/app", "/app "), "zookeeper.connect"), "\"zk1:2181,zk2:2182/app \"");
+  EXPECT_TRUE(HasNote("line 7: leaf.snowflake.zk.address: it has a blank at its end, which Java keeps"));
+  // The starter's come through Spring, which trims numbers.
+  const std::string starter =
+      "leaf.name=n\nleaf.snowflake.enable=true\nleaf.snowflake.address=z\nleaf.snowflake.port=";
+  EXPECT_EQ(ValueOf(starter + "80 \n", "snowflake.address"), "\"127.0.0.1:80\"");
+  EXPECT_TRUE(HasNote("line 4: leaf.snowflake.port: it has a blank at its end"));
+  const std::string fork = "leaf.segment.enable=false\nleaf.name=n\nleaf.snowflake.zk.address=z\n";
+  EXPECT_EQ(
+      Import(fork + "leaf.snowflake.port=80\nleaf.snowflake.mode=zk_normal \n"),
+      "error: line 5: leaf.snowflake.mode: 'zk_normal ' is none of zk_normal, zk_recycle, mysql, local");
+  // The fork reads it even if the mode is off.
+  const std::string off = fork + "leaf.snowflake.enable=false\nleaf.snowflake.mode=zk_normal\n";
+  EXPECT_EQ(Import(off + "leaf.snowflake.port=\n"),
+            "error: line 6: leaf.snowflake.port: '' is no port from 1 to 65535");
+  EXPECT_TRUE(Import(off).starts_with("error: leaf.snowflake.port is missing: the fork does not start"));
+  EXPECT_EQ(ValueOf(off + "leaf.snowflake.port=80\n", "snowflake.enabled"), "false");
 }
 
 TEST_F(ImportTest, NothingIsDroppedSilently) {

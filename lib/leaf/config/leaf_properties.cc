@@ -134,6 +134,8 @@ class Importer {
           "this file; leafctl listens on 127.0.0.1:8080 unless server.listen (--listen) says otherwise");
     }
     if (snowflake) LEAF_RETURN_IF_ERROR(ImportSnowflake());
+    // The fork reads the port before it looks whether the mode is on.
+    if (!snowflake && result_.spelling == LeafSpelling::kFork) LEAF_RETURN_IF_ERROR(CheckPort());
     if (segment) LEAF_RETURN_IF_ERROR(ImportDatabase(kSegmentEnable));
     if (segment && snowflake && result_value("zookeeper.connect")) {
       Advise(
@@ -333,7 +335,7 @@ class Importer {
       Note(NoteKind::kDropped, *property, "only the fork knows it");
       return std::string("zk_normal");
     }
-    const std::string mode = Tidy(*property);
+    const std::string& mode = property->value;
     for (const std::string_view known : {"zk_normal", "zk_recycle", "mysql", "local"}) {
       if (mode == known) return mode;
     }
@@ -360,12 +362,24 @@ class Importer {
   Result<std::string> Port() {
     const Property* const property = Find(kPort);
     if (property == nullptr) return std::string();
-    const std::string port = Tidy(*property);
-    const auto number = ParseNumber(port, 65535);
-    if (!number || *number == 0)
+    const bool starter = result_.spelling == LeafSpelling::kStarter;
+    // Spring trims, Integer.parseInt does not.
+    const std::string port = starter ? Tidy(*property) : property->value;
+    const auto number = ParseNumber(std::string_view(port).substr(port.starts_with('+') ? 1 : 0), 65535);
+    if (!number || *number == 0) {
+      const bool blank = Trimmed(port) != port;
       return Wrong(*property, fmt::format("{} is no port from 1 to 65535", Quoted(port)),
-                   "it identifies the node, beside its IP address; nothing listens there");
+                   blank ? "Java Leaf does not start with it either, for the blank: take it away"
+                         : "it identifies the node, beside its IP address; nothing listens there");
+    }
     return std::to_string(*number);
+  }
+
+  Result<void> CheckPort() {
+    LEAF_ASSIGN_OR_RETURN(const std::string port, Port());
+    if (!port.empty()) return {};
+    return Missing(kPort, "the fork does not start without it, even while snowflake mode is off",
+                   "add it to the file, with any port");
   }
 
   // This node's own ip:port. `candidates`: what it can be.
@@ -443,20 +457,25 @@ class Importer {
     if (property == nullptr)
       return Missing(NameOf(kZookeeper), "snowflake mode takes its worker number from ZooKeeper",
                      "set leaf.snowflake.enable=false if it is not used");
-    const std::string text = Tidy(*property);
+    const std::string& text = property->value;
     const std::size_t slash = std::min(text.find('/'), text.size());
     std::string connect;
     std::string_view hosts = std::string_view(text).substr(0, slash);
     while (true) {
       const std::size_t comma = std::min(hosts.find(','), hosts.size());
-      const std::string host = Trimmed(hosts.substr(0, comma));
+      const std::string host(hosts.substr(0, comma));
+      if (std::any_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' '; })) {
+        return Wrong(*property, fmt::format("{} has a blank in {}", Quoted(text), Quoted(host)),
+                     "Java Leaf takes it for a part of the host or the port, and does not reach ZooKeeper: "
+                     "take it away");
+      }
       const auto endpoint = ParseEndpoint(host, 2181);
       if (!endpoint.ok()) return Wrong(*property, endpoint.error().message);
       connect += (connect.empty() ? "" : ",") + EndpointText(*endpoint);
       if (comma == hosts.size()) break;
       hosts.remove_prefix(comma + 1);
     }
-    const std::string chroot = text.substr(slash);
+    const std::string chroot = Exact(*property).substr(slash);
     if (chroot.size() > 1) {
       if (chroot.ends_with('/') || chroot.find("//") != std::string::npos)
         return Wrong(*property, fmt::format("{} is no path", Quoted(chroot)));
