@@ -118,8 +118,17 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
   }
   for (const config::ImportNote& note : imported->notes)
     context.Note(fmt::format("{}: {}", Printable(source), config::FormatNote(note)));
-  if (secret) context.Note(fmt::format("wrote the password to {}", import.password_file));
-  if (!options.to.empty()) context.Note(fmt::format("wrote {}", options.to));
+  // The configuration itself may be what goes to stdout.
+  const auto report = [&](const std::string& text) {
+    if (context.flags.json) return;
+    if (options.to.empty()) {
+      context.Note(text);
+    } else {
+      context.Report(text);
+    }
+  };
+  if (secret) report(fmt::format("wrote the password to {}", import.password_file));
+  if (!options.to.empty()) report(fmt::format("wrote {}", options.to));
   return {};
 }
 

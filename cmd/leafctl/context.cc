@@ -96,6 +96,10 @@ bool CommandContext::UseColor(const Stream& stream) const {
   return stream.is_terminal() && Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
 }
 
+void CommandContext::Report(std::string_view message) {
+  if (!flags.quiet) out.Write(fmt::format("{}\n", message));
+}
+
 void CommandContext::Note(std::string_view message) {
   if (flags.quiet) return;
   const std::lock_guard lock(note_mutex_);

@@ -76,6 +76,9 @@ class CommandContext final : public embed::Setting {
   std::string Variable(const std::string& name) const;
   bool UseColor(const Stream& stream) const;
 
+  // One line on stdout: what a command that changes something has done, or would do. Not with --quiet. The
+  // command's own thread; --json has a document instead.
+  void Report(std::string_view message);
   // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose. Any thread.
   void Note(std::string_view message);
   void Detail(std::string_view message);

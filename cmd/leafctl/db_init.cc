@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "confirm.h"
+#include "leaf/sql/dialect.h"
 #include "leaf/sql/schema.h"
 #include "stores.h"
 #include "tag_output.h"
@@ -22,17 +25,23 @@ Result<void> RunDbInit(CommandContext& context, const DbInitOptions& options) {
   const bool mysql = resolved->config.segment.store == "mysql";
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless, "make the tables",
                                mysql ? resolved->config.mysql.database : resolved->config.sqlite.path));
-  if (options.print_sql || options.confirm.dry_run) {
-    // The statements themselves are the dry run: they can be read, changed and given to a DBA.
-    context.out.Write(sql::SchemaText(mysql ? sql::kMysql : sql::kSqlite));
-    return {};
+  const sql::Dialect& dialect = mysql ? sql::kMysql : sql::kSqlite;
+  const std::vector<std::string> tables = sql::SchemaTables(dialect);
+  const bool only_shows = options.print_sql || options.confirm.dry_run;
+  if (!only_shows) {
+    LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kMakeTables));
+    LEAF_RETURN_IF_ERROR(sql::InitSchema(store->database()));
   }
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kMakeTables));
-  LEAF_RETURN_IF_ERROR(sql::InitSchema(store->database()));
   if (context.flags.json) {
-    WriteJson(context, {{"ok", true}});
+    Json json{{"ok", true}, {"dry_run", only_shows}, {"tables", tables}};
+    if (only_shows) json["sql"] = sql::SchemaText(dialect);
+    WriteJson(context, json);
+  } else if (only_shows) {
+    // The statements themselves are the dry run: they can be read, changed and given to a DBA.
+    context.out.Write(fmt::format("-- Makes what is missing of {}.\n", fmt::join(tables, ", ")));
+    context.out.Write(sql::SchemaText(dialect));
   } else {
-    context.Note("the tables leaf_alloc and leafctl_removed_tags exist");
+    context.Report(fmt::format("these tables exist: {}", fmt::join(tables, ", ")));
   }
   return {};
 }

@@ -39,7 +39,7 @@ void ReportChange(CommandContext& context, const core::TagRow& row, bool dry_run
     json["dry_run"] = dry_run;
     WriteJson(context, json);
   } else {
-    context.Note(dry_run ? fmt::format("would {}", would) : std::string(done));
+    context.Report(dry_run ? fmt::format("would {}", would) : std::string(done));
   }
 }
 

@@ -26,8 +26,8 @@ std::string DaysLeftText(const std::optional<double>& days);
 // One JSON document on stdout, if --json; nothing else.
 void WriteJson(CommandContext& context, const Json& json);
 
-// What a mutation did: under --json the row (with dry_run), else `done` as a note on stderr ("would " before
-// a dry run).
+// What a mutation did: under --json the row (with dry_run), else `done` on stdout ("would " before a dry
+// run).
 void ReportChange(CommandContext& context, const core::TagRow& row, bool dry_run, std::string_view done,
                   std::string_view would);
 

@@ -40,11 +40,11 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
   }
   const std::string what = fmt::format("tag {} on {}", Quoted(options.tag), daemon.answered_by());
   if (!json.value("changed", false)) {
-    context.Note(fmt::format("{} is {} already", what, pause ? "paused" : "going on"));
+    context.Report(fmt::format("{} is {} already", what, pause ? "paused" : "going on"));
   } else if (options.confirm.dry_run) {
-    context.Note(fmt::format("would {} {}", pause ? "pause" : "resume", what));
+    context.Report(fmt::format("would {} {}", pause ? "pause" : "resume", what));
   } else {
-    context.Note(fmt::format("{} {}; other nodes are not asked", pause ? "paused" : "resumed", what));
+    context.Report(fmt::format("{} {}; other nodes are not asked", pause ? "paused" : "resumed", what));
   }
   if (pause && !json.value("known", true))
     context.Note(fmt::format("note: that node does not know a tag {} now", Quoted(options.tag)));

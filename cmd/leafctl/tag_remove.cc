@@ -24,9 +24,11 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
   // Looked at before anyone is asked: there is nothing to confirm about a tag that does not exist.
   auto row = store->segments().Describe(options.tag);
   if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) {
-    context.Note(fmt::format("tag {} does not exist", Quoted(options.tag)));
-    if (context.flags.json)
+    if (context.flags.json) {
       WriteJson(context, {{"tag", options.tag}, {"removed", false}, {"dry_run", options.confirm.dry_run}});
+    } else {
+      context.Report(fmt::format("tag {} does not exist", Quoted(options.tag)));
+    }
     return {};
   }
   if (!row.ok()) return std::move(row).error();
@@ -52,7 +54,7 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
     json["dry_run"] = options.confirm.dry_run;
     WriteJson(context, json);
   } else {
-    context.Note(fmt::format("{} tag {}; adding it again goes on at {}",
+    context.Report(fmt::format("{} tag {}; adding it again goes on at {}",
                              options.confirm.dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
                              removal.row.max_id));
   }

@@ -57,7 +57,7 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
     return {};
   }
   const std::string what = fmt::format("worker {} of {}", worker, state.cluster.name);
-  context.Note(!adopts ? fmt::format("{} is where it was written: nothing to adopt", state_dir)
+  context.Report(!adopts ? fmt::format("{} is where it was written: nothing to adopt", state_dir)
                : options.confirm.dry_run ? fmt::format("would adopt {}", what)
                                          : fmt::format("adopted {}", what));
   return {};

@@ -23,7 +23,7 @@ struct WorkerReleaseOptions {
 void Report(CommandContext& context, const WorkerSource& source, std::uint64_t worker, bool released,
             bool dry_run, const std::string& text) {
   if (!context.flags.json) {
-    context.Note(text);
+    context.Report(text);
     return;
   }
   Json json = WorkerHeading(source);

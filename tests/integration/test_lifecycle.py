@@ -669,9 +669,9 @@ class Pause(LeafTest):
     def test_across_restarts(self):
         daemon = self.box.serve()
         self.assertEqual(daemon.leaf("pay").body, "1")
-        self.assertIn("would pause", self.box.run(["tag", "pause", "pay", "--dry-run"]).err)
+        self.assertIn("would pause", self.box.run(["tag", "pause", "pay", "--dry-run"]).out)
         self.assertEqual(daemon.leaf("pay").body, "2")
-        self.assertIn("paused tag 'pay'", self.box.run(["tag", "pause", "pay"]).err)
+        self.assertIn("paused tag 'pay'", self.box.run(["tag", "pause", "pay"]).out)
         self.check_paused(daemon)
         self.assertEqual(json.loads(self.box.ok("tag", "pause", "pay", "--json"))["changed"], False)
         daemon.kill()

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "leaf/base/check.h"
+
 namespace leaf::sql {
 namespace {
 
@@ -122,6 +124,17 @@ std::string SchemaText(const Dialect& dialect) {
   std::string text;
   for (const std::string_view statement : dialect.schema) text += fmt::format("{};\n", statement);
   return text;
+}
+
+std::vector<std::string> SchemaTables(const Dialect& dialect) {
+  std::vector<std::string> tables;
+  for (std::string_view statement : dialect.schema) {
+    constexpr std::string_view kCreate = "CREATE TABLE IF NOT EXISTS ";
+    LEAF_CHECK(statement.starts_with(kCreate));
+    statement.remove_prefix(kCreate.size());
+    tables.emplace_back(statement.substr(0, statement.find(' ')));
+  }
+  return tables;
 }
 
 Result<void> InitSchema(Database& database) {
