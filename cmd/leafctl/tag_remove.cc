@@ -55,8 +55,8 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
     WriteJson(context, json);
   } else {
     context.Report(fmt::format("{} tag {}; adding it again goes on at {}",
-                             options.confirm.dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
-                             removal.row.max_id));
+                               options.confirm.dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
+                               removal.row.max_id));
   }
   return {};
 }

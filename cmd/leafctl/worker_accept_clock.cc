@@ -36,9 +36,9 @@ Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) 
                             {"dry_run", flags.dry_run}});
   } else {
     context.Report(flags.dry_run
-                     ? fmt::format("would {}", action)
-                     : fmt::format("accepted {} for worker {} of {}; a daemon goes on within a second",
-                                   FormatRfc3339(now), *state.worker, state.cluster.name));
+                       ? fmt::format("would {}", action)
+                       : fmt::format("accepted {} for worker {} of {}; a daemon goes on within a second",
+                                     FormatRfc3339(now), *state.worker, state.cluster.name));
   }
   return {};
 }

@@ -58,8 +58,8 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
   }
   const std::string what = fmt::format("worker {} of {}", worker, state.cluster.name);
   context.Report(!adopts ? fmt::format("{} is where it was written: nothing to adopt", state_dir)
-               : options.confirm.dry_run ? fmt::format("would adopt {}", what)
-                                         : fmt::format("adopted {}", what));
+                 : options.confirm.dry_run ? fmt::format("would adopt {}", what)
+                                           : fmt::format("adopted {}", what));
   return {};
 }
 

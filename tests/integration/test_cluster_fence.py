@@ -74,7 +74,7 @@ class DatabaseGoesBack(ClusterTest):
             plan = third.run(["tag", "repair", tag, "--dry-run"])
             self.assertEqual(plan.rc, 0, plan)
             for part in ("witness in /snowflake/%s/leafctl/witness at" % self.name, one.url, two.url, str(highest[tag])):
-                self.assertIn(part, plan.err)
+                self.assertIn(part, plan.out)
             self.assertLess(self.max_id(tag), highest[tag])
             third.ok("tag", "repair", tag, "--confirm", tag)
             self.assertEqual(self.max_id(tag), highest[tag])

@@ -452,7 +452,7 @@ class OurRecords(WorkersTest):
         self.check(self.worker("release", str(worker), "--confirm", "other"), 11, "is not 'pay'")
         dry = self.worker("release", str(worker), "--dry-run")
         self.assertEqual(dry.rc, 0, dry)
-        self.assertIn(UUID, dry.err)
+        self.assertIn(UUID, dry.out)
         self.assertEqual(self.zk.tree(self.base), before)
         self.check(self.worker("release", "999", "--confirm", "pay"), 9, "no worker 999")
         self.check(self.worker("release", "192.0.2.1:8080", "--confirm", "pay"), 2)
