@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "commands.h"
 #include "completion.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
@@ -141,6 +142,7 @@ class CommandLine {
     try {
       app_.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
+      context_.flags.json = raw_.json || raw_.output == "json";
       return Parsed{nullptr, HelpOf(Chosen())};
     } catch (const CLI::ParseError& error) {
       // Even a mistake is reported in the form that was asked for.
@@ -148,7 +150,7 @@ class CommandLine {
       return UsageError(error);
     }
     LEAF_RETURN_IF_ERROR(FinishGlobalFlags(raw_, context_.flags));
-    if (version_) return Parsed{nullptr, "leafctl " LEAFCTL_VERSION "\n"};
+    if (version_) return Parsed{AddVersion(app_, context_), ""};
     CLI::App* const chosen = Chosen();
     if (chosen == help_) return HelpCommand();
     if (chosen == completion_) return Parsed{nullptr, CompletionScript(*ParseShell(shell_), app_)};

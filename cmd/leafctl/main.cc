@@ -8,6 +8,7 @@
 #include "context.h"
 #include "leaf/sys/signals.h"
 #include "report.h"
+#include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
@@ -63,7 +64,11 @@ ExitCode Main(int argc, char** argv) {
   const auto run = [&]() -> Result<void> {
     LEAF_ASSIGN_OR_RETURN(const Parsed parsed, ParseCommandLine(kCommands, argc, argv, context));
     if (!parsed.run) {
-      context.out.Write(parsed.text);
+      if (context.flags.json) {
+        WriteJson(context, {{"text", parsed.text}});
+      } else {
+        context.out.Write(parsed.text);
+      }
       return {};
     }
     return parsed.run(context);

@@ -281,6 +281,67 @@ class Manuals(LeafTest):
                 if command.commands:
                     self.assertEqual(sorted(offered[path, " "]), sorted(command.commands))
 
+    def test_json_of_every_command(self):
+        """One document on stdout, or one object with the error on stderr: no command passes over --json."""
+        properties = self.box.write("leaf.properties", "leaf.segment.enable=false\nleaf.snowflake.enable=false\n")
+        calls = {
+            "": [[], ["--version"], ["--help"]],
+            "completion": [["bash"], ["zsh"], ["fish"]],
+            "config": [[]],
+            "config check": [[]],
+            "config import": [[properties], [properties, "--to", self.box.path("made.toml")], ["no-such-file"]],
+            "config show": [[], ["--origin"]],
+            "db": [[]],
+            "db check": [[]],
+            "db init": [["--dry-run"], ["--print-sql"], []],
+            "decode": [["1"], ["x"]],
+            "doctor": [[]],
+            "encode": [["--time", "2026-01-01"], ["--time", "x"]],
+            "help": [[], ["tag", "add"], ["no-such"]],
+            "next": [["one", "-n", "2"], ["one", "--range"], ["no-such"]],
+            "range": [["--from", "2026-01-01", "--to", "2026-01-02"]],
+            "serve": [["--listen", "nowhere"]],
+            "status": [[]],
+            "tag": [[]],
+            "tag add": [["one", "--dry-run"], ["one"], ["one", "--if-absent"], ["one"]],
+            "tag advance": [["one", "--to", "1000", "--dry-run"], ["one", "--to", "1000"], ["one", "--to", "1"]],
+            "tag advise": [["one"]],
+            "tag list": [[]],
+            "tag pause": [["one"], ["one", "--dry-run"]],
+            "tag remove": [
+                ["one"], ["one", "--dry-run"], ["one", "--yes"], ["one", "--if-present"], ["one"],
+            ],
+            "tag repair": [
+                ["one", "--dry-run"], ["one", "--confirm", "one"], ["one", "--to", "9000"],
+                ["one", "--to", "9000", "--confirm", "one"], ["--all", "--dry-run"], ["--all"],
+            ],
+            "tag resume": [["one"]],
+            "tag set": [["one", "--step", "7", "--dry-run"], ["one", "--step", "7"], ["one"]],
+            "tag show": [["one"], ["no-such"]],
+            "version": [[]],
+            "worker": [[]],
+            "worker accept-clock": [["--dry-run"], ["--confirm", "x"]],
+            "worker adopt": [["1", "--dry-run"]],
+            "worker check": [[]],
+            "worker export": [[]],
+            "worker list": [[], ["--newest-report"]],
+            "worker release": [["1", "--dry-run"]],
+            "worker repair": [["--dry-run"], ["--yes"]],
+            "worker show": [["1"]],
+        }  # fmt: skip
+        self.assertEqual(set(calls), set(self.commands))
+        # What others need comes first, and what takes it away last.
+        for path in sorted(calls, key=lambda path: ({"tag add": 0, "tag remove": 2}.get(path, 1), path)):
+            for args in calls[path]:
+                with self.subTest(command=path, args=args):
+                    result = self.box.run([*path.split(), *args, "--json"])
+                    if result.rc in (0, 10):
+                        self.assertIsInstance(json.loads(result.out), dict, result)
+                    else:
+                        self.assertEqual(result.out, "", result)
+                        error = json.loads(result.err.strip().split("\n")[-1])
+                        self.assertEqual(list(error), ["code", "message", "hint"], result)
+
     def test_keys(self):
         known = known_keys(self.box)
         self.assertEqual(known["segment.refresh_interval"], ("duration", "60000 ms", True))
