@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "leaf/base/text.h"
+
 namespace leaf::cmd {
 
 void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags, Asks asks) {
@@ -16,6 +18,10 @@ void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags, Asks asks) {
   confirm->group("");
 }
 
+std::string ConfirmFlag(std::string_view name) {
+  return fmt::format("--confirm{}{}", name.starts_with('-') ? '=' : ' ', ShellWord(name));
+}
+
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,
                      std::string_view action, std::string_view name) {
   if (!flags.confirm.empty() && flags.confirm != name) {
@@ -24,7 +30,7 @@ Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severit
   }
   if (severity == Severity::kHarmless || flags.dry_run || !flags.confirm.empty()) return {};
   if (severity == Severity::kDestructive && flags.yes) return {};
-  const std::string flag = severity == Severity::kDestructive ? "--yes" : fmt::format("--confirm {}", name);
+  const std::string flag = severity == Severity::kDestructive ? "--yes" : ConfirmFlag(name);
   if (!context.stdin_is_terminal() || context.flags.no_input) {
     return Error{ErrorCode::kRefused, fmt::format("cannot {}: it needs your confirmation", action),
                  fmt::format("add {}", flag)};

@@ -32,6 +32,9 @@ enum class Severity {
             // --confirm
 };
 
+// "--confirm NAME", to be pasted.
+std::string ConfirmFlag(std::string_view name);
+
 // Ok if the user agrees to `action` ("remove tag 'pay'"). A dry run needs no agreement. `name` is what has to
 // be typed; a --confirm that names something else is refused in any case. Errors: kRefused.
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,

@@ -119,7 +119,7 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
                         sys::PausedTagsFile(resolved->config.state_dir, file_ops).Load());
   if (std::any_of(paused.begin(), paused.end(), [&](const auto& one) { return one.tag == tag; })) {
     return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
-                 fmt::format("leafctl tag resume {}", tag)};
+                 TagCommand("resume", tag)};
   }
   ContextLogger log(context);
   LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("next")));

@@ -53,7 +53,8 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
   context.out.Write(AdviceText(json));
   const Json advised = json.value("advised_step", Json());
   if (advised.is_number_integer() && advised != json.value("step", Json()))
-    context.Note(fmt::format("hint: leafctl tag set {} --step {}", options.tag, advised.get<std::int64_t>()));
+    context.Note("hint: " +
+                 TagCommand("set", options.tag, fmt::format("--step {}", advised.get<std::int64_t>())));
   return {};
 }
 

@@ -250,13 +250,11 @@ void WarnOf(CommandContext& context, const Missing& missing) {
 
 // Without one of the marks nothing is known to be safe.
 Error RefusalOf(const std::string& what, const Missing& missing, const std::string& tag) {
-  return {
-      ErrorCode::kRefused,
-      fmt::format("cannot repair {}: the mark of {} is not known: {}", what, missing.whose,
-                  missing.why.message),
-      fmt::format("bring it back, or name a value above everything it may hold with leafctl tag repair {} "
-                  "--to N --confirm {}",
-                  tag, tag)};
+  return {ErrorCode::kRefused,
+          fmt::format("cannot repair {}: the mark of {} is not known: {}", what, missing.whose,
+                      missing.why.message),
+          "bring it back, or name a value above everything it may hold: " +
+              TagCommand("repair", tag, "--to N " + ConfirmFlag(tag))};
 }
 
 std::string MoveText(const Evidence& evidence, std::uint64_t target) {

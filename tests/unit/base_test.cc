@@ -54,6 +54,13 @@ TEST(Text, QuotesWhatCouldForgeALine) {
   EXPECT_EQ(Quoted("a\nb\x1b[31m"), "'a\\x0ab\\x1b[31m'");
   EXPECT_EQ(Quoted("\xC2\x85"), "'\\xc2\\x85'");
   EXPECT_EQ(Quoted("\xFF"), "'\\xff'");
+  EXPECT_EQ(ShellWord("pay/2:a"), "pay/2:a");
+  EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(ShellWord("it's $1"), "'it'\\''s $1'");
+  EXPECT_EQ(TagCommand("set", "a b", "--step 7"), "leafctl tag set 'a b' --step 7");
+  EXPECT_EQ(TagCommand("set", "-x y", "--step 7"), "leafctl tag set --step 7 -- '-x y'");
+  EXPECT_EQ(UnknownTag("a\"b").hint, "leafctl tag add 'a\"b'");
+  EXPECT_EQ(UnknownTag("a/b").hint, "leafctl tag list shows those that exist");  // it could not be added
   EXPECT_LT(Quoted(std::string(10'000, 'x')).size(), 200U);
 }
 

@@ -95,6 +95,24 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
+std::string ShellWord(std::string_view text) {
+  const bool plain =
+      !text.empty() && text.front() != '~' && std::all_of(text.begin(), text.end(), [](char c) {
+        return static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+               (c >= 'a' && c <= 'z') || std::string_view("_-.,/:+@%").find(c) != std::string_view::npos;
+      });
+  if (plain) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
+std::string TagCommand(std::string_view verb, std::string_view tag, std::string_view flags) {
+  const std::string rest = flags.empty() ? "" : fmt::format(" {}", flags);
+  if (tag.starts_with('-')) return fmt::format("leafctl tag {}{} -- {}", verb, rest, ShellWord(tag));
+  return fmt::format("leafctl tag {} {}{}", verb, ShellWord(tag), rest);
+}
+
 std::optional<std::size_t> CountCodePoints(std::string_view text) {
   std::size_t count = 0;
   while (!text.empty()) {
@@ -152,6 +170,11 @@ Result<void> ValidateNewTag(std::string_view tag) {
                  fmt::format("bad tag {}: it holds a '/', which no route could carry", Quoted(tag)), ""};
   }
   return {};
+}
+
+Error UnknownTag(std::string_view tag) {
+  return {ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
+          ValidateNewTag(tag).ok() ? TagCommand("add", tag) : "leafctl tag list shows those that exist"};
 }
 
 }  // namespace leaf

@@ -21,6 +21,13 @@ std::string Quoted(std::string_view text);
 // The same without quotes, and never cut: for what a library says about a text.
 std::string Printable(std::string_view text);
 
+// The text as one word of a shell's command line: as it is where it is plain, else in single quotes.
+std::string ShellWord(std::string_view text);
+
+// For a hint: "leafctl tag VERB TAG FLAGS" with the tag as one word that no shell, and no parser of flags,
+// takes for anything else.
+std::string TagCommand(std::string_view verb, std::string_view tag, std::string_view flags = "");
+
 // Number of code points, or nullopt if `text` is not valid UTF-8 (RFC 3629: no surrogates, no overlong
 // forms).
 std::optional<std::size_t> CountCodePoints(std::string_view text);
@@ -52,5 +59,8 @@ std::optional<Number> ParseWhole(std::string_view text, int base = 10) {
 Result<void> ValidateTag(std::string_view tag);
 // The same, and no '/', which no route could carry: for tags that are being added.
 Result<void> ValidateNewTag(std::string_view tag);
+
+// kNotFound, with the command that adds it, if it can be added.
+Error UnknownTag(std::string_view tag);
 
 }  // namespace leaf

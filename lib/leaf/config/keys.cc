@@ -146,6 +146,9 @@ Result<void> CheckServer(const std::string& text) {
     if (rest.ends_with('/')) rest.pop_back();
     if (CheckHostPort(rest).ok()) return {};
   }
+  if (text.starts_with("https://")) {
+    return Bad(fmt::format("{}: https is not supported, only http://HOST:PORT and unix:/PATH", Quoted(text)));
+  }
   return Bad(fmt::format("{} is neither http://HOST:PORT nor unix:/PATH", Quoted(text)));
 }
 

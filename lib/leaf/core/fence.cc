@@ -16,7 +16,7 @@ Error Frozen(std::string_view tag, std::int64_t max_id, FenceLevel level) {
                       Quoted(tag), max_id,
                       level.mark >= level.witness ? "this node" : "another node of the cluster",
                       std::max(level.mark, level.witness)),
-          fmt::format("leafctl tag repair {} explains it and moves max_id above every known mark", tag)};
+          TagCommand("repair", tag) + " explains it and moves max_id above every known mark"};
 }
 
 }  // namespace

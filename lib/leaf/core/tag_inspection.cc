@@ -61,15 +61,14 @@ class Inspector {
         : row.step < 0 ? "Java Leaf moves max_id back with it, and IDs repeat; leafctl refuses it"
                        : "Java Leaf doubles the step as a 32-bit number: max_id goes back, and IDs repeat; "
                          "leafctl refuses it",
-        fmt::format("leafctl tag set {} --step N, with N from 1 to {}", Quoted(row.tag), kStepMax));
+        fmt::format("{}, with N from 1 to {}", TagCommand("set", row.tag, "--step N"), kStepMax));
   }
 
   void CheckNumbers(const TagRow& row) {
     if (row.max_id < 0) {
       Add("tag-exhaustion", Level::kProblem, fmt::format("tag {}: max_id {}", Quoted(row.tag), row.max_id),
           "an ID is never negative: leafctl grants nothing from it",
-          fmt::format("leafctl tag advance {} --to N, above everything that was ever issued",
-                      Quoted(row.tag)));
+          TagCommand("advance", row.tag, "--to N") + ", above everything that was ever issued");
       return;
     }
     const auto found = marks_.find(row.tag);

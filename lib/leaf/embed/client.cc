@@ -21,6 +21,12 @@ Result<void> CheckServer(const std::string& server) {
     if (authority.ends_with('/')) authority.remove_suffix(1);
     if (ParseEndpoint(authority, 0).ok() && authority.find(':') != std::string_view::npos) return {};
   }
+  if (server.starts_with("https://")) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad server {}: https is not supported, only http://HOST:PORT and unix:/PATH",
+                             Quoted(server)),
+                 ""};
+  }
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("bad server {}: neither http://HOST:PORT nor unix:/PATH", Quoted(server)), ""};
 }

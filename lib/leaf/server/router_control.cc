@@ -97,7 +97,7 @@ Router::Withdraw Router::HandleAdvice(const Request& request, const Target& targ
   const auto status = ids_.segment()->StatusOf(tag);
   if (!status) {
     return answer(V1Error({ErrorCode::kNotFound, fmt::format("this node does not serve tag {}", Quoted(tag)),
-                           fmt::format("leafctl tag show {}", tag)}));
+                           TagCommand("show", tag)}));
   }
   return answer(JsonAnswer(AdviceJson(*status, clock_.Monotonic() - started_at_)));
 }

@@ -120,7 +120,7 @@ std::vector<Problem> IdService::PausedProblems() const {
   if (segment_ == nullptr || segment_->paused() == nullptr) return problems;
   for (const auto& [tag, since] : segment_->paused()->All()) {
     problems.push_back({"paused", fmt::format("tag {} is paused on this node", Quoted(tag)),
-                        fmt::format("leafctl tag resume {}", tag), tag, "paused", since});
+                        TagCommand("resume", tag), tag, "paused", since});
   }
   return problems;
 }

@@ -101,10 +101,7 @@ void SegmentService::Fail(const NextCallback& done, Error error) {
 
 Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
   if (world_.stop.raised()) return world_.stop.why();
-  if (IsKnownAbsent(tag)) {
-    return Error{ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
-                 fmt::format("leafctl tag add {}", tag)};
-  }
+  if (IsKnownAbsent(tag)) return UnknownTag(tag);
   if (!AdmitMiss()) {
     return Error{ErrorCode::kLimited,
                  fmt::format("cannot look up tag {}: more than {} unknown tags a second", Quoted(tag),
@@ -118,7 +115,7 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
   if (auto known = directory_.Find(tag)) return known;
   if (options_.paused != nullptr && options_.paused->Contains(tag)) {
     return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
-                 fmt::format("leafctl tag resume {}", tag)};
+                 TagCommand("resume", tag)};
   }
   LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
   auto added = directory_.FindOrAdd(tag, [&] { return MakeGenerator(tag, false, core::Mark{}, 0); });

@@ -33,14 +33,9 @@ bool IsLasting(ErrorCode code) {
   }
 }
 
-Error GoneError(const std::string& tag) {
-  return {ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
-          fmt::format("leafctl tag add {}", tag)};
-}
-
 Error PausedError(const std::string& tag) {
   return {ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
-          fmt::format("leafctl tag resume {}", tag)};
+          TagCommand("resume", tag)};
 }
 
 }  // namespace
@@ -103,7 +98,7 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
     IdSpans spans;
     if (state_ == State::kRetired) return false;
     if (state_ == State::kGone) {
-      answer = GoneError(tag_);
+      answer = UnknownTag(tag_);
     } else if (state_ == State::kStopped) {
       answer = world_.stop.why();
     } else if (paused_.load(std::memory_order_relaxed)) {
@@ -366,7 +361,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     state_ = State::kGone;
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed))
       DropLocked(buffer->Clear());
-    FailAllLocked(GoneError(tag_), completions);
+    FailAllLocked(UnknownTag(tag_), completions);
     retire = true;
     return;
   }
@@ -604,7 +599,7 @@ void TagGenerator::Remove() {
     state_ = State::kGone;
     if (core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed))
       DropLocked(buffer->Clear());
-    FailAllLocked(GoneError(tag_), completions);
+    FailAllLocked(UnknownTag(tag_), completions);
   }
   for (const auto& complete : completions) complete();
 }

@@ -17,11 +17,6 @@ Database::Finish FinishOf(core::WriteMode mode) {
   return mode == core::WriteMode::kCommit ? Database::Finish::kCommit : Database::Finish::kRollback;
 }
 
-Error UnknownTag(std::string_view tag) {
-  return {ErrorCode::kNotFound, fmt::format("unknown tag {}", Quoted(tag)),
-          fmt::format("leafctl tag add {}", tag)};
-}
-
 // Variables that a row is read into.
 struct RowBuffer {
   std::string tag;
@@ -119,12 +114,12 @@ Result<std::uint64_t> CountOf(const core::TagRow& row, std::string_view what, co
   if (row.step < 1 || row.step > kStepMax) {
     return Error{ErrorCode::kRefused,
                  fmt::format("cannot {}: its step is {}, which is not in 1..{}", what, row.step, kStepMax),
-                 fmt::format("leafctl tag set {} --step {}", row.tag, kStepDefault)};
+                 TagCommand("set", row.tag, fmt::format("--step {}", kStepDefault))};
   }
   if (row.max_id < 0) {
     return Error{ErrorCode::kRefused,
                  fmt::format("cannot {}: its max_id is {}, which is below 0", what, row.max_id),
-                 fmt::format("leafctl tag advance {} --to N", row.tag)};
+                 TagCommand("advance", row.tag, "--to N")};
   }
   LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
   LEAF_CHECK(size.least >= 1 && size.least <= size.wanted);
@@ -252,7 +247,7 @@ Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMo
   const std::string what = fmt::format("add tag {}", Quoted(tag.tag));
   LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
     const Error exists{ErrorCode::kAlreadyExists, fmt::format("cannot {}: it already exists", what),
-                       fmt::format("leafctl tag show {}", tag.tag)};
+                       TagCommand("show", tag.tag)};
     try {
       if (ReadRow(session, dialect, tag.tag, false).ok()) return exists;
     } catch (const std::exception& exception) {
