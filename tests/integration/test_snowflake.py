@@ -199,6 +199,18 @@ class OneNode(SnowflakeTest):
         self.assertEqual((response.status, response.headers["Content-Type"]), (200, "text/plain;charset=UTF-8"))
         self.seen.append(int(response.body))
         decoded = json.loads(daemon.get("/decodeSnowflakeId?snowflakeId=%d" % value).body)
+        form = "snowflakeId=%d" % value
+        for kind, status in (
+            ("application/x-www-form-urlencoded", 200), ("Application/X-WWW-Form-Urlencoded ; charset=UTF-8", 200),
+            ("text/plain", 400),
+        ):  # fmt: skip
+            posted = daemon.request("POST", "/decodeSnowflakeId", form, {"Content-Type": kind})
+            self.assertEqual(posted.status, status, kind)
+            if status == 200:
+                self.assertEqual(json.loads(posted.body), decoded)
+        kinds = {"Content-Type": "application/x-www-form-urlencoded"}
+        long = daemon.request("POST", "/decodeSnowflakeId", form + "&x=" + "y" * 300, kinds)
+        self.assertEqual(long.status, 400)  # no more is kept of a body
         self.assertEqual(list(decoded), ["workerId", "sequenceId", "timestamp"])
         self.assertEqual(decoded["workerId"], "77")
         self.assertTrue(decoded["timestamp"].startswith("%d(" % time_ms(value)))

@@ -215,6 +215,23 @@ TEST_F(LeafDecode, ByteForByte) {
   EXPECT_EQ(Get("/decodeSnowflakeId?snowflakeId=1").content_type, "application/json;charset=UTF-8");
 }
 
+TEST_F(LeafDecode, AFormMayHaveTheParameter) {
+  const auto post = [&](std::string_view target, std::string_view form) {
+    std::optional<Response> response;
+    router_.Handle({.method = "POST", .target = target, .accept = "", .form = form},
+                   [&](Response answer) { response = std::move(answer); });
+    return response.value_or(Response{});
+  };
+  EXPECT_EQ(post("/decodeSnowflakeId", "snowflakeId=2123738945798799443").body,
+            Get("/decodeSnowflakeId?snowflakeId=2123738945798799443").body);
+  EXPECT_EQ(Body(post("/decodeSnowflakeId?x=1", "a=b&snowflakeId=%2B4096"))["workerId"], "1");
+  EXPECT_EQ(Body(post("/decodeSnowflakeId?snowflakeId=4096", "a=b"))["workerId"], "1");
+  EXPECT_EQ(Body(post("/decodeSnowflakeId?snowflakeId=4096", "a=%zz"))["workerId"], "1");
+  // Both: Java joins them by a comma.
+  EXPECT_TRUE(Body(post("/decodeSnowflakeId?snowflakeId=1", "snowflakeId=1")).contains("errorMsg"));
+  EXPECT_EQ(post("/decodeSnowflakeId", "other=1").status, 400);
+}
+
 TEST_F(LeafDecode, WhatIsNoLongIsAnErrorMessageWithStatus200) {
   for (const char* value : {"", "x", "1x", "0x10", "1.0", "%201", "1%20", "9223372036854775808",
                             "-9223372036854775809", "--1", "%2B-1", "-", "%2B", "1&snowflakeId=2"}) {

@@ -18,7 +18,8 @@ struct Request {
   std::string_view target;  // "/v1/segment/pay?count=3", as sent
   std::string_view accept;  // the Accept header, or ""
   std::string_view accept_language =
-      "";  // the Accept-Language header, or ""; not told to routes that take IDs
+      "";                      // the Accept-Language header, or ""; not told to routes that take IDs
+  std::string_view form = "";  // the form that a POST has as its body, or ""
   // Came over a Unix socket, and not out of a web page. Behind a proxy on this machine every caller is from
   // this machine: that says nothing.
   bool from_operator = false;

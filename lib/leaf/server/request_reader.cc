@@ -7,6 +7,7 @@
 #include <string>
 
 #include "leaf/base/check.h"
+#include "leaf/base/text.h"
 #include "leaf/server/plain_request.h"
 
 namespace leaf::server {
@@ -42,6 +43,11 @@ std::string_view WrongHost(const Message& message) {
   return IsHostValue(View(message[http::field::host])) ? "" : "the Host field is malformed";
 }
 
+bool IsForm(std::string_view content_type) {
+  const std::string_view type = TrimBlanks(content_type.substr(0, content_type.find(';')));
+  return boost::beast::iequals({type.data(), type.size()}, "application/x-www-form-urlencoded");
+}
+
 template <typename Message>
 ReceivedRequest Received(const Message& message) {
   ReceivedRequest request;
@@ -51,6 +57,8 @@ ReceivedRequest Received(const Message& message) {
   request.accept = View(message[http::field::accept]);
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
     request.accept_language = View(message[http::field::accept_language]);
+  if (message.method() == http::verb::post && IsForm(View(message[http::field::content_type])))
+    request.form = message.body();
   request.is_head = message.method() == http::verb::head;
   request.keep_alive =
       !ConnectionSays(message, "close") && (message.version() >= 11 || ConnectionSays(message, "keep-alive"));
@@ -73,7 +81,8 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
                     .target = plain->target,
                     .host = plain->host,
                     .accept = plain->accept,
-                    .accept_language = {}};
+                    .accept_language = {},
+                    .form = {}};
         plain_bytes_ = plain->size;
         return Outcome::kRequest;
       }

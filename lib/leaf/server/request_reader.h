@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "leaf/server/discard_body.h"
+#include "leaf/server/short_body.h"
 
 namespace leaf::server {
 
@@ -25,6 +25,7 @@ struct ReceivedRequest {
   std::string_view host;             // the Host header; "" if there is none
   std::string_view accept;           // the Accept header, or ""
   std::string_view accept_language;  // the Accept-Language header, or ""; not looked for where IDs are taken
+  std::string_view form;             // of a POST: its body, if it is a short form; else ""
   bool is_head = false;
   bool keep_alive = true;
   bool says_keep_alive = false;  // a version by whose default the connection ends wants to be told
@@ -56,7 +57,7 @@ class RequestReader {
   void UsePlainForm(bool use) { uses_plain_form_ = use; }
 
  private:
-  using Parser = boost::beast::http::request_parser<DiscardBody>;
+  using Parser = boost::beast::http::request_parser<ShortBody>;
 
   Outcome Refuse(int status, std::string_view why);
   boost::system::error_code Feed(ReadBuffer& buffer);

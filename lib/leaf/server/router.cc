@@ -312,7 +312,11 @@ Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& 
   }
   if (const auto over = OverLimit(Kind::kOther))
     return AtOnce(respond, LeafPlainError(429, over->message, target.raw_path));
-  const auto parameter = target.Parameter("snowflakeId");
+  // A servlet's parameters are those of the query and those of a posted form, together.
+  const bool has_query = request.target.find('?') != std::string_view::npos;
+  const std::string text = fmt::format("{}{}{}", request.target, has_query ? '&' : '?', request.form);
+  const auto with_form = ParseTarget(text);
+  const auto parameter = (with_form.ok() ? *with_form : target).Parameter("snowflakeId");
   if (parameter.ok() && !*parameter) {
     return AtOnce(
         respond,

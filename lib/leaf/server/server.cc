@@ -505,6 +505,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
                           .target = received.target,
                           .accept = received.accept,
                           .accept_language = received.accept_language,
+                          .form = received.form,
                           .from_operator = admission_.local && received.is_post_without_origin};
     awaits_answer_ = true;
     is_handling_ = true;
