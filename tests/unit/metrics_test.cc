@@ -153,6 +153,7 @@ TEST(TopTags, TroubleGoesFirstThenTheFastest) {
   top.Add(Tag("faster", 200));
   service::TagStatus frozen = Tag("frozen", 0);
   frozen.state = "frozen";
+  frozen.frozen_since = WallTime{};
   frozen.problem = Error{ErrorCode::kFrozen, "", ""};
   top.Add(std::move(frozen));
   top.Add(Tag("slower", 0.5));
@@ -175,6 +176,14 @@ TEST(TopTags, APausedTagIsOfNoOtherState) {
   EXPECT_EQ(top.paused, 1U);
   EXPECT_EQ(top.failing, 0U);
   EXPECT_EQ(Names(top.Take()), (std::vector<std::string>{"faster", "paused"})) << "it is one to look at";
+
+  service::TagStatus both = Tag("both", 0);
+  both.state = "paused";
+  both.paused = true;
+  both.frozen_since = WallTime{};
+  top.Add(std::move(both));
+  EXPECT_EQ(top.paused, 1U);
+  EXPECT_EQ(top.frozen, 1U) << "it needs an operator whether it is paused or not";
 }
 
 TEST(TopTags, EqualsAreChosenByWhatTheyIssuedAndThenByName) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf/core/worker_inspection.h"
 #include "leaf/zookeeper/connect_string.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"

@@ -80,10 +80,11 @@ bool GoesBefore(const service::TagStatus& a, const service::TagStatus& b) {
 // ---- tags ------------------------------------------------------------------------------------------------
 
 void TopTags::Add(service::TagStatus&& tag) {
-  if (tag.state == "paused") {
-    ++paused;
-  } else if (tag.state == "frozen") {
+  // A frozen tag needs an operator whether it is paused or not.
+  if (tag.frozen_since) {
     ++frozen;
+  } else if (tag.state == "paused") {
+    ++paused;
   } else {
     ++(tag.state == "idle" ? idle : active);
     if (tag.failures > 0) ++failing;
