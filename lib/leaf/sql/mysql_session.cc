@@ -102,8 +102,8 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
     std::string limits =
         fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));
     // And a row that we hold must not outlast us: a process that is stopped in the middle of a transaction
-    // (`tag advance`, say) keeps its connection, and with it every node's grants of that tag waiting. MySQL has
-    // no such limit.
+    // (`tag advance`, say) keeps its connection, and with it every node's grants of that tag waiting. MySQL
+    // has no such limit.
     if (CanEndIdleTransactions(*session))
       limits += fmt::format(", SESSION idle_transaction_timeout = {}", seconds(options.query_timeout));
     *session << limits;
