@@ -257,7 +257,8 @@ class Doctor {
     }
     for (const core::WorkerFinding& finding : inspection->findings) {
       const std::string text = fmt::format("{}: {}", Printable(finding.subject), finding.cause);
-      if (finding.code == core::kForkRunning && config_.snowflake.recycle) {
+      if ((finding.code == core::kForkRunning && config_.snowflake.recycle) ||
+          finding.code == core::kOpenToEveryone) {
         Warn(finding.code, text, finding.consequence, finding.remedy);
       } else {
         Problem(finding.code, text, finding.consequence, finding.remedy);
@@ -427,9 +428,23 @@ class Doctor {
     if (!daemons.ok()) return Failed("fence", daemons.error(), cause);
     Ok("fence", fmt::format("cluster, {}: {} daemons; ranges that Java Leaf was granted are not in it",
                             (*link)->name(), daemons->size()));
+    CheckAccess(**link);
     if (config_.segment.witness_fallback)
       Warn("fence", "segment.witness_fallback is set",
            "while ZooKeeper is away each node notices only its own ranges", "unset it, if waiting is better");
+  }
+
+  // Where the worker numbers are elsewhere, nothing else looks at this folder.
+  void CheckAccess(ClusterLink& link) {
+    if (UsesRegistry() && config_.snowflake.registry == "zookeeper") return;  // said with the numbers
+    const auto finding = link.InspectAccess();
+    if (!finding.ok())
+      return Failed(std::string(core::kOpenToEveryone), finding.error(), "its access rules are not known");
+    if (!*finding) return;
+    const core::WorkerFinding& open = **finding;
+    Warn(open.code, fmt::format("{}: {}", Printable(open.subject), Printable(open.cause)), open.consequence,
+         fmt::format("{} --set snowflake.registry=zookeeper --set snowflake.cluster={}", open.remedy,
+                     Printable(link.cluster())));
   }
 
   void CheckDaemon() {

@@ -34,6 +34,7 @@ Json StepJson(const core::RepairStep& step) {
       json["before"] = RecordJson(change.before);
     } else {
       json["name"] = change.before.name;
+      for (const auto& [name, value] : change.before.facts) json[name] = value;
     }
     if (change.kind == Kind::kCreate || change.kind == Kind::kWrite) json["after"] = change.after;
     changes.push_back(std::move(json));

@@ -89,18 +89,18 @@ class ZookeeperSource final : public WorkerSource {
   std::string_view registry() const override { return "zookeeper"; }
 
   Result<WorkerInspection> Inspect() override {
-    LEAF_ASSIGN_OR_RETURN(const zookeeper::Snapshot snapshot, Read());
+    LEAF_ASSIGN_OR_RETURN(const zookeeper::Snapshot snapshot, ReadAll());
     return zookeeper::Inspect(snapshot, options_, properties_);
   }
 
   Result<WorkerInspection> InspectForRepair(bool java_retired) override {
     options_.java_retired = java_retired;
-    LEAF_ASSIGN_OR_RETURN(zookeeper::Snapshot snapshot, Read());
+    LEAF_ASSIGN_OR_RETURN(const zookeeper::Snapshot snapshot, ReadAll());
     WorkerInspection inspection = zookeeper::Inspect(snapshot, options_, properties_);
     const auto watched = zookeeper::RewrittenByLeaf(snapshot, inspection);
     if (watched.empty()) return inspection;
     Watch(context_, watched.size());
-    LEAF_ASSIGN_OR_RETURN(const zookeeper::Snapshot later, Read());
+    LEAF_ASSIGN_OR_RETURN(const zookeeper::Snapshot later, ReadAll());
     for (const std::string& path : watched) {
       const zookeeper::NodeData* const before = snapshot.Find(path);
       const zookeeper::NodeData* const now = later.Find(path);
@@ -126,15 +126,22 @@ class ZookeeperSource final : public WorkerSource {
   }
 
   Result<bool> Apply(const core::RepairStep& step) override {
-    LEAF_ASSIGN_OR_RETURN(const zookeeper::WriteOutcome outcome,
-                          session_->Write(zookeeper::OperationsOf(step)));
-    return outcome.done();
+    return zookeeper::ApplyStep(*session_, tree_, step);
   }
 
  private:
   Result<zookeeper::Snapshot> Read() {
     options_.now = context_.clock.Wall();
     return zookeeper::ReadSnapshot(*session_, tree_);
+  }
+
+  // With who may change our nodes.
+  Result<zookeeper::Snapshot> ReadAll() {
+    LEAF_ASSIGN_OR_RETURN(zookeeper::Snapshot snapshot, Read());
+    if (session_->has_credentials()) {
+      LEAF_ASSIGN_OR_RETURN(snapshot.open, zookeeper::ReadOpenNodes(*session_, tree_));
+    }
+    return snapshot;
   }
 
   CommandContext& context_;

@@ -572,6 +572,79 @@ TEST(ZooKeeperSessionTest, WhatIsProtectedNeedsTheRightPassword) {
   EXPECT_EQ(refused.error().message.find("no-colon"), std::string::npos) << "it is a secret";
 }
 
+std::unique_ptr<Session> OpenSessionAs(const std::string& auth) {
+  SessionOptions options = Options(ServerAddress());
+  options.digest_auth = auth;
+  return std::move(Session::Open(std::move(options), RealClock(), Log()).value());
+}
+
+std::optional<zookeeper::NodeAccess> AccessOf(Session& session, const std::string& path) {
+  auto access = session.GetAccess({path});
+  EXPECT_TRUE(access.ok()) << access.error().message;
+  return access.ok() ? access->front() : std::nullopt;
+}
+
+TEST(ZooKeeperSessionTest, OwnNodesAreForTheirCredentialsAloneAndTheOthersForEveryone) {
+  const std::string root = NewRoot();
+  const std::string own = root + "/own";
+  const auto ours = OpenSessionAs("leaf:right");
+  ASSERT_TRUE(ours->Write({Operation::Create(root, ""), Operation::CreateOwn(own, "x"),
+                           Operation::CreateEphemeral(own + "/e", ""), Operation::Create(root + "/n", "x")})
+                  ->done());
+  for (const std::string& path : {own, own + "/e"}) {
+    const auto access = AccessOf(*ours, path);
+    ASSERT_TRUE(access) << path;
+    EXPECT_EQ(access->rules, "digest:leaf:cdrwa, world:anyone:r");
+    EXPECT_FALSE(access->open);
+  }
+  EXPECT_TRUE(AccessOf(*ours, root)->open);
+  EXPECT_EQ(AccessOf(*ours, root)->rules, "world:anyone:cdrwa");
+  EXPECT_EQ(AccessOf(*ours, own)->stat.children, 1);
+  EXPECT_FALSE(AccessOf(*ours, root + "/none"));
+  for (const std::string& auth : {std::string(), std::string("leaf:wrong")}) {
+    const auto stranger = OpenSessionAs(auth);
+    const auto read = stranger->Get(own);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ((*read)->data, "x");
+    EXPECT_TRUE(stranger->Write({Operation::Set(root + "/n", "y", Operation::kAnyVersion)})->done());
+    for (const Operation& refused : {Operation::Set(own, "y", 0), Operation::CreateOwn(own + "/a", ""),
+                                     Operation::Delete(own + "/e", 0)}) {
+      // The one that is refused is named, not the first.
+      const auto written =
+          stranger->Write({Operation::Set(root + "/n", "z", Operation::kAnyVersion), refused});
+      ASSERT_FALSE(written.ok());
+      EXPECT_EQ(written.error().code, ErrorCode::kPermission);
+      EXPECT_NE(written.error().message.find("'" + refused.path + "'"), std::string::npos)
+          << written.error().message;
+    }
+  }
+  EXPECT_EQ((*ours->Get(root + "/n"))->data, "y") << "half of a transaction happened";
+  EXPECT_TRUE(ours->Write({Operation::Set(own, "z", 0)})->done());
+}
+
+TEST(ZooKeeperSessionTest, RulesAreSetOnlyIfTheyAreAsTheyWereSeen) {
+  const std::string root = NewRoot();
+  const auto stranger = OpenSession();
+  ASSERT_TRUE(
+      stranger->Write({Operation::CreateOwn(root, "x"), Operation::CreateOwn(root + "/a", "x")})->done());
+  EXPECT_TRUE(AccessOf(*stranger, root)->open) << "there are no credentials";
+  const auto refused = stranger->Protect({{root, 0}});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermission);
+
+  const auto ours = OpenSessionAs("leaf:right");
+  EXPECT_FALSE(ours->Protect({{root, 1}, {root + "/a", 0}}).value());
+  EXPECT_TRUE(AccessOf(*ours, root)->open);
+  EXPECT_EQ(AccessOf(*ours, root + "/a")->rules, "digest:leaf:cdrwa, world:anyone:r") << "the rest is done";
+  EXPECT_TRUE(ours->Protect({{root, 0}, {root + "/gone", 0}}).value());
+  EXPECT_FALSE(AccessOf(*ours, root)->open);
+  EXPECT_EQ(AccessOf(*ours, root)->version, 1);
+  EXPECT_EQ(stranger->Write({Operation::Set(root, "y", 0)}).error().code, ErrorCode::kPermission);
+  EXPECT_TRUE(stranger->Get(root).ok());
+  // What a stranger may not even see the rules of is not open.
+  EXPECT_FALSE(AccessOf(*stranger, MakeProtected())->open);
+}
+
 // Somebody who accepts connections and never says a word.
 TEST(ZooKeeperSessionTest, ASilentServerHangsNobody) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);

@@ -268,7 +268,7 @@ void ZnodeTree(std::string_view input) {
   }
   for (const core::RepairStep& step : first.steps) {
     LEAF_CHECK(!step.changes.empty());
-    const auto outcome = world.client.Write(zookeeper::OperationsOf(step));
+    const auto outcome = world.client.Write(zookeeper::OperationsOf(world.tree, step));
     LEAF_CHECK(outcome.ok() && outcome->done());
   }
   const auto after = world.servers.Snapshot();

@@ -543,13 +543,13 @@ class Errors(WorkersTest):
         self.zk.create(self.forever(), parents=True)
         with SERVER.client(auth="admin:admin") as admin:
             path = self.own("owners")
-            self.zk.create(self.own("").rstrip("/"), parents=True)
+            admin.create(self.own("").rstrip("/"), acl=((31, "auth", ""), (1, "world", "anyone")))
             # digest of admin:admin; nobody else may do anything
             admin.create(path, acl=((31, "auth", ""),))
-            self.check(self.worker("check"), 4)
+            self.check(self.worker("check"), 4, path)
             secret = self.box.write("secret", "admin:admin")
             self.assertEqual(self.worker("check", "--set", "zookeeper.auth_file=" + secret).rc, 0)
-            admin.delete(path)
+            admin.delete_all(self.own("").rstrip("/"))
 
 
 class StaticRegistry(LeafTest):

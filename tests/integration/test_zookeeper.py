@@ -5,7 +5,9 @@ LEAFCTL_ZK_ROUNDS    virgin namespaces that 64 nodes come to at once (default 3)
 LEAFCTL_ZK_OUTAGE_S  seconds without any server, under load (default 5)
 """
 
+import base64
 import concurrent.futures
+import hashlib
 import http.server
 import json
 import os
@@ -18,7 +20,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from leafctl import LeafTest, Sandbox, main, poll, scaled  # noqa: E402
-from zk_client import EPHEMERAL  # noqa: E402
+from zk_client import EPHEMERAL, OPEN_ACL, NoAuth  # noqa: E402
 from zookeeper import Ensemble, Proxy, ZooKeeper  # noqa: E402
 
 EPOCH_MS = 1288834974657
@@ -31,6 +33,11 @@ def time_ms(value):
 
 def worker_of(value):
     return value >> 12 & 1023
+
+
+def digest_of(auth):
+    """As in access rules (DigestAuthenticationProvider.generateDigest)."""
+    return base64.b64encode(hashlib.sha1(auth.encode()).digest()).decode()
 
 
 class Taker:
@@ -328,11 +335,230 @@ class Claims(RegistryTest):
         settings = self.settings(1, "zookeeper.auth_file=" + auth)
         self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *settings]), 6, auth)
 
-    def test_digest_authentication(self):
-        auth = self.box.write("auth", "leaf:secret\n")
-        daemon = self.serve(1, "zookeeper.auth_file=" + auth)
-        self.take(daemon)
+
+class Credentials(RegistryTest):
+    """zookeeper.auth_file: leafctl's own nodes are for its holders alone, Leaf's for everyone."""
+
+    AUTH = "leaf:secret"
+    PROTECTED = ((31, "digest", "leaf:%s" % digest_of("leaf:secret")), (1, "world", "anyone"))
+
+    def setUp(self):
+        super().setUp()
+        self.auth = self.box.write("auth", self.AUTH + "\n")
+        self.with_auth = "zookeeper.auth_file=" + self.auth
+        self.base = "/snowflake/" + self.cluster
+        self.own = self.base + "/leafctl"
+        self.witness = ("segment.enabled=true", "segment.fence=cluster")
+
+    def rules(self):
+        """Path -> rules of everything in the cluster's tree."""
+        with self.zookeeper.client(auth=self.AUTH) as client:
+            return {path: tuple(client.get_acl(path)) for path in client.tree(self.base)}
+
+    def check_rules(self):
+        rules = self.rules()
+        for path, acl in rules.items():
+            expected = self.PROTECTED if (path + "/").startswith(self.own + "/") else OPEN_ACL
+            self.assertEqual(acl, expected, path)
+        return rules
+
+    def worker(self, *args, settings=None, box=None):
+        return (box or self.box).run(["worker", *args, *(settings or self.settings(1, self.with_auth))])
+
+    def findings(self, settings=None):
+        """About access: loopback addresses are always one."""
+        result = self.worker("check", "--json", settings=settings)
+        self.assertEqual(result.rc, 10, result)
+        return [f for f in json.loads(result.out)["findings"] if f["code"] == "open-to-everyone"]
+
+    def ceiling(self):
+        with self.zookeeper.client() as client:
+            return json.loads(client.get(self.own + "/ceilings/0")[0])["ceiling_ms"]
+
+    def wait_renewed(self):
+        before = self.ceiling()
+        poll(lambda: self.ceiling() > before, "the ceiling rises")
+
+    def test_only_its_holders_change_leafctls_nodes_and_java_still_writes_its_own(self):
+        settings = (self.with_auth, *self.witness)
+        self.box.ok("tag", "add", "order", "--step", "100", *self.settings(1, *settings))
+        daemon = self.serve(1, *settings)
+        ids, numbers = self.take(daemon), daemon.ids("order", 5)
+        rules = self.check_rules()
+        for name in ("", "/cluster", "/owners/0", "/ceilings/0", "/addresses/127.1.0.1:8080", "/witness/order",
+                     "/temporary/127.1.0.1:8080", "/daemons"):  # fmt: skip
+            self.assertIn(self.own + name, rules)
+        own = [path for path in rules if (path + "/").startswith(self.own + "/")]
+        for stranger in (self.zookeeper.client(), self.zookeeper.client(auth="leaf:wrong")):
+            with stranger as java:
+                before = java.tree(self.own)
+                for path in own:
+                    self.assertRaises(NoAuth, java.set, path, b"{}")
+                    self.assertRaises(NoAuth, java.create, path + "/x")
+                    self.assertRaises(NoAuth, java.set_acl, path, OPEN_ACL)
+                    if path != self.own:
+                        self.assertRaises(NoAuth, java.delete, path)
+                self.assertEqual(set(before), set(own), "a node that not everyone can read")
+                # As Java does.
+                node = java.create(self.base + "/forever/127.0.9.9:1-", b"{}", flags=2)
+                java.set(node, b'{"ip":"127.0.9.9","port":"1","timestamp":1}')
+                java.delete(node)
+                ours = self.base + "/forever/127.1.0.1:8080-0000000000"
+                self.assertTrue(java.get(ours)[0])
+        self.wait_renewed()
+        ids += self.take(daemon)
+        daemon.terminate()
+        daemon = self.serve(1, *settings)
+        self.assertEqual(self.snowflake(daemon)["worker"], 0)
+        self.wait_renewed()
+        ids += self.take(daemon)
+        numbers += daemon.ids("order", 5)
+        daemon.kill()
+        daemon = self.serve(1, *settings)
+        ids += self.take(daemon)
+        numbers += daemon.ids("order", 5)
+        daemon.terminate()
+        self.check_distinct(ids)
+        self.check_distinct(numbers)
+        self.check_rules()
+        released = self.worker("release", "0", "--confirm", self.cluster)
+        self.assertEqual(released.rc, 0, released)
+        self.assertNotIn(self.own + "/owners/0", self.rules())
+        daemon = self.serve(1, *settings, box=self.more_box())
+        self.assertEqual(self.snowflake(daemon)["worker"], 0)
+        daemon.terminate()
+        self.check_rules()
         self.check_javas_rules()
+
+    def test_leases_are_protected_too(self):
+        daemon = self.serve(1, self.with_auth, "snowflake.recycle=true", "snowflake.lease_time=3s")
+        ids = self.take(daemon)
+        lease = "%s/leases/%d" % (self.own, self.snowflake(daemon)["worker"])
+        self.assertIn(lease, self.check_rules())
+        with self.zookeeper.client() as stranger:
+            version = stranger.get(lease)[1].version
+            poll(lambda: stranger.get(lease)[1].version > version, "it is renewed")
+            self.assertRaises(NoAuth, stranger.set, lease, b"{}")
+        daemon.terminate()
+        daemon = self.serve(2, self.with_auth, "snowflake.recycle=true", "snowflake.lease_time=3s", box=self.more_box())
+        ids += self.take(daemon)
+        self.check_distinct(ids)
+        self.check_rules()
+
+    def test_a_node_without_them_is_told_which_path_it_may_not_write(self):
+        settings = (self.with_auth, *self.witness)
+        self.box.ok("tag", "add", "order", "--step", "100", *self.settings(1, *settings))
+        self.box.ok("next", "order", "--direct", *self.settings(1, *settings))
+        self.box.ok("next", "--mode", "snowflake", "--direct", *self.settings(1, *settings))
+        before = self.forever()
+        other = self.more_box()
+        self.check(
+            other.run(["next", "--mode", "snowflake", "--direct", *self.settings(2)]), 4,
+            self.own + "/addresses/127.1.0.2:8080", "zookeeper.auth_file",
+        )  # fmt: skip
+        self.assertEqual(self.forever(), before, "a number was used up")
+        self.check(self.worker("release", "0", "--confirm", self.cluster, settings=self.settings(1)), 4, self.own)
+        segment = self.box.run(["next", "order", "--direct", *self.settings(1, *self.witness)])
+        self.check(segment, 4, self.own + "/witness/order")
+        # All may look.
+        self.assertEqual(self.findings(self.settings(1)), [])
+        self.box.ok("next", "order", "--direct", *self.settings(1, *settings))
+
+    def test_nodes_from_before_are_reported_once_and_closed_by_a_repair(self):
+        self.box.ok("tag", "add", "order", "--step", "100", *self.settings(1, *self.witness))
+        daemon = self.serve(1, *self.witness)
+        ids, numbers = self.take(daemon), daemon.ids("order", 5)
+        daemon.terminate()
+        self.assertEqual(set(self.rules().values()), {OPEN_ACL}, "without credentials nothing changes")
+        self.assertEqual(self.findings(self.settings(1)), [])
+        # With credentials they go on; what is new is protected, and the rest is one finding.
+        daemon = self.serve(1, self.with_auth, *self.witness)
+        self.box.ok("tag", "add", "late", "--step", "100", *self.settings(1, self.with_auth, *self.witness))
+        ids += self.take(daemon)
+        numbers += daemon.ids("order", 5)
+        daemon.ids("late", 1)
+        self.wait_renewed()
+        rules = self.rules()
+        still_open = [path for path in rules if path.startswith(self.own) and rules[path] == OPEN_ACL]
+        self.assertEqual(rules[self.own + "/witness/late"], self.PROTECTED)
+        (finding,) = self.findings()
+        self.assertEqual((finding["code"], finding["subject"]), ("open-to-everyone", self.own))
+        self.assertTrue(finding["repairable"])
+        named = re.split(": |, ", finding["cause"])
+        for path in still_open:
+            self.assertIn(path[len(self.base) + 1 :], named)
+        self.assertNotIn("leafctl/witness/late", named)
+        result = self.box.run(["doctor", *self.settings(1, self.with_auth)])
+        self.assertRegex(result.out, "warning +open-to-everyone: %s: .*leafctl/witness/order" % re.escape(self.own))
+        plan = self.worker("repair", "--dry-run")
+        self.assertEqual(plan.rc, 0, plan)
+        self.assertIn("leafctl/witness/order", plan.out)
+        self.assertEqual(self.rules(), rules)
+        with self.zookeeper.client() as client:
+            before = client.tree(self.own)
+        done = self.worker("repair", "--yes", "--json")
+        self.assertEqual(done.rc, 0, done)
+        (step,) = json.loads(done.out)["steps"]
+        self.assertEqual(step["outcome"], "done")
+        self.assertEqual({change["name"] for change in step["changes"]}, set(still_open))
+        self.assertEqual({(change["change"], change["access"]) for change in step["changes"]},
+                         {("protect", "world:anyone:cdrwa")})  # fmt: skip
+        with self.zookeeper.client() as client:
+            self.assertEqual(set(client.tree(self.own)), set(before))
+        self.check_rules()
+        self.assertEqual(self.findings(), [])
+        self.assertIn("nothing to repair\n", self.worker("repair", "--yes").out)
+        # The daemon that ran meanwhile has noticed nothing.
+        self.wait_renewed()
+        ids += self.take(daemon)
+        numbers += daemon.ids("order", 200)
+        daemon.terminate()
+        daemon = self.serve(1, self.with_auth, *self.witness)
+        self.assertEqual(self.snowflake(daemon)["worker"], 0)
+        self.check_distinct(ids + self.take(daemon))
+        self.check_distinct(numbers + daemon.ids("order", 5))
+
+    def test_nothing_is_closed_while_a_daemon_without_them_runs(self):
+        one = self.serve(1)
+        box = self.more_box()
+        two = self.serve(2, self.with_auth, box=box)
+        (finding,) = self.findings()
+        self.assertFalse(finding["repairable"])
+        self.assertIn("leafctl/temporary/127.1.0.1:8080", finding["left"])
+        self.assertNotIn("127.1.0.2", finding["left"])
+        before = self.rules()
+        repaired = self.worker("repair", "--yes")
+        self.assertEqual(repaired.rc, 0, repaired)
+        self.assertIn("left alone: open-to-everyone", repaired.out)
+        self.assertEqual(self.rules(), before)
+        one.terminate()
+        one = self.serve(1, self.with_auth)
+        repaired = self.worker("repair", "--yes")
+        self.assertEqual(repaired.rc, 0, repaired)
+        self.check_rules()
+        self.wait_renewed()
+        self.check_distinct(self.take(one) + self.take(two))
+
+    def test_the_witness_of_a_cluster_without_registry(self):
+        """Nothing but the doctor looks at it there."""
+        settings = [
+            part
+            for value in ("snowflake.enabled=false", "segment.fence=cluster", "snowflake.cluster=" + self.cluster,
+                          "zookeeper.connect=" + self.zookeeper.connect)  # fmt: skip
+            for part in ("--set", value)
+        ]
+        self.box.ok("tag", "add", "order", "--step", "100", *settings)
+        ids = self.box.next("order", "--direct", *settings)
+        settings += ["--set", self.with_auth]
+        doctor = self.box.run(["doctor", *settings])
+        self.assertRegex(doctor.out, "warning +open-to-everyone: .*leafctl/witness/order")
+        remedy = ["--set", "snowflake.registry=zookeeper", "--set", "snowflake.cluster=" + self.cluster]
+        self.assertIn("leafctl worker repair " + " ".join(remedy), doctor.out)
+        repaired = self.box.run(["worker", "repair", "--yes", *settings, *remedy])
+        self.assertEqual(repaired.rc, 0, repaired)
+        self.check_rules()
+        self.assertNotIn("open-to-everyone", self.box.run(["doctor", *settings]).out)
+        self.check_distinct(ids + self.box.next("order", "--direct", *settings))
 
 
 class Outage(RegistryTest):

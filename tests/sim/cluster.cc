@@ -134,7 +134,7 @@ void Cluster::ReleaseWorkerOf(const Node& node) {
         if (step.ok() && !*step) continue;
         done = step.ok() && done;
         if (!step.ok()) continue;
-        const auto written = operator_.Write(zookeeper::OperationsOf(**step));
+        const auto written = operator_.Write(zookeeper::OperationsOf(*tree, **step));
         done = done && written.ok() && written->done();
       }
       if (done) return;

@@ -12,7 +12,8 @@ import threading
 
 PERSISTENT, EPHEMERAL, SEQUENTIAL = 0, 1, 2
 OPEN_ACL = ((31, "world", "anyone"),)
-_CREATE, _DELETE, _EXISTS, _GET, _SET, _CHILDREN, _PING, _AUTH, _CLOSE = 1, 2, 3, 4, 5, 8, 11, 100, -11
+_CREATE, _DELETE, _EXISTS, _GET, _SET, _GET_ACL, _SET_ACL, _CHILDREN = 1, 2, 3, 4, 5, 6, 7, 8
+_PING, _AUTH, _CLOSE = 11, 100, -11
 _PING_XID, _AUTH_XID, _EVENT_XID = -2, -4, -1
 
 Stat = collections.namedtuple(
@@ -75,6 +76,11 @@ def _buffer(data):
 
 def _text(text):
     return _buffer(text.encode("utf-8"))
+
+
+def _rules(acl):
+    entries = b"".join(struct.pack(">i", perms) + _text(scheme) + _text(who) for perms, scheme, who in acl)
+    return struct.pack(">i", len(acl)) + entries
 
 
 class _Reader:
@@ -196,8 +202,7 @@ class ZkClient:
                 with contextlib.suppress(NodeExists):
                     self.create(path[:end])
                 end = path.find("/", end + 1)
-        entries = b"".join(struct.pack(">i", perms) + _text(scheme) + _text(who) for perms, scheme, who in acl)
-        request = _text(path) + _buffer(data) + struct.pack(">i", len(acl)) + entries + struct.pack(">i", flags)
+        request = _text(path) + _buffer(data) + _rules(acl) + struct.pack(">i", flags)
         return self._call(_CREATE, request, path).buffer().decode("utf-8")
 
     def delete(self, path, version=-1):
@@ -226,6 +231,15 @@ class ZkClient:
         if isinstance(data, str):
             data = data.encode("utf-8")
         return self._call(_SET, _text(path) + _buffer(data) + struct.pack(">i", version), path).stat()
+
+    def get_acl(self, path):
+        """[(permissions, scheme, id)]"""
+        reply = self._call(_GET_ACL, _text(path), path)
+        text = lambda: reply.buffer().decode("utf-8")  # noqa: E731
+        return [(reply.take(">i"), text(), text()) for _ in range(reply.take(">i"))]
+
+    def set_acl(self, path, acl, version=-1):
+        self._call(_SET_ACL, _text(path) + _rules(acl) + struct.pack(">i", version), path)
 
     def children(self, path):
         reply = self._call(_CHILDREN, _text(path) + b"\0", path)

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,8 @@ class MemoryZooKeeper {
     std::string data;
     zookeeper::NodeStat stat;
     std::int32_t created_children = 0;
+    bool open = true;  // everyone may change it; nothing here keeps anyone from it
+    std::int32_t access_version = 0;
   };
   using Nodes = std::map<std::string, Node>;
 
@@ -91,6 +94,21 @@ class MemoryZooKeeper {
   std::int64_t NewSession() {
     const std::lock_guard lock(mutex_);
     return ++session_;
+  }
+  // The session has credentials from now on.
+  void Authenticate(std::int64_t session) {
+    const std::lock_guard lock(mutex_);
+    authenticated_.insert(session);
+  }
+  // False if its rules are not those that were seen.
+  bool Protect(const std::string& path, std::int32_t access_version) {
+    const std::lock_guard lock(mutex_);
+    const auto found = nodes_.find(path);
+    if (found == nodes_.end()) return true;
+    if (found->second.access_version != access_version) return false;
+    ++found->second.access_version;
+    found->second.open = false;
+    return true;
   }
   void EndSession(std::int64_t session) {
     const std::lock_guard lock(mutex_);
@@ -166,7 +184,7 @@ class MemoryZooKeeper {
         ++parent->second.created_children;
         ++parent->second.stat.child_version;
         ++parent->second.stat.children;
-        Node node{operation.data, {}, 0};
+        Node node{operation.data, {}, 0, !operation.own || authenticated_.count(session) == 0, 0};
         node.stat.created_zxid = node.stat.modified_zxid = zxid_;
         if (clock_ != nullptr) node.stat.modified_at = clock_->Wall();
         if (operation.kind == Operation::Kind::kCreateEphemeral) node.stat.ephemeral_owner = session;
@@ -203,10 +221,11 @@ class MemoryZooKeeper {
   Nodes nodes_;
   std::int64_t zxid_ = 0;
   std::int64_t session_ = 0;
+  std::set<std::int64_t> authenticated_;
 };
 
 // One client. Its calls are counted; what goes wrong is said beforehand. For one thread.
-class MemoryClient final : public zookeeper::Client {
+class MemoryClient final : public zookeeper::AccessClient {
  public:
   explicit MemoryClient(MemoryZooKeeper& server) : server_(server), session_(server.NewSession()) {}
   ~MemoryClient() override { server_.EndSession(session_); }
@@ -240,7 +259,13 @@ class MemoryClient final : public zookeeper::Client {
   void Expire(std::optional<MemoryZooKeeper::Nodes> stale = std::nullopt) {
     server_.EndSession(session_);
     session_ = server_.NewSession();
+    if (authenticated_) server_.Authenticate(session_);
     stale_ = std::move(stale);
+  }
+  // Has credentials, in this session and in those to come.
+  void Authenticate() {
+    authenticated_ = true;
+    server_.Authenticate(session_);
   }
   void Announce() {
     for (const auto& [id, listener] : std::map(listeners_)) listener();
@@ -280,6 +305,27 @@ class MemoryClient final : public zookeeper::Client {
     auto outcome = server_.Apply(operations, session_);
     if (fails) return Lost();
     return outcome;
+  }
+  Result<std::vector<std::optional<zookeeper::NodeAccess>>> GetAccess(
+      const std::vector<std::string>& paths) override {
+    LEAF_RETURN_IF_ERROR(Begin());
+    std::vector<std::optional<zookeeper::NodeAccess>> rules;
+    for (const std::string& path : paths) {
+      const auto node = server_.Find(path);
+      if (node) {
+        rules.push_back(zookeeper::NodeAccess{node->open ? "world:anyone:cdrwa" : "digest:leaf:cdrwa",
+                                              node->open, node->access_version, node->stat});
+      } else {
+        rules.push_back(std::nullopt);
+      }
+    }
+    return rules;
+  }
+  Result<bool> Protect(const std::vector<Seen>& nodes) override {
+    LEAF_RETURN_IF_ERROR(Begin());
+    bool as_seen = true;
+    for (const Seen& node : nodes) as_seen = server_.Protect(node.path, node.version) && as_seen;
+    return as_seen;
   }
   std::int64_t session_id() const override { return session_; }
 
@@ -324,6 +370,7 @@ class MemoryClient final : public zookeeper::Client {
   Fault fault_ = Fault::kLostReply;
   bool failed_ = false;
   bool down_ = false;
+  bool authenticated_ = false;
   std::vector<std::vector<zookeeper::Operation>> late_;
 };
 

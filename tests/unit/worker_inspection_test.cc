@@ -85,9 +85,15 @@ class World {
     ASSERT_TRUE(client.Write({Operation::CreateEphemeral(tree.Temporary(address), data)})->done());
   }
 
+  // As a configuration with credentials reads it.
+  Snapshot ReadWithAccess() {
+    Snapshot snapshot = Read();
+    snapshot.open = zookeeper::ReadOpenNodes(client, tree).value();
+    return snapshot;
+  }
   Snapshot Read() { return zookeeper::ReadSnapshot(client, tree).value(); }
   WorkerInspection Inspect() { return zookeeper::Inspect(Read(), options, properties); }
-  bool Apply(const RepairStep& step) { return client.Write(zookeeper::OperationsOf(step)).value().done(); }
+  bool Apply(const RepairStep& step) { return zookeeper::ApplyStep(client, tree, step).value(); }
   void Repair() {
     for (const RepairStep& step : Inspect().steps) ASSERT_TRUE(Apply(step)) << step.what;
   }
@@ -519,8 +525,124 @@ TEST(WorkerInspection, AMissingForeverIsMadeUnlessItsNumbersAreInUse) {
   const Snapshot nothing = zookeeper::ReadSnapshot(client, world.tree).value();
   const WorkerInspection inspection = zookeeper::Inspect(nothing, world.options, world.properties);
   ASSERT_EQ(inspection.steps.size(), 1U);
-  EXPECT_TRUE(client.Write(zookeeper::OperationsOf(inspection.steps[0]))->done());
+  EXPECT_TRUE(zookeeper::ApplyStep(client, world.tree, inspection.steps[0]).value());
   EXPECT_TRUE(client.Exists(world.tree.Forever()).value());
+}
+
+// ---- access rules
+
+std::set<std::string> Open(const MemoryZooKeeper& servers, const Tree& tree) {
+  std::set<std::string> open;
+  for (const auto& [path, node] : servers.Snapshot()) {
+    if (tree.IsOwn(path) && node.open) open.insert(path);
+  }
+  return open;
+}
+
+TEST(WorkerAccess, OpenNodesOfOursAreOneFindingAndOneStepClosesThem) {
+  World world;
+  world.client.Authenticate();
+  const std::uint64_t worker = world.Java("192.0.2.1:80");
+  world.Own(worker, "192.0.2.1:80");
+  world.servers.Create(world.tree.Witnesses(), "");
+  world.servers.Create(world.tree.Witness("order"), "whatever it says");
+  EXPECT_TRUE(world.Inspect().findings.empty()) << "rules are looked at only where there are credentials";
+  // Some are protected already.
+  ASSERT_TRUE(world.servers.Protect(world.tree.Leases(), 0));
+
+  const WorkerInspection inspection =
+      zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties);
+  ASSERT_EQ(Codes(inspection.findings), "open-to-everyone " + world.tree.Own());
+  const WorkerFinding& finding = inspection.findings.front();
+  EXPECT_TRUE(finding.repairable);
+  for (const std::string name : {"leafctl,", "leafctl/owners,", "leafctl/owners/0,", "leafctl/witness/order"})
+    EXPECT_NE(finding.cause.find(name), std::string::npos) << finding.cause;
+  EXPECT_EQ(finding.cause.find("leafctl/leases"), std::string::npos) << finding.cause;
+  EXPECT_EQ(finding.cause.find("forever"), std::string::npos) << "Java has to write there";
+  ASSERT_EQ(inspection.steps.size(), 1U);
+  const RepairStep& step = inspection.steps.front();
+  std::set<std::string> changed;
+  for (const RepairChange& change : step.changes) {
+    EXPECT_EQ(change.kind, RepairChange::Kind::kProtect);
+    EXPECT_EQ(change.before.facts.at(0), std::pair(std::string("access"), std::string("world:anyone:cdrwa")));
+    changed.insert(change.before.name);
+  }
+  EXPECT_EQ(changed, Open(world.servers, world.tree));
+
+  const auto before = world.Everything();
+  EXPECT_TRUE(world.Apply(step));
+  EXPECT_EQ(world.Everything(), before);
+  EXPECT_TRUE(Open(world.servers, world.tree).empty());
+  EXPECT_TRUE(world.servers.Find(world.ForeverPath("192.0.2.1:80", worker))->open);
+  EXPECT_TRUE(world.servers.Find(world.tree.Forever())->open);
+  EXPECT_TRUE(zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties).findings.empty());
+}
+
+TEST(WorkerAccess, RulesThatChangedSinceAreLeftAndTheRestIsDone) {
+  World world;
+  world.client.Authenticate();
+  world.Ceiling(5, kNowMillis);
+  world.Ceiling(6, kNowMillis);
+  const WorkerInspection inspection =
+      zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties);
+  ASSERT_EQ(inspection.steps.size(), 1U);
+  // Somebody sets rules of their own, and another node goes.
+  ASSERT_TRUE(world.servers.Protect(world.tree.Ceiling(5), 0));
+  ASSERT_TRUE(world.servers.Delete(world.tree.Ceiling(6)));
+  EXPECT_FALSE(world.Apply(inspection.steps[0]));
+  EXPECT_EQ(world.servers.Find(world.tree.Ceiling(5))->access_version, 1) << "written over";
+  EXPECT_TRUE(Open(world.servers, world.tree).empty());
+}
+
+// Such a daemon could not write its ceiling any more, and would stop.
+TEST(WorkerAccess, NothingIsClosedWhileADaemonWithoutCredentialsRuns) {
+  World world;
+  world.Live("192.0.2.1:80", 0);
+  MemoryClient us(world.servers);
+  us.Authenticate();
+  const auto inspect = [&] {
+    Snapshot snapshot = world.Read();
+    snapshot.open = zookeeper::ReadOpenNodes(us, world.tree).value();
+    return zookeeper::Inspect(snapshot, world.options, world.properties);
+  };
+  WorkerInspection inspection = inspect();
+  ASSERT_EQ(Codes(inspection.findings), "open-to-everyone " + world.tree.Own());
+  EXPECT_FALSE(inspection.findings[0].repairable);
+  EXPECT_NE(inspection.findings[0].left.find("leafctl/temporary/192.0.2.1:80"), std::string::npos);
+  EXPECT_TRUE(inspection.steps.empty());
+  // It comes back with credentials.
+  world.client.Authenticate();
+  world.client.Expire();
+  world.Live("192.0.2.1:80", 0);
+  inspection = inspect();
+  ASSERT_EQ(inspection.findings.size(), 1U);
+  EXPECT_TRUE(inspection.findings[0].repairable);
+}
+
+TEST(WorkerAccess, ManyNodesAreNamedInPart) {
+  World world;
+  world.client.Authenticate();
+  for (std::uint64_t i = 0; i < 200; ++i) world.Ceiling(i, kNowMillis);
+  const auto open = zookeeper::ReadOpenNodes(world.client, world.tree).value();
+  EXPECT_EQ(open.size(), Open(world.servers, world.tree).size());
+  const auto finding = zookeeper::InspectAccess(world.tree, open);
+  ASSERT_TRUE(finding);
+  EXPECT_NE(finding->cause.find(fmt::format("and {} more", open.size() - 20)), std::string::npos)
+      << finding->cause;
+  EXPECT_FALSE(zookeeper::InspectAccess(world.tree, {}));
+}
+
+TEST(WorkerAccess, WhatARepairMakesIsProtectedToo) {
+  World world;
+  world.client.Authenticate();
+  world.Java("192.0.2.1:80", kNowMillis + kHour);
+  for (const std::string& folder : {world.tree.Owners(), world.tree.Addresses(), world.tree.Ceilings(),
+                                    world.tree.Leases(), world.tree.Temporaries(), world.tree.Own()})
+    ASSERT_TRUE(world.servers.Delete(folder));
+  world.options.java_retired = true;
+  world.Repair();
+  ASSERT_TRUE(world.servers.Data(world.tree.Ceiling(0)));
+  EXPECT_EQ(Open(world.servers, world.tree), std::set<std::string>{});
 }
 
 TEST(WorkerInspection, TheForksTreeIsOnlyRead) {

@@ -45,9 +45,9 @@ TEST(WorkerNames, AreStableAndTellAllApart) {
   EXPECT_EQ(NumberKindName(NumberKind::kRecycled), "recycled");
   using Kind = RepairChange::Kind;
   std::set<std::string_view> names;
-  for (const Kind kind : {Kind::kAbsent, Kind::kCreate, Kind::kWrite, Kind::kRemove})
+  for (const Kind kind : {Kind::kAbsent, Kind::kCreate, Kind::kWrite, Kind::kRemove, Kind::kProtect})
     names.insert(RepairChangeName(kind));
-  EXPECT_EQ(names, (std::set<std::string_view>{"absent", "create", "write", "remove"}));
+  EXPECT_EQ(names, (std::set<std::string_view>{"absent", "create", "write", "remove", "protect"}));
 }
 
 }  // namespace

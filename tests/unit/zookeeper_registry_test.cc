@@ -12,8 +12,10 @@
 
 #include "leaf/core/worker_inspection.h"
 #include "leaf/zookeeper/connect_string.h"
+#include "leaf/zookeeper/daemon_roster.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
+#include "leaf/zookeeper/witness.h"
 #include "support/scale.h"
 #include "support/zookeeper_fakes.h"
 
@@ -140,6 +142,37 @@ TEST_F(FixedRegistryTest, AVirginNamespaceGetsLeafsTreeAndOursBesideIt) {
   EXPECT_EQ(*ParseAddress(*server.Data(tree_.Address(kAddress))), (AddressRecord{"a", 0}));
   EXPECT_EQ(ParseTemporary(*server.Data(tree_.Temporary(kAddress)))->url, "http://" + kAddress);
   EXPECT_EQ(clock_.fake().Wall(), WallTimeOf(1'795'000'000'000)) << "it waited for nothing";
+}
+
+// Whatever is made for one node of each kind, with or without credentials.
+TEST_F(FixedRegistryTest, OnlyNodesOfOursAreProtectedAndOnlyWithCredentials) {
+  for (const bool credentials : {false, true}) {
+    MemoryZooKeeper server;
+    const auto fixed = Fixed(server);
+    const auto leased = Start<LeaseRegistry>(server, Options());
+    MemoryClient client(server);
+    if (credentials) {
+      fixed->client.Authenticate();
+      leased->client.Authenticate();
+      client.Authenticate();
+    }
+    const auto claim = Get(*fixed, "a");
+    EXPECT_TRUE(fixed->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+    ZookeeperWitness witness(tree_, "p", client, clock_);
+    EXPECT_TRUE(witness.Raise("order", {}, 1000, "c").value());
+    DaemonEntry entry(tree_, client, log_);
+    entry.Begin("d", {"host", "p", {}});
+    const Tree other = Tree::Make("leased").value();
+    core::ClusterProperties cluster = cluster_;
+    cluster.name = "leased";
+    EXPECT_TRUE(leased->registry.Claim({kAddress, "b"}, cluster).ok());
+    for (const std::string& path : {tree_.Witness("order"), tree_.Daemon("d"), tree_.Owner(0),
+                                    tree_.Temporary(kAddress), other.Temporary(kAddress), other.Properties()})
+      EXPECT_TRUE(server.Data(path)) << path;
+    EXPECT_EQ(server.Children(other.Leases()).size(), 1U);
+    for (const auto& [path, node] : server.Snapshot())
+      EXPECT_EQ(node.open, !credentials || !(tree_.IsOwn(path) || other.IsOwn(path))) << path;
+  }
 }
 
 TEST_F(FixedRegistryTest, TheReportIsTrueTimeEveryThreeSecondsAndNeverEarlier) {

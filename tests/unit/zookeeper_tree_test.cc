@@ -32,6 +32,20 @@ TEST(TreeTest, FoldersComeParentsFirstAndForeverAsEarlyAsItCan) {
   EXPECT_EQ(Tree::Make("c", "")->Folders().front(), "/c");
 }
 
+TEST(TreeTest, LeafctlsOwnFolderIsToldFromLeafs) {
+  // A cluster may have the folder's name.
+  for (const std::string name : {"pay", "leafctl"}) {
+    const Tree tree = Tree::Make(name).value();
+    for (const std::string& path :
+         {tree.Own(), tree.Owners(), tree.Owner(7), tree.Witness("a"), tree.Properties()})
+      EXPECT_TRUE(tree.IsOwn(path)) << path;
+    for (const std::string& path : {std::string("/"), tree.Base(), tree.Forever(),
+                                    tree.ForeverNode("h:1-0000000000"), tree.RecycleUsed(7), tree.Own() + "2",
+                                    tree.Own() + "2/owners", std::string("/snowflake/other/leafctl/owners")})
+      EXPECT_FALSE(tree.IsOwn(path)) << path;
+  }
+}
+
 TEST(TreeTest, ANameThatCannotStandInAPathIsRefused) {
   for (const std::string& name :
        std::vector<std::string>{"", ".", "..", "a/b", "/", "a\n", "\xff", "a\x7f", std::string(256, 'x')}) {

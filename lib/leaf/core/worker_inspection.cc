@@ -24,6 +24,8 @@ std::string_view RepairChangeName(RepairChange::Kind kind) {
       return "write";
     case RepairChange::Kind::kRemove:
       return "remove";
+    case RepairChange::Kind::kProtect:
+      return "protect";
   }
   return "";
 }

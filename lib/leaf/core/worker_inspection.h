@@ -55,6 +55,9 @@ struct WorkerEntry {
 // Code of the finding that nodes of the fork in mode zk_recycle are running.
 inline constexpr std::string_view kForkRunning = "fork-running";
 
+// Code of the finding that everyone may change records of ours, though there are credentials.
+inline constexpr std::string_view kOpenToEveryone = "open-to-everyone";
+
 struct WorkerFinding {
   std::string code;     // stable: "foreign-child"
   std::string subject;  // path, row or number
@@ -72,15 +75,17 @@ struct RepairChange {
     kCreate,
     kWrite,
     kRemove,
+    kProtect,  // only the credentials in use may change it from then on
   };
   Kind kind = Kind::kAbsent;
-  RawRecord before;          // name; and what was read, for kWrite and kRemove
-  std::int64_t version = 0;  // of what was read
+  RawRecord before;          // name; and what was read, for kWrite, kRemove and kProtect (facts only)
+  std::int64_t version = 0;  // of what was read; of the access rules for kProtect
   std::string after;         // for kCreate and kWrite
 };
 std::string_view RepairChangeName(RepairChange::Kind kind);
 
-// All its changes happen, or none.
+// All its changes happen, or none; but those of access rules, which are in a step of their own, happen one by
+// one.
 struct RepairStep {
   std::string code;  // of the finding that it mends
   std::string what;  // "remove /snowflake/…/lock"

@@ -9,6 +9,8 @@
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sys/process_name.h"
+#include "leaf/zookeeper/inspection.h"
+#include "leaf/zookeeper/snapshot.h"
 
 namespace leaf::embed {
 
@@ -70,6 +72,12 @@ void ClusterLink::Announce(std::vector<std::string> urls) {
 
 Result<std::vector<zookeeper::DaemonRecord>> ClusterLink::Daemons() {
   return zookeeper::ReadDaemonRoster(*session_, tree_);
+}
+
+Result<std::optional<core::WorkerFinding>> ClusterLink::InspectAccess() {
+  if (!session_->has_credentials()) return std::optional<core::WorkerFinding>();
+  LEAF_ASSIGN_OR_RETURN(const auto open, zookeeper::ReadOpenNodes(*session_, tree_));
+  return zookeeper::InspectAccess(tree_, open);
 }
 
 service::Dependency ClusterLink::Dependency() const {

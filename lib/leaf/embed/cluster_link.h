@@ -13,6 +13,7 @@
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
 #include "leaf/core/ports.h"
+#include "leaf/core/worker_inspection.h"
 #include "leaf/embed/setting.h"
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/tallies.h"
@@ -44,6 +45,7 @@ class ClusterLink {
     constexpr int kCalls = 3;  // the look; the last write that is begun in time, and the look after it
     return service::ClusterFence::kClaimPatience + kCalls * operation_timeout_;
   }
+  const std::string& cluster() const { return tree_.cluster(); }
   // What the witness is called, for people.
   std::string name() const;
 
@@ -52,6 +54,8 @@ class ClusterLink {
   void Refresh() { entry_.Refresh(); }
   void Withdraw() { entry_.End(); }
   Result<std::vector<zookeeper::DaemonRecord>> Daemons();
+  // Whether everyone may change nodes of leafctl's though this one has credentials.
+  Result<std::optional<core::WorkerFinding>> InspectAccess();
 
   // What is known of it, for metrics and status.
   service::Dependency Dependency() const;

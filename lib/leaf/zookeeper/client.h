@@ -39,20 +39,34 @@ struct NodeData {
   NodeStat stat;
 };
 
-// One part of a transaction. Nodes are open to everyone: Leaf's have to be (a restrictive rule locks Java
-// out).
+// Who may change a node.
+struct NodeAccess {
+  std::string rules;         // for people: "world:anyone:cdrwa"
+  bool open = false;         // everyone may change it, or what is below it
+  std::int32_t version = 0;  // of the rules
+  NodeStat stat;             // nothing but zeros if the rules may not be read
+};
+
+// One part of a transaction.
 struct Operation {
   enum class Kind { kCreate, kCreateSequential, kCreateEphemeral, kSet, kDelete, kCheck };
   static constexpr std::int32_t kAnyVersion = -1;
 
+  // A node of Leaf's tree: open to everyone, as a Java node has no credentials.
   static Operation Create(std::string path, std::string data) {
     return {Kind::kCreate, std::move(path), std::move(data), kAnyVersion};
+  }
+  // A node of leafctl's own: where the client has credentials, only they may change it, and everyone may read
+  // it.
+  static Operation CreateOwn(std::string path, std::string data) {
+    return {Kind::kCreate, std::move(path), std::move(data), kAnyVersion, true};
   }
   static Operation CreateSequential(std::string prefix, std::string data) {
     return {Kind::kCreateSequential, std::move(prefix), std::move(data), kAnyVersion};
   }
+  // Of leafctl's own, like CreateOwn: Leaf has none.
   static Operation CreateEphemeral(std::string path, std::string data) {
-    return {Kind::kCreateEphemeral, std::move(path), std::move(data), kAnyVersion};
+    return {Kind::kCreateEphemeral, std::move(path), std::move(data), kAnyVersion, true};
   }
   static Operation Set(std::string path, std::string data, std::int32_t version) {
     return {Kind::kSet, std::move(path), std::move(data), version};
@@ -68,6 +82,7 @@ struct Operation {
   std::string path;
   std::string data;
   std::int32_t version = kAnyVersion;
+  bool own = false;  // of leafctl's own; for what is created
 };
 
 // What became of a transaction: all of it happened, or nothing.
@@ -109,6 +124,22 @@ class Client {
     virtual ~Subscription() = default;
   };
   virtual std::unique_ptr<Subscription> OnNewSession(std::function<void()> listener) = 0;
+};
+
+// A client that also sees, and sets, who may change a node. What issues IDs does not need it.
+class AccessClient : public Client {
+ public:
+  // In one go. Nothing where there is no such node.
+  virtual Result<std::vector<std::optional<NodeAccess>>> GetAccess(const std::vector<std::string>& paths) = 0;
+
+  struct Seen {
+    std::string path;
+    std::int32_t version = 0;  // of the rules
+  };
+  // Gives each node the rules of Operation::CreateOwn, if its rules are as they were seen. Not a transaction:
+  // ZooKeeper has none for rules. False if the rules of some had changed; the others are done. One that has
+  // gone needs none. Errors: Client's; kPermission without credentials.
+  virtual Result<bool> Protect(const std::vector<Seen>& nodes) = 0;
 };
 
 }  // namespace leaf::zookeeper

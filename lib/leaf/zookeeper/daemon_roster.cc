@@ -12,7 +12,7 @@ DaemonEntry::DaemonEntry(Tree tree, Client& client, Logger& log)
     : tree_(std::move(tree)), client_(client), log_(log), node_(client, log) {}
 
 void DaemonEntry::EnsureFolder() {
-  if (const auto made = EnsureFolders(client_, tree_.SegmentFolders()); !made.ok())
+  if (const auto made = EnsureFolders(client_, tree_, tree_.SegmentFolders()); !made.ok())
     log_.Debug("cannot make {} yet: {}", tree_.Daemons(), made.error().message);
 }
 

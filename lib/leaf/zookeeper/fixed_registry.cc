@@ -154,12 +154,12 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   std::vector<Operation> operations{
       Operation::Set(tree.Address(node.address), FormatAddress({node.uuid, own->worker}), hold->version)};
   const std::string owner = FormatOwner({node.uuid, node.address, options_.host, clock_.Wall()});
-  operations.push_back(!owner_node     ? Operation::Create(owner_path, owner)
+  operations.push_back(!owner_node     ? Operation::CreateOwn(owner_path, owner)
                        : formerly_ours ? Operation::Set(owner_path, owner, owner_node->stat.version)
                                        : Operation::Check(owner_path, owner_node->stat.version));
   operations.push_back(ceiling_node
                            ? Operation::Set(ceiling_path, FormatCeiling(ceiling), ceiling_node->stat.version)
-                           : Operation::Create(ceiling_path, FormatCeiling(ceiling)));
+                           : Operation::CreateOwn(ceiling_path, FormatCeiling(ceiling)));
   for (const LeafNode& leaf : *nodes)
     operations.push_back(Operation::Check(tree.ForeverNode(leaf.name), leaf.node.stat.version));
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome claimed, client_.Write(operations));
@@ -183,7 +183,7 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
   LEAF_ASSIGN_OR_RETURN(const auto found, client_.Get(path));
   if (!found) {
     LEAF_ASSIGN_OR_RETURN(const WriteOutcome made,
-                          client_.Write({Operation::Create(path, FormatAddress(hold.record))}));
+                          client_.Write({Operation::CreateOwn(path, FormatAddress(hold.record))}));
     return made.done() ? std::optional(hold) : again;
   }
 

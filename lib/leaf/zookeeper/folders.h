@@ -6,11 +6,15 @@
 
 #include "leaf/base/result.h"
 #include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/tree.h"
 
 namespace leaf::zookeeper {
 
-// Makes what is missing of `folders` (parents first); anything may be repeated. Errors: kConfig (no chroot),
-// and those of Client.
-Result<void> EnsureFolders(Client& client, const std::vector<std::string>& folders);
+// What makes one node of a tree: of Leaf's, or of our own.
+Operation CreateIn(const Tree& tree, const std::string& path, std::string data);
+
+// Makes what is missing of `folders` of a tree (parents first); anything may be repeated. Errors: kConfig (no
+// chroot), and those of Client.
+Result<void> EnsureFolders(Client& client, const Tree& tree, const std::vector<std::string>& folders);
 
 }  // namespace leaf::zookeeper

@@ -14,6 +14,7 @@
 
 #include "leaf/base/check.h"
 #include "leaf/base/text.h"
+#include "leaf/zookeeper/folders.h"
 #include "leaf/zookeeper/fork_numbers.h"
 
 namespace leaf::zookeeper {
@@ -25,6 +26,8 @@ using Change = core::RepairChange;
 constexpr std::int32_t kNoLeafVersion = std::numeric_limits<std::int32_t>::max();
 
 constexpr std::string_view kRepair = "leafctl worker repair";
+// So many paths stand in a sentence; there is one node for each tag.
+constexpr std::size_t kNamedMax = 20;
 
 struct Address {
   std::string_view host;
@@ -179,6 +182,22 @@ struct Contents {
   std::vector<std::string> bad_names;                          // in folders whose children are numbers
 };
 
+// "leafctl, leafctl/witness and 7 more"; of the ephemeral ones only, or of all.
+std::string NamesOf(const Tree& tree, const OpenNodes& open, bool ephemeral_only) {
+  std::vector<std::string> names;
+  std::size_t more = 0;
+  for (const auto& [path, access] : open) {
+    if (ephemeral_only && access.stat.ephemeral_owner == 0) continue;
+    if (names.size() == kNamedMax) {
+      ++more;
+    } else {
+      names.push_back(path.substr(tree.Base().size() + 1));
+    }
+  }
+  const std::string text = fmt::format("{}", fmt::join(names, ", "));
+  return more == 0 ? text : fmt::format("{} and {} more", text, more);
+}
+
 class Inspector {
  public:
   Inspector(const Snapshot& snapshot, const core::InspectionOptions& options,
@@ -203,6 +222,7 @@ class Inspector {
     CheckRecords();
     CheckForkIsRunning();
     CheckRecycled();
+    CheckAccess();
     return std::move(result_);
   }
 
@@ -903,6 +923,27 @@ class Inspector {
     }
   }
 
+  // Last: what was removed before needs no rules.
+  void CheckAccess() {
+    auto finding = InspectAccess(tree_, snapshot_.open);
+    if (!finding) return;
+    if (finding->repairable) {
+      std::vector<Change> changes;
+      changes.reserve(snapshot_.open.size());
+      for (const auto& [path, access] : snapshot_.open) {
+        core::RawRecord before{
+            path, "", {{"access", access.rules}, {"access_version", std::to_string(access.version)}}};
+        changes.push_back({Change::Kind::kProtect, std::move(before), access.version, ""});
+      }
+      result_.steps.push_back({finding->code,
+                               fmt::format("let only the credentials of zookeeper.auth_file change {}, and "
+                                           "everyone read",
+                                           NamesOf(tree_, snapshot_.open, false)),
+                               finding->cause, std::move(changes)});
+    }
+    result_.findings.push_back(*std::move(finding));
+  }
+
   const Snapshot& snapshot_;
   const Tree& tree_;
   const core::InspectionOptions& options_;
@@ -914,6 +955,28 @@ class Inspector {
 };
 
 }  // namespace
+
+std::optional<core::WorkerFinding> InspectAccess(const Tree& tree, const OpenNodes& open) {
+  if (open.empty()) return std::nullopt;
+  core::WorkerFinding finding;
+  finding.code = core::kOpenToEveryone;
+  finding.subject = tree.Own();
+  finding.cause =
+      fmt::format("open to everyone, though zookeeper.auth_file is set: {}", NamesOf(tree, open, false));
+  finding.consequence = "every client of ZooKeeper may change or delete what keeps IDs from being repeated";
+  const std::string live = NamesOf(tree, open, true);
+  finding.repairable = live.empty();
+  if (finding.repairable) {
+    finding.remedy = kRepair;
+    return finding;
+  }
+  // A daemon without the credentials could not renew what it has: it would stop issuing.
+  finding.remedy = fmt::format(
+      "set zookeeper.auth_file on every leafctl node of the cluster, restart each, then: {}", kRepair);
+  finding.left =
+      fmt::format("daemons that run now were started without credentials, or by an older version: {}", live);
+  return finding;
+}
 
 core::WorkerInspection Inspect(const Snapshot& snapshot, const core::InspectionOptions& options,
                                const PropertiesRecord& configured) {
@@ -1008,7 +1071,7 @@ Result<std::optional<core::RepairStep>> PlanRelease(const Snapshot& snapshot, st
   return std::optional<core::RepairStep>(std::move(step));
 }
 
-std::vector<Operation> OperationsOf(const core::RepairStep& step) {
+std::vector<Operation> OperationsOf(const Tree& tree, const core::RepairStep& step) {
   std::vector<Operation> operations;
   for (const Change& change : step.changes) {
     const std::string& path = change.before.name;
@@ -1016,11 +1079,11 @@ std::vector<Operation> OperationsOf(const core::RepairStep& step) {
     switch (change.kind) {
       case Change::Kind::kAbsent:
         // Within one transaction nobody sees it, and it fails if there is one.
-        operations.push_back(Operation::Create(path, ""));
+        operations.push_back(CreateIn(tree, path, ""));
         operations.push_back(Operation::Delete(path, 0));
         break;
       case Change::Kind::kCreate:
-        operations.push_back(Operation::Create(path, change.after));
+        operations.push_back(CreateIn(tree, path, change.after));
         break;
       case Change::Kind::kWrite:
         operations.push_back(Operation::Set(path, change.after, version));
@@ -1028,9 +1091,32 @@ std::vector<Operation> OperationsOf(const core::RepairStep& step) {
       case Change::Kind::kRemove:
         operations.push_back(Operation::Delete(path, version));
         break;
+      case Change::Kind::kProtect:
+        break;
     }
   }
   return operations;
+}
+
+Result<bool> ApplyStep(AccessClient& client, const Tree& tree, const core::RepairStep& step) {
+  if (const auto operations = OperationsOf(tree, step); !operations.empty()) {
+    LEAF_ASSIGN_OR_RETURN(const WriteOutcome outcome, client.Write(operations));
+    if (!outcome.done()) return false;
+  }
+  std::vector<AccessClient::Seen> seen;
+  for (const Change& change : step.changes) {
+    if (change.kind == Change::Kind::kProtect)
+      seen.push_back({change.before.name, static_cast<std::int32_t>(change.version)});
+  }
+  bool as_seen = true;
+  for (std::size_t begin = 0; begin < seen.size(); begin += kSnapshotParallel) {
+    const std::size_t end = std::min(seen.size(), begin + kSnapshotParallel);
+    const std::vector<AccessClient::Seen> some(seen.begin() + static_cast<std::ptrdiff_t>(begin),
+                                               seen.begin() + static_cast<std::ptrdiff_t>(end));
+    LEAF_ASSIGN_OR_RETURN(const bool done, client.Protect(some));
+    as_seen = as_seen && done;
+  }
+  return as_seen;
 }
 
 }  // namespace leaf::zookeeper

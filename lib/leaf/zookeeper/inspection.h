@@ -1,5 +1,5 @@
 // What a snapshot of a cluster's namespace says about its worker numbers, what is wrong there, and what can
-// be done about it. Pure functions.
+// be done about it. Pure functions, but for ApplyStep.
 //
 // What a plan may not do, and the schedules behind it:
 // - No record that says until when IDs were issued goes down or away. A lease that is removed leaves its
@@ -12,6 +12,9 @@
 // - Only names that are no address and number at all are removed under `forever`; a number, however wrong,
 // may
 //   be in some machine's local file and come back (leaf-compat M5, M6).
+// - A daemon without credentials stops issuing once its nodes are protected: they are protected only while
+// the
+//   nodes of live daemons are, too.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +33,10 @@ namespace leaf::zookeeper {
 core::WorkerInspection Inspect(const Snapshot& snapshot, const core::InspectionOptions& options,
                                const PropertiesRecord& configured);
 
+// The finding about nodes of ours that everyone may change though there are credentials; nothing if there are
+// none.
+std::optional<core::WorkerFinding> InspectAccess(const Tree& tree, const OpenNodes& open);
+
 // Nodes under `forever` that the steps of an inspection rewrite: to be watched before.
 std::vector<std::string> RewrittenByLeaf(const Snapshot& snapshot, const core::WorkerInspection& inspection);
 
@@ -40,7 +47,11 @@ std::vector<std::string> RewrittenByLeaf(const Snapshot& snapshot, const core::W
 Result<std::optional<core::RepairStep>> PlanRelease(const Snapshot& snapshot, std::uint64_t worker,
                                                     bool leases);
 
-// One transaction out of a step.
-std::vector<Operation> OperationsOf(const core::RepairStep& step);
+// One transaction out of a step; nothing but its changes of access rules are not in it.
+std::vector<Operation> OperationsOf(const Tree& tree, const core::RepairStep& step);
+
+// Does a step. False if something has changed since it was looked at: nothing was done then, or, of a change
+// of access rules, the rest. Errors: the client's.
+Result<bool> ApplyStep(AccessClient& client, const Tree& tree, const core::RepairStep& step);
 
 }  // namespace leaf::zookeeper

@@ -159,7 +159,7 @@ Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree, c
   const std::string path = tree.Lease(candidate.worker);
   std::vector<Operation> operations{
       candidate.node ? Operation::Set(path, FormatLease(record), candidate.node->stat.version)
-                     : Operation::Create(path, FormatLease(record))};
+                     : Operation::CreateOwn(path, FormatLease(record))};
   if (candidate.fork) operations.push_back(Operation::Delete(candidate.fork->path, candidate.fork->version));
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome taken, client_.Write(operations));
   if (!taken.done()) return std::optional<core::WorkerClaim>{};

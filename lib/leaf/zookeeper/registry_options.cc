@@ -28,7 +28,7 @@ bool WaitTowards(const Clock& clock, BootTime end, const std::atomic<bool>& inte
 }
 
 Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties) {
-  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree.Folders()));
+  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree, tree.Folders()));
 
   const std::string path = tree.Properties();
   const auto check = [&](const NodeData& node) -> Result<void> {
@@ -39,7 +39,7 @@ Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecor
   LEAF_ASSIGN_OR_RETURN(const auto stored, client.Get(path));
   if (stored) return check(*stored);
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome made,
-                        client.Write({Operation::Create(path, FormatProperties(properties))}));
+                        client.Write({Operation::CreateOwn(path, FormatProperties(properties))}));
   if (made.done()) return {};
   // Another node was first.
   LEAF_ASSIGN_OR_RETURN(const auto theirs, client.Get(path));

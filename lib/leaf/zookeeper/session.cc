@@ -82,6 +82,49 @@ NodeStat StatOf(const Stat& stat) {
           stat.mzxid,   WallTimeOf(stat.mtime), stat.ephemeralOwner};
 }
 
+// Of a node of leafctl's own: all for the session's credentials, which the servers put in place of "auth";
+// reading for everyone. The library only reads it.
+ACL_vector& OwnRules() {
+  static char auth[] = "auth";
+  static char nobody[] = "";
+  static char world[] = "world";
+  static char anyone[] = "anyone";
+  static std::array<ACL, 2> entries{{{ZOO_PERM_ALL, {auth, nobody}}, {ZOO_PERM_READ, {world, anyone}}}};
+  static ACL_vector rules{static_cast<std::int32_t>(entries.size()), entries.data()};
+  return rules;
+}
+
+// As in the shell of ZooKeeper: "world:anyone:cdrwa".
+std::string PermissionsText(std::int32_t permissions) {
+  const std::array<std::pair<std::int32_t, char>, 5> letters{{{ZOO_PERM_CREATE, 'c'},
+                                                              {ZOO_PERM_DELETE, 'd'},
+                                                              {ZOO_PERM_READ, 'r'},
+                                                              {ZOO_PERM_WRITE, 'w'},
+                                                              {ZOO_PERM_ADMIN, 'a'}}};
+  std::string text;
+  for (const auto& [permission, letter] : letters) {
+    if ((permissions & permission) != 0) text += letter;
+  }
+  return text;
+}
+
+NodeAccess AccessOf(const ACL_vector& rules, const Stat& stat) {
+  NodeAccess access;
+  access.version = stat.aversion;
+  access.stat = StatOf(stat);
+  for (std::int32_t i = 0; i < rules.count; ++i) {
+    const ACL& rule = rules.data[i];
+    const std::string_view scheme = rule.id.scheme;
+    std::string_view id = rule.id.id;
+    // Of "user:hash of the password", the user only.
+    if (scheme == "digest") id = id.substr(0, id.find(':'));
+    if (!access.rules.empty()) access.rules += ", ";
+    access.rules += fmt::format("{}:{}:{}", scheme, id, PermissionsText(rule.perms));
+    if (scheme == "world" && (rule.perms & ~ZOO_PERM_READ) != 0) access.open = true;
+  }
+  return access;
+}
+
 std::optional<WriteOutcome::Conflict> ConflictOf(int code) {
   switch (code) {
     case ZNODEEXISTS:
@@ -102,7 +145,13 @@ Error ErrorOf(int code, bool write, std::string_view path) {
   switch (code) {
     case ZNOAUTH:
       return {ErrorCode::kPermission, fmt::format("ZooKeeper: {}: access is denied", Quoted(path)),
-              "set zookeeper.auth_file, or the node's access rules"};
+              "give this node the credentials that the cluster's other leafctl nodes have "
+              "(zookeeper.auth_file), or set the node's access rules"};
+    case ZINVALIDACL:
+      return {ErrorCode::kPermission,
+              fmt::format("ZooKeeper: {}: the servers do not take this node's credentials into access rules",
+                          Quoted(path)),
+              "see that they allow digest authentication, or unset zookeeper.auth_file"};
     case ZAUTHFAILED:
       return {ErrorCode::kPermission, "ZooKeeper refuses the authentication", "set zookeeper.auth_file"};
     case ZCONNECTIONLOSS:
@@ -143,6 +192,7 @@ struct Call {
   bool done = false;
   int code = ZOK;
   NodeData node;
+  NodeAccess access;
   std::vector<std::string> children;
 };
 
@@ -270,8 +320,8 @@ class Session::Impl {
     for (Operation& operation : absolute) operation.path = Path(operation.path);
     LEAF_ASSIGN_OR_RETURN(
         const auto call,
-        Begin(deadline, std::move(absolute), first, [](zhandle_t* library, Call& c, const HeldCall* held) {
-          Prepare(c);
+        Begin(deadline, std::move(absolute), first, [&](zhandle_t* library, Call& c, const HeldCall* held) {
+          Prepare(c, OwnAccess());
           return zoo_amulti(library, static_cast<int>(c.library_operations.size()),
                             c.library_operations.data(), c.library_results.data(), &OnVoid, held);
         }));
@@ -290,15 +340,47 @@ class Session::Impl {
       return outcome;
     }
     const auto conflict = ConflictOf(code);
-    if (!conflict) return ErrorOf(code, true, first);
-    outcome.conflict = *conflict;
+    const bool refused = code == ZNOAUTH || code == ZINVALIDACL;
+    // While the reply is missing, the library may still write to the results.
+    if (!conflict && !refused) return ErrorOf(code, true, first);
     for (std::size_t i = 0; i < operations.size(); ++i) {
       if (call->library_results[i].err == code) {
         outcome.at = i;
         break;
       }
     }
+    if (refused) return ErrorOf(code, true, operations[outcome.at].path);
+    outcome.conflict = *conflict;
     return outcome;
+  }
+
+  Result<std::shared_ptr<Call>> BeginGetAccess(const std::string& path, MonotonicTime deadline) {
+    return Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
+      return zoo_aget_acl(library, Path(path).c_str(), &OnAccess, held);
+    });
+  }
+  Result<std::optional<NodeAccess>> EndGetAccess(const std::shared_ptr<Call>& call, MonotonicTime deadline,
+                                                 const std::string& path) {
+    const int code = Wait(call, deadline);
+    if (code == ZNONODE) return std::optional<NodeAccess>{};
+    // What may not even be read is not open.
+    if (code == ZNOAUTH) return std::optional<NodeAccess>{NodeAccess{}};
+    if (code != ZOK) return ErrorOf(code, false, path);
+    return std::optional(std::move(call->access));
+  }
+
+  bool HasCredentials() const { return !options_.digest_auth.empty(); }
+
+  Result<std::shared_ptr<Call>> BeginProtect(const Seen& node, MonotonicTime deadline) {
+    return Begin(deadline, {}, node.path, [&](zhandle_t* library, Call&, const HeldCall* held) {
+      return zoo_aset_acl(library, Path(node.path).c_str(), node.version, &OwnRules(), &OnVoid, held);
+    });
+  }
+  Result<bool> EndProtect(const std::shared_ptr<Call>& call, MonotonicTime deadline, const Seen& node) {
+    const int code = Wait(call, deadline);
+    if (code == ZBADVERSION) return false;
+    if (code != ZOK && code != ZNONODE) return ErrorOf(code, true, node.path);
+    return true;
   }
 
   std::uint64_t Subscribe(std::function<void()> listener) {
@@ -337,7 +419,10 @@ class Session::Impl {
            kind == Operation::Kind::kCreateEphemeral;
   }
 
-  static void Prepare(Call& call) {
+  // What CreateOwn gives a node.
+  const ACL_vector& OwnAccess() const { return HasCredentials() ? OwnRules() : ZOO_OPEN_ACL_UNSAFE; }
+
+  static void Prepare(Call& call, const ACL_vector& own) {
     const std::size_t count = call.operations.size();
     call.library_operations.resize(count);
     call.created.resize(count);
@@ -353,12 +438,12 @@ class Session::Impl {
         case Operation::Kind::kCreate:
         case Operation::Kind::kCreateSequential:
         case Operation::Kind::kCreateEphemeral:
-          zoo_create_op_init(out, path, operation.data.data(), size, &ZOO_OPEN_ACL_UNSAFE,
-                             operation.kind == Operation::Kind::kCreate ? ZOO_PERSISTENT
-                             : operation.kind == Operation::Kind::kCreateSequential
-                                 ? ZOO_PERSISTENT_SEQUENTIAL
-                                 : ZOO_EPHEMERAL,
-                             call.created[i].data(), static_cast<int>(call.created[i].size()));
+          zoo_create_op_init(
+              out, path, operation.data.data(), size, operation.own ? &own : &ZOO_OPEN_ACL_UNSAFE,
+              operation.kind == Operation::Kind::kCreate             ? ZOO_PERSISTENT
+              : operation.kind == Operation::Kind::kCreateSequential ? ZOO_PERSISTENT_SEQUENTIAL
+                                                                     : ZOO_EPHEMERAL,
+              call.created[i].data(), static_cast<int>(call.created[i].size()));
           break;
         case Operation::Kind::kSet:
           zoo_set_op_init(out, path, operation.data.data(), size, operation.version, &call.stats[i]);
@@ -401,6 +486,9 @@ class Session::Impl {
       if (size > 0) call.node.data.assign(data, static_cast<std::size_t>(size));
       call.node.stat = StatOf(*stat);
     });
+  }
+  static void OnAccess(int code, ACL_vector* rules, Stat* stat, const void* context) {
+    Complete(context, code, [&](Call& call) { call.access = AccessOf(*rules, *stat); });
   }
   static void OnStrings(int code, const String_vector* strings, const void* context) {
     Complete(context, code, [&](Call& call) {
@@ -603,6 +691,7 @@ Session::Session(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Session::~Session() { Close(); }
 void Session::Close() { impl_->Close(); }
 bool Session::connected() const { return impl_->connected(); }
+bool Session::has_credentials() const { return impl_->HasCredentials(); }
 std::uint64_t Session::sessions() const { return impl_->sessions(); }
 std::int64_t Session::session_id() const { return impl_->session_id(); }
 
@@ -633,6 +722,40 @@ Result<std::optional<std::vector<std::string>>> Session::Children(const std::str
 }
 Result<WriteOutcome> Session::Write(const std::vector<Operation>& operations) {
   return impl_->Write(operations);
+}
+
+Result<std::vector<std::optional<NodeAccess>>> Session::GetAccess(const std::vector<std::string>& paths) {
+  const MonotonicTime deadline = impl_->Deadline();
+  std::vector<std::shared_ptr<Call>> calls;
+  for (const std::string& path : paths) {
+    LEAF_ASSIGN_OR_RETURN(auto call, impl_->BeginGetAccess(path, deadline));
+    calls.push_back(std::move(call));
+  }
+  std::vector<std::optional<NodeAccess>> rules;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    LEAF_ASSIGN_OR_RETURN(auto access, impl_->EndGetAccess(calls[i], deadline, paths[i]));
+    rules.push_back(std::move(access));
+  }
+  return rules;
+}
+
+Result<bool> Session::Protect(const std::vector<Seen>& nodes) {
+  if (!impl_->HasCredentials()) {
+    return Error{ErrorCode::kPermission, "without credentials no node of ZooKeeper can be protected",
+                 "set zookeeper.auth_file"};
+  }
+  const MonotonicTime deadline = impl_->Deadline();
+  std::vector<std::shared_ptr<Call>> calls;
+  for (const Seen& node : nodes) {
+    LEAF_ASSIGN_OR_RETURN(auto call, impl_->BeginProtect(node, deadline));
+    calls.push_back(std::move(call));
+  }
+  bool as_seen = true;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    LEAF_ASSIGN_OR_RETURN(const bool done, impl_->EndProtect(calls[i], deadline, nodes[i]));
+    as_seen = as_seen && done;
+  }
+  return as_seen;
 }
 
 std::unique_ptr<Client::Subscription> Session::OnNewSession(std::function<void()> listener) {

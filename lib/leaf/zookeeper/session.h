@@ -32,11 +32,12 @@ struct SessionOptions {
   std::chrono::milliseconds session_timeout{6000};  // asked for; the servers have the last word
   // Longest wait of one call. Calls that come when there has been no connection for so long fail at once.
   std::chrono::milliseconds operation_timeout{2000};
-  std::string digest_auth;  // "user:password", or "" for none
+  // "user:password", or "" for none. With it, only these credentials may change what CreateOwn makes.
+  std::string digest_auth;
 };
 
 // Thread-safe. Clock and log outlive it.
-class Session final : public Client {
+class Session final : public AccessClient {
  public:
   // Begins to connect and does not wait for it. Errors: kConfig (auth that is not user:password).
   static Result<std::unique_ptr<Session>> Open(SessionOptions options, const Clock& clock, Logger& log);
@@ -47,6 +48,7 @@ class Session final : public Client {
   void Close();
 
   bool connected() const;
+  bool has_credentials() const;
   // How many sessions there were so far.
   std::uint64_t sessions() const;
 
@@ -55,6 +57,8 @@ class Session final : public Client {
   Result<std::optional<std::vector<std::string>>> Children(const std::string& path) override;
   Result<std::vector<std::optional<NodeData>>> GetAll(const std::vector<std::string>& paths) override;
   Result<WriteOutcome> Write(const std::vector<Operation>& operations) override;
+  Result<std::vector<std::optional<NodeAccess>>> GetAccess(const std::vector<std::string>& paths) override;
+  Result<bool> Protect(const std::vector<Seen>& nodes) override;
   std::int64_t session_id() const override;
   std::unique_ptr<Subscription> OnNewSession(std::function<void()> listener) override;
 

@@ -82,7 +82,7 @@ std::vector<std::string> Snapshot::Below(const std::string& path) const {
 }
 
 Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree) {
-  Snapshot snapshot{tree, {}};
+  Snapshot snapshot{tree, {}, {}};
   Reader reader(client, snapshot);
   // The parents, so that what is missing of them is known; not their other children, which are other
   // clusters.
@@ -108,6 +108,32 @@ Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree) {
   }
   LEAF_RETURN_IF_ERROR(reader.Read(std::move(others), 0));
   return snapshot;
+}
+
+Result<OpenNodes> ReadOpenNodes(AccessClient& client, const Tree& tree) {
+  OpenNodes open;
+  std::vector<std::string> paths{tree.Own()};
+  for (int depth = 0; depth < kDepthMax && !paths.empty(); ++depth) {
+    std::vector<std::string> parents;
+    for (std::size_t begin = 0; begin < paths.size(); begin += kSnapshotParallel) {
+      const std::size_t end = std::min(paths.size(), begin + kSnapshotParallel);
+      const std::vector<std::string> some(paths.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          paths.begin() + static_cast<std::ptrdiff_t>(end));
+      LEAF_ASSIGN_OR_RETURN(auto rules, client.GetAccess(some));
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        if (!rules[i]) continue;
+        if (rules[i]->stat.children > 0) parents.push_back(some[i]);
+        if (rules[i]->open) open.emplace(some[i], *std::move(rules[i]));
+      }
+    }
+    paths.clear();
+    for (const std::string& parent : parents) {
+      LEAF_ASSIGN_OR_RETURN(const auto names, client.Children(parent));
+      for (const std::string& name : names.value_or(std::vector<std::string>{}))
+        paths.push_back(fmt::format("{}/{}", parent, name));
+    }
+  }
+  return open;
 }
 
 core::RawRecord ToRecord(const std::string& path, const NodeData& node) {

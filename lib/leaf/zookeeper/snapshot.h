@@ -17,9 +17,13 @@
 
 namespace leaf::zookeeper {
 
+// Nodes that everyone may change, by absolute path.
+using OpenNodes = std::map<std::string, NodeAccess>;
+
 struct Snapshot {
   Tree tree;
   std::map<std::string, NodeData> nodes;  // by absolute path
+  OpenNodes open;                         // of ours; empty unless it was asked for
 
   const NodeData* Find(const std::string& path) const;
   // Names of the direct children, in order.
@@ -32,6 +36,9 @@ struct Snapshot {
 // in it without what is below. What goes away meanwhile is left out. Errors: the client's; kRefused for a
 // namespace of more than kSnapshotNodesMax nodes.
 Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree);
+// Those of our own that everyone may change, witnesses and all: one request for each node. To be asked only
+// where there are credentials, without which all of them are open. Errors: the client's.
+Result<OpenNodes> ReadOpenNodes(AccessClient& client, const Tree& tree);
 
 inline constexpr std::size_t kSnapshotNodesMax = 100'000;
 // Nodes that are asked for at once.

@@ -215,6 +215,11 @@ std::vector<std::string> Tree::RootFolders() const {
   return folders;
 }
 
+bool Tree::IsOwn(std::string_view path) const {
+  const std::string own = Own();
+  return path.starts_with(own) && (path.size() == own.size() || path[own.size()] == '/');
+}
+
 std::string Tree::Witness(std::string_view tag) const { return Join(Witnesses(), WitnessName(tag)); }
 
 std::vector<std::string> Tree::SegmentFolders() const {

@@ -48,6 +48,8 @@ class Tree {
   std::string ForeverPrefix(std::string_view address) const { return ForeverNode(address) + "-"; }
 
   std::string Own() const { return base_ + "/leafctl"; }
+  // Whether a path is that folder's, or below it: those nodes no Java node needs to change.
+  bool IsOwn(std::string_view path) const;
   std::string Properties() const { return Own() + "/cluster"; }
   std::string Owners() const { return Own() + "/owners"; }
   std::string Owner(std::uint64_t worker) const { return Join(Owners(), std::to_string(worker)); }

@@ -76,11 +76,11 @@ Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessSt
                           client_.Write({Operation::Set(path, std::move(data), *seen.version)}));
     return set.done();
   }
-  LEAF_ASSIGN_OR_RETURN(WriteOutcome made, client_.Write({Operation::Create(path, data)}));
+  LEAF_ASSIGN_OR_RETURN(WriteOutcome made, client_.Write({Operation::CreateOwn(path, data)}));
   if (made.conflict == WriteOutcome::Conflict::kMissing) {
     // The first tag of a cluster.
-    LEAF_RETURN_IF_ERROR(EnsureFolders(client_, tree_.SegmentFolders()));
-    LEAF_ASSIGN_OR_RETURN(made, client_.Write({Operation::Create(path, std::move(data))}));
+    LEAF_RETURN_IF_ERROR(EnsureFolders(client_, tree_, tree_.SegmentFolders()));
+    LEAF_ASSIGN_OR_RETURN(made, client_.Write({Operation::CreateOwn(path, std::move(data))}));
   }
   return made.done();
 }
