@@ -449,7 +449,7 @@ class Doctor {
 
   void CheckDaemon() {
     client::DaemonClient daemon(FindOwnDaemon(resolved_), context_.flags.timeout.value_or(kAskTimeout));
-    const auto body = daemon.Status();
+    const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
     if (!body.ok()) {
       if (body.error().code == ErrorCode::kPermission || FindDaemons(resolved_).configured)
         return Failed("daemon", body.error(), "who asks it from here gets no ID");

@@ -268,6 +268,9 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                     service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
   }
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
+  // Metrics, and what is observed each second: other reports, of which any number may be asked for, do not
+  // delay them.
+  sys::ThreadPool watching("leaf-watching", 1, context.clock);
   sys::ThreadPool control("leaf-control", 1, context.clock);
   service::RequestLimit request_limit(context.clock);
   SetRequestLimit(request_limit, config);
@@ -302,7 +305,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .why_no_snowflakes = why_no_snowflakes,
                          .limit = &request_limit,
                          .control = &control,
-                         .metrics = &metrics},
+                         .metrics = &metrics,
+                         .metrics_lane = &watching},
                         ids, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
@@ -326,7 +330,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
       server.Drain(std::chrono::milliseconds{0});
       if (segment) segment->Stop();
       snowflake->Stop();
-      for (sys::ThreadPool* pool : {&reports, &timers, &workers, &slow_workers, &refresher}) pool->Stop();
+      for (sys::ThreadPool* pool : {&reports, &watching, &timers, &workers, &slow_workers, &refresher})
+        pool->Stop();
       return started;
     }
   }
@@ -358,6 +363,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     if (!loaded.ok()) {
       log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
       ids.ConfigRead(context.clock.Wall(), loaded.error());
+      router.Changed();
       return loaded.error().message;
     }
     const config::Reload plan = config::PlanReload(in_force, loaded->config);
@@ -368,6 +374,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     router.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
     if (segment) segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
     ids.ConfigRead(context.clock.Wall());
+    router.Changed();
     for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
     if (!plan.restart_for.empty())
       log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));
@@ -393,8 +400,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                   .serving = ModesText(config, snowflake.get()),
                   .each_second =
                       [&] {
-                        if (segment) reports.Post([&] { segment->ObservePeaks(); });
-                        reports.Post([&] { ids.ObserveProblems(context.clock.Wall()); });
+                        if (segment) watching.Post([&] { segment->ObservePeaks(); });
+                        watching.Post([&] { ids.ObserveProblems(context.clock.Wall()); });
                         if (cluster) refresh_entry();
                       },
                   .reload = reload};
@@ -413,6 +420,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   if (snowflake) snowflake->service().Stop();
   control.Stop();
   reports.Stop();
+  watching.Stop();
   timers.Stop();
   workers.Stop();
   slow_workers.Stop();

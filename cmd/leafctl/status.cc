@@ -69,7 +69,7 @@ struct Asked {
 };
 
 Result<Json> AskOne(client::DaemonClient& daemon) {
-  LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status());
+  LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
   Json json = Json::parse(body, nullptr, false);
   if (!json.is_object())
     return Error{ErrorCode::kInternal,

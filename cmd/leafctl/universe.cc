@@ -28,7 +28,7 @@ Result<void> CheckUniverse(CommandContext& context) {
     if (resolved->IsSet(store)) return {};
   }
   client::DaemonClient daemon({std::string(kDefaultSocket)}, context.flags.timeout.value_or(kAskTimeout));
-  const auto body = daemon.Status();
+  const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return body.error().code == ErrorCode::kUnreachable ? Result<void>() : body.error();
   const auto status = nlohmann::json::parse(*body, nullptr, false);
   const std::string theirs = status.is_object() ? status.value("state_dir", "") : "";

@@ -20,7 +20,7 @@ namespace {
 Result<std::optional<core::WorkerFinding>> OwnNumber(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout));
-  const auto body = daemon.Status();
+  const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return std::optional<core::WorkerFinding>();
   const Json json = Json::parse(*body, nullptr, false);
   if (!json.is_object()) return std::optional<core::WorkerFinding>();

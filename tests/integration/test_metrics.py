@@ -12,6 +12,7 @@ import time
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import freeze
 import metrics
 from leafctl import LeafTest, main, poll, scaled
 
@@ -285,6 +286,63 @@ class Status(Observed):
         self.assertEqual(status["segment"]["totals"]["issued"], 70)
         self.assertEqual(status["dependencies"][0]["name"], "database")
         self.assertTrue(status["dependencies"][0]["up"])
+
+    def test_reports_keep_metrics_and_health_not_waiting_and_are_dropped_with_their_clients(self):
+        self.add_tags(["pay"])
+        daemon = self.box.serve("--set", "server.header_timeout=3m")
+        ask = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+        def answered(code):
+            return metrics.of(daemon).get("leaf_http_requests_total", 0, route="/v1/status", code=code)
+
+        (reports,) = freeze.threads(daemon.process.pid, "leaf-reports")
+        with freeze.frozen(reports):
+            asking = [daemon.raw() for _ in range(200)]
+            pipelined = daemon.raw()
+            self.addCleanup(pipelined.close)
+            pipelined.send(ask * 200)
+            for raw in asking:
+                self.addCleanup(raw.close)
+                raw.send(ask)
+            for raw in asking[100:]:
+                raw.close()
+            # Given up one by one; the others wait on.
+            poll(lambda: answered("503") == 100, "reports are given up")
+            self.assertEqual(answered("200"), 0)
+            for path in ("/health/live", "/health/ready", "/health/ready?tag=pay"):
+                self.assertEqual(daemon.get(path).status, 200)
+        for raw in asking[:100] + [pipelined] * 200:
+            response = raw.response()
+            self.assertEqual(response.status, 200, response.body)
+            self.assertEqual(json.loads(response.body)["segment"]["tags_total"], 1)
+        self.assertEqual((answered("200"), answered("503")), (300, 100))
+
+    def test_one_tag_is_told_as_it_is_now(self):
+        self.add_tags(["pay", "a/b 中"])
+        daemon = self.box.serve()
+        for tag in ("pay", "a/b 中"):
+            for issued in range(1, 6):
+                daemon.ids(tag)
+                self.assertEqual(daemon.tag_status(tag)["issued"], issued)
+        self.assertIsNone(daemon.tag_status("pa"))
+        for bad in ("tag=", "tag=pay&limit=1", "tag=pay&tag=pay", "tag=%01"):
+            self.check_v1_error(daemon.get("/v1/status?" + bad), 400, "invalid_argument")
+
+    def test_a_thousand_tags_unless_asked_for_more(self):
+        names = ["tag-%04d" % i for i in range(1003)]
+        self.add_tags(names)
+        daemon = self.box.serve()
+
+        def tags(query):
+            segment = self.get(daemon, query)["segment"]
+            return [tag["tag"] for tag in segment["tags"]], segment["tags_total"], segment["tags_truncated"]
+
+        self.assertEqual(tags(""), (names[:1000], 1003, True))
+        self.assertEqual(tags("offset=1000"), (names[1000:], 1003, False))
+        self.assertEqual(tags("limit=1003"), (names, 1003, False))
+        # The command shows each.
+        self.assertEqual(len(json.loads(self.box.ok("status", "--json"))["segment"]["tags"]), 1003)
+        self.assertIn("\ntag-1002 ", self.box.ok("status"))
 
     def test_problems_are_told_in_part_and_counted_in_full(self):
         names = ["tag-%d" % i for i in range(6)]

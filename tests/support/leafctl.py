@@ -332,13 +332,26 @@ class Daemon:
         return ids
 
     def status(self):
-        return json.loads(self.get("/v1/status").body)
+        """Not older than this call: a snapshot is shared for a second by all who ask."""
+
+        def clock_ms():
+            return json.loads(self.get("/v1/clock").body)["time_ms"]
+
+        called_ms = clock_ms()
+        poll(lambda: clock_ms() != called_ms, "another millisecond", interval=0.001)
+        first = json.loads(self.get("/v1/status").body)
+
+        def fresh():
+            status = json.loads(self.get("/v1/status").body)
+            # The second one was made after the first, whatever the clock did meanwhile.
+            return status["uptime_ms"] != first["uptime_ms"] and status
+
+        return first if first["time_ms"] > called_ms else poll(fresh, "a new snapshot")
 
     def tag_status(self, tag):
-        for item in self.status()["segment"]["tags"]:
-            if item["tag"] == tag:
-                return item
-        return None
+        """As it is now; None if the daemon does not serve it."""
+        status = json.loads(self.get("/v1/status?problems=0&tag=" + urllib.parse.quote(tag, safe="")).body)
+        return next(iter(status["segment"]["tags"]), None)
 
     def raw(self, source=None):
         """`source`: the address that it comes from."""

@@ -362,12 +362,13 @@ TEST(StatusQuery, ReadsWhatThereIs) {
   const auto parse = [](const std::string& query) {
     return ParseStatusQuery(*ParseTarget("/v1/status" + query));
   };
-  EXPECT_EQ(parse("")->limit, std::nullopt);
+  EXPECT_EQ(parse("")->limit, 1000U);
   EXPECT_EQ(parse("?limit=5&offset=7&search=a%20b&sort=rate&problems=0")->search, "a b");
   EXPECT_EQ(parse("?limit=5")->limit, 5U);
   EXPECT_EQ(parse("?sort=reserve")->sort, StatusQuery::Sort::kReserve);
   for (const char* bad : {"?limit=", "?limit=-1", "?limit=1x", "?offset=99999999999999999999",
-                          "?sort=", "?sort=Rate", "?search=a&search=b", "?problems=one"}) {
+                          "?sort=", "?sort=Rate", "?search=a&search=b", "?problems=one", "?tag=", "?tag=%01",
+                          "?tag=a&tag=b", "?tag=a&limit=1", "?sort=rate&tag=a"}) {
     ASSERT_FALSE(parse(bad).ok()) << bad;
     EXPECT_EQ(parse(bad).error().code, ErrorCode::kInvalidArgument);
   }
@@ -384,7 +385,7 @@ TEST(Dependencies, OneThatIsAwayIsAProblemAndAlwaysInTheStatus) {
   ids.Watch([&] { return registry; });
   ASSERT_EQ(ids.Problems({}).size(), 1U);
   EXPECT_EQ(ids.Problems({})[0].code, "unavailable");
-  auto json = StatusJson({}, ids, {});
+  auto json = StatusSnapshot({}, ids).Tell({}, ids);
   EXPECT_EQ(json["dependencies"][0]["up"], false);
   EXPECT_EQ(json["dependencies"][0]["problem"]["hint"], "start one");
   EXPECT_EQ(json["problems_total"], 1);
@@ -392,7 +393,7 @@ TEST(Dependencies, OneThatIsAwayIsAProblemAndAlwaysInTheStatus) {
   registry.problem.reset();
   registry.lease_left = milliseconds{2500};
   EXPECT_TRUE(ids.Problems({}).empty());
-  EXPECT_EQ(StatusJson({}, ids, {})["dependencies"][0]["lease_left_ms"], 2500);
+  EXPECT_EQ(StatusSnapshot({}, ids).Tell({}, ids)["dependencies"][0]["lease_left_ms"], 2500);
 }
 
 // ---- Leaf's pages

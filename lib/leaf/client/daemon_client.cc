@@ -194,8 +194,10 @@ Result<void> DaemonClient::Next(const std::string& path, std::uint64_t count, co
   return {};
 }
 
-Result<std::string> DaemonClient::Status() {
-  LEAF_ASSIGN_OR_RETURN(Reply reply, AskAny("/v1/status"));
+Result<std::string> DaemonClient::Status(StatusTags tags) {
+  // The most that a daemon takes for a limit.
+  const std::string_view limit = tags == StatusTags::kAll ? "1000000000" : "0";
+  LEAF_ASSIGN_OR_RETURN(Reply reply, AskAny(fmt::format("/v1/status?limit={}", limit)));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
   return std::move(reply.body);
 }

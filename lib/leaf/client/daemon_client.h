@@ -32,8 +32,10 @@ class DaemonClient {
   // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.
   Result<void> NextSnowflake(std::uint64_t count, const RangeSink& sink);
 
-  // The body of /v1/status, a JSON object. Errors: kUnreachable, kPermission, kUnavailable.
-  Result<std::string> Status();
+  // The body of /v1/status, a JSON object, with all tags or with none of them. Errors: kUnreachable,
+  // kPermission, kUnavailable.
+  enum class StatusTags { kNone, kAll };
+  Result<std::string> Status(StatusTags tags);
 
   // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
   Result<NodeMark> Mark(std::string_view tag);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -209,7 +210,8 @@ Router::Router(RouterOptions options, service::IdService& ids, const Clock& cloc
       clock_(clock),
       reports_(reports),
       started_at_(clock.Monotonic()),
-      max_count_(options_.max_count) {}
+      max_count_(options_.max_count),
+      status_(clock, ids, [this] { return StatusSnapshot(Facts(), ids_); }) {}
 
 Route Router::RouteOf(const Target& target) {
   const auto& segments = target.segments;
@@ -357,15 +359,8 @@ Router::Withdraw Router::HandleV1(const Request& request, const Target& target, 
     return HandleV1Snowflake(request, target, std::move(respond));
   if ((segments.size() == 3 && segments[1] == "decode") || (segments.size() == 2 && segments[1] == "clock"))
     return HandleV1Read(request, target, std::move(respond));
-  if (segments.size() == 2 && segments[1] == "status") {
-    if (request.method == "GET" || request.method == "HEAD") {
-      auto query = ParseStatusQuery(target);
-      if (!query.ok()) return AtOnce(respond, V1Error(query.error()));
-      PostReport(std::move(respond), [this, query = std::move(*query)] { return StatusPage(query); });
-      return nullptr;
-    }
-    return AtOnce(respond, NotAllowed(request.method, kReadAllow));
-  }
+  if (segments.size() == 2 && segments[1] == "status")
+    return HandleStatus(request, target, std::move(respond));
   return AtOnce(respond, V1Error({ErrorCode::kNotFound,
                                   fmt::format("there is nothing at {}", Quoted(target.raw_path)), ""}));
 }
@@ -647,8 +642,22 @@ Router::Withdraw Router::HandleHealth(const Request& request, const Target& targ
   return nullptr;
 }
 
-void Router::PostReport(Respond respond, std::function<Response()> make) const {
-  reports_.Post([respond = std::move(respond), make = std::move(make)] { respond(make()); });
+Router::Withdraw Router::PostReport(Executor& lane, Respond respond, std::function<Response()> make) const {
+  struct Report {
+    std::atomic<bool> settled{false};  // it is being made, or given up
+    Respond respond;
+    std::function<Response()> make;
+  };
+  const auto report = std::make_shared<Report>();
+  report->respond = std::move(respond);
+  report->make = std::move(make);
+  lane.Post([report] {
+    if (!report->settled.exchange(true)) report->respond(report->make());
+  });
+  return [this, report] {
+    if (report->settled.exchange(true)) return;
+    report->respond(V1Error({ErrorCode::kUnavailable, "the client hung up while the report waited", ""}));
+  };
 }
 
 Router::Withdraw Router::HandlePage(Route route, const Request& request, const Target& target,
@@ -663,13 +672,13 @@ Router::Withdraw Router::HandlePage(Route route, const Request& request, const T
     return AtOnce(respond, DashboardFile(target.segments.empty() ? "" : target.segments[0]));
   if (options_.metrics == nullptr)
     return AtOnce(respond, LeafPlainError(404, "No message available", target.raw_path));
-  PostReport(std::move(respond), [metrics = options_.metrics] {
+  Executor& lane = options_.metrics_lane != nullptr ? *options_.metrics_lane : reports_;
+  return PostReport(lane, std::move(respond), [metrics = options_.metrics] {
     Response response;
     response.content_type = MetricsPage::kContentType;
     response.body = metrics->Render();
     return response;
   });
-  return nullptr;
 }
 
 Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& target, Respond respond) const {
@@ -699,9 +708,8 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
   };
   const std::string language(request.accept_language);
   if (target.segments[0].starts_with("cache")) {
-    PostReport(std::move(respond),
-               [segment, page, language] { return page(CachePage(segment->LeafViews(), language)); });
-    return nullptr;
+    return PostReport(reports_, std::move(respond),
+                      [segment, page, language] { return page(CachePage(segment->LeafViews(), language)); });
   }
   segment->ReadTable([this, page, language, path = std::string(target.raw_path),
                       respond = std::move(respond)](Result<std::vector<core::TagRow>> table) {
@@ -714,16 +722,27 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
   return nullptr;
 }
 
-Response Router::StatusPage(const StatusQuery& query) const {
-  return JsonResponse(200, StatusJson({.version = options_.version,
-                                       .store = options_.store,
-                                       .state_dir = options_.state_dir,
-                                       .listen = options_.listen,
-                                       .max_count = max_count_.load(),
-                                       .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(
-                                           clock_.Monotonic() - started_at_),
-                                       .now = clock_.Wall()},
-                                      ids_, query));
+Router::Withdraw Router::HandleStatus(const Request& request, const Target& target, Respond respond) const {
+  if (request.method != "GET" && request.method != "HEAD")
+    return AtOnce(respond, NotAllowed(request.method, kReadAllow));
+  auto query = ParseStatusQuery(target);
+  if (!query.ok()) return AtOnce(respond, V1Error(query.error()));
+  return PostReport(reports_, std::move(respond), [this, query = *std::move(query)] {
+    Response response;
+    response.content_type = kJson;
+    response.body = status_.Answer(query);
+    return response;
+  });
+}
+
+NodeFacts Router::Facts() const {
+  return {.version = options_.version,
+          .store = options_.store,
+          .state_dir = options_.state_dir,
+          .listen = options_.listen,
+          .max_count = max_count_.load(),
+          .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.Monotonic() - started_at_),
+          .now = clock_.Wall()};
 }
 
 }  // namespace leaf::server

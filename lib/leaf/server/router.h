@@ -17,6 +17,7 @@
 #include "leaf/server/http.h"
 #include "leaf/server/metrics_page.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/server/shared_status.h"
 #include "leaf/server/status_json.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/request_limit.h"
@@ -38,6 +39,8 @@ struct RouterOptions {
   // Where tags are paused and resumed, which blocks on the disk; null: with the reports.
   Executor* control = nullptr;
   const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
+  // Where /metrics is made, so that it does not queue behind other reports; null: with them.
+  Executor* metrics_lane = nullptr;
 };
 
 // Thread-safe. The service, the clock and the executor outlive it.
@@ -57,7 +60,12 @@ class Router {
   Withdraw Handle(const Request& request, Respond respond, Route* route = nullptr) const;
 
   // RouterOptions::max_count has changed. Any time.
-  void SetMaxCount(std::uint64_t max_count) { max_count_.store(max_count); }
+  void SetMaxCount(std::uint64_t max_count) {
+    max_count_.store(max_count);
+    Changed();
+  }
+  // An operator changed something: the next /v1/status has it. Any time.
+  void Changed() const { status_.Invalidate(); }
 
  private:
   enum class Dialect { kLeaf, kV1 };
@@ -96,8 +104,8 @@ class Router {
   // The pages for people and for Prometheus, and what belongs to them.
   Withdraw HandlePage(Route route, const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleLeafPage(const Request& request, const Target& target, Respond respond) const;
-  // Runs `make` where reports are made.
-  void PostReport(Respond respond, std::function<Response()> make) const;
+  // Runs `make` on `lane`, unless the request is given up before that.
+  Withdraw PostReport(Executor& lane, Respond respond, std::function<Response()> make) const;
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleMark(const Request& request, std::string_view tag, Respond respond) const;
   Withdraw TakeIds(const Take& take, Respond respond) const;
@@ -112,7 +120,8 @@ class Router {
   Response V1Error(const Error& error, std::uint64_t max_count = 0) const;
   // 405. `allow` is static text.
   Response NotAllowed(std::string_view method, std::string_view allow) const;
-  Response StatusPage(const StatusQuery& query) const;
+  Withdraw HandleStatus(const Request& request, const Target& target, Respond respond) const;
+  NodeFacts Facts() const;
 
   const RouterOptions options_;
   service::IdService& ids_;
@@ -120,6 +129,7 @@ class Router {
   Executor& reports_;
   const MonotonicTime started_at_;
   std::atomic<std::uint64_t> max_count_;
+  mutable SharedStatus status_;
 };
 
 }  // namespace leaf::server

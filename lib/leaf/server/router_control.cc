@@ -66,6 +66,7 @@ Router::Withdraw Router::HandleControl(const Request& request, const Target& tar
     executor.Post([this, segment, tag, pause, dry, respond] {
       Result<bool> changed = segment->paused()->Contains(tag) != pause;
       if (!dry) changed = segment->SetPaused(tag, pause);
+      if (!dry) Changed();  // before the answer: what is asked for after it has the change
       if (!changed.ok()) return respond(V1Error(changed.error()));
       respond(JsonAnswer(Json{{"tag", tag},
                               {"paused", pause},

@@ -184,6 +184,50 @@ void AddFence(Json& json, const service::SegmentService* segment) {
   json["witness"] = std::move(witness);
 }
 
+// All but the tags themselves, which are appended to `tags`, in no order.
+void AddSegment(Json& json, const std::string& store, const service::SegmentService& segment,
+                std::vector<service::TagStatus>& tags) {
+  const service::SegmentStatus status = segment.Status();
+  const service::SegmentTotals totals =
+      segment.Visit([&](service::TagStatus&& tag) { tags.push_back(std::move(tag)); });
+  json["store"] = store;
+  json["loaded"] = status.loaded;
+  json["store_reachable"] = status.loaded && !status.store_problem;
+  if (status.refreshed_at) {
+    json["refreshed_at"] = FormatRfc3339(*status.refreshed_at);
+    json["refreshed_at_ms"] = UnixMillis(*status.refreshed_at);
+  }
+  double rate = 0;
+  std::uint64_t reserve = 0;
+  std::uint64_t frozen = 0;
+  std::uint64_t paused_tags = 0;
+  for (const service::TagStatus& tag : tags) {
+    rate += tag.ids_per_second;
+    reserve += tag.reserve;
+    if (tag.state == "frozen") ++frozen;
+    if (tag.state == "paused") ++paused_tags;
+  }
+  json["totals"] = {{"rate", rate},
+                    {"reserve", reserve},
+                    {"frozen", frozen},
+                    {"paused", paused_tags},
+                    {"issued", totals.issued},
+                    {"granted", totals.granted},
+                    {"wasted", totals.wasted},
+                    {"waits", totals.tallies.waits},
+                    {"refills_failed", totals.tallies.refills_failed},
+                    {"errors", ErrorsJson(totals.tallies.errors)}};
+  json["tags_total"] = tags.size();
+  // Their place, for StatusSnapshot::Tell.
+  for (const char* const field : {"tags_matching", "tags_truncated", "tags"}) json[field] = nullptr;
+  // By name, as some may not be in the table.
+  const service::PausedTags* const paused = segment.paused();
+  json["paused"] = Json::array();
+  if (paused != nullptr) {
+    for (const core::PausedTag& tag : paused->All()) json["paused"].push_back(tag.tag);
+  }
+}
+
 Json SnowflakeJson(const service::SnowflakeService* snowflake) {
   if (snowflake == nullptr) return {{"enabled", false}};
   const service::SnowflakeStatus status = snowflake->Status();
@@ -243,6 +287,16 @@ Json MarkJson(const std::string& tag, const core::Mark& mark,
 
 Result<StatusQuery> ParseStatusQuery(const Target& target) {
   StatusQuery query;
+  LEAF_ASSIGN_OR_RETURN(const auto tag, target.Parameter("tag"));
+  if (tag) {
+    LEAF_RETURN_IF_ERROR(ValidateTag(*tag));
+    query.tag = *tag;
+    for (const std::string_view other : {"search", "sort", "offset", "limit"}) {
+      LEAF_ASSIGN_OR_RETURN(const auto value, target.Parameter(other));
+      if (value)
+        return Error{ErrorCode::kInvalidArgument, fmt::format("tag and {} exclude each other", other), ""};
+    }
+  }
   LEAF_ASSIGN_OR_RETURN(const auto search, target.Parameter("search"));
   if (search) query.search = *search;
   LEAF_ASSIGN_OR_RETURN(const auto sort, target.Parameter("sort"));
@@ -278,87 +332,60 @@ Result<StatusQuery> ParseStatusQuery(const Target& target) {
   return query;
 }
 
-Json StatusJson(const NodeFacts& facts, const service::IdService& ids, const StatusQuery& query) {
-  Json json = ReadinessJson(ids.GetReadiness());
-  json["version"] = facts.version;
-  json["time"] = FormatRfc3339(facts.now);
-  json["time_ms"] = UnixMillis(facts.now);
-  json["uptime_ms"] = facts.uptime.count();
-  json["listen"] = facts.listen;
-  json["state_dir"] = facts.state_dir;
-  json["limits"] = {{"max_count", facts.max_count}};
-  AddFence(json, ids.segment());
-  json["dependencies"] = DependenciesJson(ids);
-
-  std::vector<service::TagStatus> tags;
+StatusSnapshot::StatusSnapshot(const NodeFacts& facts, const service::IdService& ids)
+    : common_(ReadinessJson(ids.GetReadiness())), problems_(Json::array()) {
+  common_["version"] = facts.version;
+  common_["time"] = FormatRfc3339(facts.now);
+  common_["time_ms"] = UnixMillis(facts.now);
+  common_["uptime_ms"] = facts.uptime.count();
+  common_["listen"] = facts.listen;
+  common_["state_dir"] = facts.state_dir;
+  common_["limits"] = {{"max_count", facts.max_count}};
+  AddFence(common_, ids.segment());
+  common_["dependencies"] = DependenciesJson(ids);
   Json segment{{"enabled", ids.segment() != nullptr}};
-  if (ids.segment() != nullptr) {
-    const service::SegmentStatus status = ids.segment()->Status();
-    const service::SegmentTotals totals =
-        ids.segment()->Visit([&](service::TagStatus&& tag) { tags.push_back(std::move(tag)); });
-    segment["store"] = facts.store;
-    segment["loaded"] = status.loaded;
-    segment["store_reachable"] = status.loaded && !status.store_problem;
-    if (status.refreshed_at) {
-      segment["refreshed_at"] = FormatRfc3339(*status.refreshed_at);
-      segment["refreshed_at_ms"] = UnixMillis(*status.refreshed_at);
-    }
-    double rate = 0;
-    std::uint64_t reserve = 0;
-    std::uint64_t frozen = 0;
-    std::uint64_t paused_tags = 0;
-    std::vector<const service::TagStatus*> selected;
-    selected.reserve(tags.size());
-    for (const service::TagStatus& tag : tags) {
-      rate += tag.ids_per_second;
-      reserve += tag.reserve;
-      if (tag.state == "frozen") ++frozen;
-      if (tag.state == "paused") ++paused_tags;
-      selected.push_back(&tag);
-    }
-    segment["totals"] = {{"rate", rate},
-                         {"reserve", reserve},
-                         {"frozen", frozen},
-                         {"paused", paused_tags},
-                         {"issued", totals.issued},
-                         {"granted", totals.granted},
-                         {"wasted", totals.wasted},
-                         {"waits", totals.tallies.waits},
-                         {"refills_failed", totals.tallies.refills_failed},
-                         {"errors", ErrorsJson(totals.tallies.errors)}};
-    SelectTags(selected, query);
-    segment["tags_total"] = tags.size();
-    segment["tags_matching"] = selected.size();
-    Json tag_list = Json::array();
-    const std::size_t begin = std::min<std::size_t>(query.offset, selected.size());
-    const std::size_t count =
-        std::min<std::size_t>(query.limit.value_or(selected.size()), selected.size() - begin);
-    for (std::size_t i = begin; i < begin + count; ++i) tag_list.push_back(TagJson(*selected[i]));
-    segment["tags"] = std::move(tag_list);
-    // By name, as some may not be in the table.
-    const service::PausedTags* const paused = ids.segment()->paused();
-    segment["paused"] = Json::array();
-    if (paused != nullptr) {
-      for (const core::PausedTag& tag : paused->All()) segment["paused"].push_back(tag.tag);
-    }
-  }
+  if (ids.segment() != nullptr) AddSegment(segment, facts.store, *ids.segment(), tags_);
   // Of equal weight, so in the order of the names.
-  std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
-  const std::vector<service::Problem> all = ids.Problems(tags);
-  Json problems = Json::array();
+  std::sort(tags_.begin(), tags_.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
+  const std::vector<service::Problem> all = ids.Problems(tags_);
   for (const service::Problem& problem : all) {
-    if (problems.size() >= query.problems.value_or(all.size())) break;
     Json item{{"code", problem.code}, {"message", problem.message}, {"hint", problem.hint}};
     if (!problem.tag.empty()) item["tag"] = problem.tag;
     item["cause"] = problem.cause;
     AddSince(item, problem.since);
-    problems.push_back(std::move(item));
+    problems_.push_back(std::move(item));
   }
-  json["problems"] = std::move(problems);
-  json["problems_total"] = all.size();
-  json["causes"] = CausesJson(ids.Causes(all, tags));
-  json["segment"] = std::move(segment);
-  json["snowflake"] = SnowflakeJson(ids.snowflake());
+  common_["problems"] = nullptr;  // its place
+  common_["problems_total"] = all.size();
+  common_["causes"] = CausesJson(ids.Causes(all, tags_));
+  common_["segment"] = std::move(segment);
+  common_["snowflake"] = SnowflakeJson(ids.snowflake());
+}
+
+Json StatusSnapshot::Tell(const StatusQuery& query, const service::IdService& ids) const {
+  Json json = common_;
+  const std::size_t shown =
+      std::min<std::uint64_t>(query.problems.value_or(problems_.size()), problems_.size());
+  json["problems"] = Json(problems_.begin(), problems_.begin() + static_cast<std::ptrdiff_t>(shown));
+  if (ids.segment() == nullptr) return json;
+  std::optional<service::TagStatus> one;
+  std::vector<const service::TagStatus*> selected;
+  if (!query.tag.empty()) {
+    one = ids.segment()->StatusOf(query.tag);
+    if (one) selected.push_back(&*one);
+  } else {
+    selected.reserve(tags_.size());
+    for (const service::TagStatus& tag : tags_) selected.push_back(&tag);
+    SelectTags(selected, query);
+  }
+  const std::size_t begin = std::min<std::size_t>(query.offset, selected.size());
+  const std::size_t count = std::min<std::size_t>(query.limit, selected.size() - begin);
+  Json list = Json::array();
+  for (std::size_t i = begin; i < begin + count; ++i) list.push_back(TagJson(*selected[i]));
+  Json& segment = json["segment"];
+  segment["tags_matching"] = selected.size();
+  segment["tags_truncated"] = begin + count < selected.size();
+  segment["tags"] = std::move(list);
   return json;
 }
 

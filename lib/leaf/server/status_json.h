@@ -24,9 +24,11 @@ struct NodeFacts {
   WallTime now;
 };
 
-// Which tags /v1/status tells of, in which order. All of them, by name, unless asked otherwise: there may be
-// tens of thousands.
+// Which tags /v1/status tells of, in which order: by name, unless asked otherwise.
 struct StatusQuery {
+  // There may be tens of thousands of tags: a client that wants more than these says so.
+  static constexpr std::uint64_t kDefaultLimit = 1000;
+
   enum class Sort {
     kTag,
     kTrouble,  // those with a problem, then the fastest
@@ -34,20 +36,36 @@ struct StatusQuery {
     kReserve,  // first what is used up first
     kIssued,   // the most first
   };
+  std::string tag;     // this one alone; "" for those that match what follows
   std::string search;  // in the tag, whatever the case of its ASCII letters; "" for all
   Sort sort = Sort::kTag;
   std::uint64_t offset = 0;
-  std::optional<std::uint64_t> limit;
+  std::uint64_t limit = kDefaultLimit;
   std::optional<std::uint64_t> problems;  // at most so many
+
+  bool operator==(const StatusQuery&) const = default;
 };
-// Reads search, sort, offset, limit and problems. Errors: kInvalidArgument.
+// Reads tag, or search, sort, offset and limit; and problems. Errors: kInvalidArgument.
 Result<StatusQuery> ParseStatusQuery(const Target& target);
 
 nlohmann::ordered_json ReadinessJson(const service::Readiness& readiness);
 // A node's mark of one tag, and what it has seen of it; `status` if it serves the tag.
 nlohmann::ordered_json MarkJson(const std::string& tag, const core::Mark& mark,
                                 const std::optional<service::TagStatus>& status);
-nlohmann::ordered_json StatusJson(const NodeFacts& facts, const service::IdService& ids,
-                                  const StatusQuery& query);
+
+// What /v1/status tells, as it was at one moment, for any number of queries. Thread-safe.
+class StatusSnapshot {
+ public:
+  // Looks at every tag.
+  StatusSnapshot(const NodeFacts& facts, const service::IdService& ids);
+
+  // What `query` chooses. With query.tag that tag is as it is in `ids` now; all else is the snapshot's.
+  nlohmann::ordered_json Tell(const StatusQuery& query, const service::IdService& ids) const;
+
+ private:
+  nlohmann::ordered_json common_;         // but for tags and problems
+  std::vector<service::TagStatus> tags_;  // by name
+  nlohmann::ordered_json problems_;
+};
 
 }  // namespace leaf::server
