@@ -11,8 +11,8 @@ std::string SharedStatus::Answer(const StatusQuery& query) {
   const auto kept =
       std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.query == query; });
   if (kept != kept_.end()) return kept->body;
-  using Json = nlohmann::ordered_json;
-  std::string body = snapshot_->Tell(query, ids_).dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string body =
+      snapshot_->Tell(query, ids_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   // One tag is told as it is now, each time.
   if (query.tag.empty()) Keep(query, body);
   return body;
