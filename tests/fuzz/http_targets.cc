@@ -305,7 +305,7 @@ void HttpTarget(std::string_view input) {
   }
   if (const auto query = server::ParseStatusQuery(*target); query.ok()) {
     constexpr std::uint64_t kMost = 1'000'000'000;
-    LEAF_CHECK(query->offset <= kMost && query->limit.value_or(0) <= kMost);
+    LEAF_CHECK(query->offset <= kMost && query->limit <= kMost);
     LEAF_CHECK(query->problems.value_or(0) <= kMost);
   } else {
     LEAF_CHECK(query.error().code == ErrorCode::kInvalidArgument);
