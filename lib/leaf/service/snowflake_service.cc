@@ -9,6 +9,7 @@
 #include "leaf/base/check.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
+#include "leaf/service/stop_sign.h"
 
 namespace leaf::service {
 namespace {
