@@ -108,7 +108,7 @@ class MarkSources {
     evidence.known.push_back(
         {"table leafctl_removed_tags", removed, "", "a tag of this name that was removed", "", ""});
     asked_.clear();
-    // Nobody at a default socket is nobody to ask.
+    // A default socket at which no daemon answers holds no mark.
     for (const std::string& server : daemons_.servers) Ask(evidence, {server}, server, !daemons_.configured);
     if (cluster_) AskCluster(evidence);
     return evidence;

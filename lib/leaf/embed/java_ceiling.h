@@ -38,7 +38,7 @@ inline constexpr std::chrono::milliseconds kJavaFileMargin{4000};
 inline constexpr std::chrono::milliseconds kJavaFileRecent{15'000};
 
 // A registry of fixed numbers, with that ceiling added to each claim. Passes everything else on; as
-// thread-safe as what it stands for. `registry`, `clock` and `log` outlive it.
+// thread-safe as `registry`. `registry`, `clock` and `log` outlive it.
 class JavaCeilingRegistry final : public core::WorkerRegistry {
  public:
   JavaCeilingRegistry(core::WorkerRegistry& registry, std::string tmp_dir, const Clock& clock, Logger& log);

@@ -13,7 +13,7 @@ std::string SharedStatus::Answer(const StatusQuery& query) {
   if (kept != kept_.end()) return kept->body;
   std::string body =
       snapshot_->Tell(query, ids_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  // One tag is told as it is now, each time.
+  // A request for one tag always gets its present state: nothing is kept.
   if (query.tag.empty()) Keep(query, body);
   return body;
 }

@@ -74,8 +74,8 @@ Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSize
                              FormatDuration(reply_timeout_)),
                  "retry later"};
   };
-  // Before anything has moved: a row that is already below the level is left where it is, for whoever repairs
-  // it, and a reply that comes too late burns no IDs.
+  // Before anything has moved: a row that is already below the level is left where it is, for `tag
+  // repair`, and a reply that comes too late burns no IDs.
   std::uint64_t asked_for = 0;
   const core::GrantSizer fenced_sizer = [&](const core::TagRow& row) -> Result<core::GrantSize> {
     LEAF_RETURN_IF_ERROR(check_deadline());

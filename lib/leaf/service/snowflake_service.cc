@@ -828,7 +828,8 @@ Result<void> SnowflakeService::CheckClock(WallTime now) {
 
 bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& result) {
   const std::lock_guard lock(mutex_);
-  // An extension that was under way when the number was lost has no say: only a new claim ends this.
+  // An extension that was under way when the number was lost does not clear the reason: only a new claim
+  // does.
   if (result.ok() && lost_.load()) return false;
   const bool is_new = !result.ok() && !problem_;
   if (!result.ok() && !problem_) log_.Error("snowflake: {}: {}", what, result.error().message);

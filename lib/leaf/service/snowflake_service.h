@@ -212,7 +212,7 @@ class SnowflakeService {
   Result<void> Extend();
   Result<void> MakeDurable(Life& life, WallTime ceiling);
   // What the registry answered of a ceiling or a late claim: ends the life if the number is lost. Returns
-  // what a request is told of it.
+  // the error for requests.
   Result<void> Renew(Life& life, WallTime ceiling);
   Result<void> Heard(Life& life, const Result<void>& answer);
   // Of an attempt to live after a fixed number was lost.
@@ -248,7 +248,7 @@ class SnowflakeService {
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> given_up_{false};      // the first attempt failed in a way that does not pass
-  std::atomic<bool> lost_{false};          // the number of the current life is somebody else's
+  std::atomic<bool> lost_{false};          // the number of the current life belongs to another node
   std::atomic<bool> claims_again_{false};  // a number that is lost is claimed again; set before lost_
   std::atomic<bool> registered_{false};    // the registry has confirmed it
   std::atomic<bool> extending_{false};     // an extension, or an attempt to live, is on its way

@@ -93,7 +93,8 @@ bool RememberRemoved(soci::session& session, const Dialect& dialect, const core:
   }
 }
 
-// The part of a tag's row that a grant needs; the last committed one, whatever the server routes where.
+// The part of a tag's row that a grant needs, as last committed. A locking read, so that no replica answers
+// it.
 Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect, std::string_view tag) {
   core::TagRow row{
       .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};

@@ -22,7 +22,8 @@ ForkNumber ParseForkNumber(std::string path, const NodeData& node, bool in_use) 
 
 Result<ForkNumbers> ReadForkNumbers(Client& client, const Tree& tree, WallTime now) {
   ForkNumbers result;
-  // A number that is moved meanwhile is seen twice or not at all. Whoever leases it makes sure in its write.
+  // A number that is moved meanwhile is seen twice, and then the write that leases it fails; or not at all,
+  // and then the next renewal finds it.
   for (const bool in_use : {false, true}) {
     LEAF_ASSIGN_OR_RETURN(const auto children,
                           client.Children(in_use ? tree.RecycleUsed() : tree.RecycleUnused()));
