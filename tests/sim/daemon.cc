@@ -68,6 +68,7 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       tree_(ClusterTree()),
       witness_(tree_, process_.name, zookeeper_, setting.machine),
       fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_),
+      node_(setting.machine, log_),
       timers_(around.world, process_, setting.machine, 1),
       workers_(around.world, process_, setting.machine, 4),
       slow_workers_(around.world, process_, setting.machine, 2),
@@ -83,8 +84,9 @@ void Daemon::Launch() {
   around_.world.Spawn(&process_, [this] { Main(); });
 }
 
-service::SegmentOptions Daemon::SegmentOptionsOf() const {
+service::SegmentOptions Daemon::SegmentOptionsOf() {
   service::SegmentOptions options;
+  if (around_.plan.fence != Fence::kNode) options.fence = &fence_;
   options.refresh_interval = around_.plan.refresh_interval;
   options.step_policy =
       around_.plan.fixed_step ? core::StepPolicy::Kind::kFixed : core::StepPolicy::Kind::kLeaf;
@@ -99,19 +101,10 @@ service::SnowflakeOptions Daemon::SnowflakeOptionsOf() {
   options.boot_id = setting_.machine.boot_id();
   options.machine = setting_.machine.name();
   options.accepted_offset = [this] { return setting_.machine.accepted; };
-  if (watch_) {
-    options.check_peers = [this] { return watch_->CheckAtStart(); };
-    options.peers_verdict = [this] { return watch_->Verdict(); };
-  }
   return options;
 }
 
-void Daemon::Main() {
-  service::SegmentOptions segment_options = SegmentOptionsOf();
-  if (around_.plan.fence != Fence::kNode) segment_options.fence = &fence_;
-  segment_.emplace(segment_options, store_, marks_, setting_.machine, random_,
-                   service::SegmentExecutors{timers_, workers_, slow_workers_, refresher_}, log_);
-
+void Daemon::OpenRegistry() {
   zookeeper::RegistryOptions registry_options;
   registry_options.advertise = UrlOf(setting_.node);
   registry_options.host = setting_.machine.name();
@@ -133,14 +126,27 @@ void Daemon::Main() {
   }
   if (around_.plan.peer_clocks) {
     peer_clocks_ = std::make_unique<SimPeerClocks>(around_, process_, setting_.machine);
-    watch_.emplace(service::PeerClockOptions{}, *peers_, *peer_clocks_, setting_.machine, snowflake_timers_,
-                   peer_worker_, log_);
   }
-  snowflake_.emplace(SnowflakeOptionsOf(), *registry_, state_file_, setting_.machine, random_,
-                     service::SnowflakeExecutors{snowflake_timers_, ceilings_, registry_worker_}, log_);
-  segment_->Start();
-  if (watch_) watch_->Start();
-  snowflake_->StartInBackground([this](Result<void> started) {
+}
+
+void Daemon::Main() {
+  node_.AddSegments({.options = SegmentOptionsOf(),
+                     .store = store_,
+                     .marks = marks_,
+                     .random = random_,
+                     .executors = {timers_, workers_, slow_workers_, refresher_}});
+  OpenRegistry();
+  std::optional<service::SnowflakePorts::Peers> peers;
+  if (peer_clocks_) peers.emplace(service::PeerClockOptions{}, *peers_, *peer_clocks_);
+  node_.AddSnowflakes({.options = SnowflakeOptionsOf(),
+                       .registry = *registry_,
+                       .state_file = state_file_,
+                       .random = random_,
+                       .executors = {snowflake_timers_, ceilings_, registry_worker_},
+                       .peer_worker = peer_worker_,
+                       .peers = peers});
+  node_.StartSegments();
+  node_.StartSnowflakes([this](Result<void> started) {
     if (!started.ok()) failure_ = started.error();
   });
   serving_ = true;
@@ -158,14 +164,7 @@ void Daemon::Main() {
 }
 
 void Daemon::StopAll() {
-  segment_->Stop();
-  if (watch_) watch_->Stop();
-  snowflake_->Stop();
-  for (Threads* const threads : {&timers_, &workers_, &slow_workers_, &refresher_, &snowflake_timers_,
-                                 &ceilings_, &registry_worker_, &peer_worker_})
-    threads->Stop();
-  if (const auto recorded = segment_->RecordUnissued(); !recorded.ok())
-    log_.Warning("cannot record what was left: {}", recorded.error().message);
+  node_.Stop();
   zookeeper_.Close();
   // The rest of its tasks are the client's.
   process_.dead = true;
@@ -202,7 +201,7 @@ void Daemon::CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first,
 void Daemon::CheckMayIssue(const std::string& tag) {
   // At a failpoint a take is overtaken by what puts an end to it.
   if (around_.plan.preemption > 0) return;
-  if (const auto status = segment_->StatusOf(tag); status && status->state == "frozen")
+  if (const auto status = node_.segment()->StatusOf(tag); status && status->state == "frozen")
     around_.history.Broken(fmt::format("P4: node {} gave IDs of {}, which is frozen", setting_.node, tag));
   // One refresh may have been under way.
   if (const std::uint64_t lists = store_.ListsWithout(tag); lists > 2) {
@@ -218,7 +217,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   // P3: what is in reserve is had at once. Other takers may come in between at a failpoint.
   const bool must_succeed = [&] {
     if (around_.plan.preemption > 0 || world.dice().Chance(0.7)) return false;
-    const auto status = segment_->StatusOf(tag);
+    const auto status = node_.segment()->StatusOf(tag);
     return status && status->state == "active" && status->waiting == 0 && status->reserve >= count &&
            !status->problem;
   }();
@@ -235,7 +234,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
     CheckOrder(seen, tag, first, last);
   };
   IdSpans spans;
-  if (segment_->TryNext(tag, count, spans)) {
+  if (node_.segment()->TryNext(tag, count, spans)) {
     CheckMayIssue(tag);
     deliver(spans);
     return true;
@@ -246,7 +245,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   }
   const auto answer = std::make_shared<Answer<IdSpans>>();
   const service::ParkedRequest parked =
-      segment_->Next(tag, count, kWait, [answer, &world](Result<IdSpans> result) {
+      node_.segment()->Next(tag, count, kWait, [answer, &world](Result<IdSpans> result) {
         LEAF_CHECK(!answer->result);
         answer->result = std::move(result);
         if (answer->waiting != nullptr) world.Wake(answer->waiting);
@@ -295,11 +294,11 @@ bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
   };
   core::SnowflakeRun run;
   const bool must_succeed = [&] {
-    if (count != 1 || waiting_for_snowflake_ > 0 || !snowflake_->CanIssue().ok()) return false;
-    const auto status = snowflake_->Status();
+    if (count != 1 || waiting_for_snowflake_ > 0 || !node_.snowflake()->CanIssue().ok()) return false;
+    const auto status = node_.snowflake()->Status();
     return status.lead == milliseconds{0} && status.ceiling > setting_.machine.Wall();
   }();
-  if (snowflake_->TryNext(count, run)) {
+  if (node_.snowflake()->TryNext(count, run)) {
     deliver(run);
     return true;
   }
@@ -308,7 +307,7 @@ bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
   }
   const auto answer = std::make_shared<Answer<core::SnowflakeRun>>();
   ++waiting_for_snowflake_;
-  snowflake_->Next(count, kSnowflakeWait, [this, answer, &world](Result<core::SnowflakeRun> result) {
+  node_.snowflake()->Next(count, kSnowflakeWait, [this, answer, &world](Result<core::SnowflakeRun> result) {
     LEAF_CHECK(!answer->result);
     answer->result = std::move(result);
     --waiting_for_snowflake_;
@@ -360,14 +359,14 @@ bool Daemon::Try(const std::string& tag, std::string& why) {
   return attempt->had;
 }
 
-std::string Daemon::Describe(const std::string& tag) const {
+std::string Daemon::Describe(const std::string& tag) {
   if (tag.empty()) {
-    if (!snowflake_) return "";
-    const auto status = snowflake_->Status();
+    if (node_.snowflake() == nullptr) return "";
+    const auto status = node_.snowflake()->Status();
     return fmt::format("worker {}, {}, {}", status.worker, status.state,
                        status.problem ? status.problem->message : "no problem");
   }
-  const auto status = segment_ ? segment_->StatusOf(tag) : std::nullopt;
+  const auto status = node_.segment() != nullptr ? node_.segment()->StatusOf(tag) : std::nullopt;
   if (!status) return "not known";
   return fmt::format("{}, reserve {}, max_id {}, mark {}, witness {}, {}", status->state, status->reserve,
                      status->max_id, status->mark, status->witness,

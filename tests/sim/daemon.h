@@ -1,5 +1,5 @@
-// One leafctl daemon: the real core and service code of lib/leaf, put together as cmd/leafctl/serve.cc does,
-// on the ports of the simulation; and the callers that ask it for IDs.
+// One leafctl daemon: service::Node, as the shipped daemon and the library have it, on the ports of the simulation;
+// and the callers that ask it for IDs.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,7 @@
 
 #include "leaf/core/peer_clocks.h"
 #include "leaf/service/cluster_fence.h"
-#include "leaf/service/peer_clock_watch.h"
-#include "leaf/service/segment_service.h"
-#include "leaf/service/snowflake_service.h"
+#include "leaf/service/node.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
 #include "leaf/zookeeper/witness.h"
@@ -76,7 +74,7 @@ class Daemon {
 
   // One ID of `tag` ("" for snowflake) as a caller would get it; whether there was one. From a task outside.
   bool Try(const std::string& tag, std::string& why);
-  std::string Describe(const std::string& tag) const;
+  std::string Describe(const std::string& tag);
 
  private:
   void Main();
@@ -87,8 +85,9 @@ class Daemon {
   // IDs of `tag` were just taken: was it one to take them from?
   void CheckMayIssue(const std::string& tag);
   void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
-  service::SegmentOptions SegmentOptionsOf() const;
+  service::SegmentOptions SegmentOptionsOf();
   service::SnowflakeOptions SnowflakeOptionsOf();
+  void OpenRegistry();
   void StopAll();
 
   Surroundings& around_;
@@ -109,9 +108,7 @@ class Daemon {
   core::PeerDirectory* peers_ = nullptr;
   std::unique_ptr<core::PeerClocks> peer_clocks_;
   // Before the threads: they end first.
-  std::optional<service::SegmentService> segment_;
-  std::optional<service::PeerClockWatch> watch_;
-  std::optional<service::SnowflakeService> snowflake_;
+  service::Node node_;
   Threads timers_;
   Threads workers_;
   Threads slow_workers_;
