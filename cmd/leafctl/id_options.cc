@@ -1,6 +1,6 @@
 #include "id_options.h"
 
-#include "snowflake_node.h"
+#include "registries.h"
 
 namespace leaf::cmd {
 

@@ -15,9 +15,9 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "leaf/embed/node.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/process_name.h"
-#include "snowflake_node.h"
 #include "stores.h"
 #include "tag_output.h"
 
@@ -140,9 +140,17 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
   const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kTakeTimeout);
   // Before the node: its threads log until they end.
   ContextLogger log(context);
-  LEAF_ASSIGN_OR_RETURN(const auto node, SnowflakeNode::Open(context, timeout));
-  LEAF_RETURN_IF_ERROR(node->Start(log));
-  service::SnowflakeService& snowflake = node->service();
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (!resolved->config.snowflake.enabled) {
+    return Error{ErrorCode::kDisabled, "snowflake mode is disabled", "set snowflake.enabled = true"};
+  }
+  // Before the node, which ends first.
+  LEAF_ASSIGN_OR_RETURN(const sys::StateDirLock lock, embed::LockStateDirForCommand(context, timeout));
+  LEAF_ASSIGN_OR_RETURN(
+      const auto node,
+      embed::Node::Open(context, {.snowflake = true, .one_shot = true, .process = "next"}, log));
+  service::SnowflakeService& snowflake = *node->snowflake();
+  LEAF_RETURN_IF_ERROR(snowflake.Start());
   const std::uint64_t batch = std::min(kBatch, snowflake.count_max());
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);

@@ -6,6 +6,7 @@
 namespace leaf::cmd {
 
 using embed::IsPrivateCluster;
+using embed::LayoutOf;
 using embed::OpenRegistry;
 using embed::RegistryLink;
 using embed::WorkerNumbers;

@@ -11,34 +11,28 @@
 #include <thread>
 #include <vector>
 
-#include "cluster_link.h"
 #include "commands.h"
 #include "daemon_loop.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/limits.h"
 #include "leaf/config/reload.h"
+#include "leaf/embed/node.h"
 #include "leaf/server/listener.h"
 #include "leaf/server/metrics_page.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/server/router.h"
 #include "leaf/server/server.h"
 #include "leaf/service/id_service.h"
-#include "leaf/service/paused_tags.h"
 #include "leaf/service/request_limit.h"
-#include "leaf/sys/file_ops.h"
 #include "leaf/sys/heartbeat.h"
-#include "leaf/sys/paused_tags_file.h"
-#include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "leaf/sys/resources.h"
 #include "leaf/sys/service_manager.h"
 #include "leaf/sys/signals.h"
 #include "leaf/sys/spdlog_logger.h"
 #include "leaf/sys/state_dir.h"
-#include "leaf/sys/system_random.h"
 #include "leaf/sys/thread_pool.h"
 #include "registries.h"
-#include "snowflake_node.h"
 #include "stores.h"
 
 namespace leaf::cmd {
@@ -142,10 +136,10 @@ std::vector<std::string> NamesOfThisServer(const config::Config& config) {
   return names;
 }
 
-std::string ModesText(const config::Config& config, SnowflakeNode* snowflake) {
+std::string ModesText(const config::Config& config, const service::SnowflakeService* snowflake) {
   std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
   if (snowflake != nullptr) {
-    const service::SnowflakeStatus status = snowflake->service().Status();
+    const service::SnowflakeStatus status = snowflake->Status();
     text += fmt::format("{}snowflake mode {} of {}", text.empty() ? "" : " and ",
                         status.has_worker ? fmt::format("as worker {}", status.worker)
                                           : std::string("without a worker number yet"),
@@ -239,34 +233,12 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     log.Warning("snowflake mode is off: {}", why_no_snowflakes);
   }
 
-  sys::FileOps file_ops;
-  sys::PausedTagsFile paused_file(config.state_dir, file_ops);
-  service::PausedTags paused(paused_file);
-  LEAF_RETURN_IF_ERROR(paused.Load());
-  std::unique_ptr<Store> store;
-  std::unique_ptr<sql::SqliteMarkStore> marks;
-  std::unique_ptr<ClusterLink> cluster;
-  sys::SystemRandom random;
-  // Before the pools: however this function ends, their threads end before what they work on.
-  std::optional<service::SegmentService> segment;
-  sys::ThreadPool timers("leaf-timers", 1, context.clock);
-  const bool sqlite = config.segment.store == "sqlite";
-  sys::ThreadPool workers("leaf-workers", sqlite ? kSqliteRefillWorkers : kRefillWorkers, context.clock);
-  sys::ThreadPool slow_workers("leaf-slow", sqlite ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
-                               context.clock);
-  sys::ThreadPool refresher("leaf-refresh", 1, context.clock);
-  if (config.segment.enabled) {
-    LEAF_ASSIGN_OR_RETURN(store, Store::Open(context, Store::Access::kWrite, &log));
-    LEAF_ASSIGN_OR_RETURN(marks, OpenMarks(context, "serve"));
-    LEAF_ASSIGN_OR_RETURN(cluster, ClusterLink::Open(context, log, sys::ProcessName("serve")));
-    service::SegmentOptions options = SegmentOptionsOf(context, config, paused);
-    if (cluster) {
-      options.fence = &cluster->fence();
-      log.Info("grants are claimed from the witness {}", cluster->name());
-    }
-    segment.emplace(options, store->segments(), *marks, context.clock, random,
-                    service::SegmentExecutors{timers, workers, slow_workers, refresher}, log);
-  }
+  LEAF_ASSIGN_OR_RETURN(
+      const auto node,
+      embed::Node::Open(
+          context, {.segment = config.segment.enabled, .snowflake = serves_snowflakes, .process = "serve"},
+          log));
+  service::SegmentService* const segment = node->segment();
   sys::ThreadPool reports("leaf-reports", 1, context.clock);
   // Metrics, and what is observed each second: other reports, of which any number may be asked for, do not
   // delay them.
@@ -274,16 +246,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   sys::ThreadPool control("leaf-control", 1, context.clock);
   service::RequestLimit request_limit(context.clock);
   SetRequestLimit(request_limit, config);
-  std::unique_ptr<SnowflakeNode> snowflake;
-  if (serves_snowflakes) {
-    LEAF_ASSIGN_OR_RETURN(snowflake, SnowflakeNode::OpenLocked(context));
-    LEAF_RETURN_IF_ERROR(snowflake->Prepare(log));
-  }
-  service::IdService ids(segment ? &*segment : nullptr, snowflake ? &snowflake->service() : nullptr);
-  if (store) ids.Watch([&store = *store] { return DependencyOf(store.database(), "database"); });
-  if (cluster) ids.Watch([&cluster = *cluster] { return cluster.Dependency(); });
-  if (snowflake && snowflake->has_remote_registry())
-    ids.Watch([&node = *snowflake] { return node.Registry(); });
+  service::IdService ids(segment, node->snowflake());
+  node->WatchDependencies(ids);
   // A second daemon may have the path by now: this one's IDs and its worker number are no longer its own.
   const sys::StateDirWatch state_dir(*lock, context.clock, [&ids, &log](const Error& lost) {
     log.Error("no more IDs: {}", lost.message);
@@ -315,28 +279,30 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .limits = ConnectionLimitsOf(config),
                          .hosts = {config.server.allowed_hosts, NamesOfThisServer(config)}},
                         router, std::move(listeners), context.clock, log, requests);
-  // Where there are peers the server goes first: those that start at the same time ask for this node's clock.
-  const bool peers = snowflake && snowflake->peer_clocks() != nullptr;
-  // Before the refresh: whoever gives up from now on has to stop the pools in order.
-  if (snowflake && !peers) LEAF_RETURN_IF_ERROR(snowflake->StartInBackground());
-  if (segment) segment->Start();
-  server.Start();
-  if (cluster) {
-    slow_workers.Post([&cluster = *cluster, urls = AnswersAt(*resolved, names)] { cluster.Announce(urls); });
-  }
-  if (peers) {
-    if (auto started = snowflake->StartInBackground(); !started.ok()) {
-      ids.BeginDrain();
-      server.Drain(std::chrono::milliseconds{0});
-      if (segment) segment->Stop();
-      snowflake->Stop();
-      for (sys::ThreadPool* pool : {&reports, &watching, &timers, &workers, &slow_workers, &refresher})
-        pool->Stop();
-      return started;
-    }
+  // Idempotent, and in this order: what asks the services ends before they do.
+  const auto stop = [&] {
+    for (sys::ThreadPool* const pool : {&control, &reports, &watching}) pool->Stop();
+    // Parked requests hold connections: they are let go of before the server is.
+    node->Stop();
+  };
+  const auto start = [&]() -> Result<void> {
+    // Where there are peers the server goes first: those that start at the same time ask for this node's
+    // clock.
+    const bool server_first = node->has_peers();
+    if (serves_snowflakes && !server_first) LEAF_RETURN_IF_ERROR(node->StartSnowflakes());
+    if (segment != nullptr) node->StartSegments();
+    server.Start();
+    node->Announce(AnswersAt(*resolved, names));
+    return serves_snowflakes && server_first ? node->StartSnowflakes() : Result<void>();
+  };
+  if (auto started = start(); !started.ok()) {
+    ids.BeginDrain();
+    server.Drain(std::chrono::milliseconds{0});
+    stop();
+    return started;
   }
   log.Info("leafctl {} serves {} with {} threads, state in {}", LEAFCTL_VERSION,
-           ModesText(config, snowflake.get()), threads, config.state_dir);
+           ModesText(config, node->snowflake()), threads, config.state_dir);
 
   sys::Heartbeat heartbeat(context.clock);
   // What never blocks comes round soon. Refills may wait for the database and for the witness as long as
@@ -346,15 +312,19 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   const std::chrono::milliseconds patience = ThreadPatience(manager);
   // Two reserves, if the reply to the first is lost.
   const std::chrono::milliseconds refill_patience =
-      patience + 2 * ReplyTimeout(context, config) + (cluster ? cluster->longest_claim() : patience.zero());
+      patience + 2 * ReplyTimeout(context, config) +
+      (node->cluster() != nullptr ? node->cluster()->longest_claim() : patience.zero());
   const auto probe_of = [](sys::ThreadPool& pool) {
     return [&pool](Executor::Task done) { pool.Probe(std::move(done)); };
   };
   heartbeat.Watch(
       "leaf-http", [&server](Executor::Task done) { server.Probe(std::move(done)); }, patience);
-  heartbeat.Watch("leaf-timers", probe_of(timers), patience);
-  heartbeat.Watch("leaf-workers", probe_of(workers), refill_patience);
-  heartbeat.Watch("leaf-slow", probe_of(slow_workers), refill_patience);
+  if (segment != nullptr) {
+    embed::SegmentAdapters& adapters = node->segment_adapters();
+    heartbeat.Watch("leaf-timers", probe_of(adapters.timers()), patience);
+    heartbeat.Watch("leaf-workers", probe_of(adapters.workers()), refill_patience);
+    heartbeat.Watch("leaf-slow", probe_of(adapters.slow_workers()), refill_patience);
+  }
 
   ids.ConfigRead(context.clock.Wall());
   config::Config in_force = config;
@@ -372,7 +342,8 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     SetRequestLimit(request_limit, in_force);
     server.SetLimits(ConnectionLimitsOf(in_force));
     router.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
-    if (segment) segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
+    if (segment != nullptr)
+      segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
     ids.ConfigRead(context.clock.Wall());
     router.Changed();
     for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
@@ -382,27 +353,18 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
              plan.changed.empty() ? "nothing has changed" : fmt::format("{}", fmt::join(plan.changed, ", ")));
     return "";
   };
-  // One at a time: it waits for ZooKeeper.
-  std::atomic<bool> entry_refreshing{false};
-  const auto refresh_entry = [&] {
-    if (entry_refreshing.exchange(true)) return;
-    slow_workers.Post([&] {
-      cluster->Refresh();
-      entry_refreshing.store(false);
-    });
-  };
   DaemonLoop loop{.signals = signals,
                   .manager = manager,
                   .heartbeat = heartbeat,
                   .ids = ids,
                   .clock = context.clock,
                   .log = log,
-                  .serving = ModesText(config, snowflake.get()),
+                  .serving = ModesText(config, node->snowflake()),
                   .each_second =
                       [&] {
-                        if (segment) watching.Post([&] { segment->ObservePeaks(); });
+                        if (segment != nullptr) watching.Post([&] { segment->ObservePeaks(); });
                         watching.Post([&] { ids.ObserveProblems(context.clock.Wall()); });
-                        if (cluster) refresh_entry();
+                        node->RefreshEntry();
                       },
                   .reload = reload};
   const int signal = loop.Run();
@@ -415,22 +377,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   if (const std::size_t cut_off = server.Drain(in_force.server.drain_timeout); cut_off > 0) {
     log.Warning("{} connections were cut off", cut_off);
   }
-  // Parked requests hold connections: they are let go of before the server is.
-  if (segment) segment->Stop();
-  if (snowflake) snowflake->service().Stop();
-  control.Stop();
-  reports.Stop();
-  watching.Stop();
-  timers.Stop();
-  workers.Stop();
-  slow_workers.Stop();
-  refresher.Stop();
-  if (cluster) cluster->Withdraw();
-  if (segment) {
-    if (const auto recorded = segment->RecordUnissued(); !recorded.ok()) {
-      log.Warning("cannot record what was left in reserve: {}", recorded.error().message);
-    }
-  }
+  stop();
   log.Info("stopped");
   return {};
 }

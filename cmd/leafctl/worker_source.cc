@@ -14,7 +14,7 @@
 #include "leaf/zookeeper/inspection.h"
 #include "leaf/zookeeper/snapshot.h"
 #include "leaf/zookeeper/tree.h"
-#include "snowflake_node.h"
+#include "registries.h"
 #include "zookeeper_link.h"
 
 namespace leaf::cmd {

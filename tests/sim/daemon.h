@@ -1,5 +1,5 @@
-// One leafctl daemon: service::Node, as the shipped daemon and the library have it, on the ports of the simulation;
-// and the callers that ask it for IDs.
+// One leafctl daemon: service::Node, as the shipped daemon and the library have it, on the ports of the
+// simulation; and the callers that ask it for IDs.
 #pragma once
 
 #include <cstdint>

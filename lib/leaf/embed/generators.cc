@@ -14,21 +14,13 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/text.h"
 #include "leaf/config/loader.h"
-#include "leaf/embed/cluster_link.h"
+#include "leaf/embed/node.h"
 #include "leaf/embed/setting.h"
-#include "leaf/embed/snowflake_node.h"
-#include "leaf/embed/stores.h"
 #include "leaf/leaf.h"
-#include "leaf/service/paused_tags.h"
 #include "leaf/service/segment_service.h"
-#include "leaf/sys/file_ops.h"
 #include "leaf/sys/fork_guard.h"
-#include "leaf/sys/paused_tags_file.h"
-#include "leaf/sys/process_name.h"
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/system_clock.h"
-#include "leaf/sys/system_random.h"
-#include "leaf/sys/thread_pool.h"
 
 namespace leaf {
 namespace {
@@ -192,39 +184,11 @@ struct State {
 
 class SegmentGenerator::Impl {
  public:
-  Impl(const State& state, LibrarySetting& setting, Logger& log)
-      : state_(state),
-        setting_(setting),
-        log_(log),
-        paused_file_(setting.config().state_dir, file_ops_),
-        paused_(paused_file_),
-        timers_("leaf-timers", 1, setting.ClockInUse()),
-        workers_("leaf-workers", is_sqlite() ? kSqliteRefillWorkers : kRefillWorkers, setting.ClockInUse()),
-        slow_workers_("leaf-slow", is_sqlite() ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
-                      setting.ClockInUse()),
-        refresher_("leaf-refresh", 1, setting.ClockInUse()) {}
+  Impl(const State& state, const config::Config& config) : state_(state), config_(config) {}
 
-  Result<void> Start() {
-    LEAF_RETURN_IF_ERROR(paused_.Load());
-    LEAF_ASSIGN_OR_RETURN(store_, embed::Store::Open(setting_, embed::Store::Access::kWrite, &log_));
-    LEAF_ASSIGN_OR_RETURN(marks_, embed::OpenMarks(setting_, kProcess));
-    LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(setting_, log_, sys::ProcessName(kProcess)));
-    service::SegmentOptions options = embed::SegmentOptionsOf(setting_, setting_.config(), paused_);
-    if (cluster_) options.fence = &cluster_->fence();
-    service_.emplace(options, store_->segments(), *marks_, setting_.ClockInUse(), random_,
-                     service::SegmentExecutors{timers_, workers_, slow_workers_, refresher_}, log_);
-    service_->Start();
-    return {};
-  }
-
-  void Halt(const Error& why) { service_->Halt(why); }
-
-  void Stop() {
-    if (service_) service_->Stop();
-    for (sys::ThreadPool* const pool : {&timers_, &workers_, &slow_workers_, &refresher_}) pool->Stop();
-    if (!service_) return;
-    if (const auto recorded = service_->RecordUnissued(); !recorded.ok())
-      log_.Warning("cannot record what was left in reserve: {}", recorded.error().message);
+  void Use(embed::Node& node) {
+    adapters_ = &node.segment_adapters();
+    service_ = node.segment();
   }
 
   // `wait`: nothing for Take.
@@ -237,7 +201,7 @@ class SegmentGenerator::Impl {
       return spans;
     if (state_.closed.load()) return ClosedError();
     LEAF_RETURN_IF_ERROR(ValidateTag(tag));
-    LEAF_RETURN_IF_ERROR(CheckCount(count, static_cast<std::uint64_t>(setting_.config().server.max_count)));
+    LEAF_RETURN_IF_ERROR(CheckCount(count, static_cast<std::uint64_t>(config_.server.max_count)));
     const milliseconds patience = wait ? Bounded(*wait) : milliseconds{0};
     const auto promise = std::make_shared<std::promise<Result<IdSpans>>>();
     auto answer = promise->get_future();
@@ -264,36 +228,23 @@ class SegmentGenerator::Impl {
     core::NewTag tag;
     tag.tag = name;
     tag.step = step;
-    LEAF_ASSIGN_OR_RETURN(const core::Mark mark, marks_->Load(name));
+    LEAF_ASSIGN_OR_RETURN(const core::Mark mark, adapters_->marks().Load(name));
     tag.mark = mark.end;
     std::uint64_t witness = 0;
-    if (cluster_) {
-      LEAF_ASSIGN_OR_RETURN(witness, cluster_->RaiseMark(tag));
+    if (adapters_->cluster() != nullptr) {
+      LEAF_ASSIGN_OR_RETURN(witness, adapters_->cluster()->RaiseMark(tag));
     }
-    LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store_->segments().Add(tag, core::WriteMode::kCommit));
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
+                          adapters_->store().segments().Add(tag, core::WriteMode::kCommit));
     service_->Adopt(row, mark, witness);
     return {};
   }
 
  private:
-  bool is_sqlite() const { return setting_.config().segment.store == "sqlite"; }
-
   const State& state_;
-  LibrarySetting& setting_;
-  Logger& log_;
-  sys::SystemRandom random_;
-  sys::FileOps file_ops_;
-  sys::PausedTagsFile paused_file_;
-  service::PausedTags paused_;
-  std::unique_ptr<embed::Store> store_;
-  std::unique_ptr<sql::SqliteMarkStore> marks_;
-  std::unique_ptr<embed::ClusterLink> cluster_;
-  // Before the pools: their threads end before what they work on.
-  std::optional<service::SegmentService> service_;
-  sys::ThreadPool timers_;
-  sys::ThreadPool workers_;
-  sys::ThreadPool slow_workers_;
-  sys::ThreadPool refresher_;
+  const config::Config& config_;
+  embed::SegmentAdapters* adapters_ = nullptr;
+  service::SegmentService* service_ = nullptr;
 };
 
 namespace {
@@ -331,65 +282,53 @@ Result<void> SegmentGenerator::AddTag(std::string_view tag, std::int64_t step) {
 
 class SnowflakeGenerator::Impl {
  public:
-  Impl(const State& state, LibrarySetting& setting, Logger& log)
-      : state_(state), setting_(setting), log_(log) {}
+  explicit Impl(const State& state) : state_(state) {}
   ~Impl() {
     if (counted_) snowflakes_open.fetch_sub(1);
   }
 
-  Result<void> Start() {
+  // Errors: kRefused.
+  Result<void> Count() {
     counted_ = true;
-    if (snowflakes_open.fetch_add(1) >= kSnowflakesMax) {
-      return Error{ErrorCode::kRefused,
-                   fmt::format("this process has {} snowflake generators already", kSnowflakesMax),
-                   "one does for any number of threads"};
-    }
-    LEAF_ASSIGN_OR_RETURN(node_, embed::SnowflakeNode::OpenLocked(setting_));
-    LEAF_RETURN_IF_ERROR(node_->Prepare(log_));
-    return node_->StartInBackground();
+    if (snowflakes_open.fetch_add(1) < kSnowflakesMax) return {};
+    return Error{ErrorCode::kRefused,
+                 fmt::format("this process has {} snowflake generators already", kSnowflakesMax),
+                 "one does for any number of threads"};
   }
-
-  void Halt(const Error& why) { node_->service().Halt(why); }
-
-  void Stop() {
-    if (node_) node_->Stop();
-  }
+  void Use(embed::Node& node) { service_ = node.snowflake(); }
 
   Result<core::SnowflakeRun> Obtain(std::uint64_t count, std::optional<milliseconds> wait) {
     // As above.
     if (state_.forked()) [[unlikely]]
       return ForkedError();
-    service::SnowflakeService& service = node_->service();
     core::SnowflakeRun run;
-    if (count > 0 && service.TryNext(count, run)) [[likely]]
+    if (count > 0 && service_->TryNext(count, run)) [[likely]]
       return run;
     if (state_.closed.load()) return ClosedError();
-    LEAF_RETURN_IF_ERROR(CheckCount(count, service.count_max()));
+    LEAF_RETURN_IF_ERROR(CheckCount(count, service_->count_max()));
     const milliseconds patience = wait ? Bounded(*wait) : milliseconds{0};
     const auto promise = std::make_shared<std::promise<Result<core::SnowflakeRun>>>();
     auto answer = promise->get_future();
-    const std::uint64_t ticket = service.Next(count, patience, [promise](Result<core::SnowflakeRun> result) {
-      promise->set_value(std::move(result));
-    });
-    if (!wait && ticket != 0) service.Withdraw(ticket);
+    const std::uint64_t ticket = service_->Next(
+        count, patience,
+        [promise](Result<core::SnowflakeRun> result) { promise->set_value(std::move(result)); });
+    if (!wait && ticket != 0) service_->Withdraw(ticket);
     return Await(answer, patience);
   }
 
   Result<std::uint64_t> Worker() const {
     if (state_.forked()) return ForkedError();
     if (state_.closed.load()) return ClosedError();
-    const service::SnowflakeStatus status = node_->service().Status();
+    const service::SnowflakeStatus status = service_->Status();
     if (status.has_worker) return status.worker;
-    LEAF_RETURN_IF_ERROR(node_->service().CanIssue());
+    LEAF_RETURN_IF_ERROR(service_->CanIssue());
     return Error{ErrorCode::kUnavailable, "there is no worker number yet", "retry soon"};
   }
 
  private:
   const State& state_;
-  LibrarySetting& setting_;
-  Logger& log_;
   bool counted_ = false;
-  std::unique_ptr<embed::SnowflakeNode> node_;
+  service::SnowflakeService* service_ = nullptr;
 };
 
 namespace {
@@ -425,21 +364,28 @@ class Generators::Impl {
  public:
   Impl(config::Resolved resolved, LogFunction log, sys::StateDirLock lock)
       : setting_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {
-    if (setting_.config().segment.enabled) segment_impl_.emplace(state_, setting_, log_);
-    if (setting_.config().snowflake.enabled) snowflake_impl_.emplace(state_, setting_, log_);
+    if (setting_.config().segment.enabled) segment_impl_.emplace(state_, setting_.config());
+    if (setting_.config().snowflake.enabled) snowflake_impl_.emplace(state_);
     if (segment_impl_) segment_.emplace(SegmentGenerator(*segment_impl_));
     if (snowflake_impl_) snowflake_.emplace(SnowflakeGenerator(*snowflake_impl_));
   }
 
   Result<void> Start() {
     for (const std::string& warning : setting_.warnings()) log_.Warning("{}", warning);
+    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Count());
+    LEAF_ASSIGN_OR_RETURN(node_, embed::Node::Open(setting_,
+                                                   {.segment = segment_impl_.has_value(),
+                                                    .snowflake = snowflake_impl_.has_value(),
+                                                    .process = std::string(kProcess)},
+                                                   log_));
+    if (segment_impl_) segment_impl_->Use(*node_);
+    if (snowflake_impl_) snowflake_impl_->Use(*node_);
     // First what may be refused.
-    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Start());
-    if (segment_impl_) LEAF_RETURN_IF_ERROR(segment_impl_->Start());
+    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
+    if (segment_impl_) node_->StartSegments();
     watch_.emplace(*lock_, setting_.ClockInUse(), [this](const Error& lost) {
       log_.Error("no more IDs: {}", lost.message);
-      if (segment_impl_) segment_impl_->Halt(lost);
-      if (snowflake_impl_) snowflake_impl_->Halt(lost);
+      node_->Halt(lost);
     });
     return {};
   }
@@ -449,8 +395,7 @@ class Generators::Impl {
     if (!lock_) return;
     state_.closed.store(true);
     watch_.reset();
-    if (segment_impl_) segment_impl_->Stop();
-    if (snowflake_impl_) snowflake_impl_->Stop();
+    if (node_) node_->Stop();
     lock_.reset();
   }
 
@@ -470,6 +415,7 @@ class Generators::Impl {
   FunctionLogger log_;
   std::mutex close_mutex_;
   std::optional<sys::StateDirLock> lock_;  // guarded by close_mutex_; given back when nothing more is issued
+  std::unique_ptr<embed::Node> node_;
   std::optional<SegmentGenerator::Impl> segment_impl_;
   std::optional<SnowflakeGenerator::Impl> snowflake_impl_;
   std::optional<sys::StateDirWatch> watch_;  // of both

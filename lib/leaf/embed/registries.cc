@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "leaf/embed/java_ceiling.h"
-#include "leaf/embed/snowflake_node.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sql/worker_registry.h"
@@ -101,6 +100,12 @@ class AfterJavaLink final : public RegistryLink {
 };
 
 }  // namespace
+
+Result<core::IdLayout> LayoutOf(const config::Config& config) {
+  auto layout = core::IdLayout::Parse(config.snowflake.layout, config.snowflake.epoch_ms);
+  if (!layout.ok()) return Error{ErrorCode::kConfig, layout.error().message, "set snowflake.layout"};
+  return layout;
+}
 
 WorkerNumbers WorkerNumbersOf(const config::Config& config) {
   const std::string& text = config.snowflake.worker_range;

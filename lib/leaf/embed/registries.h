@@ -5,12 +5,16 @@
 #include <memory>
 
 #include "leaf/base/logger.h"
+#include "leaf/core/id_layout.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/embed/setting.h"
 #include "leaf/service/tallies.h"
 
 namespace leaf::embed {
+
+// snowflake.layout and snowflake.epoch_ms. Errors: kConfig.
+Result<core::IdLayout> LayoutOf(const config::Config& config);
 
 // Numbers that snowflake.worker_range and the layout allow, half-open.
 struct WorkerNumbers {

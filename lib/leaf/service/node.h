@@ -1,5 +1,6 @@
-// One node: the modes that it serves, started and stopped in the one order in which no ID is lost. The daemon, the
-// library, one-shot commands and the simulator put their nodes together through this; only the ports differ.
+// One node: the modes that it serves, started and stopped in the one order in which no ID is lost. The
+// daemon, the library, one-shot commands and the simulator put their nodes together through this; only the
+// ports differ.
 #pragma once
 
 #include <functional>
@@ -61,14 +62,14 @@ class Node {
 
   // Begins to read the table; returns at once. Requires: AddSegments().
   void StartSegments() { segment_->Start(); }
-  // Begins to claim a number, and to look at the other nodes' clocks: see SnowflakeService::StartInBackground.
-  // Requires: AddSnowflakes().
+  // Begins to claim a number, and to look at the other nodes' clocks: see
+  // SnowflakeService::StartInBackground. Requires: AddSnowflakes().
   void StartSnowflakes(std::function<void(Result<void>)> started);
 
   // No mode issues or writes anything from now on, and every answer is `why`. Never blocks. Thread-safe.
   void Halt(const Error& why);
-  // Both modes stop issuing, then their executors end, and at last what segment mode had in reserve is written
-  // down. Blocks. Idempotent.
+  // Both modes stop issuing, then their executors end, and at last what segment mode had in reserve is
+  // written down. Blocks. Idempotent.
   void Stop();
 
  private:

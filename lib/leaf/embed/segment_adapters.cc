@@ -1,0 +1,47 @@
+#include "leaf/embed/segment_adapters.h"
+
+#include "leaf/base/limits.h"
+#include "leaf/sys/process_name.h"
+
+namespace leaf::embed {
+namespace {
+
+bool IsSqlite(const config::Config& config) { return config.segment.store == "sqlite"; }
+
+}  // namespace
+
+SegmentAdapters::SegmentAdapters(const Setting& setting, const config::Config& config)
+    : setting_(setting),
+      config_(config),
+      paused_file_(config.state_dir, file_ops_),
+      paused_(paused_file_),
+      timers_("leaf-timers", 1, setting.ClockInUse()),
+      workers_("leaf-workers", IsSqlite(config) ? kSqliteRefillWorkers : kRefillWorkers,
+               setting.ClockInUse()),
+      slow_workers_("leaf-slow", IsSqlite(config) ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
+                    setting.ClockInUse()),
+      refresher_("leaf-refresh", 1, setting.ClockInUse()) {}
+
+Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Setting& setting, const std::string& process,
+                                                               Logger& log) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  std::unique_ptr<SegmentAdapters> adapters(new SegmentAdapters(setting, resolved->config));
+  LEAF_RETURN_IF_ERROR(adapters->paused_.Load());
+  LEAF_ASSIGN_OR_RETURN(adapters->store_, Store::Open(setting, Store::Access::kWrite, &log));
+  LEAF_ASSIGN_OR_RETURN(adapters->marks_, OpenMarks(setting, process));
+  LEAF_ASSIGN_OR_RETURN(adapters->cluster_, ClusterLink::Open(setting, log, sys::ProcessName(process)));
+  if (adapters->cluster_) log.Info("grants are claimed from the witness {}", adapters->cluster_->name());
+  return adapters;
+}
+
+service::SegmentPorts SegmentAdapters::Ports() {
+  service::SegmentOptions options = SegmentOptionsOf(setting_, config_, paused_);
+  if (cluster_) options.fence = &cluster_->fence();
+  return {.options = options,
+          .store = store_->segments(),
+          .marks = *marks_,
+          .random = random_,
+          .executors = {timers_, workers_, slow_workers_, refresher_}};
+}
+
+}  // namespace leaf::embed

@@ -1,0 +1,57 @@
+// What segment mode stands on, as the configuration describes it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "leaf/base/logger.h"
+#include "leaf/embed/cluster_link.h"
+#include "leaf/embed/setting.h"
+#include "leaf/embed/stores.h"
+#include "leaf/service/node.h"
+#include "leaf/service/paused_tags.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/paused_tags_file.h"
+#include "leaf/sys/system_random.h"
+#include "leaf/sys/thread_pool.h"
+
+namespace leaf::embed {
+
+// The store, the marks, the witness if there is one, and the threads.
+class SegmentAdapters {
+ public:
+  // Connects nothing that is waited for. `process`: what raises marks and claims, for people. The setting and
+  // `log` outlive it. Errors: kConfig, kPermission.
+  static Result<std::unique_ptr<SegmentAdapters>> Open(Setting& setting, const std::string& process,
+                                                       Logger& log);
+
+  // For one service, which ends before this does.
+  service::SegmentPorts Ports();
+
+  Store& store() { return *store_; }
+  core::MarkStore& marks() { return *marks_; }
+  // Null for the node fence.
+  ClusterLink* cluster() { return cluster_.get(); }
+  sys::ThreadPool& timers() { return timers_; }
+  sys::ThreadPool& workers() { return workers_; }
+  sys::ThreadPool& slow_workers() { return slow_workers_; }
+
+ private:
+  SegmentAdapters(const Setting& setting, const config::Config& config);
+
+  const Setting& setting_;
+  const config::Config& config_;
+  sys::FileOps file_ops_;
+  sys::PausedTagsFile paused_file_;
+  service::PausedTags paused_;
+  sys::SystemRandom random_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<sql::SqliteMarkStore> marks_;
+  std::unique_ptr<ClusterLink> cluster_;
+  sys::ThreadPool timers_;
+  sys::ThreadPool workers_;
+  sys::ThreadPool slow_workers_;
+  sys::ThreadPool refresher_;
+};
+
+}  // namespace leaf::embed

@@ -1,0 +1,48 @@
+// What snowflake mode stands on, as the configuration describes it.
+#pragma once
+
+#include <memory>
+
+#include "leaf/base/logger.h"
+#include "leaf/core/id_layout.h"
+#include "leaf/embed/registries.h"
+#include "leaf/embed/setting.h"
+#include "leaf/service/node.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/system_random.h"
+#include "leaf/sys/thread_pool.h"
+#include "leaf/sys/worker_state_file.h"
+
+namespace leaf::embed {
+
+// The registry, the state file, and threads of its own: a database that is slow must not keep the ceiling
+// from being raised.
+class SnowflakeAdapters {
+ public:
+  // Connects nothing that is waited for. `one_shot`: for a command that issues and ends. The setting and
+  // `log` outlive it. Errors: kConfig, kPermission.
+  static Result<std::unique_ptr<SnowflakeAdapters>> Open(Setting& setting, bool one_shot, Logger& log);
+
+  // For one service, which ends before this does.
+  service::SnowflakePorts Ports();
+
+  RegistryLink& registry() { return *registry_; }
+
+ private:
+  SnowflakeAdapters(const Setting& setting, const config::Config& config, const core::IdLayout& layout,
+                    bool one_shot);
+
+  const config::Config& config_;
+  const service::SnowflakeOptions options_;
+  sys::FileOps file_ops_;
+  sys::WorkerStateFile state_file_;
+  sys::SystemRandom random_;
+  std::unique_ptr<RegistryLink> registry_;
+  std::unique_ptr<core::PeerClocks> peer_clocks_;
+  sys::ThreadPool timers_;
+  sys::ThreadPool workers_;
+  sys::ThreadPool registry_worker_;
+  sys::ThreadPool peer_worker_;
+};
+
+}  // namespace leaf::embed
