@@ -1,6 +1,8 @@
 #include "context.h"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,15 +27,39 @@ Result<void> Stream::Flush() {
   while (failed_errno_ == 0 && !rest.empty()) {
     const ssize_t written = write(fd_, rest.data(), rest.size());
     if (written >= 0) {
+      Count(rest.substr(0, static_cast<std::size_t>(written)));
       rest.remove_prefix(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {
+      // Another process that shares a pipe or a terminal has made it non-blocking.
+      pollfd room{fd_, POLLOUT, 0};
+      poll(&room, 1, -1);
     } else if (errno != EINTR) {
       failed_errno_ = errno;
+      CutLastLine();
     }
   }
   buffer_.clear();
   if (failed_errno_ == 0) return {};
   return Error{ErrorCode::kInternal, fmt::format("cannot write the output: {}", std::strerror(failed_errno_)),
                ""};
+}
+
+void Stream::Count(std::string_view written) {
+  lines_written_ += static_cast<std::uint64_t>(std::count(written.begin(), written.end(), '\n'));
+  const std::size_t end = written.rfind('\n');
+  last_line_bytes_ =
+      end == std::string_view::npos ? last_line_bytes_ + written.size() : written.size() - end - 1;
+}
+
+// Half an ID is another ID to a program that reads the file. Only what this stream has put at the end of a
+// file can be taken back.
+void Stream::CutLastLine() const {
+  struct stat status {};
+  if (last_line_bytes_ == 0 || fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) return;
+  const off_t end = lseek(fd_, 0, SEEK_CUR);
+  const off_t line = end - static_cast<off_t>(last_line_bytes_);
+  if (line < 0 || end != status.st_size) return;
+  if (ftruncate(fd_, line) == 0) lseek(fd_, line, SEEK_SET);
 }
 
 CommandContext::CommandContext()

@@ -2,7 +2,10 @@
 // configuration. Commands touch none of these in another way.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -17,7 +20,8 @@
 
 namespace leaf::cmd {
 
-// An output stream on a file descriptor, buffered; errors are kept until Flush.
+// An output stream on a file descriptor, buffered; errors are kept until Flush. A file that has no room for
+// all of it ends with a whole line.
 class Stream {
  public:
   Stream(int fd, bool is_terminal) : fd_(fd), is_terminal_(is_terminal) {}
@@ -29,14 +33,23 @@ class Stream {
   Result<void> Flush();
   // True once a write has failed: going on would produce for nobody.
   bool failed() const { return failed_errno_ != 0; }
+  // The reader of a pipe has closed it, and has what it wanted.
+  bool reader_left() const { return failed_errno_ == EPIPE; }
+  // How many whole lines were written so far.
+  std::uint64_t lines_written() const { return lines_written_; }
   // For output made in large pieces: what is built here is taken over by the next Write or Flush.
   std::string& buffer() { return buffer_; }
   static constexpr std::size_t kBufferBytes = std::size_t{64} * 1024;
 
  private:
+  void Count(std::string_view written);
+  void CutLastLine() const;
+
   int fd_;
   bool is_terminal_;
   int failed_errno_ = 0;
+  std::uint64_t lines_written_ = 0;
+  std::size_t last_line_bytes_ = 0;  // written of a line that has no end yet
   std::string buffer_;
 };
 

@@ -59,7 +59,7 @@ constexpr Command kCommands[] = {
 };
 
 ExitCode Main(int argc, char** argv) {
-  sys::IgnoreSigpipe();
+  sys::IgnoreWriteSignals();
   CommandContext context;
   const auto run = [&]() -> Result<void> {
     LEAF_ASSIGN_OR_RETURN(const Parsed parsed, ParseCommandLine(kCommands, argc, argv, context));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -46,8 +47,52 @@ class IdPrinter {
         as_ranges_(options.range),
         format_(*ParseIdFormat(options.format)) {}
 
-  // Errors: kInternal once the output cannot be written, so that nothing more is taken for it.
-  Result<void> Add(const IdRange& range) {
+  // All that one answer gave. Errors: kInternal once the output cannot be written, so that nothing more is
+  // taken for it.
+  Result<void> Add(const std::vector<IdRange>& ranges) {
+    for (const IdRange& range : ranges) taken_ += range.size();
+    for (const IdRange& range : ranges) Print(range);
+    return context_.out.failed() ? Flush() : Result<void>{};
+  }
+
+  // What remains to be written. Errors: kInternal, with the number of IDs that have and have not been
+  // written.
+  Result<void> Finish() {
+    if (context_.flags.json) {
+      // Put together by hand: up to a hundred million IDs need no document in memory beside their text.
+      context_.out.Write(fmt::format("{{{}\"{}\":[",
+                                     tag_ ? fmt::format("\"tag\":{},", Json(*tag_).dump()) : "",
+                                     as_ranges_ ? "ranges" : "ids"));
+      context_.out.Write(items_);
+      context_.out.Write("]}\n");
+    }
+    return Flush();
+  }
+
+  std::uint64_t taken() const { return taken_; }
+
+ private:
+  Result<void> Flush() {
+    auto written = context_.out.Flush();
+    // A reader that has left a pipe has taken what it wanted, and nobody knows how much.
+    if (written.ok() || context_.out.reader_left()) return written;
+    Error error = std::move(written).error();
+    error.message = fmt::format("wrote {} of {} ID{}, the rest is lost: {}", Written(), taken_,
+                                taken_ == 1 ? "" : "s", error.message);
+    return error;
+  }
+
+  // IDs in whole lines.
+  std::uint64_t Written() const {
+    const std::uint64_t lines = context_.out.lines_written();
+    if (context_.flags.json) return lines == 0 ? 0 : taken_;
+    if (!as_ranges_) return lines;
+    const auto end =
+        sizes_.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(lines, sizes_.size()));
+    return std::accumulate(sizes_.begin(), end, std::uint64_t{0});
+  }
+
+  void Print(const IdRange& range) {
     if (context_.flags.json) {
       AddJson(range);
     } else if (as_ranges_) {
@@ -56,6 +101,7 @@ class IdPrinter {
       line += ' ';
       AppendId(line, range.end, format_);
       context_.out.Write(line + "\n");
+      sizes_.push_back(range.size());
     } else {
       for (std::uint64_t id = range.begin; id < range.end && !context_.out.failed(); ++id) {
         std::string& buffer = context_.out.buffer();
@@ -63,23 +109,8 @@ class IdPrinter {
         context_.out.Write("\n");
       }
     }
-    printed_ += range.size();
-    if (context_.out.failed()) return context_.out.Flush();
-    return {};
   }
 
-  void Finish() {
-    if (!context_.flags.json) return;
-    // Put together by hand: up to a hundred million IDs need no document in memory beside their text.
-    context_.out.Write(fmt::format("{{{}\"{}\":[", tag_ ? fmt::format("\"tag\":{},", Json(*tag_).dump()) : "",
-                                   as_ranges_ ? "ranges" : "ids"));
-    context_.out.Write(items_);
-    context_.out.Write("]}\n");
-  }
-
-  std::uint64_t printed() const { return printed_; }
-
- private:
   void AddJson(const IdRange& range) {
     if (as_ranges_) {
       items_ += items_.empty() ? "{\"begin\":\"" : ",{\"begin\":\"";
@@ -101,7 +132,8 @@ class IdPrinter {
   const bool as_ranges_;
   const IdFormat format_;
   std::string items_;
-  std::uint64_t printed_ = 0;
+  std::vector<std::uint64_t> sizes_;  // of the ranges that were printed, each in a line
+  std::uint64_t taken_ = 0;
 };
 
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
@@ -128,9 +160,8 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
   // An unknown tag is told before anything is locked or made for it.
   LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)).grant);
-  LEAF_RETURN_IF_ERROR(printer.Add(grant.range));
-  printer.Finish();
-  return {};
+  LEAF_RETURN_IF_ERROR(printer.Add({grant.range}));
+  return printer.Finish();
 }
 
 // Issues from this state directory's own worker number, as a daemon would, and alone.
@@ -158,32 +189,26 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
     snowflake.Next(wanted, timeout,
                    [&](Result<core::SnowflakeRun> result) { answer.set_value(std::move(result)); });
     LEAF_ASSIGN_OR_RETURN(const core::SnowflakeRun run, answer.get_future().get());
-    for (const IdRange& range : run.source->RangesOf(run)) LEAF_RETURN_IF_ERROR(printer.Add(range));
+    LEAF_RETURN_IF_ERROR(printer.Add(run.source->RangesOf(run)));
     count -= wanted;
   }
-  printer.Finish();
-  return {};
+  return printer.Finish();
 }
 
 Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const NextOptions& options,
                             std::uint64_t count, IdPrinter& printer) {
   client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout));
-  const auto sink = [&](const std::vector<IdRange>& ranges) -> Result<void> {
-    for (const IdRange& range : ranges) LEAF_RETURN_IF_ERROR(printer.Add(range));
-    return {};
-  };
+  const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(count, sink)
                                       : daemon.NextSegment(*options.tag, count, sink);
   if (!taken.ok()) {
     Error error = std::move(taken).error();
-    if (printer.printed() > 0)
-      error.message =
-          fmt::format("{} of {} IDs were taken, then: {}", printer.printed(), count, error.message);
+    if (printer.taken() > 0 && !context.out.failed())
+      error.message = fmt::format("{} of {} IDs were taken, then: {}", printer.taken(), count, error.message);
     return error;
   }
   context.Detail(fmt::format("answered by {}", daemon.answered_by()));
-  printer.Finish();
-  return {};
+  return printer.Finish();
 }
 
 Result<void> RunNext(CommandContext& context, const NextOptions& options) {
@@ -207,7 +232,7 @@ Result<void> RunNext(CommandContext& context, const NextOptions& options) {
   const Daemons daemons = FindDaemons(*resolved);
   auto taken = TakeFromDaemon(context, daemons, options, count, printer);
   if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
-      printer.printed() > 0)
+      printer.taken() > 0)
     return taken;
   // Nobody is there. Only who configured this store (or worker), or nothing at all, means it when saying
   // `next`.

@@ -2,8 +2,10 @@
 """The embedded default: no configuration, SQLite, with and without a daemon, and killed at any moment."""
 
 import concurrent.futures
+import errno
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import explain  # noqa: E402
 from leafctl import BINARY, DEADLINE_S, ID_END, NOBODY, LeafTest, check_sane, main, poll, scaled, through_sudo  # noqa: E402
+from own_namespace import in_own_mounts  # noqa: E402
 
 # Where many processes take turns, a slow disk makes the last of them wait long.
 PATIENCE = ("--timeout", "50s")
@@ -422,6 +425,153 @@ class Limits(LeafTest):
         connection.execute("ROLLBACK")
         connection.close()
         self.assertEqual(self.box.next("pay"), [1])
+
+
+class Disks(LeafTest):
+    """File systems that are full or read-only: exit 8 for the state and the store, 1 for the output."""
+
+    WRITERS = (
+        ["tag", "add", "new"], ["tag", "set", "pay", "--step", "10"], ["tag", "advance", "pay", "--to", "500"],
+        ["tag", "remove", "pay", "--yes"], ["tag", "repair", "pay", "--to", "500", "--confirm", "pay"],
+        ["next", "pay"], ["next", "pay", "--direct"], ["next", "--mode", "snowflake", "--direct"], ["db", "init"],
+    )  # fmt: skip
+    READERS = (["tag", "list"], ["tag", "show", "pay"], ["tag", "repair", "pay", "--dry-run"], ["db", "check"])
+
+    def disk(self, kib):
+        """A file system of its own, of `kib` KiB."""
+        path = self.box.path("disk")
+        os.mkdir(path)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dk" % kib, "tmpfs", path], check=True)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", path], check=True)
+        return path
+
+    @staticmethod
+    def fill(path):
+        with open(os.path.join(path, "fill"), "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(1024)):
+                    pass
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+    def provision(self, state):
+        """The environment of commands on `state`, which has a tag and a worker."""
+        env = {"LEAFCTL_STATE_DIR": state}
+        self.box.ok("tag", "add", "pay", env=env)
+        self.box.ok("next", "pay", "--direct", env=env)
+        self.box.ok("next", "--mode", "snowflake", env=env)
+        return env
+
+    @in_own_mounts()
+    def test_a_full_state_directory(self):
+        disk = self.disk(400)
+        used = self.provision(os.path.join(disk, "used"))
+        os.mkdir(os.path.join(disk, "empty"))
+        self.fill(disk)
+        for args in self.WRITERS:
+            self.check(self.box.run(args, env=used), 8, used["LEAFCTL_STATE_DIR"] if "snowflake" in args else "full")
+        # With nothing in it yet, not even the files that keep processes apart can be written.
+        empty = {"LEAFCTL_STATE_DIR": os.path.join(disk, "empty")}
+        serve = ["serve", "--listen", "127.0.0.1:0"]
+        for args in (serve, ["next", "--mode", "snowflake", "--direct"]):
+            self.check(self.box.run(args, env=empty), 8, "no space left")
+        for args in (["tag", "add", "new"], ["db", "init"], ["tag", "list"]):
+            self.check(self.box.run(args, env=empty), 8, "full")
+        for args in self.READERS:
+            self.assertIn(self.box.run(args, env=used).rc, (0, 8), args)
+        # It had room again.
+        os.unlink(os.path.join(disk, "fill"))
+        self.assertEqual(self.box.ok("next", "pay", "--direct", env=used), "2\n")
+        self.assertEqual([row.split()[0] for row in self.box.ok("tag", "list", env=used).splitlines()], ["TAG", "pay"])
+
+    @in_own_mounts()
+    def test_a_full_store(self):
+        """The state is elsewhere."""
+        disk = self.disk(400)
+        self.box.ok("tag", "add", "pay", env={"LEAFCTL_SQLITE_PATH": os.path.join(disk, "used.db")})
+        self.fill(disk)
+        for name in ("used.db", "new.db"):
+            env = {"LEAFCTL_SQLITE_PATH": os.path.join(disk, name)}
+            for args in (["tag", "add", "new"], ["next", "pay", "--direct"], ["db", "init"]):
+                self.check(self.box.run(args, env=env), 8, "full", name)
+
+    @in_own_mounts()
+    def test_a_read_only_disk(self):
+        disk = self.disk(4096)
+        env = self.provision(os.path.join(disk, "state"))
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        for args in self.WRITERS:
+            self.check(self.box.run(args, env=env), 8, env["LEAFCTL_STATE_DIR"], "read-only")
+        self.check(self.box.run(["serve", "--listen", "127.0.0.1:0"], env=env), 8, "read-only")
+        self.look(env)
+        store = {"LEAFCTL_SQLITE_PATH": os.path.join(env["LEAFCTL_STATE_DIR"], "leaf.db")}
+        self.check(self.box.run(["tag", "set", "pay", "--step", "10"], env=store), 8, "read-only")
+        self.look(store)
+
+    def look(self, env, **user):
+        """What only looks works."""
+        for args in self.READERS:
+            self.check(self.box.run(args, env=env, **user), 0)
+        self.assertRegex(self.box.ok("tag", "list", env=env, **user), r"(?m)^pay +2 ")
+
+    def test_without_the_right_to_write(self):
+        self.box.open_to_others()
+        user = self.box.without_rights()
+        env = self.provision(self.box.state)
+        os.chmod(self.box.state, 0o555)
+        self.addCleanup(os.chmod, self.box.state, 0o755)
+        self.look(env, **user)
+        self.check(self.box.run(["tag", "add", "new"], env=env, **user), 4, self.box.state)
+        # Beside a daemon too, whose latest changes are not in the file itself yet.
+        os.chmod(self.box.state, 0o755)
+        self.box.serve()
+        self.box.ok("tag", "add", "latest")
+        os.chmod(self.box.state, 0o555)
+        self.assertIn("latest", self.box.ok("tag", "list", env=env, **user))
+
+    def cut(self, disk, args, mode, already=""):
+        """What `leafctl args` leaves in a file on a full disk, and what it says."""
+        path = os.path.join(disk, "out")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(already)
+        fill = os.path.join(disk, "fill")
+        if os.path.exists(fill):
+            os.unlink(fill)
+        self.fill(disk)
+        os.truncate(fill, os.path.getsize(fill) - 64 * 1024)
+        with open(path, mode) as file:
+            process = self.box.popen(args, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)
+            err = process.communicate(timeout=DEADLINE_S)[1].decode()
+            end = file.seek(0, os.SEEK_CUR)
+        check_sane(err)
+        with open(path, encoding="utf-8") as file:
+            out = file.read()
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("No space left on device", err)
+        self.assertEqual(len(out), end, "the next program writes right behind it")
+        return out, err
+
+    @in_own_mounts()
+    def test_output_is_cut_at_a_line_s_end(self):
+        disk = self.disk(400)
+        self.box.ok("tag", "add", "pay", "--start", "1000000000")
+        for mode, already in (("w", ""), ("a", "first\n")):
+            out, err = self.cut(disk, ["next", "pay", "-n", "100000"], mode, already)
+            lines = out[len(already) :].splitlines(keepends=True)
+            self.assertGreater(len(lines), 1000)
+            self.assertEqual({len(line) for line in lines}, {11}, "each whole")
+            self.assertIn("wrote %d of 100000 IDs, the rest is lost" % len(lines), err)
+        out, err = self.cut(disk, ["next", "pay", "-n", "100000", "--json"], "w")
+        self.assertEqual(out, "", "half a document is none")
+        self.assertIn("wrote 0 of 100000 IDs", err)
+        # A daemon is not asked for more than was lost.
+        self.box.serve("--set", "server.max_count=5000")
+        out, err = self.cut(disk, ["next", "pay", "-n", "100000"], "w")
+        self.assertTrue(out.endswith("\n"))
+        found = re.search(r"wrote (\d+) of (\d+) IDs, the rest is lost", err)
+        self.assertEqual(int(found[1]), len(out.splitlines()))
+        self.assertLess(int(found[2]), 100000)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a test has for itself of the machine: a network, or what lies in /run."""
+"""What a test has for itself of the machine: a network, what lies in /run, or what it mounts."""
 
 import functools
 import os
@@ -19,6 +19,11 @@ def in_own_network(*addresses):
 def in_own_run():
     """The test has an empty /run, where the sockets of this machine's services are not."""
     return _inside("--mount", "mount -t tmpfs tmpfs /run")
+
+
+def in_own_mounts():
+    """The test may mount: nobody else sees it."""
+    return _inside("--mount", "true")
 
 
 def _inside(namespace, *begin):

@@ -46,6 +46,18 @@ TEST(ErrorMap, AServerThatTakesNoWritesIsUnavailableAndToBlame) {
     EXPECT_FALSE(MysqlBlamesServer(number)) << number;
 }
 
+TEST(ErrorMap, AFullStoreIsUnavailableAndNotToBlame) {
+  for (const unsigned number : {3U, 20U, 1021U, 1026U, 1030U, 1114U}) {
+    EXPECT_EQ(MysqlErrorCode(number, Phase::kStatement), ErrorCode::kUnavailable) << number;
+    EXPECT_FALSE(MysqlBlamesServer(number)) << number;
+  }
+  // Such a statement has surely not happened.
+  for (const unsigned number : {1021U, 1114U})
+    EXPECT_EQ(MysqlErrorCode(number, Phase::kAutocommit), ErrorCode::kUnavailable) << number;
+  EXPECT_EQ(SqliteErrorCode(13, Phase::kStatement), ErrorCode::kUnavailable);
+  EXPECT_EQ(SqliteErrorCode(4874, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_IOERR_SHMSIZE";
+}
+
 TEST(ErrorMap, KnowsSqliteErrorsByPrimaryCode) {
   EXPECT_EQ(SqliteErrorCode(5, Phase::kStatement), ErrorCode::kUnavailable);
   EXPECT_EQ(SqliteErrorCode(517, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_BUSY_SNAPSHOT";

@@ -65,6 +65,16 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::C
 
 std::string MarksPath(const config::Config& config) { return config.state_dir + "/marks.db"; }
 
+// For Access::kLook; null if there are none.
+Result<std::unique_ptr<sql::SqliteMarkStore>> LookAtMarks(Setting& setting) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  const std::string path = MarksPath(resolved->config);
+  if (IsMissing(path)) return std::unique_ptr<sql::SqliteMarkStore>();
+  LEAF_RETURN_IF_ERROR(sys::CheckStateDir(resolved->config.state_dir));
+  return std::make_unique<sql::SqliteMarkStore>(sql::SqliteOptions{.path = path, .or_read_only = true},
+                                                setting.ClockInUse());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access, Logger* log) {
@@ -88,9 +98,13 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
     path = ":memory:";
     read_only = false;
   } else if (is_default && access != Store::Access::kExamine) {
-    LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
+    LEAF_RETURN_IF_ERROR(looks ? sys::CheckStateDir(config.state_dir)
+                               : sys::EnsureStateDir(config.state_dir));
   }
-  sql::SqliteOptions options{.path = path, .create_tables = !read_only, .read_only = read_only};
+  sql::SqliteOptions options{.path = path,
+                             .create_tables = !read_only,
+                             .read_only = read_only,
+                             .or_read_only = access == Store::Access::kLook};
   if (setting.Timeout()) options.busy_timeout = *setting.Timeout();
   return std::make_unique<sql::Database>(std::move(options));
 }
@@ -130,24 +144,20 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::s
 }
 
 Result<core::Mark> LocalMark(Setting& setting, std::string_view tag) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
-  if (IsMissing(MarksPath(resolved->config))) return core::Mark{};
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(setting, ""));
-  return marks->Load(tag);
+  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(setting));
+  return marks ? marks->Load(tag) : core::Mark{};
 }
 
 Result<std::vector<core::Mark>> LocalMarks(Setting& setting) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
-  if (IsMissing(MarksPath(resolved->config))) return std::vector<core::Mark>{};
-  LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(setting, ""));
-  return marks->LoadAll();
+  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(setting));
+  return marks ? marks->LoadAll() : std::vector<core::Mark>{};
 }
 
 Result<std::vector<core::Mark>> ExamineMarks(Setting& setting) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const std::string path = MarksPath(resolved->config);
   if (IsMissing(path)) return std::vector<core::Mark>{};
-  sql::SqliteMarkStore marks(path, {}, setting.ClockInUse(), "", true);
+  sql::SqliteMarkStore marks({.path = path, .read_only = true}, setting.ClockInUse());
   return marks.LoadAll();
 }
 

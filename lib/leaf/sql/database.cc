@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 #include <soci/sqlite3/soci-sqlite3.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <exception>
+#include <filesystem>
+#include <stdexcept>
 #include <utility>
 
 #include "leaf/base/limits.h"
@@ -20,6 +23,16 @@ std::string ReadOnlyUri(const std::string& path) {
   std::string uri = "file:";
   for (const char c : path) uri += c == '%' ? "%25" : c == '?' ? "%3f" : c == '#' ? "%23" : std::string(1, c);
   return uri + (access((path + "-wal").c_str(), F_OK) == 0 ? "?mode=ro" : "?mode=ro&immutable=1");
+}
+
+// What is wrong with the file system that `path` is on, or is to be on; "" for nothing.
+std::string_view DiskProblem(const std::string& path) {
+  struct statvfs disk {};
+  if (statvfs(path.c_str(), &disk) != 0 &&
+      statvfs(std::filesystem::path(path).parent_path().c_str(), &disk) != 0)
+    return "";
+  if ((disk.f_flag & ST_RDONLY) != 0) return "read-only";
+  return disk.f_bavail == 0 || (disk.f_files > 0 && disk.f_favail == 0) ? "full" : "";
 }
 
 Error AnotherServer(std::string_view what) {
@@ -67,8 +80,20 @@ Result<void> Database::Autocommit::BeginWrite() {
   return {};
 }
 
-Error Database::Failed(std::string_view what, const std::exception& exception, Phase phase) {
+Error Database::Translate(std::string_view what, const std::exception& exception, Phase phase) const {
   Error error = TranslateException(what, exception, phase);
+  if (!sqlite_ || !IsAboutFiles(exception)) return error;
+  // SQLite says "unable to open" or "disk I/O error" of a disk that is full or read-only.
+  const std::string_view problem = DiskProblem(sqlite_->path);
+  if (problem.empty()) return error;
+  if (error.code != ErrorCode::kOutcomeUnknown) error.code = ErrorCode::kUnavailable;
+  error.message += fmt::format(", the file system is {}", problem);
+  error.hint = problem == "full" ? "make room" : "mount it for writing";
+  return error;
+}
+
+Error Database::Failed(std::string_view what, const std::exception& exception, Phase phase) {
+  Error error = Translate(what, exception, phase);
   std::vector<Session> dropped;  // closed outside the lock
   if (mysql_ && (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown)) {
     const std::lock_guard lock(mutex_);
@@ -185,7 +210,7 @@ Result<Database::Session> Database::TryConnect(std::string_view what) {
   try {
     return Session{ConnectSqlite(), 0};
   } catch (const std::exception& exception) {
-    Error error = TranslateException(what, exception, Phase::kStatement);
+    Error error = Translate(what, exception, Phase::kStatement);
     error.message += fmt::format(" ({})", sqlite_->path);
     return error;
   }
@@ -215,11 +240,22 @@ void TurnToWal(soci::session& session) {
 std::unique_ptr<soci::session> Database::ConnectSqlite() {
   if (sqlite_->path.find('"') != std::string::npos)
     throw std::invalid_argument("a path with a quotation mark");
+  if (!sqlite_->or_read_only) return OpenSqlite(sqlite_->read_only);
+  try {
+    return OpenSqlite(false);
+  } catch (const std::exception& exception) {
+    // On a full disk even a look fails: what is there may be half a database.
+    if (!IsAboutFiles(exception) || DiskProblem(sqlite_->path) == "full") throw;
+  }
+  return OpenSqlite(true);
+}
+
+std::unique_ptr<soci::session> Database::OpenSqlite(bool read_only) {
   auto session = std::make_unique<soci::session>(
       *soci::factory_sqlite3(),
-      fmt::format("db=\"{}\"", sqlite_->read_only ? ReadOnlyUri(sqlite_->path) : sqlite_->path));
+      fmt::format("db=\"{}\"", read_only ? ReadOnlyUri(sqlite_->path) : sqlite_->path));
   *session << fmt::format("PRAGMA busy_timeout = {}", sqlite_->busy_timeout.count());
-  if (sqlite_->read_only) return session;
+  if (read_only) return session;
   // A writer does not block readers, and a commit is one append and one fsync.
   TurnToWal(*session);
   *session << "PRAGMA synchronous = FULL";

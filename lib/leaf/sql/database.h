@@ -30,6 +30,9 @@ struct SqliteOptions {
   // Nothing is written, not even the files beside the database that readers of SQLite make: one that nobody
   // has open is taken as it stands. Requires: the file exists.
   bool read_only = false;
+  // For a look: read_only where nothing can be written, because the disk is read-only or the user has no
+  // right to write.
+  bool or_read_only = false;
   std::chrono::milliseconds busy_timeout{5000};
 };
 
@@ -107,6 +110,9 @@ class Database {
   Result<Session> Connect(std::string_view what);
   Result<Session> TryConnect(std::string_view what);
   std::unique_ptr<soci::session> ConnectSqlite();
+  std::unique_ptr<soci::session> OpenSqlite(bool read_only);
+  // With the state of the disk, if SQLite's files are to blame.
+  Error Translate(std::string_view what, const std::exception& exception, Phase phase) const;
   // Whether an idle connection can be used again. Asks the server.
   bool IsUsable(const Session& session) const;
   bool InUse(const Session& session) const { return InUse(session.term); }

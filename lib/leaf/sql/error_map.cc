@@ -16,6 +16,9 @@ constexpr unsigned kMysqlDeadlock = 1213;
 constexpr unsigned kMysqlIncomparable = 1267;  // illegal mix of collations
 constexpr unsigned kMysqlReadOnly = 1290;      // not while the server runs with that option: --read-only
 
+// Of an extended result code, the part that is the primary one.
+constexpr int kSqlitePrimary = 0xFF;
+
 std::string_view HintFor(ErrorCode code, const std::exception& exception) {
   if (IsMissingTable(exception)) return "leafctl db init creates the tables";
   if (code == ErrorCode::kPermission) return "check the user, its password and its grants";
@@ -72,10 +75,16 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1205:  // lock wait timeout
     case kMysqlDeadlock:
     case 1226:  // user exceeded a resource
+    case 1021:  // disk full
+    case 1114:  // table is full
     case 1792:  // read-only transaction
     case 1969:  // max_statement_time
     case 3101:  // rolled back by Group Replication
       return ErrorCode::kUnavailable;
+    case 3:     // error writing a file
+    case 20:    // disk full, of a file beside the tables
+    case 1026:  // error writing a file
+    case 1030:  // error from the storage engine, such as 28: no space left
     case 1317:  // query interrupted
       return lost;
     default:
@@ -108,8 +117,7 @@ bool BlamesServer(const std::exception& exception) {
 }
 
 ErrorCode SqliteErrorCode(int result, Phase phase) {
-  constexpr int kPrimary = 0xFF;
-  switch (result & kPrimary) {
+  switch (result & kSqlitePrimary) {
     case 3:   // SQLITE_PERM
     case 8:   // SQLITE_READONLY
     case 23:  // SQLITE_AUTH
@@ -150,6 +158,21 @@ Error TranslateReason(const std::exception& exception, Phase phase) {
     reason = Reason(sqlite->get_error_message());
   }
   return {code, std::move(reason), std::string(HintFor(code, exception))};
+}
+
+bool IsAboutFiles(const std::exception& exception) {
+  const auto* const sqlite = dynamic_cast<const soci::sqlite3_soci_error*>(&exception);
+  if (sqlite == nullptr) return false;
+  switch (sqlite->result() & kSqlitePrimary) {
+    case 3:   // SQLITE_PERM
+    case 8:   // SQLITE_READONLY
+    case 10:  // SQLITE_IOERR
+    case 13:  // SQLITE_FULL
+    case 14:  // SQLITE_CANTOPEN
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool IsMissingTable(const std::exception& exception) {

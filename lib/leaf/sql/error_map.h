@@ -42,6 +42,9 @@ bool BlamesServer(const std::exception& exception);
 // By SQLite's result code, primary or extended.
 ErrorCode SqliteErrorCode(int result, Phase phase);
 
+// Whether SQLite could not open, read or write a file: its disk, or the right to it, is to blame.
+bool IsAboutFiles(const std::exception& exception);
+
 // True for "no such table" of either database.
 bool IsMissingTable(const std::exception& exception);
 

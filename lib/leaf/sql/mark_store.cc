@@ -11,11 +11,14 @@
 namespace leaf::sql {
 
 SqliteMarkStore::SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock,
-                                 std::string writer, bool read_only)
-    : database_(SqliteOptions{.path = path, .read_only = read_only}),
+                                 std::string writer)
+    : database_(SqliteOptions{.path = path}),
       locker_(std::move(locker)),
       clock_(clock),
       writer_(std::move(writer)) {}
+
+SqliteMarkStore::SqliteMarkStore(const SqliteOptions& options, const Clock& clock)
+    : database_(options), clock_(clock) {}
 
 Result<void> SqliteMarkStore::EnsureTable() {
   if (table_ready_.load()) return {};

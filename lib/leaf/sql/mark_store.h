@@ -21,9 +21,9 @@ class SqliteMarkStore final : public core::MarkStore {
   using Locker = std::function<Result<std::unique_ptr<Hold>>(std::string_view tag)>;
 
   // `path`: made at first use. Nothing is opened before. `writer`: who raises marks here, for people to read.
-  // `read_only`: for who only looks, at a file that exists; every call that writes fails.
-  SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock, std::string writer,
-                  bool read_only = false);
+  SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock, std::string writer);
+  // To look at a file that exists; what writes is not to be called.
+  SqliteMarkStore(const SqliteOptions& options, const Clock& clock);
 
   Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override { return locker_(tag); }
   Result<std::vector<core::Mark>> LoadAll() override;

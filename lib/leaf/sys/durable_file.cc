@@ -32,13 +32,7 @@ class OpenFile {
 };
 
 Error WriteError(const std::string& path, int error_number) {
-  Error error = FileError(fmt::format("write {}", path), error_number);
-  // These pass when somebody makes room.
-  if (error_number == ENOSPC || error_number == EDQUOT || error_number == EIO || error_number == EMFILE ||
-      error_number == ENFILE) {
-    error.code = ErrorCode::kUnavailable;
-  }
-  return error;
+  return FileError(fmt::format("write {}", path), error_number);
 }
 
 Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content, int flags = O_TRUNC,
@@ -122,7 +116,11 @@ Result<std::optional<std::string>> ReadWholeFile(FileOps& ops, const std::string
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  if (size > bytes_max) return FileError(fmt::format("read {}", path), EFBIG);
+  if (size > bytes_max) {
+    Error error = FileError(fmt::format("read {}", path), EFBIG);
+    error.code = ErrorCode::kConfig;  // not a limit that a write meets
+    return error;
+  }
   content.resize(size);
   return std::optional(std::move(content));
 }

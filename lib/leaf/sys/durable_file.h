@@ -24,8 +24,8 @@ enum class Existing { kRefuse, kReplace };
 Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_view content, mode_t mode,
                           Existing existing);
 
-// The whole file; nothing if it does not exist. Errors: kPermission; kConfig, also if it has more than
-// `bytes_max`.
+// The whole file; nothing if it does not exist. Errors: kPermission; kUnavailable for a failing disk;
+// kConfig, also if it has more than `bytes_max`.
 Result<std::optional<std::string>> ReadWholeFile(FileOps& ops, const std::string& path,
                                                  std::size_t bytes_max);
 

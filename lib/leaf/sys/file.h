@@ -27,7 +27,8 @@ class FileHandle {
   int fd_ = -1;
 };
 
-// "cannot <action>: <strerror>", with kPermission for EACCES, EPERM and EROFS, kConfig for the rest.
+// "cannot <action>: <strerror>", with kPermission for EACCES and EPERM, kUnavailable for what passes when
+// there is room, or a disk that takes writes, again, kConfig for the rest.
 Error FileError(std::string_view action, int error_number);
 
 }  // namespace leaf::sys

@@ -33,6 +33,9 @@ void SignalWaiter::RestoreDefaults() const {
   pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
 }
 
-void IgnoreSigpipe() { std::signal(SIGPIPE, SIG_IGN); }
+void IgnoreWriteSignals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
 
 }  // namespace leaf::sys

@@ -23,7 +23,8 @@ class SignalWaiter {
   sigset_t set_;
 };
 
-// A write to a closed pipe or socket is an error to handle, not the end of the process.
-void IgnoreSigpipe();
+// A write to a closed pipe or socket, or to a file that has reached the limit of its size (ulimit -f), is an
+// error to handle, not the end of the process.
+void IgnoreWriteSignals();
 
 }  // namespace leaf::sys

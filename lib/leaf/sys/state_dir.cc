@@ -174,13 +174,16 @@ Result<void> EnsureStateDir(const std::string& path) {
   if (!MakeDirectory(path, 0700)) {
     return FileError(fmt::format("make the state directory {}", path), errno);
   }
+  LEAF_RETURN_IF_ERROR(CheckStateDir(path));
+  if (access(path.c_str(), W_OK | X_OK) == 0) return {};
+  return FileError(fmt::format("write to the state directory {}", path), errno);
+}
+
+Result<void> CheckStateDir(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0)
     return FileError(fmt::format("use the state directory {}", path), errno);
   if (!S_ISDIR(status.st_mode)) return FileError(fmt::format("use the state directory {}", path), ENOTDIR);
-  if (access(path.c_str(), W_OK | X_OK) != 0) {
-    return FileError(fmt::format("write to the state directory {}", path), errno);
-  }
   return CheckOwnership(path, status);
 }
 
