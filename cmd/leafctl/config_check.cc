@@ -1,27 +1,82 @@
 // leafctl config check
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "commands.h"
+#include "leaf/core/finding.h"
 #include "leaf/sys/secret_file.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
-Result<void> RunConfigCheck(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  for (const std::string& path :
-       {resolved->config.mysql.password_file, resolved->config.zookeeper.auth_file}) {
+constexpr std::string_view kConsequence = "leafctl does not start";
+
+// Of a message about several problems each is in a line of its own, after one that counts them.
+std::vector<std::string_view> ProblemsOf(std::string_view message) {
+  constexpr std::string_view kNext = "\n  ";
+  std::size_t next = message.find(kNext);
+  if (next == std::string_view::npos) return {message};
+  std::vector<std::string_view> problems;
+  while (next != std::string_view::npos) {
+    message.remove_prefix(next + kNext.size());
+    next = message.find(kNext);
+    problems.push_back(message.substr(0, next));
+  }
+  return problems;
+}
+
+// Files with secrets, by the code of what is wrong with one.
+Result<void> CheckSecrets(const config::Config& config, std::vector<core::Finding>& findings) {
+  Result<void> result;
+  for (const auto& [code, path] : {std::pair{"mysql-password", config.mysql.password_file},
+                                   std::pair{"zookeeper-auth", config.zookeeper.auth_file}}) {
     if (path.empty()) continue;
-    LEAF_RETURN_IF_ERROR(sys::ReadSecretFile(path));
+    if (const auto secret = sys::ReadSecretFile(path); !secret.ok()) {
+      findings.push_back(
+          {code, path, secret.error().message, std::string(kConsequence), secret.error().hint});
+      if (result.ok()) result = secret.error();
+    }
+  }
+  return result;
+}
+
+Result<void> RunConfigCheck(CommandContext& context) {
+  std::vector<core::Finding> findings;
+  std::string file = context.flags.config_file.value_or("");
+  std::vector<std::string> warnings;
+  Result<void> result;
+  if (const auto resolved = context.Config(); resolved.ok()) {
+    file = (*resolved)->file;
+    warnings = (*resolved)->warnings;
+    for (const std::string& warning : warnings) {
+      core::Finding finding{"config", file, warning, "", ""};
+      finding.severity = core::Finding::Severity::kWarning;
+      findings.push_back(std::move(finding));
+    }
+    result = CheckSecrets((*resolved)->config, findings);
+  } else if (resolved.error().code == ErrorCode::kInvalidArgument) {
+    return resolved.error();
+  } else {
+    for (const std::string_view problem : ProblemsOf(resolved.error().message)) {
+      findings.push_back(
+          {"config", file, std::string(problem), std::string(kConsequence), resolved.error().hint});
+    }
+    result = resolved.error();
   }
   if (context.flags.json) {
-    WriteJson(context, {{"file", resolved->file}, {"ok", true}, {"warnings", resolved->warnings}});
-  } else {
-    context.Note(resolved->file.empty() ? "configuration ok (no file)"
-                                        : fmt::format("configuration ok ({})", resolved->file));
+    WriteJson(
+        context,
+        {{"file", file}, {"ok", result.ok()}, {"warnings", warnings}, {"findings", FindingsJson(findings)}});
+  } else if (result.ok()) {
+    context.Note(file.empty() ? "configuration ok (no file)" : fmt::format("configuration ok ({})", file));
   }
-  return {};
+  return result;
 }
 
 }  // namespace

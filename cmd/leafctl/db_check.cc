@@ -14,7 +14,7 @@ namespace {
 
 using Findings = std::vector<sql::SchemaFinding>;
 
-Json FindingsJson(const Findings& findings) {
+Json SchemaFindingsJson(const Findings& findings) {
   Json list = Json::array();
   for (const sql::SchemaFinding& finding : findings) {
     list.push_back({{"severity", finding.is_problem ? "problem" : "note"},
@@ -39,7 +39,7 @@ Json EndpointJson(const sql::EndpointReport& report, bool in_use) {
           {"takes_writes", report.takes_writes},
           {"in_use", in_use},
           {"state", report.state},
-          {"findings", FindingsJson(report.findings)}};
+          {"findings", SchemaFindingsJson(report.findings)}};
 }
 
 void WriteEndpoint(CommandContext& context, const sql::EndpointReport& report, bool in_use) {
@@ -53,7 +53,7 @@ Result<void> RunDbCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const DatabaseReport report, ExamineDatabase(*store));
   if (context.flags.json) {
-    Json json{{"ok", report.problems == 0}, {"findings", FindingsJson(report.findings)}};
+    Json json{{"ok", report.problems == 0}, {"findings", SchemaFindingsJson(report.findings)}};
     if (!report.endpoints.empty()) {
       json["endpoints"] = Json::array();
       for (const sql::EndpointReport& endpoint : report.endpoints)

@@ -10,6 +10,7 @@
 #include "examination.h"
 #include "leaf/base/text.h"
 #include "leaf/core/diagnosis.h"
+#include "leaf/core/finding.h"
 #include "tag_output.h"
 #include "worker_output.h"
 
@@ -25,6 +26,19 @@ std::string DiagnosisText(const Diagnosis& diagnosis) {
   if (!diagnosis.cause.empty()) out += fmt::format("  cause: {}\n", Printable(diagnosis.cause));
   if (!diagnosis.remedy.empty()) out += fmt::format("  remedy: {}\n", Printable(diagnosis.remedy));
   return out;
+}
+
+// Of those, what is not sound.
+std::vector<core::Finding> FindingsOf(const std::vector<Diagnosis>& diagnoses) {
+  using Severity = core::Finding::Severity;
+  std::vector<core::Finding> findings;
+  for (const Diagnosis& one : diagnoses) {
+    if (one.level == Level::kOk) continue;
+    core::Finding finding{one.check, one.subject, one.found, one.cause, one.remedy};
+    if (one.level == Level::kWarning) finding.severity = Severity::kWarning;
+    findings.push_back(std::move(finding));
+  }
+  return findings;
 }
 
 Result<void> RunDoctor(CommandContext& context) {
@@ -52,8 +66,11 @@ Result<void> RunDoctor(CommandContext& context) {
                         {"cause", one.cause},
                         {"remedy", one.remedy}});
     }
-    WriteJson(context,
-              {{"ok", problems == 0}, {"problems", problems}, {"warnings", warnings}, {"checks", checks}});
+    WriteJson(context, {{"ok", problems == 0},
+                        {"problems", problems},
+                        {"warnings", warnings},
+                        {"checks", std::move(checks)},
+                        {"findings", FindingsJson(FindingsOf(found))}});
   } else {
     for (const Diagnosis& one : found) context.out.Write(DiagnosisText(one));
   }

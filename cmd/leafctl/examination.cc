@@ -250,19 +250,17 @@ class Doctor {
     if (!UsesRegistry()) return;
     auto source = WorkerSource::Open(context_, Store::Access::kExamine);
     if (!source.ok()) return Failed("registry", source.error(), "no worker number can be claimed");
-    const auto inspection = (*source)->Inspect();
+    auto inspection = (*source)->Inspect();
     if (!inspection.ok()) {
       registry_away_ = inspection.error().code == ErrorCode::kUnavailable;
       return Failed("registry", inspection.error(), "no worker number can be claimed");
     }
+    GradeFindings(inspection->findings, config_);
     for (const core::WorkerFinding& finding : inspection->findings) {
-      const std::string text = fmt::format("{}: {}", Printable(finding.subject), finding.cause);
-      if ((finding.code == core::kForkRunning && config_.snowflake.recycle) ||
-          finding.code == core::kOpenToEveryone) {
-        Warn(finding.code, text, finding.consequence, finding.remedy);
-      } else {
-        Problem(finding.code, text, finding.consequence, finding.remedy);
-      }
+      const bool warning = finding.severity == core::Finding::Severity::kWarning;
+      found_.push_back({finding.code, warning ? Level::kWarning : Level::kProblem,
+                        fmt::format("{}: {}", Printable(finding.subject), finding.cause), finding.consequence,
+                        finding.remedy, finding.subject});
     }
     if (inspection->findings.empty()) {
       Ok("registry", fmt::format("{}: {} worker numbers, nothing wrong", (*source)->registry(),

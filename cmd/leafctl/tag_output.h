@@ -10,6 +10,7 @@
 #include "context.h"
 #include "leaf/base/result.h"
 #include "leaf/core/ports.h"
+#include "leaf/server/finding_json.h"
 
 namespace leaf::cmd {
 
@@ -22,6 +23,9 @@ Json TagJson(const core::TagRow& row);
 std::optional<double> DaysLeft(const core::TagRow& row, const core::Mark& mark, WallTime now);
 // "12.3", "365000+" (a thousand years), or "-" where nothing is known.
 std::string DaysLeftText(const std::optional<double>& days);
+
+using server::FindingJson;
+using server::FindingsJson;
 
 // One JSON document on stdout, if --json; nothing else.
 void WriteJson(CommandContext& context, const Json& json);

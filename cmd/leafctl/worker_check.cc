@@ -45,11 +45,12 @@ Result<void> RunWorkerCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(auto own, OwnNumber(context));
   auto& findings = inspection.findings;
   if (own) findings.push_back(*std::move(own));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  GradeFindings(findings, resolved->config);
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["ok"] = findings.empty();
-    json["findings"] = Json::array();
-    for (const core::WorkerFinding& finding : findings) json["findings"].push_back(FindingJson(finding));
+    json["findings"] = FindingsJson(findings);
     WriteJson(context, json);
   } else {
     for (const core::WorkerFinding& finding : findings) context.out.Write(FindingText(finding));

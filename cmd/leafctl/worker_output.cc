@@ -48,16 +48,6 @@ Json EntryJson(const core::WorkerEntry& entry, WallTime now) {
   return json;
 }
 
-Json FindingJson(const core::WorkerFinding& finding) {
-  return {{"code", finding.code},
-          {"subject", finding.subject},
-          {"cause", finding.cause},
-          {"consequence", finding.consequence},
-          {"remedy", finding.remedy},
-          {"repairable", finding.repairable},
-          {"left", finding.repairable ? Json(nullptr) : Json(finding.left)}};
-}
-
 Json RecordJson(const core::RawRecord& record) {
   Json json{{"name", record.name}};
   if (CountCodePoints(record.data)) {
@@ -77,6 +67,14 @@ std::string AgeText(std::chrono::milliseconds age) {
   if (seconds < 2 * kHour) return fmt::format("{}{} min", sign, seconds / 60);
   if (seconds < 48 * kHour) return fmt::format("{}{} h", sign, seconds / kHour);
   return fmt::format("{}{} d", sign, seconds / (24 * kHour));
+}
+
+void GradeFindings(std::vector<core::WorkerFinding>& findings, const config::Config& config) {
+  for (core::WorkerFinding& finding : findings) {
+    const bool fork_is_meant = finding.code == core::kForkRunning && config.snowflake.recycle;
+    if (fork_is_meant || finding.code == core::kOpenToEveryone)
+      finding.severity = core::Finding::Severity::kWarning;
+  }
 }
 
 std::string FindingText(const core::WorkerFinding& finding) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "leaf/base/time.h"
+#include "leaf/config/config.h"
 #include "leaf/core/worker_inspection.h"
 #include "tag_output.h"
 
@@ -16,12 +17,14 @@ class WorkerSource;
 Json WorkerHeading(const WorkerSource& source);
 
 Json EntryJson(const core::WorkerEntry& entry, WallTime now);
-Json FindingJson(const core::WorkerFinding& finding);
 // Bytes that are not UTF-8 become "data_hex".
 Json RecordJson(const core::RawRecord& record);
 
 // "12 s", "5 min", "3 h", "40 d"; "-" in front if it is in the future.
 std::string AgeText(std::chrono::milliseconds age);
+
+// What works as it is configured, and should only be known, is a warning.
+void GradeFindings(std::vector<core::WorkerFinding>& findings, const config::Config& config);
 
 // Four lines for people.
 std::string FindingText(const core::WorkerFinding& finding);

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -390,6 +391,54 @@ class Manuals(LeafTest):
         self.assertTrue(reasons)
         for reason in reasons:
             self.assertIn(re.sub(r"^(segment|snowflake)_", "", reason["code"]), codes)
+
+    def findings(self, args, severities, codes, **more):
+        """Those of a command, each with the keys of the manual, in its order and with no others."""
+        keys = re.findall(r"^\.It Li (\S+)$", "\n".join(section_of(self.pages["leafctl.1"], "FINDINGS")), re.MULTILINE)
+        self.assertEqual(len(keys), 8)
+        result = self.box.run([*args, "--json"], **more)
+        found = json.loads(result.out)["findings"]
+        for finding in found:
+            self.assertEqual(list(finding), keys, args)
+            for key in ("code", "cause"):
+                self.assertNotEqual(finding[key], "", finding)
+            self.assertIsInstance(finding["repairable"], bool)
+        self.assertLessEqual({finding["severity"] for finding in found}, {"problem", "warning"})
+        self.assertLessEqual(severities, {finding["severity"] for finding in found}, found)
+        self.assertLessEqual(codes, {(finding["code"], finding["subject"]) for finding in found}, found)
+        return found
+
+    def test_findings_have_one_form(self):
+        self.box.ok("tag", "add", "pay")
+        self.assertEqual(self.findings(["config", "check"], set(), set()), [])
+        self.assertEqual(self.findings(["worker", "check"], set(), set()), [])
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('none', 1, 0)")
+        database.close()
+        twice = ("--set", "snowflake.workers=127.0.9.1:1=7,127.0.9.2:1=7", "--set", "snowflake.address=127.0.9.1:1")
+        self.findings(["worker", "check", *twice], {"problem"}, {("duplicate-number", "7")})
+        self.findings(["doctor"], {"problem"}, {("tag-step", "none")})
+        odd = {"LEAFCTL_NOTHING": "1"}
+        self.findings(["config", "check"], {"warning"}, {("config", "")}, env=odd)
+        self.findings(["doctor"], {"warning"}, {("config", "")}, env=odd)
+        bad = self.box.write("bad.toml", "[segment]\nstor = 1\nfence = 'moat'\n")
+        found = self.findings(["--config", bad, "config", "check"], {"problem"}, {("config", bad)})
+        self.assertEqual(len(found), 2, "each problem for itself")
+        open_to_all = self.box.write("password", "secret\n", 0o644)
+        secret = ("--set", "segment.store=mysql", "--set", "mysql.password_file=" + open_to_all)
+        self.findings(["config", "check", *secret], {"problem"}, {("mysql-password", open_to_all)})
+
+        daemon = self.box.serve()
+        self.assertEqual(daemon.v1("pay").status, 200)
+        self.assertEqual(self.findings(["status"], set(), set()), [])
+        self.box.ok("tag", "pause", "pay")
+        self.findings(["status"], {"warning"}, {("paused", "pay")})
+        # Nobody listens on port 1.
+        away = self.box.serve("--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:1",
+                              "--state-dir", self.box.path("away"), ready=False)  # fmt: skip
+        found = self.findings(["status", "--server", away.url], {"problem"}, set())
+        for finding in found:
+            self.assertNotEqual(finding["consequence"], "", finding)
 
     def test_references(self):
         names = set(self.pages)

@@ -15,12 +15,13 @@ struct Diagnosis {
   };
   std::string check;  // stable: "tag-step"
   Level level = Level::kOk;
-  std::string found;   // one line
-  std::string cause;   // why it matters; "" if ok
-  std::string remedy;  // "" if ok
+  std::string found;      // one line
+  std::string cause;      // why it matters; "" if ok
+  std::string remedy;     // "" if ok
+  std::string subject{};  // as that of a finding
 
   static Diagnosis Ok(std::string check, std::string found) {
-    return {std::move(check), Level::kOk, std::move(found), "", ""};
+    return {std::move(check), Level::kOk, std::move(found), "", "", ""};
   }
 };
 

@@ -49,14 +49,16 @@ class Inspector {
   }
 
  private:
-  void Add(std::string check, Level level, std::string found, std::string cause, std::string remedy) {
+  void Add(std::string check, std::string subject, Level level, std::string found, std::string cause,
+           std::string remedy) {
     auto& list = result_[check];
-    list.push_back({std::move(check), level, std::move(found), std::move(cause), std::move(remedy)});
+    list.push_back(
+        {std::move(check), level, std::move(found), std::move(cause), std::move(remedy), std::move(subject)});
   }
 
   void CheckStep(const TagRow& row) {
     if (row.step >= 1 && row.step <= kStepMax) return;
-    Add("tag-step", Level::kProblem, fmt::format("tag {}: step {}", Quoted(row.tag), row.step),
+    Add("tag-step", row.tag, Level::kProblem, fmt::format("tag {}: step {}", Quoted(row.tag), row.step),
         row.step == 0  ? "Java Leaf never gets a range with it, and leafctl refuses it"
         : row.step < 0 ? "Java Leaf moves max_id back with it, and IDs repeat; leafctl refuses it"
                        : "Java Leaf doubles the step as a 32-bit number: max_id goes back, and IDs repeat; "
@@ -66,7 +68,8 @@ class Inspector {
 
   void CheckNumbers(const TagRow& row) {
     if (row.max_id < 0) {
-      Add("tag-exhaustion", Level::kProblem, fmt::format("tag {}: max_id {}", Quoted(row.tag), row.max_id),
+      Add("tag-exhaustion", row.tag, Level::kProblem,
+          fmt::format("tag {}: max_id {}", Quoted(row.tag), row.max_id),
           "an ID is never negative: leafctl grants nothing from it",
           TagCommand("advance", row.tag, "--to N") + ", above everything that was ever issued");
       return;
@@ -75,7 +78,7 @@ class Inspector {
     const Mark* const mark = found == marks_.end() ? nullptr : found->second;
     // The mark was read before the row.
     if (mark != nullptr && static_cast<std::uint64_t>(row.max_id) < mark->end) {
-      Add("tag-went-back", Level::kProblem,
+      Add("tag-went-back", row.tag, Level::kProblem,
           fmt::format("tag {}: max_id {} is below {}, which this node was granted up to", Quoted(row.tag),
                       row.max_id, mark->end),
           "the database went back (a restore, a failover that lost commits): what lies between was issued "
@@ -94,7 +97,7 @@ class Inspector {
                      *days * static_cast<double>(std::chrono::milliseconds(std::chrono::hours{24}).count()))};
       when = fmt::format(", none from {} on at the rate seen here", FormatRfc3339(at).substr(0, 10));
     }
-    Add("tag-exhaustion", left == 0 ? Level::kProblem : Level::kWarning,
+    Add("tag-exhaustion", row.tag, left == 0 ? Level::kProblem : Level::kWarning,
         fmt::format("tag {}: {} IDs are left below 2^63{}", Quoted(row.tag), left, when),
         "IDs end there and never wrap",
         "plan another tag; a max_id that high was set by hand, or by a step that was");
@@ -102,12 +105,13 @@ class Inspector {
 
   void CheckName(const TagRow& row) {
     if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
-      Add("tag-name", Level::kProblem, fmt::format("tag {}: no request can name it", Quoted(row.tag)),
-          valid.error().message, "rename it while nobody uses it");
+      Add("tag-name", row.tag, Level::kProblem,
+          fmt::format("tag {}: no request can name it", Quoted(row.tag)), valid.error().message,
+          "rename it while nobody uses it");
       return;
     }
     if (row.tag.find('/') != std::string::npos) {
-      Add("tag-name", Level::kWarning, fmt::format("tag {} has a '/'", Quoted(row.tag)),
+      Add("tag-name", row.tag, Level::kWarning, fmt::format("tag {} has a '/'", Quoted(row.tag)),
           "no HTTP route can carry it, neither Java Leaf's nor leafctl's",
           "use leafctl next --direct, or rename it");
     }
@@ -116,7 +120,7 @@ class Inspector {
     const std::string cut = row.tag.substr(0, dot);
     const bool both =
         std::any_of(rows_.begin(), rows_.end(), [&](const TagRow& other) { return other.tag == cut; });
-    Add("tag-dotted", Level::kWarning, fmt::format("tag {} has a dot", Quoted(row.tag)),
+    Add("tag-dotted", row.tag, Level::kWarning, fmt::format("tag {} has a dot", Quoted(row.tag)),
         fmt::format(
             "Java Leaf cuts a key at its last dot: who asks it for {} gets {}; leafctl takes the name as a "
             "whole, so callers of that URL get another tag's IDs after the change",
@@ -144,7 +148,7 @@ class Inspector {
     }
     for (const auto& [tag, count] : copies) {
       if (count == 1) continue;
-      Add("tag-unique", Level::kProblem, fmt::format("tag {} has {} rows", Quoted(tag), count),
+      Add("tag-unique", tag, Level::kProblem, fmt::format("tag {} has {} rows", Quoted(tag), count),
           "biz_tag is not unique: an update moves all of them, and which one counts is chance",
           "stop every node of the tag, keep the row with the highest max_id, and ALTER TABLE leaf_alloc ADD "
           "UNIQUE "
@@ -155,12 +159,12 @@ class Inspector {
       names.erase(std::unique(names.begin(), names.end()), names.end());
       if (names.size() < 2) {
         if (folded.size() + 2 == names.front().size() || !names.front().ends_with(" '")) continue;
-        Add("tag-alike", Level::kWarning, fmt::format("tag {} ends in a blank", names.front()),
+        Add("tag-alike", "", Level::kWarning, fmt::format("tag {} ends in a blank", names.front()),
             "MySQL finds it without the blank, leafctl and Java's cache do not",
             "rename it while nobody uses it");
         continue;
       }
-      Add("tag-alike", Level::kWarning,
+      Add("tag-alike", "", Level::kWarning,
           fmt::format("tags {} differ only in case or blanks at their end", fmt::join(names, ", ")),
           "under a collation that takes them for one, Java Leaf's UPDATE moves all of them at once: ranges "
           "are lost, "

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "leaf/base/time.h"
+#include "leaf/core/finding.h"
 #include "leaf/core/id_layout.h"
 
 namespace leaf::core {
@@ -58,15 +59,7 @@ inline constexpr std::string_view kForkRunning = "fork-running";
 // Code of the finding that everyone may change records of ours, though there are credentials.
 inline constexpr std::string_view kOpenToEveryone = "open-to-everyone";
 
-struct WorkerFinding {
-  std::string code;     // stable: "foreign-child"
-  std::string subject;  // path, row or number
-  std::string cause;
-  std::string consequence;
-  std::string remedy;
-  bool repairable = false;  // a step of the plan mends it
-  std::string left;         // else why it is left alone
-};
+using WorkerFinding = Finding;
 
 // One part of a step.
 struct RepairChange {

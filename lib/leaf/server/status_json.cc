@@ -14,6 +14,8 @@
 
 #include "leaf/base/id_text.h"
 #include "leaf/base/text.h"
+#include "leaf/core/finding.h"
+#include "leaf/server/finding_json.h"
 
 namespace leaf::server {
 namespace {
@@ -162,6 +164,22 @@ Json CausesJson(const std::vector<service::Cause>& causes) {
     list.push_back(std::move(item));
   }
   return list;
+}
+
+std::vector<core::Finding> FindingsOf(const std::vector<service::Cause>& causes) {
+  using Severity = core::Finding::Severity;
+  std::vector<core::Finding> findings;
+  for (const service::Cause& cause : causes) {
+    core::Finding finding;
+    finding.code = cause.name;
+    if (cause.tags.size() == 1) finding.subject = cause.tags.front();
+    finding.cause = cause.message.empty() ? cause.title : cause.message;
+    finding.consequence = cause.effect;
+    finding.remedy = cause.hint;
+    finding.severity = cause.urgent || cause.not_ready ? Severity::kProblem : Severity::kWarning;
+    findings.push_back(std::move(finding));
+  }
+  return findings;
 }
 
 // How grants are fenced at present: by the witness of the cluster, or by this node's own marks.
@@ -357,7 +375,9 @@ StatusSnapshot::StatusSnapshot(const NodeFacts& facts, const service::IdService&
   }
   common_["problems"] = nullptr;  // its place
   common_["problems_total"] = all.size();
-  common_["causes"] = CausesJson(ids.Causes(all, tags_));
+  const std::vector<service::Cause> causes = ids.Causes(all, tags_);
+  common_["causes"] = CausesJson(causes);
+  common_["findings"] = FindingsJson(FindingsOf(causes));
   common_["segment"] = std::move(segment);
   common_["snowflake"] = SnowflakeJson(ids.snowflake());
 }
