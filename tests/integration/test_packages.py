@@ -140,13 +140,27 @@ class Packages(unittest.TestCase):
             self.assertGreater(int(root.ok("leafctl next --mode snowflake", **who)), 1 << 50)
             self.assertTrue(root.exists(state + "/marks.db"), state)
 
+    def check_handover(self, root):
+        """What root's commands of before left in the service's directory becomes the service's, and nothing else."""
+        root.ok("chown leafctl:leafctl %s && mkdir %s/repairs && touch %s/repairs/old" % (STATE, STATE, STATE))
+        root.ok("touch /root/precious && ln /root/precious %s/hard && ln -s /root/precious %s/soft" % (STATE, STATE))
+        self.install(root, SECOND)
+        owners = dict(
+            reversed(line.split()) for line in root.ok("find %s /root/precious -printf '%%u %%p\\n'" % STATE).splitlines()
+        )
+        for name in ("", "/leaf.db", "/marks.db", "/lock", "/snowflake.state", "/repairs", "/repairs/old"):
+            self.assertEqual(owners[STATE + name], "leafctl", name)
+        for name in ("/root/precious", STATE + "/hard", STATE + "/soft"):
+            self.assertEqual(owners[name], "root", name)
+        root.ok("rm -r /root/precious %s/hard %s/soft %s/repairs" % (STATE, STATE, STATE))
+
     def check_upgrade(self, root):
         # What an administrator has changed is kept, and nobody is asked.
         config = root.read(CONFIG) + "\n# Changed here.\n"
         root.write(CONFIG, config)
         state = self.state_files(root)
         snowflake = int(root.ok("leafctl next --mode snowflake"))
-        self.install(root, SECOND)
+        self.check_handover(root)
         self.assertEqual(root.ok("dpkg-query -W -f '${Version}' leafctl"), os.path.basename(SECOND).split("_")[1])
         self.assertEqual(root.read(CONFIG), config)
         self.assertEqual(self.state_files(root), state)

@@ -115,6 +115,33 @@ class NoConfiguration(LeafTest):
         done = subprocess.run([*command, "next", "pay", "--direct"], check=True, capture_output=True, timeout=DEADLINE_S)
         self.assertEqual(done.stdout, b"1\n")
 
+    def test_roots_commands_leave_files_of_the_directory_s_owner(self):
+        """Else the service could not open them."""
+        base = "/run/leafctl-test-owner-%d" % os.getpid()
+        state = os.path.join(base, "state")
+        sudo = through_sudo()
+        subprocess.run([*sudo, "mkdir", "-p", state], check=True)
+        self.addCleanup(subprocess.run, [*sudo, "rm", "-rf", base], check=True)
+        owner = (1234, 4321)
+        subprocess.run([*sudo, "chown", "%d:%d" % owner, state], check=True)
+        subprocess.run([*sudo, "chmod", "755", state], check=True)
+        commands = (
+            ["tag", "add", "pay"], ["next", "pay", "--direct"], ["tag", "advance", "pay", "--to", "500"],
+            ["tag", "remove", "pay", "--yes"], ["next", "--mode", "snowflake", "--direct"],
+            ["worker", "accept-clock", "--confirm"], ["next", "--mode", "snowflake", "--direct"],
+        )  # fmt: skip
+        for args in commands:
+            if args[-1] == "--confirm":
+                listed = subprocess.run([*sudo, BINARY, "--state-dir", state, "worker", "list", "--json"],
+                                        check=True, capture_output=True, timeout=DEADLINE_S)  # fmt: skip
+                args = [*args, json.loads(listed.stdout)["cluster"]]
+            done = subprocess.run([*sudo, BINARY, "--state-dir", state, *args], capture_output=True, timeout=DEADLINE_S,
+                                  check=False)  # fmt: skip
+            self.assertEqual(done.returncode, 0, (args, done.stderr))
+            found = {name: os.stat(os.path.join(state, name)) for name in os.listdir(state)}
+            self.assertEqual({name for name, of in found.items() if (of.st_uid, of.st_gid) != owner}, set(), args)
+        self.assertLessEqual({"lock", "grants.lock", "leaf.db", "marks.db", "snowflake.state", "clock-accepted"}, set(found))
+
     def test_parallel_processes(self):
         self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "1")
         calls = scaled(200, 16)

@@ -78,6 +78,7 @@ class CrashingDisk final : public sys::FileOps {
     durable_names_[path] = file;
   }
 
+  void GiveToOwnerOf(const char* /*directory*/, int /*fd*/) override {}
   int Open(const char* path, int flags, mode_t) override {
     return Call(-1, [&]() -> int {
       if ((flags & O_DIRECTORY) != 0) return Descriptor(kFolder, 0);

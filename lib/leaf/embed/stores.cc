@@ -1,5 +1,6 @@
 #include "leaf/embed/stores.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <mutex>
 
 #include "leaf/base/endpoint.h"
+#include "leaf/sys/file.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/secret_file.h"
@@ -65,6 +67,14 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::C
 
 std::string MarksPath(const config::Config& config) { return config.state_dir + "/marks.db"; }
 
+// A database that root makes in another user's directory is that user's. SQLite gives its further files to
+// the owner of the database by itself, and tells what stands in the way.
+void MakeSqliteFile(const std::string& path) {
+  if (geteuid() != 0 || !IsMissing(path)) return;
+  const std::filesystem::path whole = std::filesystem::absolute(path);
+  sys::OpenOrMake(whole.parent_path().string(), whole.filename().string(), O_RDWR, 0644);
+}
+
 // For Access::kLook; null if there are none.
 Result<std::unique_ptr<sql::SqliteMarkStore>> LookAtMarks(Setting& setting) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
@@ -101,6 +111,7 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
     LEAF_RETURN_IF_ERROR(looks ? sys::CheckStateDir(config.state_dir)
                                : sys::EnsureStateDir(config.state_dir));
   }
+  if (!looks) MakeSqliteFile(path);
   sql::SqliteOptions options{.path = path,
                              .create_tables = !read_only,
                              .read_only = read_only,
@@ -133,6 +144,7 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::s
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config& config = resolved->config;
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
+  MakeSqliteFile(MarksPath(config));
   auto locker = [state_dir = config.state_dir, &clock = setting.ClockInUse(),
                  timeout = ReplyTimeout(setting, config)](
                     std::string_view tag) -> Result<std::unique_ptr<core::MarkStore::Hold>> {

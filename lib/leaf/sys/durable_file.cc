@@ -35,11 +35,13 @@ Error WriteError(const std::string& path, int error_number) {
   return FileError(fmt::format("write {}", path), error_number);
 }
 
-Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content, int flags = O_TRUNC,
-                         mode_t mode = 0600) {
+// `directory`: whose owner the file is for; "" for this user.
+Result<void> WriteSynced(FileOps& ops, const std::string& path, std::string_view content, int flags,
+                         mode_t mode, const std::string& directory) {
   // No other user has put a link where the draft goes.
   OpenFile file(ops, path, O_WRONLY | O_CREAT | O_NOFOLLOW | flags, mode);
   if (!file.valid()) return WriteError(path, errno);
+  if (!directory.empty()) ops.GiveToOwnerOf(directory.c_str(), file.get());
   while (!content.empty()) {
     const ssize_t written = ops.Write(file.get(), content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
@@ -58,7 +60,7 @@ Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::
                          std::string_view content) {
   const std::string path = fmt::format("{}/{}", directory, name);
   const std::string draft = path + ".new";
-  if (auto written = WriteSynced(ops, draft, content); !written.ok()) {
+  if (auto written = WriteSynced(ops, draft, content, O_TRUNC, 0600, directory); !written.ok()) {
     ops.Unlink(draft.c_str());
     return written;
   }
@@ -78,7 +80,7 @@ Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_vie
   const std::string draft = path + ".new";
   // What an earlier attempt left may be open to others.
   ops.Unlink(draft.c_str());
-  auto written = WriteSynced(ops, draft, content, O_EXCL, mode);
+  auto written = WriteSynced(ops, draft, content, O_EXCL, mode, "");
   if (written.ok()) {
     // A link, unlike a rename, never replaces.
     const int named = existing == Existing::kRefuse ? ops.Link(draft.c_str(), path.c_str())

@@ -1,6 +1,8 @@
 #include "leaf/sys/file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +12,29 @@ namespace leaf::sys {
 
 FileHandle::~FileHandle() {
   if (fd_ >= 0) close(fd_);
+}
+
+void GiveToOwnerOf(const std::string& directory, int fd) {
+  struct stat owner {};
+  struct stat file {};
+  if (geteuid() != 0 || stat(directory.c_str(), &owner) != 0 || owner.st_uid == 0 || fstat(fd, &file) != 0)
+    return;
+  // A file of root's that another user has linked to here is not to be given away.
+  if (file.st_uid != 0 || (S_ISREG(file.st_mode) && file.st_nlink != 1)) return;
+  if (fchown(fd, owner.st_uid, owner.st_gid) != 0) return;
+}
+
+FileHandle OpenOrMake(const std::string& directory, const std::string& name, int flags, mode_t mode) {
+  const std::string path = directory + "/" + name;
+  flags |= O_NOFOLLOW | O_CLOEXEC;
+  while (true) {
+    FileHandle found(open(path.c_str(), flags));
+    if (found.valid() || errno != ENOENT) return found;
+    FileHandle made(open(path.c_str(), flags | O_CREAT | O_EXCL, mode));
+    if (made.valid()) GiveToOwnerOf(directory, made.get());
+    if (made.valid() || errno != EEXIST) return made;
+    // Another process has made it meanwhile.
+  }
 }
 
 namespace {

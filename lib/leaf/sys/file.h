@@ -1,6 +1,8 @@
 // An owned file descriptor, and the one translation of errno.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +28,16 @@ class FileHandle {
  private:
   int fd_ = -1;
 };
+
+// What root makes in a directory of another user's, such as a service's, becomes that user's and group's:
+// else the service could not open what root's own commands leave there. `fd`: a file or a folder that this
+// process has just made in `directory`. Nothing for a file with another name beside this one, for other
+// processes than root's, or where it is not possible (some network file systems): then the file stays root's.
+void GiveToOwnerOf(const std::string& directory, int fd);
+
+// open(2) of `directory`/`name`, which is made with `mode` if it is missing, and is its directory's owner's
+// then. No link is followed. Not valid, with errno set, if that fails.
+FileHandle OpenOrMake(const std::string& directory, const std::string& name, int flags, mode_t mode);
 
 // "cannot <action>: <strerror>", with kPermission for EACCES and EPERM, kUnavailable for what passes when
 // there is room, or a disk that takes writes, again, kConfig for the rest.

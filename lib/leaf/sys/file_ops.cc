@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "leaf/sys/file.h"
+
 namespace leaf::sys {
 
 int FileOps::Open(const char* path, int flags, mode_t mode) { return open(path, flags, mode); }
@@ -15,5 +17,6 @@ int FileOps::Close(int fd) { return close(fd); }
 int FileOps::Rename(const char* from, const char* to) { return rename(from, to); }
 int FileOps::Unlink(const char* path) { return unlink(path); }
 int FileOps::Link(const char* from, const char* to) { return link(from, to); }
+void FileOps::GiveToOwnerOf(const char* directory, int fd) { sys::GiveToOwnerOf(directory, fd); }
 
 }  // namespace leaf::sys

@@ -19,6 +19,8 @@ class FileOps {
   virtual int Rename(const char* from, const char* to);
   virtual int Unlink(const char* path);
   virtual int Link(const char* from, const char* to);
+  // As the function GiveToOwnerOf.
+  virtual void GiveToOwnerOf(const char* directory, int fd);
 };
 
 }  // namespace leaf::sys

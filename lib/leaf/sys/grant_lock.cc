@@ -25,10 +25,11 @@ std::uint32_t StableHash(std::string_view text) {
 
 Result<GrantLock> GrantLock::Take(const std::string& state_dir, std::string_view tag, const Clock& clock,
                                   std::chrono::milliseconds timeout) {
-  const std::string path = state_dir + "/grants.lock";
+  const std::string name = "grants.lock";
+  const std::string path = state_dir + "/" + name;
   // A description of its own for each holder: such locks belong to the open file, so threads exclude each
   // other too.
-  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  FileHandle file = OpenOrMake(state_dir, name, O_RDWR, 0600);
   if (!file.valid()) return FileError(fmt::format("open {}", path), errno);
   struct flock request {};
   request.l_type = F_WRLCK;

@@ -35,7 +35,8 @@ bool MakeDirectory(const std::string& path, mode_t mode) {
   return !folder.valid() || fsync(folder.get()) == 0;
 }
 
-std::string LockPath(const std::string& state_dir) { return state_dir + "/lock"; }
+constexpr const char* kLockName = "lock";
+std::string LockPath(const std::string& state_dir) { return fmt::format("{}/{}", state_dir, kLockName); }
 
 // What is opened there.
 constexpr std::array<std::string_view, 13> kFiles = {
@@ -189,8 +190,13 @@ Result<void> CheckStateDir(const std::string& path) {
 
 Result<void> EnsureFolderIn(const std::string& state_dir, std::string_view name) {
   const std::string path = fmt::format("{}/{}", state_dir, name);
-  if (!MakeDirectory(path, 0700)) return FileError(fmt::format("make the folder {}", path), errno);
   struct stat status {};
+  const bool is_new = lstat(path.c_str(), &status) != 0 && errno == ENOENT;
+  if (!MakeDirectory(path, 0700)) return FileError(fmt::format("make the folder {}", path), errno);
+  if (is_new) {
+    const FileHandle folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (folder.valid()) GiveToOwnerOf(state_dir, folder.get());
+  }
   if (lstat(path.c_str(), &status) != 0) return FileError(fmt::format("use the folder {}", path), errno);
   if (!S_ISDIR(status.st_mode)) return FileError(fmt::format("use the folder {}", path), ENOTDIR);
   return {};
@@ -207,7 +213,7 @@ std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& st
 
 Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUse use) {
   const std::string path = LockPath(state_dir);
-  FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  FileHandle file = OpenOrMake(state_dir, kLockName, O_RDWR, 0600);
   if (!file.valid()) return FileError(fmt::format("open {}", path), errno);
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FileError(fmt::format("lock {}", path), errno);
