@@ -7,6 +7,7 @@ Environment: LEAFCTL_BUILD_DIR  the build (default build/release)
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -91,6 +92,16 @@ class Packages(unittest.TestCase):
         self.assertNotRegex(read, r"GNU_STACK.*RWE")
         with open(binary, "rb") as file:
             self.assertNotIn((ROOT + "/lib/leaf").encode(), file.read())
+
+    def test_what_is_in_the_binary_is_named(self):
+        field = command(["dpkg-deb", "--field", FIRST, "Static-Built-Using"]).strip()
+        sources = dict(re.fullmatch(r"(\S+) \(= (\S+)\)", entry).groups() for entry in field.split(", "))
+        for library in ("libboost1.81-dev", "libfmt-dev", "libsoci-dev", "libsqlite3-dev", "libzookeeper-mt-dev"):
+            source, version = command(
+                ["dpkg-query", "--show", "--showformat=${source:Package} ${source:Version}", library]
+            ).split()
+            self.assertEqual(sources[source], version)
+        self.assertEqual(command(["dpkg-deb", "--field", FIRST, "Suggests"]).count("\n"), 1)
 
     # ---- one node's life ---------------------------------------------------------------------------------------------
 
