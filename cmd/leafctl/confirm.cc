@@ -22,12 +22,15 @@ std::string ConfirmFlag(std::string_view name) {
   return fmt::format("--confirm{}{}", name.starts_with('-') ? '=' : ' ', ShellWord(name));
 }
 
+Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name) {
+  if (flags.confirm.empty() || flags.confirm == name) return {};
+  return Error{ErrorCode::kRefused,
+               fmt::format("cannot {}: --confirm '{}' is not '{}'", action, flags.confirm, name), ""};
+}
+
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,
                      std::string_view action, std::string_view name) {
-  if (!flags.confirm.empty() && flags.confirm != name) {
-    return Error{ErrorCode::kRefused,
-                 fmt::format("cannot {}: --confirm '{}' is not '{}'", action, flags.confirm, name), ""};
-  }
+  LEAF_RETURN_IF_ERROR(CheckName(flags, action, name));
   if (severity == Severity::kHarmless || flags.dry_run || !flags.confirm.empty()) return {};
   if (severity == Severity::kDestructive && flags.yes) return {};
   const std::string flag = severity == Severity::kDestructive ? "--yes" : ConfirmFlag(name);

@@ -35,6 +35,10 @@ enum class Severity {
 // "--confirm NAME", to be pasted.
 std::string ConfirmFlag(std::string_view name);
 
+// A --confirm that names something else than `name` is refused, also where nothing has to be confirmed.
+// Errors: kRefused.
+Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name);
+
 // Ok if the user agrees to `action` ("remove tag 'pay'"). A dry run needs no agreement. `name` is what has to
 // be typed; a --confirm that names something else is refused in any case. Errors: kRefused.
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,

@@ -292,6 +292,8 @@ Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
     LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kSevere, action, options.tag));
     LEAF_ASSIGN_OR_RETURN(after, store.segments().Advance(options.tag, target, options.confirm.mode()));
     text = dry_run ? "would " + action : RepairedText(after);
+  } else {
+    LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair tag " + Quoted(options.tag), options.tag));
   }
   if (context.flags.json) {
     Json json = RepairJson(evidence, after);
@@ -346,9 +348,12 @@ Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
     ExplainEvidence(context, dry_run, evidence);
     Explain(context, dry_run, "  so " + MoveText(evidence, evidence.highest()));
   }
-  if (plan.empty() && !context.flags.json) {
-    context.Report(
-        fmt::format("nothing to repair: none of {} tags has a max_id below a known mark", rows.size()));
+  if (plan.empty()) {
+    LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair all tags", kAll));
+    if (!context.flags.json) {
+      context.Report(
+          fmt::format("nothing to repair: none of {} tags has a max_id below a known mark", rows.size()));
+    }
   }
   std::vector<core::TagRow> repaired;
   Result<void> result;
