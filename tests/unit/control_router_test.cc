@@ -7,9 +7,7 @@
 #include <string>
 
 #include "leaf/server/router.h"
-#include "leaf/sys/paused_tags_file.h"
-#include "support/fakes.h"
-#include "support/snowflake_fakes.h"
+#include "unit/router_fixture.h"
 
 namespace leaf::server {
 namespace {
@@ -17,18 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-class ControlRouter : public ::testing::Test {
+class ControlRouter : public RouterTest {
  protected:
-  ControlRouter() {
-    table_.Put("pay", 1, 1'000'000);
-    table_.Put("order", 1, 1000);
-    service_.Start();
-    Run();
-  }
-  void Run() {
-    while (timers_.RunOne() || workers_.RunOne() || control_.RunOne()) {
-    }
-  }
+  ControlRouter() { StartService(); }
   Response Ask(std::string_view target, std::string_view method = "GET", bool from_operator = false) {
     std::optional<Response> response;
     router_.Handle({.method = method, .target = target, .accept = "", .from_operator = from_operator},
@@ -38,31 +27,7 @@ class ControlRouter : public ::testing::Test {
     return response.value_or(Response{});
   }
   static nlohmann::json Body(const Response& response) { return nlohmann::json::parse(response.body); }
-  static service::SegmentOptions OptionsWith(service::PausedTags& paused) {
-    service::SegmentOptions options;
-    options.paused = &paused;
-    return options;
-  }
 
-  testing::FakeClock clock_;
-  testing::FakeRandom random_;
-  testing::ManualExecutor timers_{clock_};
-  testing::ManualExecutor workers_{clock_};
-  testing::ManualExecutor control_{clock_};
-  testing::RecordingLogger log_;
-  testing::MemorySegmentStore table_;
-  testing::MemoryMarkStore marks_{clock_};
-  testing::CrashingDisk disk_;
-  sys::PausedTagsFile file_{"/state", disk_};
-  service::PausedTags paused_{file_};
-  service::SegmentService service_{OptionsWith(paused_),
-                                   table_,
-                                   marks_,
-                                   clock_,
-                                   random_,
-                                   service::SegmentExecutors{timers_, workers_, workers_, workers_},
-                                   log_};
-  service::IdService ids_{&service_};
   service::RequestLimit limit_{clock_};
   Router router_{{.version = "1", .store = "sqlite", .listen = {}, .limit = &limit_, .control = &control_},
                  ids_,

@@ -14,18 +14,14 @@
 #include "leaf/server/metrics_page.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/server/router.h"
-#include "leaf/sys/paused_tags_file.h"
-#include "support/fakes.h"
-#include "support/snowflake_fakes.h"
+#include "unit/router_fixture.h"
 
 namespace leaf::server {
 namespace {
 
-class StatusRouter : public ::testing::Test {
+class StatusRouter : public RouterTest {
  protected:
   StatusRouter() {
-    table_.Put("pay", 1, 1'000'000);
-    table_.Put("order", 1, 1000);
     ids_.Watch([this] {
       ++looks_;
       if (on_look_) std::exchange(on_look_, nullptr)();
@@ -34,12 +30,7 @@ class StatusRouter : public ::testing::Test {
       database.up = true;
       return database;
     });
-    service_.Start();
-    Run();
-  }
-  void Run() {
-    while (timers_.RunOne() || workers_.RunOne()) {
-    }
+    StartService();
   }
   void RunReports() {
     while (reports_.RunOne()) {
@@ -63,32 +54,9 @@ class StatusRouter : public ::testing::Test {
     EXPECT_EQ(response.status, 200) << response.body;
     return nlohmann::json::parse(response.body);
   }
-  static service::SegmentOptions OptionsWith(service::PausedTags& paused) {
-    service::SegmentOptions options;
-    options.paused = &paused;
-    return options;
-  }
 
-  testing::FakeClock clock_;
-  testing::FakeRandom random_;
-  testing::ManualExecutor timers_{clock_};
-  testing::ManualExecutor workers_{clock_};
   testing::ManualExecutor reports_{clock_};
   testing::ManualExecutor watching_{clock_};
-  testing::RecordingLogger log_;
-  testing::MemorySegmentStore table_;
-  testing::MemoryMarkStore marks_{clock_};
-  testing::CrashingDisk disk_;
-  sys::PausedTagsFile file_{"/state", disk_};
-  service::PausedTags paused_{file_};
-  service::SegmentService service_{OptionsWith(paused_),
-                                   table_,
-                                   marks_,
-                                   clock_,
-                                   random_,
-                                   service::SegmentExecutors{timers_, workers_, workers_, workers_},
-                                   log_};
-  service::IdService ids_{&service_};
   std::size_t looks_ = 0;  // a snapshot takes a few; nothing else here any
   std::function<void()> on_look_;
   RequestMetrics requests_;
