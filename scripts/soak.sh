@@ -15,7 +15,8 @@
 #   rolling    10^6 requests of wrk on two daemons behind one socket that are restarted in turn: none fails, no ID repeats
 #   crowd      10 000 idle and 200 slow connections: what they take from 64 busy ones, and at rest
 #   costs      what limits that nobody meets, and a scrape a second, cost a request
-#   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections
+#   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections, half of the time beside
+#              900 that ask for large batches and read nothing
 #   outage     a database that hangs, crashes and is away, for 10 minutes
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
@@ -43,6 +44,7 @@
 #              LEAFCTL_CROWD_SLOW         connections of the crowd that send a byte a second (default 200)
 #              LEAFCTL_ABUSE_S            seconds of abuse (default 600)
 #              LEAFCTL_ABUSE_IDLE         connections that are idle meanwhile (default 10000)
+#              LEAFCTL_ABUSE_DEAF         connections that read nothing (default 900)
 #              LEAFCTL_MATRIX_IDS         IDs that each row of the table compares at least (default 10000000)
 #              LEAFCTL_MATRIX_OUTAGE_S    seconds of each of its outages (default 600)
 #              LEAFCTL_MATRIX_POINTS      calls of each kind to kill a program at, 0 for all (default 0)
@@ -86,6 +88,7 @@ export LEAFCTL_FUZZ_S=${LEAFCTL_FUZZ_S:-3600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
 export LEAFCTL_ZK_OUTAGE_S=${LEAFCTL_ZK_OUTAGE_S:-60}
 export LEAFCTL_ABUSE_IDLE=${LEAFCTL_ABUSE_IDLE:-10000}
+export LEAFCTL_ABUSE_DEAF=${LEAFCTL_ABUSE_DEAF:-900}
 export LEAFCTL_MATRIX_IDS=${LEAFCTL_MATRIX_IDS:-10000000}
 export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}

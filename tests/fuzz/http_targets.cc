@@ -121,6 +121,7 @@ class Node {
       Run();
     }
     LEAF_CHECK(answer.has_value());
+    WriteOut(*answer);
     CheckAnswer(received, *answer);
     if (answer->status == 200 && received.method != "HEAD" && received.method != "OPTIONS")
       CheckIds(received, route, *answer);
@@ -130,6 +131,18 @@ class Node {
   void Run() {
     while (timers_.RunOne() || workers_.RunOne()) {
     }
+  }
+
+  // A large batch is written out, as it is for its client.
+  static void WriteOut(Response& response) {
+    if (!response.ids) return;
+    while (response.ids->rest() > 0) {
+      const std::size_t before = response.body.size();
+      response.ids->Peek(1000, response.body);
+      response.ids->Skip(response.body.size() - before);
+    }
+    LEAF_CHECK(response.body.size() == response.ids->size());
+    response.ids.reset();
   }
 
   static void CheckAnswer(const Received& received, const Response& response) {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Holds many connections to a server that are no work: some do nothing, some send a byte a second.
 
-    crowd.py PORT IDLE SLOW
+    crowd.py PORT IDLE SLOW [DEAF]
 
+Of the deaf each asks for batches of 2.3 MB, and reads nothing; one that is cut off is followed by another.
 Says "ready" once all are there. Then takes commands, a line each: "told" asks how many slow ones got an answer so far,
 "rest" ends the slow ones; the end of its input ends it all. Says at the end, as one line of JSON: how many idle ones
 were `open` still, after how many seconds the first one was `closed_after_s`, how often each status was `answered` to
-slow ones, and how many of those were cut off `unanswered`.
+slow ones, how many of those were cut off `unanswered`, and how many of the deaf were `dropped`.
 """
 
 import json
@@ -18,6 +19,7 @@ import sys
 import time
 
 INTERVAL_S = 1.0
+DEAF_REQUEST = b"GET /v1/segment/big?count=100000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = b"GET /api/segment/get/pay HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 
 
@@ -35,6 +37,15 @@ class Slow:
 
 def connect(port):
     return socket.create_connection(("127.0.0.1", port), timeout=120)
+
+
+def connect_deaf(port):
+    """With so small a buffer that next to nothing is taken unless it is read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before connecting, or it grows
+    connection.settimeout(120)
+    connection.connect(("127.0.0.1", port))
+    return connection
 
 
 def leave(connection):
@@ -66,7 +77,7 @@ def be_idle(port, count):
 
 
 class Crowd:
-    def __init__(self, port, idle, slow):
+    def __init__(self, port, idle, slow, deaf=0):
         self.port = port
         self.began = time.monotonic()
         self.idle = be_idle(port, idle)
@@ -79,6 +90,16 @@ class Crowd:
             self.epoll.register(connection, select.EPOLLRDHUP)
         for _ in range(slow):
             self.add_slow()
+        self.deaf = {}  # by descriptor
+        self.dropped = 0
+        for _ in range(deaf):
+            self.add_deaf()
+
+    def add_deaf(self):
+        connection = connect_deaf(self.port)
+        connection.sendall(DEAF_REQUEST * 3)
+        self.deaf[connection.fileno()] = connection
+        self.epoll.register(connection, select.EPOLLRDHUP)
 
     def add_slow(self):
         slow = Slow(self.port)
@@ -91,11 +112,16 @@ class Crowd:
         leave(slow.socket)
 
     def hear(self, descriptor):
+        if descriptor in self.deaf:
+            self.epoll.unregister(descriptor)
+            leave(self.deaf.pop(descriptor))
+            self.dropped += 1
+            return self.add_deaf()
         slow = self.slow.get(descriptor)
         if slow is None:  # an idle one is closed
             self.epoll.unregister(descriptor)
             self.closed_after_s = self.closed_after_s or time.monotonic() - self.began
-            return
+            return None
         try:
             answer = slow.socket.recv(4096)
         except ConnectionError:
@@ -106,7 +132,7 @@ class Crowd:
         else:
             self.unanswered += 1
         self.drop_slow(slow)
-        self.add_slow()
+        return self.add_slow()
 
     def run(self):
         self.epoll.register(sys.stdin, select.EPOLLIN)
@@ -138,18 +164,18 @@ class Crowd:
 
     def end(self):
         open_count = sum(is_open(connection) for connection in self.idle)
-        for connection in [*self.idle, *(slow.socket for slow in self.slow.values())]:
+        for connection in [*self.idle, *(slow.socket for slow in self.slow.values()), *self.deaf.values()]:
             leave(connection)
         report = {"open": open_count, "closed_after_s": self.closed_after_s, "answered": self.answered,
-                  "unanswered": self.unanswered}  # fmt: skip
+                  "unanswered": self.unanswered, "dropped": self.dropped}  # fmt: skip
         print(json.dumps(report), flush=True)
 
 
 class Process:
     """A crowd in a process of its own."""
 
-    def __init__(self, port, idle, slow=0):
-        command = [sys.executable, os.path.abspath(__file__), str(port), str(idle), str(slow)]
+    def __init__(self, port, idle, slow=0, deaf=0):
+        command = [sys.executable, os.path.abspath(__file__), *map(str, (port, idle, slow, deaf))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._expect("ready")
 

@@ -411,16 +411,19 @@ class RawConnection:
     def send(self, data):
         self.socket.sendall(data.encode() if isinstance(data, str) else data)
 
-    def _more(self):
+    def _receive(self):
         try:
-            data = self.socket.recv(65536)
+            return self.socket.recv(65536)
         except ConnectionError:
-            data = b""
+            return b""
+
+    def _more(self):
+        data = self._receive()
         self.buffer += data
         return bool(data)
 
-    def response(self, head=False):
-        """The next response; None if the server closes instead."""
+    def head(self):
+        """The beginning of the next response, whose body is left; None if the server closes instead."""
         while b"\r\n\r\n" not in self.buffer:
             if not self._more():
                 return None
@@ -430,12 +433,25 @@ class RawConnection:
         for line in lines[1:]:
             name, value = line.split(":", 1)
             headers[name.strip().lower()] = value.strip()
-        length = 0 if head else int(headers.get("content-length", "0"))
-        while len(self.buffer) < length:
-            if not self._more():
+        return Response(int(lines[0].split(" ")[1]), headers, "")
+
+    def body(self, length):
+        pieces, size = [self.buffer], len(self.buffer)
+        while size < length:
+            pieces.append(self._receive())
+            if not pieces[-1]:
                 raise AssertionError("the connection ends inside a body")
-        body, self.buffer = self.buffer[:length], self.buffer[length:]
-        return Response(int(lines[0].split(" ")[1]), headers, body.decode("utf-8", "replace"))
+            size += len(pieces[-1])
+        whole = b"".join(pieces)
+        self.buffer = whole[length:]
+        return whole[:length].decode("utf-8", "replace")
+
+    def response(self, head=False):
+        """The next response; None if the server closes instead."""
+        response = self.head()
+        if response is None or head:
+            return response
+        return response._replace(body=self.body(int(response.headers.get("content-length", "0"))))
 
     def get(self, path, *headers, method="GET", version="1.1"):
         head = "".join(line + "\r\n" for line in headers)

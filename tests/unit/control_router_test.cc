@@ -24,7 +24,7 @@ class ControlRouter : public RouterTest {
                    [&](Response answer) { response = std::move(answer); });
     Run();
     EXPECT_TRUE(response.has_value());
-    return response.value_or(Response{});
+    return response ? *std::move(response) : Response{};
   }
   static nlohmann::json Body(const Response& response) { return nlohmann::json::parse(response.body); }
 

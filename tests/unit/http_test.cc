@@ -2,15 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "leaf/base/id_range.h"
+#include "leaf/server/ids_text.h"
 #include "leaf/server/plain_request.h"
 #include "leaf/server/request_reader.h"
 #include "leaf/server/router.h"
+#include "leaf/server/unread_bytes.h"
 #include "support/fakes.h"
 
 namespace leaf::server {
@@ -204,6 +212,107 @@ TEST(Accept, AQualityThatIsNoneIsNotWanted) {
   EXPECT_TRUE(PrefersText("text/plain;q=0.1, application/json;q=nan"));
 }
 
+// What IdsText has to be, made in the plainest way.
+std::string PlainText(std::span<const IdRange> ranges, const IdsForm& form) {
+  std::string text(form.lead);
+  bool first = true;
+  for (const IdRange& range : ranges) {
+    for (std::uint64_t id = range.begin; id < range.end; ++id) {
+      if (!first) text += form.separator;
+      first = false;
+      text += std::to_string(id);
+    }
+  }
+  return text.append(form.tail);
+}
+
+// Of a copy, from the beginning on.
+std::string InPieces(IdsText ids, std::size_t piece) {
+  std::string text;
+  while (ids.rest() > 0) {
+    std::string next;
+    ids.Peek(piece, next);
+    EXPECT_EQ(next.size(), std::min<std::uint64_t>(piece, ids.rest()));
+    text += next;
+    ids.Skip(next.size());
+  }
+  EXPECT_EQ(text.size(), ids.size());
+  return text;
+}
+
+// Forms whose ends are longer, and shorter, than what stands between two IDs, too.
+constexpr IdsForm kLongTail{"<", ", ", " and that is all>"};
+constexpr IdsForm kNoTail{"IDs: ", " | ", ""};
+
+TEST(IdsText, IsTheSameInPiecesOfEverySize) {
+  constexpr std::uint64_t kLast = kIdEnd - 1;
+  const std::vector<std::vector<IdRange>> cases{
+      {{0, 1}},
+      {{0, 12}},
+      {{9, 10}, {10, 11}, {99, 101}},
+      {{7, 1003}},
+      {{99'998, 100'002}, {999'999'999'999'999'999, 1'000'000'000'000'000'001}},
+      {{kLast - 3, kIdEnd}},
+      {{1, 3}, {5, 6}, {8, 14}, {95, 106}, {1'000'000, 1'000'020}, {kLast, kIdEnd}},
+  };
+  for (const auto& ranges : cases) {
+    for (const IdsForm& form : {kIdsAsJson, kIdsAsText, kIdAlone, kLongTail, kNoTail}) {
+      const std::string text = PlainText(ranges, form);
+      const IdsText ids(ranges, form);
+      EXPECT_EQ(ids.size(), text.size());
+      std::string at_once = "before ";
+      AppendIds(ranges, form, at_once);
+      EXPECT_EQ(at_once, "before " + text);
+      for (std::size_t piece = 1; piece < text.size() + 2; piece += piece < 60 ? 1 : 101)
+        ASSERT_EQ(InPieces(ids, piece), text) << "pieces of " << piece;
+    }
+  }
+}
+
+TEST(IdsText, GoesOnWhereverAClientStoppedReading) {
+  const std::vector<IdRange> ranges{{95, 106}, {998, 1002}, {5000, 5001}};
+  const std::string text = PlainText(ranges, kIdsAsJson);
+  for (std::size_t skipped = 0; skipped <= text.size(); ++skipped) {
+    IdsText ids(ranges, kIdsAsJson);
+    ids.Skip(skipped);
+    EXPECT_EQ(ids.rest(), text.size() - skipped);
+    std::string rest = "before ";
+    ids.Peek(text.size(), rest);
+    ASSERT_EQ(rest, "before " + text.substr(skipped));
+  }
+}
+
+TEST(IdsText, TakesUpItsRangesOnly) {
+  std::vector<IdRange> ranges{{1, 100'000'000}};
+  const IdsText one(ranges, kIdsAsJson);
+  EXPECT_GT(one.size(), 1'000'000'000u);
+  EXPECT_LT(one.held_bytes(), 200u);
+  std::string piece;
+  IdsText far = one;
+  far.Skip(far.size() - 20);
+  far.Peek(1000, piece);
+  EXPECT_EQ(piece, R"(999998","99999999"]})") << "the end of a text that was never written out";
+  while (ranges.size() < 3000) ranges.push_back({ranges.back().end + 1, ranges.back().end + 4096});
+  const IdsText many(ranges, kIdsAsText);
+  EXPECT_GE(many.held_bytes(), 3000 * sizeof(IdRange));
+}
+
+TEST(UnreadBytes, AreGivenBack) {
+  UnreadBytes all(100);
+  UnreadBytes::Held first = all.Hold(99);
+  EXPECT_TRUE(first);
+  UnreadBytes::Held second = all.Hold(500);
+  EXPECT_TRUE(second) << "one answer may go beyond it";
+  EXPECT_TRUE(all.full());
+  EXPECT_FALSE(all.Hold(1));
+  EXPECT_EQ(all.held(), 599u);
+  UnreadBytes::Held moved = std::move(second);
+  first = UnreadBytes::Held();
+  EXPECT_EQ(all.held(), 500u);
+  moved = UnreadBytes::Held();
+  EXPECT_EQ(all.held(), 0u);
+}
+
 class RouterTest : public ::testing::Test {
  protected:
   RouterTest() {
@@ -225,7 +334,7 @@ class RouterTest : public ::testing::Test {
       Run();
     }
     EXPECT_TRUE(response.has_value());
-    return response.value_or(Response{});
+    return response ? *std::move(response) : Response{};
   }
   static nlohmann::json Body(const Response& response) { return nlohmann::json::parse(response.body); }
 
@@ -249,10 +358,40 @@ TEST_F(RouterTest, IdsThatFollowEachOtherGetLonger) {
   std::string text;
   std::string ids;
   for (std::uint64_t id = 7; id < 1107; ++id) text += std::to_string(id) + "\n";
-  EXPECT_EQ(Get("/v1/segment/long?count=1100", "GET", "text/plain").body, text);
+  const Response response = Get("/v1/segment/long?count=1100", "GET", "text/plain");
+  ASSERT_TRUE(response.is_large());
+  EXPECT_EQ(response.body, "");
+  EXPECT_EQ(InPieces(*response.ids, 1000), text);
   for (std::uint64_t id = 1107; id < 1207; ++id)
     ids += (ids.empty() ? "\"" : ",\"") + std::to_string(id) + "\"";
   EXPECT_EQ(Get("/v1/segment/long?count=100").body, "{\"ids\":[" + ids + "]}");
+}
+
+TEST_F(RouterTest, ALargeBatchIsRefusedBeforeItIsTakenWhereMemoryIsShort) {
+  table_.Put("long", 7, 2000);
+  const UnreadBytes::Held held = router_.unread().batches.Hold(std::size_t{1024} * 1024 * 1024);
+  const Response refused = Get("/v1/segment/long?count=1100");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.retry_after_s, 1u);
+  EXPECT_EQ(Body(refused)["code"], "unavailable");
+  // Nothing was taken for it; few IDs, ranges and reports are given all the same.
+  EXPECT_EQ(Get("/v1/segment/long?count=2").body, R"({"ids":["7","8"]})");
+  EXPECT_EQ(Get("/v1/segment/long?count=1100&form=range").body, R"({"ranges":[{"begin":"9","end":"1109"}]})");
+  EXPECT_EQ(Get("/v1/status").status, 200);
+}
+
+TEST_F(RouterTest, AReportIsRefusedBeforeItIsMadeWhereMemoryIsShort) {
+  table_.Put("long", 7, 2000);
+  {
+    const UnreadBytes::Held held = router_.unread().reports.Hold(std::size_t{1024} * 1024 * 1024);
+    for (const char* const path : {"/v1/status", "/cache", "/db"}) {
+      const Response refused = Get(path);
+      EXPECT_EQ(refused.status, 503) << path;
+      EXPECT_EQ(refused.retry_after_s, 1u) << path;
+    }
+    EXPECT_EQ(Get("/v1/segment/long?count=1100").status, 200);
+  }
+  for (const char* const path : {"/v1/status", "/cache", "/db"}) EXPECT_EQ(Get(path).status, 200) << path;
 }
 
 TEST_F(RouterTest, AnswersLeafsRouteWithABareNumber) {
@@ -369,7 +508,7 @@ TEST(Router, ADisabledModeIsAnError) {
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });
-    return *response;
+    return *std::move(response);
   };
   EXPECT_NE(get("/api/segment/get/pay").body.find("Result{id=-1, status=EXCEPTION}"), std::string::npos);
   EXPECT_EQ(get("/v1/segment/pay").status, 503);

@@ -47,7 +47,7 @@ class StatusRouter : public RouterTest {
     Run();
     RunReports();
     EXPECT_EQ(answers.size(), 1U);
-    return answers.empty() ? Response{} : answers[0];
+    return answers.empty() ? Response{} : std::move(answers[0]);
   }
   nlohmann::json AskJson(std::string_view target) {
     const Response response = Ask(target);

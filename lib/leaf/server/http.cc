@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "leaf/base/text.h"
 
@@ -62,7 +63,7 @@ void Render(const Response& response, Persistence persistence, bool head, std::s
     out += value;
     out += "\r\n";
   };
-  out.reserve(out.size() + 256 + response.body.size());
+  out.reserve(out.size() + 256 + (head ? 0 : response.body.size()));
   out += "HTTP/1.1 ";
   number(static_cast<std::uint64_t>(response.status));
   line(" ", StatusText(response.status));
@@ -72,11 +73,13 @@ void Render(const Response& response, Persistence persistence, bool head, std::s
   if (response.retry_after_s) line("Retry-After: ", fmt::format_int(*response.retry_after_s).c_str());
   out += response.headers;
   out += "Cache-Control: no-store\r\nContent-Length: ";
-  number(response.body.size());
+  number(response.body_size());
   out += persistence == Persistence::kClose       ? "\r\nConnection: close\r\n\r\n"
          : persistence == Persistence::kKeepAlive ? "\r\nConnection: keep-alive\r\n\r\n"
                                                   : "\r\n\r\n";
-  if (!head) out += response.body;
+  if (head) return;
+  out += response.body;
+  if (response.ids) response.ids->Peek(std::numeric_limits<std::size_t>::max() - out.size(), out);
 }
 
 bool PrefersText(std::string_view accept) {

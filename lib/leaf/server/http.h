@@ -2,14 +2,18 @@
 #pragma once
 
 #include <boost/container/small_vector.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <forward_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "leaf/base/result.h"
+#include "leaf/server/ids_text.h"
+#include "leaf/server/unread_bytes.h"
 
 namespace leaf::server {
 
@@ -31,8 +35,21 @@ struct Response {
   std::string body;
   std::string_view allow;  // static text; Allow header, or ""
   std::optional<std::uint32_t> retry_after_s;
-  std::string_view headers = "";  // static text; further header lines, each with its end
+  std::string_view headers = "";   // static text; further header lines, each with its end
+  std::unique_ptr<IdsText> ids{};  // instead of the body: a large batch, written out while it is sent
+  UnreadBytes::Held held{};        // of a large one, from when the server has it
+
+  std::uint64_t body_size() const { return ids ? ids->size() : body.size(); }
+  // It is sent a piece at a time, and counts until it is sent.
+  bool is_large() const;
 };
+
+// The longest body of an answer that is not large.
+inline constexpr std::size_t kSmallAnswerBytes = std::size_t{4} * 1024;
+// More IDs than these are written out while they are sent: 20 digits each, two quotes and a comma.
+inline constexpr std::uint64_t kSmallBatch = kSmallAnswerBytes / 23;
+
+inline bool Response::is_large() const { return ids != nullptr || body.size() > kSmallAnswerBytes; }
 
 inline constexpr std::string_view kPlainText = "text/plain;charset=UTF-8";
 inline constexpr std::string_view kJson = "application/json;charset=UTF-8";
@@ -43,7 +60,7 @@ std::string_view StatusText(int status);
 // What the Connection header says: nothing where the version's default holds.
 enum class Persistence { kDefault, kKeepAlive, kClose };
 
-// Appends the response on the wire. `head`: as for a HEAD request, without the body.
+// Appends the response on the wire. `head`: as for a HEAD request, or of a large one, without the body.
 void Render(const Response& response, Persistence persistence, bool head, std::string_view date,
             std::string& out);
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <charconv>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/server/dashboard.h"
+#include "leaf/server/ids_text.h"
 #include "leaf/server/leaf_pages.h"
 #include "leaf/server/status_json.h"
 
@@ -67,66 +67,6 @@ HttpMeaning MeaningOf(ErrorCode code) {
   }
 }
 
-// The digits of IDs that follow each other: the first is converted, and each other made of the one before it.
-class Digits {
- public:
-  explicit Digits(std::uint64_t id) {
-    std::array<char, kSize> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + kSize, id).ptr;
-    begin_ = static_cast<std::size_t>(digits.data() + kSize - end);
-    std::copy(digits.data(), end, text_.data() + begin_);
-  }
-
-  std::string_view text() const { return {text_.data() + begin_, kSize - begin_}; }
-
-  void Next() {
-    std::size_t at = kSize;
-    while (at > begin_ && text_[at - 1] == '9') text_[--at] = '0';
-    if (at > begin_) {
-      ++text_[at - 1];
-    } else {
-      text_[--begin_] = '1';
-    }
-  }
-
- private:
-  static constexpr std::size_t kSize = 20;  // of any 64 bits
-  std::array<char, kSize> text_{};          // from begin_ on
-  std::size_t begin_ = kSize;
-};
-
-// `between` stands between any two; `before` and `after` around each.
-void AppendIds(std::string& out, std::span<const IdRange> ranges, std::string_view before,
-               std::string_view between, std::string_view after) {
-  std::string_view separator;
-  for (const IdRange& range : ranges) {
-    Digits digits(range.begin);
-    for (std::uint64_t id = range.begin; id < range.end; ++id, digits.Next()) {
-      out += separator;
-      separator = between;
-      out += before;
-      out += digits.text();
-      out += after;
-    }
-  }
-}
-
-std::string IdsBody(std::span<const IdRange> ranges, bool as_text) {
-  constexpr std::size_t kBytesPerId = 23;  // 20 digits, quotes, comma
-  std::uint64_t total = 0;
-  for (const IdRange& range : ranges) total += range.size();
-  std::string body;
-  body.reserve(16 + total * kBytesPerId);
-  if (as_text) {
-    AppendIds(body, ranges, "", "", "\n");
-  } else {
-    body += R"({"ids":[)";
-    AppendIds(body, ranges, "\"", ",", "\"");
-    body += "]}";
-  }
-  return body;
-}
-
 std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   std::string body = as_text ? "" : R"({"ranges":[)";
   bool first = true;
@@ -140,6 +80,10 @@ std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   }
   if (!as_text) body += "]}";
   return body;
+}
+
+Error TooManyUnread() {
+  return {ErrorCode::kUnavailable, "too many answers of this server wait until their clients read them", ""};
 }
 
 Error SnowflakeDisabled(const std::string& why) {
@@ -507,6 +451,7 @@ Router::Withdraw Router::TakeIds(const Take& take, Respond respond) const {
     return AtOnce(respond, AnswerError(take, SegmentDisabled()));
   }
   if (const auto over = OverLimit(Kind::kSegment, take.tag)) return AtOnce(respond, AnswerError(take, *over));
+  if (const auto over = OverMemory(take)) return AtOnce(respond, AnswerError(take, *over));
   IdSpans spans;
   if (segment->TryNext(take.tag, take.count, spans)) [[likely]]
     return AtOnce(respond, AnswerRanges(take, spans.ranges()));
@@ -528,6 +473,7 @@ Router::Withdraw Router::TakeSnowflakes(const Take& take, Respond respond) const
   if (snowflake == nullptr)
     return AtOnce(respond, AnswerError(take, SnowflakeDisabled(options_.why_no_snowflakes)));
   if (const auto over = OverLimit(Kind::kSnowflake)) return AtOnce(respond, AnswerError(take, *over));
+  if (const auto over = OverMemory(take)) return AtOnce(respond, AnswerError(take, *over));
   core::SnowflakeRun run;
   if (snowflake->TryNext(take.count, run)) [[likely]]
     return AtOnce(respond, AnswerRun(take, run));
@@ -558,12 +504,25 @@ Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) {
 Response Router::AnswerRanges(const Take& take, std::span<const IdRange> ranges) {
   Response response;
   response.content_type = take.as_text ? kPlainText : kJson;
-  if (take.dialect == Dialect::kLeaf) {
-    AppendIds(response.body, ranges, "", "", "");
+  if (take.as_ranges) {
+    response.body = RangesBody(ranges, take.as_text);
+    return response;
+  }
+  const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone : take.as_text ? kIdsAsText : kIdsAsJson;
+  if (take.count > kSmallBatch) {
+    response.ids = std::make_unique<IdsText>(ranges, form);
   } else {
-    response.body = take.as_ranges ? RangesBody(ranges, take.as_text) : IdsBody(ranges, take.as_text);
+    // An ID alone, Leaf's, nearly always fits without an allocation.
+    if (take.dialect == Dialect::kV1) response.body.reserve(16 + take.count * 23);
+    AppendIds(ranges, form, response.body);
   }
   return response;
+}
+
+std::optional<Error> Router::OverMemory(const Take& take) const {
+  if (take.as_ranges || take.count <= kSmallBatch || !unread_.batches.full()) [[likely]]
+    return std::nullopt;
+  return TooManyUnread();
 }
 
 Response Router::AnswerError(const Take& take, const Error& error) const {
@@ -651,8 +610,9 @@ Router::Withdraw Router::PostReport(Executor& lane, Respond respond, std::functi
   const auto report = std::make_shared<Report>();
   report->respond = std::move(respond);
   report->make = std::move(make);
-  lane.Post([report] {
-    if (!report->settled.exchange(true)) report->respond(report->make());
+  lane.Post([this, report] {
+    if (report->settled.exchange(true)) return;
+    report->respond(unread_.reports.full() ? V1Error(TooManyUnread()) : report->make());
   });
   return [this, report] {
     if (report->settled.exchange(true)) return;
@@ -699,6 +659,7 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
                                          {"message", "You should config leaf.segment.enable=true first"},
                                          {"path", target.raw_path}}));
   }
+  if (unread_.reports.full()) return AtOnce(respond, V1Error(TooManyUnread()));
   const auto page = [](std::string body) {
     Response response;
     response.content_type = kHtml;

@@ -19,6 +19,7 @@
 #include "leaf/server/request_metrics.h"
 #include "leaf/server/shared_status.h"
 #include "leaf/server/status_json.h"
+#include "leaf/server/unread_bytes.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/request_limit.h"
 
@@ -66,6 +67,8 @@ class Router {
   }
   // An operator changed something: the next /v1/status has it. Any time.
   void Changed() const { status_.Invalidate(); }
+  // What the server counts there is looked at before more is taken or made.
+  UnreadAnswers& unread() const { return unread_; }
 
  private:
   enum class Dialect { kLeaf, kV1 };
@@ -100,6 +103,8 @@ class Router {
   // The error to answer with if a request is one too many.
   enum class Kind { kSegment, kSnowflake, kOther };
   std::optional<Error> OverLimit(Kind kind, std::string_view tag = "") const;
+  // The same of a batch that would have to wait in memory until the client reads it.
+  std::optional<Error> OverMemory(const Take& take) const;
   static Route RouteOf(const Target& target);
   // The pages for people and for Prometheus, and what belongs to them.
   Withdraw HandlePage(Route route, const Request& request, const Target& target, Respond respond) const;
@@ -130,6 +135,7 @@ class Router {
   const MonotonicTime started_at_;
   std::atomic<std::uint64_t> max_count_;
   mutable SharedStatus status_;
+  mutable UnreadAnswers unread_;
 };
 
 }  // namespace leaf::server

@@ -1,19 +1,28 @@
 #include "leaf/server/server.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -60,15 +69,20 @@ constexpr std::string_view kOtherHost =
 constexpr std::string_view kOtherHostJson =
     R"({"code":"refused","message":"the Host field names another machine",)"
     R"("hint":"if clients know this server by that name, add it to server.allowed_hosts"})";
-// Answers over kLargeAnswerBytes that clients have not read yet, all together. Smaller ones are bounded by
-// max_connections.
-constexpr std::size_t kLargeAnswerBytes = std::size_t{4} * 1024;
+// A large answer is sent in pieces of this size, and other connections of the loop have their turn between
+// two. It takes some 50 us to write one out and send it.
+constexpr std::size_t kPieceBytes = std::size_t{32} * 1024;
+// So much waits in the kernel for a client to read. Without it that would be megabytes for each connection;
+// what is on its way does not count, so that a distant client that reads gets its answer no later.
+constexpr int kKernelBytes = 32 * 1024;
 // So much of answers is sent before further requests are looked at that have arrived.
 constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
 // How long a Date header is good without a look at the clock.
 constexpr std::chrono::milliseconds kDateTime{100};
-constexpr std::size_t kUnreadBytesMax = std::size_t{256} * 1024 * 1024;
-constexpr std::uint32_t kSurplusRetrySeconds = 1;
+// Of memory, where most are idle.
+constexpr std::size_t kConnectionBytes = std::size_t{8} * 1024;
+constexpr std::uint32_t kRetrySeconds = 1;
+constexpr std::string_view kTooManyUnread = "this server has too many answers that nobody reads\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // Nothing if the client has gone already.
@@ -77,6 +91,17 @@ std::optional<ClientAddress> PeerOf(int fd) {
   socklen_t size = sizeof address;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
   return ClientAddressOf(address);
+}
+
+// Of a large answer that is in memory.
+std::size_t BytesHeldBy(const Response& response) {
+  return response.ids ? response.ids->held_bytes() : response.body.capacity();
+}
+
+// What the client, or its kernel, has not taken of what was written to its socket.
+std::int64_t BytesNotTaken(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 class Worker;
@@ -91,7 +116,9 @@ class AnyConnection {
   // Closes if no request is under way, else after its answer.
   virtual void BeginDrain() = 0;
   // The answer to the request under way.
-  virtual void Answer(const Response& response) = 0;
+  virtual void Answer(Response& response) = 0;
+  // Sends what there is room for, and a piece of a large answer at most.
+  virtual void TakeTurn() = 0;
 };
 
 // Tells the log of connections over a limit: of the first at once, and of those since now and then.
@@ -135,6 +162,27 @@ class RefusalLog {
   std::optional<MonotonicTime> told_;  // the last line
 };
 
+// Gives memory back to the system when clients that took up much of it have gone: the C library would keep
+// it.
+class MemoryReturn {
+ public:
+  // Now and then. `held`: what clients take up, about.
+  void Look(std::size_t held) {
+    const std::lock_guard lock(mutex_);
+    most_ = std::max(most_, held);
+    // Seldom, since it keeps threads that need memory waiting for some milliseconds.
+    if (most_ < kMuch || held > most_ / 4) return;
+    most_ = held;
+    malloc_trim(0);
+  }
+
+ private:
+  static constexpr std::size_t kMuch = std::size_t{4} * 1024 * 1024;
+
+  std::mutex mutex_;
+  std::size_t most_ = 0;  // since memory was given back; guarded by mutex_
+};
+
 // What the workers share.
 struct Shared {
   std::atomic<std::size_t> max_connections{0};
@@ -147,12 +195,12 @@ struct Shared {
   RefusalLog refusals;          // over all
   RefusalLog address_refusals;  // of one address
   AddressCounts addresses;      // while there is a limit for one
+  MemoryReturn memory;
   std::atomic<std::size_t> connections{0};
   // Of connections: those within max_connections, and those beyond. One word decides who has a place: whoever
   // compares two of them, which others move meanwhile, lets in one too many.
   std::atomic<std::size_t> admitted{0};
   std::atomic<std::size_t> surplus{0};
-  std::atomic<std::size_t> unread_bytes{0};  // of large answers
   std::atomic<bool> draining{false};
   std::mutex mutex;
   std::condition_variable connection_closed;
@@ -224,9 +272,10 @@ class Worker {
 
   // On any thread, as long as the worker exists. An answer to a connection that is gone is dropped.
   void PostAnswer(ConnectionId id, Response response) {
+    if (response.is_large()) Count(response);
     const bool handling = current_ == this && handled_ != nullptr;
     if (handling && handled_id_ == id) return handled_->Answer(response);
-    auto deliver = [this, id, answer = std::move(response)] {
+    auto deliver = [this, id, answer = std::move(response)]() mutable {
       const auto found = connections_.find(id);
       if (found == connections_.end()) return;
       const std::shared_ptr<AnyConnection> connection = found->second;  // answering can close it
@@ -244,6 +293,14 @@ class Worker {
   // On this worker's thread.
   DeadlineQueue& deadlines() { return deadlines_; }
   void Forget(ConnectionId id) { connections_.erase(id); }
+  // The connection's TakeTurn is called once those had theirs that wait already. One turn for each round of
+  // the loop: requests that have arrived meanwhile never wait for more than one piece of large answers.
+  void AwaitTurn(ConnectionId id) {
+    turns_.push_back(id);
+    if (turns_.size() == 1) PostTurn();
+  }
+  // Where a piece is written out. Good up to the end of the turn.
+  std::string& piece() { return piece_; }
 
   // The Date header.
   std::string_view Date(MonotonicTime now) {
@@ -267,6 +324,31 @@ class Worker {
   }
 
  private:
+  // A large answer counts until it is sent, or given up; one too many becomes an error. What was taken for it
+  // is lost: the router refuses most of them before that.
+  void Count(Response& response) {
+    UnreadAnswers& unread = shared_.router.unread();
+    response.held = (response.ids ? unread.batches : unread.reports).Hold(BytesHeldBy(response));
+    if (response.held) return;
+    response = Response{};
+    response.status = 503;
+    response.content_type = kPlainText;
+    response.body = kTooManyUnread;
+    response.retry_after_s = kRetrySeconds;
+  }
+
+  void PostTurn() {
+    asio::post(loop_, [this] {
+      const ConnectionId id = turns_.front();
+      turns_.pop_front();
+      if (!turns_.empty()) PostTurn();
+      const auto found = connections_.find(id);
+      if (found == connections_.end()) return;
+      const std::shared_ptr<AnyConnection> connection = found->second;  // it may close
+      connection->TakeTurn();
+    });
+  }
+
   template <typename Acceptor>
   struct Accepting {
     Acceptor socket;
@@ -311,6 +393,8 @@ class Worker {
       }
       shared_.refusals.Look(now);
       shared_.address_refusals.Look(now);
+      shared_.memory.Look(shared_.connections.load() * kConnectionBytes +
+                          shared_.router.unread().reports.held());
       ScheduleSweep();
     });
   }
@@ -329,6 +413,8 @@ class Worker {
   asio::io_context loop_;
   std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
   ConnectionId next_id_ = 0;
+  std::deque<ConnectionId> turns_;  // while it is not empty a turn is posted
+  std::string piece_;
   asio::steady_timer sweep_timer_;
   std::vector<Accepting<TcpAcceptor>> tcp_acceptors_;
   std::vector<Accepting<UnixAcceptor>> unix_acceptors_;
@@ -346,7 +432,9 @@ thread_local Worker* Worker::current_ = nullptr;
 // Everything but the constructor runs on the worker's thread.
 //
 // Requests that arrive together are answered together: their answers gather in out_, and leave before the
-// connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes.
+// connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes. A large
+// answer stays what it is until it is sent, and no further request is looked at before that: a client that
+// does not read holds a few hundred bytes of a batch, whatever its size, and no more than one report.
 template <typename Socket>
 class Connection final : public AnyConnection, public std::enable_shared_from_this<Connection<Socket>> {
  public:
@@ -372,7 +460,6 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   ~Connection() override {
     worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
-    ForgetAnswers();
     (is_surplus() ? shared.surplus : shared.admitted).fetch_sub(1);
     if (admission_.address) shared.addresses.Remove(*admission_.address);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
@@ -390,6 +477,11 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   void TimeOut(MonotonicTime now) override {
+    if (is_sending_) {
+      // A slow client goes on as long as it takes anything at all.
+      if (!NoteTaken()) return Abort();
+      return deadline_.Set(now + worker_.shared().header_timeout.load());
+    }
     if (awaits_answer_) return GiveUp();
     if (state_ != State::kReading || timed_out_) return Close();
     // Whoever sends a request too slowly is told so, once the read under way has ended: there is one reader.
@@ -403,7 +495,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     if (state_ == State::kIdle && !is_sending_) LeaveIdle();
   }
 
-  void Answer(const Response& response) override {
+  void Answer(Response& response) override {
     if (!awaits_answer_) return;
     awaits_answer_ = false;
     Write(response);
@@ -414,6 +506,20 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
       socket_.cancel(ignored);
     }
     if (EndRequest()) Advance();
+  }
+
+  void TakeTurn() override {
+    if (!socket_.is_open()) return;
+    const std::string_view piece = NextPiece();
+    const std::size_t wanted = out_.size() + piece.size();
+    const std::array<asio::const_buffer, 2> buffers{asio::buffer(out_), asio::buffer(piece)};
+    error_code failed;
+    const std::size_t sent = socket_.write_some(buffers, failed);
+    if (failed && failed != asio::error::would_block) return Close();
+    Drop(sent);
+    if (out_.empty() && !large_) return Sent();
+    if (sent == wanted) return worker_.AwaitTurn(id_);
+    AwaitRoom(sent > 0);
   }
 
  private:
@@ -491,7 +597,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     say_keep_alive_ = received.says_keep_alive;
     head_ = received.is_head;
     if (is_surplus() && !IsForWatchers(received.target)) {
-      Refuse(503, admission_.refusal, kSurplusRetrySeconds);
+      Refuse(503, admission_.refusal, kRetrySeconds);
       FinishAndClose();
       return false;
     }
@@ -521,12 +627,14 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
 
   // After the answer. True if the next request may follow at once.
   bool EndRequest() {
+    if (is_sending_) deadline_.Set(answered_at_ + worker_.shared().header_timeout.load());
     if (!keep_alive_) {
       FinishAndClose();
       return false;
     }
-    BeIdle(answered_at_);
-    if (is_sending_) deadline_.Set(answered_at_ + worker_.shared().header_timeout.load());
+    state_ = State::kIdle;
+    if (!is_sending_) BeIdle(answered_at_);
+    if (large_) return Flush();
     return out_.size() < kGatherBytes || Flush();
   }
 
@@ -571,27 +679,31 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   }
 
   // Puts it behind what is to be sent.
-  void Write(const Response& response) {
+  void Write(Response& response) {
+    LEAF_CHECK(!large_);
     if (worker_.shared().draining.load()) keep_alive_ = false;
     answered_any_ = true;
     answered_at_ = Now();
-    const std::size_t before = out_.size();
+    const bool large = response.is_large();
     Render(response,
            !keep_alive_      ? Persistence::kClose
            : say_keep_alive_ ? Persistence::kKeepAlive
                              : Persistence::kDefault,
-           head_, worker_.Date(answered_at_), out_);
-    if (!CountAnswer(out_.size() - before)) {
-      // What was taken for it is lost; small answers are given all the same.
-      out_.resize(before);
-      return Refuse(503, "this server has too many answers that nobody reads", kSurplusRetrySeconds);
-    }
+           head_ || large, worker_.Date(answered_at_), out_);
+    if (large && !head_) large_ = std::make_unique<Response>(std::move(response));
+    large_sent_ = 0;
     worker_.metrics().Count(route_, response.status, answered_at_ - began_at_);
   }
 
   // Sends what is to be sent. True if all of it is; else the connection goes on once it is, or has ended.
   bool Flush() {
     if (is_sending_ || !socket_.is_open()) return false;
+    if (large_) {
+      // In its turn, even if it is the only one: other requests may have arrived.
+      BeginSending();
+      worker_.AwaitTurn(id_);
+      return false;
+    }
     if (out_.empty()) return true;
     error_code failed;
     const std::size_t sent = socket_.write_some(asio::buffer(out_), failed);
@@ -599,51 +711,67 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
       Close();
       return false;
     }
-    if (sent == out_.size()) {
-      ForgetAnswers();
-      return true;
-    }
-    is_sending_ = true;
-    sending_.swap(out_);
-    deadline_.Set(Now() + worker_.shared().header_timeout.load());
-    asio::async_write(
-        socket_, asio::buffer(sending_) + sent,
-        [self = this->shared_from_this()](error_code send_failed, std::size_t) { self->Sent(send_failed); });
+    Drop(sent);
+    if (out_.empty()) return true;
+    BeginSending();
+    AwaitRoom(true);
     return false;
   }
 
-  void Sent(error_code failed) {
+  void BeginSending() {
+    is_sending_ = true;
+    deadline_.Set(Now() + worker_.shared().header_timeout.load());
+  }
+
+  // Has its turn once the kernel takes more. `moved`: it took something a moment ago.
+  void AwaitRoom(bool moved) {
+    if (moved) {
+      NoteTaken();
+      deadline_.Set(Now() + worker_.shared().header_timeout.load());
+    }
+    socket_.async_wait(Socket::wait_write, [self = this->shared_from_this()](error_code failed) {
+      if (failed) return self->Close();
+      self->worker_.AwaitTurn(self->id_);
+    });
+  }
+
+  // Whether the client has taken anything since the last call.
+  bool NoteTaken() {
+    const std::int64_t taken = written_bytes_ - BytesNotTaken(socket_.native_handle());
+    return std::exchange(taken_bytes_, taken) < taken;
+  }
+
+  // Of the large answer; "" if there is none.
+  std::string_view NextPiece() {
+    if (!large_) return {};
+    if (!large_->ids) return std::string_view(large_->body).substr(large_sent_, kPieceBytes);
+    std::string& piece = worker_.piece();
+    piece.clear();
+    large_->ids->Peek(kPieceBytes, piece);
+    return piece;
+  }
+
+  // So much of what is to be sent is.
+  void Drop(std::size_t sent) {
+    written_bytes_ += static_cast<std::int64_t>(sent);
+    const std::size_t of_out = std::min(sent, out_.size());
+    out_.erase(0, of_out);
+    if (!large_) return;
+    large_sent_ += sent - of_out;
+    if (large_->ids) large_->ids->Skip(sent - of_out);
+    if (large_sent_ == large_->body_size()) large_.reset();
+  }
+
+  void Sent() {
     is_sending_ = false;
-    sending_.clear();
-    if (out_.empty()) ForgetAnswers();
-    if (failed) return Close();
     if (awaits_answer_) {
       deadline_.Set(DeadlineQueue::kNever);
       if (withdraw_) WatchPeer();
       return;
     }
     if (!keep_alive_) return FinishAndClose();
+    if (state_ == State::kIdle) BeIdle(Now());
     Advance();
-  }
-
-  // Large answers are counted until they are sent. False if they are too many.
-  bool CountAnswer(std::size_t bytes) {
-    if (bytes <= kLargeAnswerBytes) return true;
-    std::atomic<std::size_t>& all = worker_.shared().unread_bytes;
-    if (all.fetch_add(bytes) > kUnreadBytesMax) {
-      all.fetch_sub(bytes);
-      return false;
-    }
-    counted_bytes_ += bytes;
-    return true;
-  }
-  // All is sent. What large answers take up is given back.
-  void ForgetAnswers() {
-    out_.clear();
-    if (counted_bytes_ == 0) return;
-    worker_.shared().unread_bytes.fetch_sub(std::exchange(counted_bytes_, 0));
-    out_ = std::string();
-    sending_ = std::string();
   }
 
   // Lets the peer read the answers: closing with unread input would reset the connection.
@@ -671,6 +799,13 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     deadline_.Set(DeadlineQueue::kNever);
     worker_.Forget(id_);
     GiveUp();
+  }
+
+  // The client is not told by an end behind what it does not read, and the kernel forgets that at once.
+  void Abort() {
+    error_code ignored;
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    Close();
   }
 
   MonotonicTime Now() const { return worker_.shared().clock.Monotonic(); }
@@ -713,10 +848,12 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   MonotonicTime answered_at_;
   bool came_in_pieces_ = false;
   Route route_ = Route::kOther;
-  std::string allowed_host_;       // the last Host field that was looked at
-  std::string out_;                // answers to be sent
-  std::string sending_;            // those whose sending is under way, before out_
-  std::size_t counted_bytes_ = 0;  // of both, in Shared::unread_bytes
+  std::string allowed_host_;         // the last Host field that was looked at
+  std::string out_;                  // small answers to be sent, and the head of a large one
+  std::unique_ptr<Response> large_;  // whose body follows out_
+  std::uint64_t large_sent_ = 0;     // of its body
+  std::int64_t written_bytes_ = 0;   // to the socket
+  std::int64_t taken_bytes_ = 0;     // of these by the client, when it was last looked at
 };
 
 template <typename Acceptor>
@@ -756,6 +893,7 @@ void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
   if constexpr (!kLocal) {
     error_code failed;
     socket.set_option(asio::ip::tcp::no_delay(true), failed);
+    setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelBytes, sizeof kKernelBytes);
     if (address_max > 0) address = PeerOf(socket.native_handle());
   }
   const std::string_view refusal = TakePlace(kLocal, address, address_max);
@@ -794,6 +932,7 @@ class Server::Impl {
                 .refusals{log, "server.max_connections"},
                 .address_refusals{log, "server.max_connections_per_address"},
                 .addresses = {},
+                .memory = {},
                 .mutex = {},
                 .connection_closed = {}} {
     SetLimits(options.limits);

@@ -1,0 +1,64 @@
+// A bound on the memory of large answers that wait until their clients read them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <utility>
+
+namespace leaf::server {
+
+// Thread-safe. Outlives what it holds.
+class UnreadBytes {
+ public:
+  // A part of the memory, for as long as it lives.
+  class Held {
+   public:
+    Held() = default;
+    Held(Held&& other) noexcept
+        : all_(std::exchange(other.all_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Held& operator=(Held&& other) noexcept {
+      std::swap(all_, other.all_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() {
+      if (all_ != nullptr) all_->held_.fetch_sub(bytes_);
+    }
+    explicit operator bool() const { return all_ != nullptr; }
+
+   private:
+    friend class UnreadBytes;
+    Held(UnreadBytes& all, std::size_t bytes) : all_(&all), bytes_(bytes) {}
+
+    UnreadBytes* all_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+
+  explicit UnreadBytes(std::size_t most) : most_(most) {}
+
+  bool full() const { return held_.load() >= most_; }
+  std::size_t held() const { return held_.load(); }
+  // Nothing if it is full. One answer may go beyond the bound: otherwise a larger one could never be given.
+  Held Hold(std::size_t bytes) {
+    if (held_.fetch_add(bytes) < most_) return {*this, bytes};
+    held_.fetch_sub(bytes);
+    return {};
+  }
+
+ private:
+  const std::size_t most_;
+  std::atomic<std::size_t> held_{0};
+};
+
+// Of all connections together.
+struct UnreadAnswers {
+  // Batches of IDs, which are ranges until they are written out: a few hundred bytes for most, and some tens
+  // of KB for millions of snowflake IDs. 50 000 clients can wait for ordinary ones.
+  UnreadBytes batches{std::size_t{32} * 1024 * 1024};
+  // Reports, whose text is in memory.
+  UnreadBytes reports{std::size_t{64} * 1024 * 1024};
+};
+
+}  // namespace leaf::server
