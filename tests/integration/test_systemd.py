@@ -90,6 +90,7 @@ class SystemdTest(unittest.TestCase):
         self.assertIn("WatchdogSec", service)
         # The password is in the memory.
         self.assertEqual(service["LimitCORE"], "0")
+        self.assertEqual(service["MemoryMax"], "2G")
         self.assertEqual(service["PrivateMounts"], "yes")
         self.assertRegex(service["LoadCredential"], "^mysql-password:")
         self.assertEqual(service["RestartPreventExitStatus"].split(), ["2", "4", "6", "11"])
