@@ -362,7 +362,10 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                   .serving = ModesText(config, node->snowflake()),
                   .each_second =
                       [&] {
-                        if (segment != nullptr) watching.Post([&] { segment->ObservePeaks(); });
+                        if (segment != nullptr) {
+                          watching.Post([&] { segment->ObservePeaks(); });
+                          watching.Post([&] { node->segment_adapters().store().database().CloseIdle(); });
+                        }
                         watching.Post([&] { ids.ObserveProblems(context.clock.Wall()); });
                         node->RefreshEntry();
                       },

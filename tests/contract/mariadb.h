@@ -7,10 +7,13 @@
 
 #include "leaf/sql/database.h"
 #include "leaf/sys/secret_file.h"
+#include "leaf/sys/system_clock.h"
 
 namespace leaf::testing {
 
 // The server that scripts/dev_up.sh started; a test without one fails.
+inline const sys::SystemClock kSystemClock;
+
 inline sql::MysqlOptions MysqlFromEnvironment() {
   const char* const port = std::getenv("LEAF_MYSQL_PORT");
   const char* const password_file = std::getenv("LEAF_MYSQL_PASSWORD_FILE");

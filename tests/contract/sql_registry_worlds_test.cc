@@ -46,8 +46,8 @@ class SqlRegistryWorld : public RegistryWorld {
   }
 
  protected:
-  template <typename Options>
-  explicit SqlRegistryWorld(const Options& options) : database_(options), other_(options) {}
+  template <typename... Arguments>
+  explicit SqlRegistryWorld(const Arguments&... arguments) : database_(arguments...), other_(arguments...) {}
   void Execute(sql::Database& database, const std::string& statement) {
     const auto done = database.Run("prepare the test", [&](soci::session& session) -> Result<void> {
       session << statement;
@@ -90,7 +90,7 @@ class SqliteRegistryWorld final : public SqlRegistryWorld {
 
 class MariaDbRegistryWorld final : public SqlRegistryWorld {
  public:
-  MariaDbRegistryWorld() : SqlRegistryWorld(MysqlFromEnvironment()) {
+  MariaDbRegistryWorld() : SqlRegistryWorld(MysqlFromEnvironment(), kSystemClock) {
     for (const char* table : {"leaf_workerid_alloc", "leafctl_workers", "leafctl_cluster"}) {
       Execute(database_, std::string("DROP TABLE IF EXISTS ") + table);
     }

@@ -50,8 +50,9 @@ class SqlWorld : public StoreWorld {
   }
 
  protected:
-  template <typename Options>
-  explicit SqlWorld(Options options) : database_(std::move(options)), store_(database_) {}
+  template <typename... Arguments>
+  explicit SqlWorld(Arguments&&... arguments)
+      : database_(std::forward<Arguments>(arguments)...), store_(database_) {}
   void Execute(const std::string& sql) {
     Must(database_.Run("prepare the test", [&](soci::session& session) -> Result<void> {
       session << sql;
@@ -96,7 +97,7 @@ class MariaDbWorld final : public SqlWorld {
  public:
   // `ddl`: a table of Leaf's users; empty for the one that `db init` makes.
   MariaDbWorld(const std::string& ddl, const std::string& charset)
-      : SqlWorld(MysqlFromEnvironment()), own_(ddl.empty()) {
+      : SqlWorld(MysqlFromEnvironment(), kSystemClock), own_(ddl.empty()) {
     Execute("DROP TABLE IF EXISTS leaf_alloc");
     Execute("DROP TABLE IF EXISTS leafctl_removed_tags");
     if (!ddl.empty()) Execute(ddl + " DEFAULT CHARSET=" + charset);

@@ -13,6 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import explain  # noqa: E402
+import metrics  # noqa: E402
 from leafctl import ID_END, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
 from servers import PASSWORD, MariaDb, free_port  # noqa: E402
 
@@ -996,6 +997,71 @@ class Outage(MariaDbTest):
                 stop.set()
             for future in futures:
                 future.result()
+
+
+class Connections(MariaDbTest):
+    """How many connections a daemon has, and what it does if the server lets in no more."""
+
+    tags = ["tag%d" % number for number in range(64)]
+
+    def setUp(self):
+        super().setUp()
+        for tag in self.tags:
+            self.insert(tag, 1, 10)
+        # Its account is not an administrator's, and can have a limit.
+        self.user = "few%d" % MariaDbTest.count
+        SERVER.sql("CREATE USER %s IDENTIFIED BY '%s'" % (self.user, PASSWORD))
+        self.addCleanup(SERVER.sql, "DROP USER %s" % self.user)
+        SERVER.sql("GRANT ALL ON %s.* TO %s" % (self.database, self.user))
+        self.configure(self.box, user='"%s"' % self.user)
+
+    def connections(self):
+        listed = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '%s'" % self.user
+        return int(SERVER.sql(listed)[0][0])
+
+    def burst(self, daemon):
+        """Several grants of every tag, all tags at once; the most connections that were seen meanwhile."""
+
+        def take(tag):
+            got = daemon.ids(tag, 15) + daemon.ids(tag, 15)
+            daemon.disconnect()
+            return got
+
+        with concurrent.futures.ThreadPoolExecutor(len(self.tags)) as pool:
+            futures = [pool.submit(take, tag) for tag in self.tags]
+            most = 0
+            while not all(future.done() for future in futures):
+                most = max(most, self.connections())
+        for future in futures:
+            self.check_distinct(future.result())
+        return most
+
+    def open_metric(self, daemon):
+        return metrics.of(daemon).get("leaf_dependency_connections_open", dependency="database", kind="mysql")
+
+    def test_a_burst_has_eight_and_two_are_left_at_rest(self):
+        daemon = self.box.serve("--set", "segment.step_policy=fixed", "--set", "server.request_timeout=100s")
+        self.assertLessEqual(self.burst(daemon), 8)
+        self.assertLessEqual(self.open_metric(daemon), 8)
+        poll(lambda: self.connections() <= 2, "two are left")
+        poll(lambda: self.open_metric(daemon) <= 2, "the daemon knows it")
+
+    def test_a_limit_of_the_configuration(self):
+        daemon = self.box.serve(
+            "--set", "segment.step_policy=fixed", "--set", "server.request_timeout=100s", "--set", "mysql.max_connections=2"
+        )
+        self.assertLessEqual(self.burst(daemon), 2)
+
+    def test_a_server_that_lets_in_no_more(self):
+        SERVER.sql("ALTER USER %s WITH MAX_USER_CONNECTIONS 3" % self.user)
+        daemon = self.box.serve("--set", "segment.step_policy=fixed", "--set", "server.request_timeout=100s")
+        self.burst(daemon)
+        self.assertLessEqual(self.open_metric(daemon), 3)
+        log = daemon.log()
+        self.assertEqual(log.count("lets in no more connections than"), 1, log)
+        self.assertIn("MySQL error 1226", log)
+        self.assertNotIn("failed", log)
+        self.assertEqual(daemon.get("/health/ready").status, 200)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 #include "leaf/sql/error_map.h"
 
 #include <gtest/gtest.h>
+#include <soci/mysql/soci-mysql.h>
+
+#include <string>
 
 namespace leaf::sql {
 namespace {
@@ -56,6 +59,30 @@ TEST(ErrorMap, AFullStoreIsUnavailableAndNotToBlame) {
     EXPECT_EQ(MysqlErrorCode(number, Phase::kAutocommit), ErrorCode::kUnavailable) << number;
   EXPECT_EQ(SqliteErrorCode(13, Phase::kStatement), ErrorCode::kUnavailable);
   EXPECT_EQ(SqliteErrorCode(4874, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_IOERR_SHMSIZE";
+}
+
+TEST(ErrorMap, KnowsAServerThatLetsNobodyInAndARowThatIsLocked) {
+  const auto error = [](unsigned number) { return soci::mysql_soci_error("", static_cast<int>(number)); };
+  for (const unsigned full : {1040U, 1203U, 1226U}) {
+    EXPECT_TRUE(IsTooManyConnections(error(full))) << full;
+    EXPECT_FALSE(BlamesServer(error(full))) << full;
+    EXPECT_EQ(MysqlErrorCode(full, Phase::kStatement), ErrorCode::kUnavailable) << full;
+  }
+  for (const unsigned locked : {1205U, 3572U}) {
+    EXPECT_TRUE(IsRowLocked(error(locked))) << locked;
+    EXPECT_EQ(MysqlErrorCode(locked, Phase::kStatement), ErrorCode::kUnavailable) << locked;
+  }
+  EXPECT_FALSE(IsTooManyConnections(error(2002)));
+  const auto before_tls = [](const std::string& what) {
+    return soci::mysql_soci_error(
+        "Received error packet before completion of TLS handshake. The authenticity of the "
+        "following error cannot be verified: " +
+            what,
+        2002);
+  };
+  EXPECT_TRUE(IsTooManyConnections(before_tls("1040 - Too many connections")));
+  EXPECT_FALSE(IsTooManyConnections(before_tls("1129 - Host is blocked")));
+  EXPECT_FALSE(IsRowLocked(error(1213)));
 }
 
 TEST(ErrorMap, KnowsSqliteErrorsByPrimaryCode) {

@@ -229,6 +229,7 @@ MetricsBuilder FullBuilder() {
   database.name = "database";
   database.kind = "mysql";
   database.up = true;
+  database.open = 2;
   database.identity = "db\"1\\";
   builder.AddDependencies({lease, database});
   TopTags top(10);
@@ -293,6 +294,7 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
            "leaf_ready 0\n",
            "leaf_not_ready_reason{code=\"a\"} 1\n",
            "leaf_dependency_up{dependency=\"database\",kind=\"mysql\"} 1\n",
+           "leaf_dependency_connections_open{dependency=\"database\",kind=\"mysql\"} 2\n",
            "leaf_dependency_lease_left_seconds{dependency=\"registry\",kind=\"zookeeper\"} 1.5\n",
            "identity=\"db\\\"1\\\\\"} 1\n",
            "leaf_segment_ids_issued_total 7\n",

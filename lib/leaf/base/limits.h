@@ -69,8 +69,12 @@ inline constexpr std::size_t kSlowRefillWorkers = 8;
 // The same for SQLite, which has one writer at a time.
 inline constexpr std::size_t kSqliteRefillWorkers = 2;
 inline constexpr std::size_t kSqliteSlowRefillWorkers = 1;
-// Connections that are kept when they are not used.
-inline constexpr std::size_t kIdleConnectionsMax = 8;
+// Connections to a database server that are kept when they are not used, and how long the others rest before
+// they are closed. Of an SQLite file there is no limit to those that are used, and a larger one to those that
+// are not.
+inline constexpr std::size_t kIdleConnectionsKept = 2;
+inline constexpr std::chrono::seconds kIdleConnectionTime{10};
+inline constexpr std::size_t kIdleSqliteConnectionsKept = 8;
 
 // Tags that operators have cut off at once: more is a node to stop.
 inline constexpr std::size_t kPausedTagsMax = 10'000;

@@ -59,6 +59,7 @@ struct Config {
     std::string password_file;
     Millis connect_timeout{};
     Millis query_timeout{};
+    std::int64_t max_connections = 0;
     std::string tls;
     std::string tls_ca;
   } mysql;

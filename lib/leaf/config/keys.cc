@@ -316,6 +316,9 @@ std::vector<Key> MakeKeys() {
   add(Duration(
       "mysql.query_timeout", "2s", milliseconds{1}, "longest time of a statement (whole seconds, rounded up)",
       [](C & c) -> auto& { return c.mysql.query_timeout; }));
+  add(Integer(
+      "mysql.max_connections", "8", 2, 1000, "most connections of one process at once; two are kept at rest",
+      [](C & c) -> auto& { return c.mysql.max_connections; }));
   add(Choice(
       "mysql.tls", "preferred", {"disabled", "preferred", "required", "verify"},
       "encryption of the connection", [](C & c) -> auto& { return c.mysql.tls; }));

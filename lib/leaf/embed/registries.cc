@@ -44,20 +44,24 @@ class StaticLink final : public RegistryLink {
 
 class SqlLink final : public RegistryLink {
  public:
-  SqlLink(std::unique_ptr<sql::Database> database, sql::SqlRegistryOptions options, const Clock& clock)
-      : database_(std::move(database)), registry_(*database_, std::move(options), clock) {}
+  // `shared`: segment mode works over the same connections, and tells how many there are.
+  SqlLink(std::unique_ptr<sql::Database> database, bool shared, sql::SqlRegistryOptions options,
+          const Clock& clock)
+      : database_(std::move(database)), shared_(shared), registry_(*database_, std::move(options), clock) {}
   core::WorkerRegistry& registry() override { return registry_; }
   core::PeerDirectory* peers() override { return &registry_; }
   service::Dependency Dependency() const override {
     service::Dependency dependency = DependencyOf(*database_, "registry");
     // What went wrong there is told by the worker number's own problem.
     dependency.problem.reset();
+    if (shared_) dependency.open.reset();
     return dependency;
   }
 
  private:
-  // Its own: refills may have all connections of the other.
+  // Its own: refills may have all connections but one, which is for this.
   const std::unique_ptr<sql::Database> database_;
+  const bool shared_;
   sql::SqlWorkerRegistry registry_;
 };
 
@@ -160,9 +164,9 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
         setting.ClockInUse(), log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
-                        OpenDatabase(setting, Store::Access::kWrite, &log));
+                        OpenDatabase(setting, Store::Access::kWrite, &log, sql::Use::kUrgent));
   return std::unique_ptr<RegistryLink>(
-      std::make_unique<SqlLink>(std::move(database),
+      std::make_unique<SqlLink>(std::move(database), config.segment.enabled,
                                 sql::SqlRegistryOptions{.worker_begin = numbers.begin,
                                                         .worker_end = numbers.end,
                                                         .host = sys::HostName(),

@@ -52,7 +52,8 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::C
                             .connect_timeout = setting.Timeout().value_or(config.mysql.connect_timeout),
                             .query_timeout = setting.Timeout().value_or(query_timeout),
                             .tls = TlsOf(config),
-                            .tls_ca = config.mysql.tls_ca};
+                            .tls_ca = config.mysql.tls_ca,
+                            .connections_max = static_cast<std::size_t>(config.mysql.max_connections)};
   for (const std::string& text : config.mysql.endpoints) {
     LEAF_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text, sql::kMysqlPort));
     options.endpoints.push_back(std::move(endpoint));
@@ -87,7 +88,8 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> LookAtMarks(Setting& setting) {
 
 }  // namespace
 
-Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access, Logger* log) {
+Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access, Logger* log,
+                                                    sql::Use use) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
@@ -95,10 +97,10 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
     std::shared_ptr<sql::MysqlConnector> connector = setting.mysql_in_use.connector.lock();
     if (!connector) {
       LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(setting, config, access));
-      connector = std::make_shared<sql::MysqlConnector>(std::move(options), log);
+      connector = std::make_shared<sql::MysqlConnector>(std::move(options), setting.ClockInUse(), log);
       setting.mysql_in_use.connector = connector;
     }
-    return std::make_unique<sql::Database>(std::move(connector));
+    return std::make_unique<sql::Database>(std::move(connector), use);
   }
   std::string path = config.sqlite.path;
   const bool is_default = path == config.state_dir + "/leaf.db";
@@ -132,6 +134,7 @@ service::Dependency DependencyOf(const sql::Database& database, std::string name
           .up = state.up,
           .identity = state.endpoint.empty() ? std::move(state.identity)
                                              : fmt::format("{}: {}", state.endpoint, state.identity),
+          .open = state.open,
           .connections = state.connections,
           .reconnects = state.reconnects,
           .failures = state.failures,

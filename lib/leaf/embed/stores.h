@@ -43,9 +43,10 @@ class Store {
   sql::SqlSegmentStore segments_;
 };
 
-// The same database, and the same server of it, with connections of its own.
+// The same database, and the same server of it, over the same connections.
 Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access,
-                                                    Logger* log = nullptr);
+                                                    Logger* log = nullptr,
+                                                    sql::Use use = sql::Use::kOrdinary);
 
 // What is known of it, for metrics and status. `name`: what it is for.
 service::Dependency DependencyOf(const sql::Database& database, std::string name);

@@ -341,6 +341,12 @@ void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dep
        [](const Dependency& dependency) { return Number(dependency.failures); });
   each("leaf_dependency_identity_changes_total", "Times another server answered than before.",
        MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.identity_changes); });
+  MetricFamily& open =
+      Family("leaf_dependency_connections_open", "Connections that are open now.", MetricType::Gauge);
+  for (const Dependency& dependency : dependencies) {
+    if (!dependency.open) continue;
+    AddGauge(open, {{"dependency", dependency.name}, {"kind", dependency.kind}}, Number(*dependency.open));
+  }
   MetricFamily& info =
       Family("leaf_dependency_info", "Which server it is, as it says itself.", MetricType::Gauge);
   for (const Dependency& dependency : dependencies) {

@@ -128,6 +128,7 @@ Json DependenciesJson(const service::IdService& ids) {
               {"reconnects", dependency.reconnects},
               {"failures", dependency.failures},
               {"identity_changes", dependency.identity_changes}};
+    if (dependency.open) item["connections_open"] = *dependency.open;
     if (dependency.lease_left) item["lease_left_ms"] = dependency.lease_left->count();
     if (dependency.problem) item["problem"] = ErrorJson(*dependency.problem);
     list.push_back(std::move(item));

@@ -104,6 +104,7 @@ struct Dependency {
   std::string kind;                    // what it is: "mysql", "sqlite", "zookeeper"
   bool up = false;                     // whether it answered when it was asked last
   std::string identity;                // which server it is, as it says itself; "" if not known yet
+  std::optional<std::size_t> open;     // connections that are open now, where they are several
   std::uint64_t connections = 0;       // made, since start
   std::uint64_t reconnects = 0;        // of those, after one was lost or could not be made
   std::uint64_t failures = 0;          // times it could not be reached

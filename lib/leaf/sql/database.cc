@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -35,6 +36,11 @@ std::string_view DiskProblem(const std::string& path) {
   return disk.f_bavail == 0 || (disk.f_files > 0 && disk.f_favail == 0) ? "full" : "";
 }
 
+Error WithWhat(std::string_view what, Error error) {
+  error.message = fmt::format("cannot {}: {}", what, error.message);
+  return error;
+}
+
 Error AnotherServer(std::string_view what) {
   return {ErrorCode::kUnavailable,
           fmt::format("cannot {}: another database server came into use meanwhile", what), "retry later"};
@@ -42,18 +48,27 @@ Error AnotherServer(std::string_view what) {
 
 }  // namespace
 
-Database::Database(std::shared_ptr<MysqlConnector> connector)
-    : dialect_(kMysql), mysql_(std::move(connector)) {}
-Database::Database(MysqlOptions options)
-    : Database(std::make_shared<MysqlConnector>(std::move(options), nullptr)) {}
-Database::Database(SqliteOptions options) : dialect_(kSqlite), sqlite_(std::move(options)) {}
+Database::Database(std::shared_ptr<MysqlConnector> connector, Use use)
+    : dialect_(kMysql), mysql_(std::move(connector)), use_(use), pool_(mysql_, &mysql_->pool()) {
+  if (use == Use::kUrgent) pool_->ReserveUrgentPlace();
+}
+Database::Database(MysqlOptions options, const Clock& clock)
+    : Database(std::make_shared<MysqlConnector>(std::move(options), clock, nullptr)) {}
+Database::Database(SqliteOptions options)
+    : dialect_(kSqlite),
+      sqlite_(std::move(options)),
+      use_(Use::kOrdinary),
+      pool_(std::make_shared<ConnectionPool>(
+          ConnectionPool::Options{.connections_max = std::numeric_limits<std::size_t>::max(),
+                                  .idle_kept = kIdleSqliteConnectionsKept},
+          nullptr, nullptr)) {}
 Database::~Database() = default;
 
 Result<void> Database::Run(std::string_view what, const Body& body) {
-  LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
+  LEAF_ASSIGN_OR_RETURN(Place place, Lease(what, use_));
   try {
-    Result<void> result = body(*session.soci);
-    GiveBack(std::move(session));
+    Result<void> result = body(*place.connection().session);
+    GiveBack(std::move(place));
     return result;
   } catch (const std::exception& exception) {
     // The connection is not used again: nobody knows what state it is in.
@@ -62,12 +77,12 @@ Result<void> Database::Run(std::string_view what, const Body& body) {
 }
 
 Result<void> Database::RunAutocommit(std::string_view what,
-                                     const std::function<Result<void>(Autocommit&)>& body) {
-  LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
-  Autocommit autocommit(*this, session.term, what, *session.soci);
+                                     const std::function<Result<void>(Autocommit&)>& body, Use use) {
+  LEAF_ASSIGN_OR_RETURN(Place place, Lease(what, use));
+  Autocommit autocommit(*this, place.connection().term, what, *place.connection().session);
   try {
     Result<void> result = body(autocommit);
-    GiveBack(std::move(session));
+    GiveBack(std::move(place));
     return result;
   } catch (const std::exception& exception) {
     return Failed(what, exception, autocommit.phase_);
@@ -80,8 +95,7 @@ Result<void> Database::Autocommit::BeginWrite() {
   return {};
 }
 
-Error Database::Translate(std::string_view what, const std::exception& exception, Phase phase) const {
-  Error error = TranslateException(what, exception, phase);
+Error Database::WithDisk(Error error, const std::exception& exception) const {
   if (!sqlite_ || !IsAboutFiles(exception)) return error;
   // SQLite says "unable to open" or "disk I/O error" of a disk that is full or read-only.
   const std::string_view problem = DiskProblem(sqlite_->path);
@@ -93,12 +107,13 @@ Error Database::Translate(std::string_view what, const std::exception& exception
 }
 
 Error Database::Failed(std::string_view what, const std::exception& exception, Phase phase) {
-  Error error = Translate(what, exception, phase);
-  std::vector<Session> dropped;  // closed outside the lock
+  Error error = WithDisk(TranslateException(what, exception, phase), exception);
   if (mysql_ && (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown)) {
-    const std::lock_guard lock(mutex_);
-    lost_ = true;
-    if (BlamesServer(exception)) dropped.swap(idle_);
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = true;
+    }
+    if (BlamesServer(exception)) pool_->DropIdle();
   }
   return error;
 }
@@ -114,26 +129,27 @@ DatabaseState Database::State() const {
     state.identity = std::move(server.identity);
     state.endpoint = std::move(server.endpoint);
     state.identity_changes = server.identity_changes;
+    state.open = pool_->open();
   }
   return state;
 }
 
 Result<void> Database::Transact(std::string_view what, Finish finish, const Body& body) {
-  LEAF_ASSIGN_OR_RETURN(Session session, Lease(what));
+  LEAF_ASSIGN_OR_RETURN(Place place, Lease(what, use_));
   Phase phase = Phase::kStatement;
   try {
-    soci::session& soci = *session.soci;
+    soci::session& soci = *place.connection().session;
     soci << std::string(dialect_.begin);
     Result<void> result = body(soci);
     if (!result.ok() || finish == Finish::kRollback) {
       soci << "ROLLBACK";
-      GiveBack(std::move(session));
+      GiveBack(std::move(place));
       return result;
     }
-    if (!InUse(session)) return AnotherServer(what);
+    if (!InUse(place.connection().term)) return AnotherServer(what);
     phase = Phase::kCommit;
     soci << "COMMIT";
-    GiveBack(std::move(session));
+    GiveBack(std::move(place));
     return {};
   } catch (const std::exception& exception) {
     // Dropping the connection rolls back whatever is open.
@@ -141,76 +157,87 @@ Result<void> Database::Transact(std::string_view what, Finish finish, const Body
   }
 }
 
-bool Database::IsUsable(const Session& session) const {
+bool Database::IsUsable(const PooledConnection& connection) const {
   if (sqlite_) return true;
-  if (!InUse(session)) return false;
+  if (!InUse(connection.term)) return false;
   try {
     // A server that was made read-only need not refuse this user's writes: who may do everything may do that.
     int read_only = 1;
-    *session.soci << "SELECT @@global.read_only", soci::into(read_only);
+    *connection.session << "SELECT @@global.read_only", soci::into(read_only);
     return read_only == 0;
   } catch (const std::exception&) {
     return false;  // a connection that cannot even be asked
   }
 }
 
-Result<Database::Session> Database::Lease(std::string_view what) {
-  std::vector<Session> dead;  // closed outside the lock
+Result<Database::Place> Database::Lease(std::string_view what, Use use) {
+  const MonotonicTime deadline = pool_->Deadline();
   while (true) {
-    Session session;
+    auto place = pool_->Take(use, deadline);
+    // Busy, or what another call was told, which has noted it.
+    if (!place.ok()) return WithWhat(what, std::move(place).error());
+    LEAF_ASSIGN_OR_RETURN(std::optional<Place> prepared, Prepare(what, std::move(*place)));
+    if (prepared) return std::move(*prepared);
+  }
+}
+
+Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, Place place) {
+  if (place.connection().session) {
+    // The server may have closed it, or be another one by now; better found out before a transaction begins.
+    if (IsUsable(place.connection())) return std::optional(std::move(place));
     {
       const std::lock_guard lock(mutex_);
-      if (idle_.empty()) break;
-      session = std::move(idle_.back());
-      idle_.pop_back();
+      lost_ = true;
     }
-    // The server may have closed it, or be another one by now; better found out before a transaction begins.
-    if (IsUsable(session)) return session;
-    dead.push_back(std::move(session));
     // One is dead: so, most likely, are the others that were idle with it, and each would cost a time-out to
     // ask.
+    pool_->Discard(place);
+  }
+  bool full = false;
+  auto connection = Connect(full);
+  if (connection.ok()) {
+    pool_->Made(place, std::move(*connection));
     const std::lock_guard lock(mutex_);
-    lost_ = true;
-    for (Session& other : idle_) dead.push_back(std::move(other));
-    idle_.clear();
+    ++state_.connections;
+    if (lost_) ++state_.reconnects;
+    lost_ = false;
+    if (sqlite_) state_.identity = sqlite_->path;
+    return std::optional(std::move(place));
   }
-  return Connect(what);
+  const Error error = std::move(connection).error();
+  if (full) {
+    if (pool_->Refused(std::move(place), error)) return std::optional<Place>();
+  } else {
+    pool_->Failed(std::move(place), error);
+  }
+  return Unreached(what, error);
 }
 
-void Database::GiveBack(Session session) {
-  const bool in_use = InUse(session);  // or it is closed, outside the lock
+Error Database::Unreached(std::string_view what, Error error) {
+  error = WithWhat(what, std::move(error));
   const std::lock_guard lock(mutex_);
-  state_.up = true;
-  state_.problem.reset();
-  if (in_use && idle_.size() < kIdleConnectionsMax) idle_.push_back(std::move(session));
+  ++state_.failures;
+  state_.up = false;
+  state_.problem = error;
+  lost_ = true;
+  return error;
 }
 
-Result<Database::Session> Database::Connect(std::string_view what) {
-  auto session = TryConnect(what);
-  const std::lock_guard lock(mutex_);
-  if (!session.ok()) {
-    ++state_.failures;
-    state_.up = false;
-    state_.problem = session.error();
-    lost_ = true;
-    return session;
+void Database::GiveBack(Place place) {
+  {
+    const std::lock_guard lock(mutex_);
+    state_.up = true;
+    state_.problem.reset();
   }
-  ++state_.connections;
-  if (lost_) ++state_.reconnects;
-  lost_ = false;
-  if (sqlite_) state_.identity = sqlite_->path;
-  return session;
+  if (InUse(place.connection().term)) pool_->GiveBack(std::move(place));
 }
 
-Result<Database::Session> Database::TryConnect(std::string_view what) {
-  if (mysql_) {
-    LEAF_ASSIGN_OR_RETURN(MysqlConnector::Connection connection, mysql_->Connect(what));
-    return Session{std::move(connection.session), connection.term};
-  }
+Result<PooledConnection> Database::Connect(bool& full) {
+  if (mysql_) return mysql_->Connect(full);
   try {
-    return Session{ConnectSqlite(), 0};
+    return PooledConnection{ConnectSqlite(), 0};
   } catch (const std::exception& exception) {
-    Error error = Translate(what, exception, Phase::kStatement);
+    Error error = WithDisk(TranslateReason(exception, Phase::kStatement), exception);
     error.message += fmt::format(" ({})", sqlite_->path);
     return error;
   }

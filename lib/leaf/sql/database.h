@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,9 +10,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "leaf/base/clock.h"
 #include "leaf/base/result.h"
+#include "leaf/sql/connection_pool.h"
 #include "leaf/sql/dialect.h"
 #include "leaf/sql/error_map.h"
 #include "leaf/sql/mysql_connector.h"
@@ -41,7 +43,9 @@ struct DatabaseState {
   bool up = false;       // it answered
   std::string identity;  // which server, as it says itself, or which file; "" before the first connection
   std::string endpoint;  // of the server in use; "" for a file
-  std::uint64_t connections = 0;
+  // Open now, or being made: of all that share the server in use. Nothing for a file.
+  std::optional<std::size_t> open;
+  std::uint64_t connections = 0;       // made
   std::uint64_t reconnects = 0;        // of those, after one was lost or could not be made
   std::uint64_t failures = 0;          // connections that could not be made
   std::uint64_t identity_changes = 0;  // another server answered than before
@@ -51,12 +55,16 @@ struct DatabaseState {
 // Thread-safe: each call has a connection of its own for as long as it runs; idle ones are kept and checked
 // before they are used again: that they live, that their server still takes writes, and that it is the one in
 // use (see MysqlConnector). Nothing is connected before the first call.
+//
+// A call may wait for a connection: how many there may be, see ConnectionPool. So no `body` calls the
+// database.
 class Database {
  public:
-  // Others may share the connector: all of them work with the same server.
-  explicit Database(std::shared_ptr<MysqlConnector> connector);
-  // With a connector of its own.
-  explicit Database(MysqlOptions options);
+  // Others may share the connector: all of them work with the same server, over the same connections. `use`:
+  // of all calls.
+  explicit Database(std::shared_ptr<MysqlConnector> connector, Use use = Use::kOrdinary);
+  // With a connector of its own. `clock` outlives this.
+  Database(MysqlOptions options, const Clock& clock);
   explicit Database(SqliteOptions options);
   ~Database();
   Database(const Database&) = delete;
@@ -67,6 +75,9 @@ class Database {
   const MysqlConnector* connector() const { return mysql_.get(); }
 
   DatabaseState State() const;
+  // Closes connections that have not been used for a while. Every call does so when it ends; this is for the
+  // time when there is none.
+  void CloseIdle() { pool_->CloseIdle(); }
 
   using Body = std::function<Result<void>(soci::session&)>;
 
@@ -92,7 +103,9 @@ class Database {
     Phase phase_ = Phase::kStatement;
   };
   // Runs `body` outside of a transaction. Errors: those of `body`, and kOutcomeUnknown as of Transact.
-  Result<void> RunAutocommit(std::string_view what, const std::function<Result<void>(Autocommit&)>& body);
+  // kPatient: it may wait for a row that another client holds.
+  Result<void> RunAutocommit(std::string_view what, const std::function<Result<void>(Autocommit&)>& body,
+                             Use use = Use::kOrdinary);
 
   enum class Finish { kCommit, kRollback };
   // Runs `body` in a transaction that `finish` ends if it succeeds; an error rolls back.
@@ -101,32 +114,32 @@ class Database {
   Result<void> Transact(std::string_view what, Finish finish, const Body& body);
 
  private:
-  struct Session {
-    std::unique_ptr<soci::session> soci;
-    std::uint64_t term = 0;  // the connector's
-  };
+  using Place = ConnectionPool::Place;
 
-  Result<Session> Lease(std::string_view what);
-  Result<Session> Connect(std::string_view what);
-  Result<Session> TryConnect(std::string_view what);
+  Result<Place> Lease(std::string_view what, Use use);
+  // With a connection that can be used; without one where another one has to be waited for.
+  Result<std::optional<Place>> Prepare(std::string_view what, Place place);
+  Result<PooledConnection> Connect(bool& full);
+  // Notes that no connection could be made, and why: `error`, without "cannot …".
+  Error Unreached(std::string_view what, Error error);
   std::unique_ptr<soci::session> ConnectSqlite();
   std::unique_ptr<soci::session> OpenSqlite(bool read_only);
   // With the state of the disk, if SQLite's files are to blame.
-  Error Translate(std::string_view what, const std::exception& exception, Phase phase) const;
+  Error WithDisk(Error error, const std::exception& exception) const;
   // Whether an idle connection can be used again. Asks the server.
-  bool IsUsable(const Session& session) const;
-  bool InUse(const Session& session) const { return InUse(session.term); }
+  bool IsUsable(const PooledConnection& connection) const;
   bool InUse(std::uint64_t term) const { return !mysql_ || mysql_->InUse(term); }
   // A statement failed, on a connection that is dropped. If the server is to blame, the idle ones go as well.
   Error Failed(std::string_view what, const std::exception& exception, Phase phase);
-  void GiveBack(Session session);
+  void GiveBack(Place place);
 
   const Dialect& dialect_;
   const std::shared_ptr<MysqlConnector> mysql_;  // null for SQLite
   const std::optional<SqliteOptions> sqlite_;
+  const Use use_;
+  const std::shared_ptr<ConnectionPool> pool_;  // the connector's, if there is one
   mutable std::mutex mutex_;
   // Guarded by mutex_:
-  std::vector<Session> idle_;
   DatabaseState state_;  // but for what the connector knows
   bool lost_ = false;    // a connection, since the last one was made
 };

@@ -99,6 +99,7 @@ const Dialect kMysql{
     .name = "mysql",
     .begin = "START TRANSACTION",
     .for_update = " FOR UPDATE",
+    .for_update_now = " FOR UPDATE NOWAIT",
     .tag_matches = "biz_tag = :tag AND BINARY CONVERT(biz_tag USING utf8mb4) = :tag",
     .update_time_ms = "CAST(UNIX_TIMESTAMP(update_time) * 1000 AS SIGNED)",
     .touch = "",
@@ -115,6 +116,7 @@ const Dialect kSqlite{
     // A deferred transaction that turns to writing can fail where the busy time-out no longer helps.
     .begin = "BEGIN IMMEDIATE",
     .for_update = "",
+    .for_update_now = "",
     .tag_matches = "biz_tag = :tag",
     .update_time_ms = "CAST(strftime('%s', update_time) AS INTEGER) * 1000",
     .touch = ", update_time = CURRENT_TIMESTAMP",

@@ -11,6 +11,8 @@ struct Dialect {
   std::string_view begin;  // starts a transaction that is going to write
   // Appended to a SELECT whose row is about to be changed.
   std::string_view for_update;
+  // The same for a row that is not waited for; where the server knows that (CanReadWithoutWaiting).
+  std::string_view for_update_now;
   // Matches the tag :tag byte for byte. Collations fold case and trailing blanks, so the comparison that can
   // use the index is followed by one of bytes, in the connection's character set.
   std::string_view tag_matches;

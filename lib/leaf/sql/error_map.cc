@@ -5,19 +5,44 @@
 #include <soci/soci.h>
 #include <soci/sqlite3/soci-sqlite3.h>
 
+#include <charconv>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace leaf::sql {
 namespace {
 
 constexpr unsigned kMysqlNoSuchTable = 1146;
+constexpr unsigned kMysqlTooManyConnections = 1040;
+constexpr unsigned kMysqlTooManyOfUser = 1203;
+constexpr unsigned kMysqlUserResource = 1226;  // a user's connections at once or in an hour, among others
+constexpr unsigned kMysqlLockWait = 1205;
+constexpr unsigned kMysqlLockNoWait = 3572;  // the same of MySQL for NOWAIT
 constexpr unsigned kMysqlDeadlock = 1213;
 constexpr unsigned kMysqlIncomparable = 1267;  // illegal mix of collations
 constexpr unsigned kMysqlReadOnly = 1290;      // not while the server runs with that option: --read-only
 
 // Of an extended result code, the part that is the primary one.
 constexpr int kSqlitePrimary = 0xFF;
+
+// Of MySQL's; 0 for others.
+unsigned NumberOf(const std::exception& exception) {
+  const auto* const mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception);
+  return mysql == nullptr ? 0 : mysql->err_num_;
+}
+
+// The client library does not trust what a server says before TLS is up, and makes an error of its own of it:
+// the server's number stands in the text. 0 for others. A lie costs a pause.
+unsigned UnverifiedNumberOf(const std::exception& exception) {
+  constexpr std::string_view kBefore = "cannot be verified: ";
+  const std::string_view text = exception.what();
+  const std::size_t found = text.find(kBefore);
+  unsigned number = 0;
+  if (found == std::string_view::npos) return number;
+  std::from_chars(text.data() + found + kBefore.size(), text.data() + text.size(), number);
+  return number;
+}
 
 std::string_view HintFor(ErrorCode code, const std::exception& exception) {
   if (IsMissingTable(exception)) return "leafctl db init creates the tables";
@@ -69,17 +94,18 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1366:  // incorrect string value
     case 1406:  // data too long
       return ErrorCode::kInvalidArgument;
-    case 1040:  // too many connections
+    case kMysqlTooManyConnections:
     case 1129:  // host is blocked
-    case 1203:  // user has too many connections
-    case 1205:  // lock wait timeout
+    case kMysqlTooManyOfUser:
+    case kMysqlLockWait:
     case kMysqlDeadlock:
-    case 1226:  // user exceeded a resource
+    case kMysqlUserResource:
     case 1021:  // disk full
     case 1114:  // table is full
     case 1792:  // read-only transaction
     case 1969:  // max_statement_time
     case 3101:  // rolled back by Group Replication
+    case kMysqlLockNoWait:
       return ErrorCode::kUnavailable;
     case 3:     // error writing a file
     case 20:    // disk full, of a file beside the tables
@@ -111,9 +137,17 @@ bool MysqlBlamesServer(unsigned number) {
   }
 }
 
-bool BlamesServer(const std::exception& exception) {
-  const auto* const mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception);
-  return mysql != nullptr && MysqlBlamesServer(mysql->err_num_);
+bool BlamesServer(const std::exception& exception) { return MysqlBlamesServer(NumberOf(exception)); }
+
+bool IsTooManyConnections(const std::exception& exception) {
+  const unsigned unverified = UnverifiedNumberOf(exception);
+  const unsigned number = unverified == 0 ? NumberOf(exception) : unverified;
+  return number == kMysqlTooManyConnections || number == kMysqlTooManyOfUser || number == kMysqlUserResource;
+}
+
+bool IsRowLocked(const std::exception& exception) {
+  const unsigned number = NumberOf(exception);
+  return number == kMysqlLockWait || number == kMysqlLockNoWait;
 }
 
 ErrorCode SqliteErrorCode(int result, Phase phase) {
@@ -185,9 +219,6 @@ bool IsMissingTable(const std::exception& exception) {
   return false;
 }
 
-bool IsInexpressible(const std::exception& exception) {
-  const auto* const mysql = dynamic_cast<const soci::mysql_soci_error*>(&exception);
-  return mysql != nullptr && mysql->err_num_ == kMysqlIncomparable;
-}
+bool IsInexpressible(const std::exception& exception) { return NumberOf(exception) == kMysqlIncomparable; }
 
 }  // namespace leaf::sql

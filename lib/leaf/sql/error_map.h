@@ -39,6 +39,13 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase);
 bool MysqlBlamesServer(unsigned number);
 bool BlamesServer(const std::exception& exception);
 
+// Whether the server, well as it is, lets in no more connections: of anybody, of this user, or of this user
+// within this hour.
+bool IsTooManyConnections(const std::exception& exception);
+
+// Whether another client holds the row.
+bool IsRowLocked(const std::exception& exception);
+
 // By SQLite's result code, primary or extended.
 ErrorCode SqliteErrorCode(int result, Phase phase);
 

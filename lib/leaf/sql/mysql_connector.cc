@@ -7,11 +7,22 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/base/limits.h"
 #include "leaf/sql/error_map.h"
 
 namespace leaf::sql {
 
-MysqlConnector::MysqlConnector(MysqlOptions options, Logger* log) : options_(std::move(options)), log_(log) {
+MysqlConnector::MysqlConnector(MysqlOptions options, const Clock& clock, Logger* log)
+    : options_(std::move(options)),
+      log_(log),
+      pool_(
+          {.connections_max = options_.connections_max,
+           .idle_kept = kIdleConnectionsKept,
+           .idle_time = kIdleConnectionTime,
+           // What another task may need to find that no endpoint answers, or that its statement does not end.
+           .wait = static_cast<int>(options_.endpoints.size()) * options_.connect_timeout +
+                   options_.query_timeout},
+          &clock, log) {
   LEAF_CHECK(!options_.endpoints.empty());
 }
 
@@ -25,7 +36,7 @@ MysqlConnector::Choice MysqlConnector::CurrentChoice() const {
   return {index_, term_.load()};
 }
 
-Result<MysqlConnector::Connection> MysqlConnector::Connect(std::string_view what) {
+Result<PooledConnection> MysqlConnector::Connect(bool& full) {
   // Each turn but the last ends because somebody else chose meanwhile.
   constexpr int kTurns = 5;
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -38,19 +49,23 @@ Result<MysqlConnector::Connection> MysqlConnector::Connect(std::string_view what
         if (auto connection = Adopt(seen, std::move(probe))) return std::move(*connection);
         continue;
       }
+      if (probe.full) {
+        // It answers, and the connections to it that are up are well: no reason to work with another one.
+        full = true;
+        return ErrorOf(probe);
+      }
       failed = std::move(probe);
     }
-    LEAF_ASSIGN_OR_RETURN(auto connection, Elect(what, seen, std::move(failed), rounds_failed));
+    LEAF_ASSIGN_OR_RETURN(auto connection, Elect(seen, std::move(failed), rounds_failed, full));
     if (connection) return std::move(*connection);
   }
-  return Error{ErrorCode::kUnavailable,
-               fmt::format("cannot {}: the database server in use changes too often", what), "retry later"};
+  return Error{ErrorCode::kUnavailable, "the database server in use changes too often", "retry later"};
 }
 
 MysqlConnector::Probe MysqlConnector::Try(std::size_t index) const {
   Probe probe;
   probe.index = index;
-  auto session = OpenMysql(options_, options_.endpoints[index]);
+  auto session = OpenMysql(options_, options_.endpoints[index], &probe.full);
   if (!session.ok()) {
     probe.error = std::move(session).error();
     return probe;
@@ -72,7 +87,7 @@ MysqlConnector::Probe MysqlConnector::Try(std::size_t index) const {
   return probe;
 }
 
-std::optional<MysqlConnector::Connection> MysqlConnector::Adopt(const Choice& seen, Probe probe) {
+std::optional<PooledConnection> MysqlConnector::Adopt(const Choice& seen, Probe probe) {
   std::string before;
   std::string before_endpoint;
   State now;
@@ -104,22 +119,19 @@ std::optional<MysqlConnector::Connection> MysqlConnector::Adopt(const Choice& se
   } else if (log_ != nullptr && changed) {
     log_->Info("the database server in use is {} ({})", now.endpoint, now.identity);
   }
-  return Connection{std::move(probe.session), term};
+  return PooledConnection{std::move(probe.session), term};
 }
 
-Result<std::optional<MysqlConnector::Connection>> MysqlConnector::Elect(std::string_view what,
-                                                                        const Choice& seen,
-                                                                        std::optional<Probe> failed,
-                                                                        std::uint64_t rounds_failed) {
+Result<std::optional<PooledConnection>> MysqlConnector::Elect(const Choice& seen, std::optional<Probe> failed,
+                                                              std::uint64_t rounds_failed, bool& full) {
   const std::lock_guard election(election_mutex_);
-  if (!InUse(seen.term)) return std::optional<Connection>();
+  if (!InUse(seen.term)) return std::optional<PooledConnection>();
   if (rounds_failed_.load() != rounds_failed) {
     // Somebody else has just tried them all.
     const std::lock_guard lock(mutex_);
     LEAF_CHECK(round_error_.has_value());
-    Error error = *round_error_;
-    error.message = fmt::format("cannot {}: {}", what, error.message);
-    return error;
+    full = round_full_;
+    return *round_error_;
   }
   std::vector<Probe> probes;
   for (std::size_t index = 0; index < options_.endpoints.size(); ++index) {
@@ -129,21 +141,24 @@ Result<std::optional<MysqlConnector::Connection>> MysqlConnector::Elect(std::str
     probes.push_back(std::move(probe));
   }
   Error error = NoneError(probes);
+  full = std::any_of(probes.begin(), probes.end(), [](const Probe& probe) { return probe.full; });
   {
     const std::lock_guard lock(mutex_);
     round_error_ = error;
+    round_full_ = full;
   }
   rounds_failed_.fetch_add(1);
-  error.message = fmt::format("cannot {}: {}", what, error.message);
+  return error;
+}
+
+Error MysqlConnector::ErrorOf(const Probe& probe) const {
+  Error error = probe.error;
+  error.message = fmt::format("{} ({})", error.message, EndpointText(options_.endpoints[probe.index]));
   return error;
 }
 
 Error MysqlConnector::NoneError(const std::vector<Probe>& probes) const {
-  if (probes.size() == 1) {
-    Error error = probes.front().error;
-    error.message = fmt::format("{} ({})", error.message, EndpointText(options_.endpoints.front()));
-    return error;
-  }
+  if (probes.size() == 1) return ErrorOf(probes.front());
   Error error = probes.front().error;
   std::string reasons;
   for (const Probe& probe : probes) {

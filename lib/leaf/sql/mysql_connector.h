@@ -7,11 +7,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
 #include "leaf/base/result.h"
+#include "leaf/sql/connection_pool.h"
 #include "leaf/sql/mysql_session.h"
 
 namespace leaf::sql {
@@ -34,17 +35,16 @@ namespace leaf::sql {
 // others try them all waits for their result, and takes it.
 class MysqlConnector {
  public:
-  // `log` is told about every change; null for none. Outlives this.
-  MysqlConnector(MysqlOptions options, Logger* log);
+  // `log` is told about every change; null for none. Both outlive this.
+  MysqlConnector(MysqlOptions options, const Clock& clock, Logger* log);
 
-  struct Connection {
-    std::unique_ptr<soci::session> session;
-    std::uint64_t term = 0;
-  };
+  // Of all connections of this process, at most MysqlOptions::connections_max.
+  ConnectionPool& pool() { return pool_; }
 
-  // A connection to the server in use. `what` completes "cannot …" in errors. Errors: kUnavailable if no
-  // endpoint takes writes, kPermission or kConfig if all say the same; the message names each, and why.
-  Result<Connection> Connect(std::string_view what);
+  // A connection to the server in use. Errors, without "cannot …": kUnavailable if no endpoint takes writes,
+  // kPermission or kConfig if all say the same; the message names each, and why. `full` tells whether a
+  // server refused because of too many connections: one that is in use stays in use.
+  Result<PooledConnection> Connect(bool& full);
 
   // Whether connections of `term` may still be used.
   bool InUse(std::uint64_t term) const { return term_.load(std::memory_order_acquire) == term; }
@@ -65,6 +65,7 @@ class MysqlConnector {
     std::unique_ptr<soci::session> session;  // null if there is an error
     std::string identity;
     Error error;
+    bool full = false;  // the server lets in no more connections
   };
   struct Choice {
     std::optional<std::size_t> index;
@@ -74,14 +75,16 @@ class MysqlConnector {
   Probe Try(std::size_t index) const;
   // Makes the server of `probe` the one in use, or joins it, unless the choice is not `seen` any more: then
   // null.
-  std::optional<Connection> Adopt(const Choice& seen, Probe probe);
+  std::optional<PooledConnection> Adopt(const Choice& seen, Probe probe);
   // Tries all but the one that has just failed. Null if the choice has changed meanwhile.
-  Result<std::optional<Connection>> Elect(std::string_view what, const Choice& seen,
-                                          std::optional<Probe> failed, std::uint64_t rounds_failed);
+  Result<std::optional<PooledConnection>> Elect(const Choice& seen, std::optional<Probe> failed,
+                                                std::uint64_t rounds_failed, bool& full);
+  Error ErrorOf(const Probe& probe) const;
   Error NoneError(const std::vector<Probe>& probes) const;
 
   const MysqlOptions options_;
   Logger* const log_;
+  ConnectionPool pool_;
 
   std::mutex election_mutex_;  // held while the list is tried; before mutex_
 
@@ -89,7 +92,8 @@ class MysqlConnector {
   // Guarded by mutex_:
   std::optional<std::size_t> index_;
   State state_;
-  std::optional<Error> round_error_;  // of the last round that found none, without "cannot …"
+  std::optional<Error> round_error_;  // of the last round that found none
+  bool round_full_ = false;           // a server lets in no more connections, said that round
 
   std::atomic<std::uint64_t> term_{0};           // written under mutex_
   std::atomic<std::uint64_t> rounds_failed_{0};  // written under election_mutex_

@@ -49,16 +49,24 @@ Result<std::string> LibraryString(const MysqlOptions& options, const Endpoint& e
   return text;
 }
 
-// Whether the server knows idle_transaction_timeout: MariaDB since 10.3. Asks nobody: its greeting said so.
+MYSQL* HandleOf(soci::session& session) {
+  return static_cast<soci::mysql_session_backend*>(session.get_backend())->conn_;
+}
+
+constexpr unsigned long kMariaDb103 = 100300;  // NOLINT(google-runtime-int): the library's type
+
+// Asks nobody: the server's greeting said so.
+bool IsMariaDb(soci::session& session) { return mariadb_connection(HandleOf(session)) != 0; }
+
+// Whether the server knows idle_transaction_timeout.
 bool CanEndIdleTransactions(soci::session& session) {
-  MYSQL* const handle = static_cast<soci::mysql_session_backend*>(session.get_backend())->conn_;
-  return mariadb_connection(handle) != 0 && mysql_get_server_version(handle) >= 100300;
+  return IsMariaDb(session) && mysql_get_server_version(HandleOf(session)) >= kMariaDb103;
 }
 
 // That the library has understood what it was told.
 Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session) {
   if (options.tls == MysqlTls::kDisabled || options.tls == MysqlTls::kPreferred) return {};
-  MYSQL* const handle = static_cast<soci::mysql_session_backend*>(session.get_backend())->conn_;
+  MYSQL* const handle = HandleOf(session);
   const char* const cipher = mysql_get_ssl_cipher(handle);
   if (cipher == nullptr || *cipher == '\0') {
     return Error{ErrorCode::kUnavailable,
@@ -81,7 +89,13 @@ std::string EndpointText(const Endpoint& endpoint) {
             : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
-Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint) {
+bool CanReadWithoutWaiting(soci::session& session) {
+  constexpr unsigned long kMysql801 = 80001;  // NOLINT(google-runtime-int): the library's type
+  return mysql_get_server_version(HandleOf(session)) >= (IsMariaDb(session) ? kMariaDb103 : kMysql801);
+}
+
+Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint,
+                                                 bool* full) {
   LEAF_RETURN_IF_ERROR(LoadMysqlLibrary());
   LEAF_ASSIGN_OR_RETURN(const std::string host, LibraryString(options, endpoint));
   const auto seconds = [](std::chrono::milliseconds timeout) { return WholeSeconds(timeout); };
@@ -109,6 +123,7 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
     *session << limits;
     return session;
   } catch (const std::exception& exception) {
+    if (full != nullptr) *full = IsTooManyConnections(exception);
     return TranslateReason(exception, Phase::kStatement);
   }
 }

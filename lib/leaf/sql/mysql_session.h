@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,7 +38,8 @@ struct MysqlOptions {
   std::chrono::milliseconds connect_timeout{2000};
   std::chrono::milliseconds query_timeout{2000};
   MysqlTls tls = MysqlTls::kPreferred;
-  std::string tls_ca;  // a file, for kVerify; "": the authorities that the system trusts
+  std::string tls_ca;               // a file, for kVerify; "": the authorities that the system trusts
+  std::size_t connections_max = 8;  // at once
 };
 
 // "HOST:PORT", as people write it.
@@ -56,8 +59,12 @@ std::string EndpointText(const Endpoint& endpoint);
 //
 // Errors: those of TranslateException, without "cannot …" and without the endpoint; kUnavailable for a
 // session that is not encrypted as demanded; kConfig without the client library; those of the password
-// source.
-Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint);
+// source. `full`, if given, tells whether the server lets in no more connections.
+Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint,
+                                                 bool* full = nullptr);
+
+// Whether a locking read can be told not to wait (NOWAIT). Asks nobody.
+bool CanReadWithoutWaiting(soci::session& session);
 
 // What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all
 // else.

@@ -9,6 +9,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_session.h"
 
 namespace leaf::sql {
 namespace {
@@ -94,20 +95,33 @@ bool RememberRemoved(soci::session& session, const Dialect& dialect, const core:
 }
 
 // The part of a tag's row that a grant needs, as last committed. A locking read, so that no replica answers
-// it.
-Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect, std::string_view tag) {
+// it. `suffix`: for_update, or for_update_now.
+Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect, std::string_view tag,
+                                  std::string_view suffix) {
   core::TagRow row{
       .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
   long long max_id = 0;
   long long step = 0;
   std::string stored_tag;
   session << fmt::format("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE {}{}", dialect.tag_matches,
-                         dialect.for_update),
+                         suffix),
       soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step);
   if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
   row.max_id = max_id;
   row.step = step;
   return row;
+}
+
+// The same without waiting for a client that holds the row: then `locked` is set.
+Result<core::TagRow> ReadUnlessLocked(soci::session& session, const Dialect& dialect, std::string_view tag,
+                                      bool& locked) {
+  try {
+    return ReadForGrant(session, dialect, tag, dialect.for_update_now);
+  } catch (const std::exception& exception) {
+    locked = IsRowLocked(exception);
+    if (!locked) throw;
+    return Error{ErrorCode::kUnavailable, fmt::format("the row of {} is locked", Quoted(tag)), "retry later"};
+  }
 }
 
 // How many IDs a grant from this row has.
@@ -148,15 +162,29 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
 // would be locked for two round trips, and a node with a slow link would keep all others waiting.
 // What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
 // what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
+//
+// A row that another client holds is waited for in a second attempt, as Use::kPatient: rows that are locked
+// for long, however many, leave connections to the others.
 Result<core::Grant> SqlSegmentStore::ReserveByOneStatement(std::string_view tag,
                                                            const core::GrantSizer& sizer) {
+  bool locked = false;
+  Result<core::Grant> grant = RaiseRow(tag, sizer, Use::kOrdinary, locked);
+  if (locked) return RaiseRow(tag, sizer, Use::kPatient, locked);
+  return grant;
+}
+
+Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use,
+                                              bool& locked) {
   const Dialect& dialect = database_.dialect();
   core::Grant grant;
   const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
-  LEAF_RETURN_IF_ERROR(database_.RunAutocommit(what, [&](Database::Autocommit& connection) -> Result<void> {
+  const auto raise = [&](Database::Autocommit& connection) -> Result<void> {
     soci::session& session = connection.session();
+    const bool waits = use == Use::kPatient || !CanReadWithoutWaiting(session);
     for (int attempt = 0; attempt < kRaiseAttempts; ++attempt) {
-      LEAF_ASSIGN_OR_RETURN(const core::TagRow row, ReadForGrant(session, dialect, tag));
+      LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
+                            waits ? ReadForGrant(session, dialect, tag, dialect.for_update)
+                                  : ReadUnlessLocked(session, dialect, tag, locked));
       LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
       LEAF_RETURN_IF_ERROR(connection.BeginWrite());
       // By our own number, never by the table's column.
@@ -187,7 +215,8 @@ Result<core::Grant> SqlSegmentStore::ReserveByOneStatement(std::string_view tag,
     }
     return Error{ErrorCode::kUnavailable, fmt::format("cannot {}: its row keeps changing", what),
                  "retry later"};
-  }));
+  };
+  LEAF_RETURN_IF_ERROR(database_.RunAutocommit(what, raise, use));
   return grant;
 }
 
@@ -198,7 +227,8 @@ Result<core::Grant> SqlSegmentStore::ReserveInTransaction(std::string_view tag,
   const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
   LEAF_RETURN_IF_ERROR(
       database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
-        LEAF_ASSIGN_OR_RETURN(const core::TagRow row, ReadForGrant(session, dialect, tag));
+        LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
+                              ReadForGrant(session, dialect, tag, dialect.for_update));
         LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
         // By our own number, never by the table's column; and only from where we read it.
         const auto delta = static_cast<long long>(count);

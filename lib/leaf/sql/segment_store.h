@@ -28,6 +28,9 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
 
  private:
   Result<core::Grant> ReserveByOneStatement(std::string_view tag, const core::GrantSizer& sizer);
+  // One attempt. `locked`: nothing was done, since another client holds the row, and `use` does not wait for
+  // that.
+  Result<core::Grant> RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use, bool& locked);
   Result<core::Grant> ReserveInTransaction(std::string_view tag, const core::GrantSizer& sizer);
 
   Database& database_;

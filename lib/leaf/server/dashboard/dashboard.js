@@ -218,6 +218,7 @@ function showDependencies(dependencies) {
       element("span", "", dependency.name + ", " + dependency.kind));
     const facts = [];
     if (dependency.identity) facts.push(dependency.identity);
+    if (dependency.connections_open !== undefined) facts.push(count(dependency.connections_open) + " connections");
     if (dependency.reconnects) facts.push(count(dependency.reconnects) + " reconnects");
     if (dependency.lease_left_ms !== undefined) facts.push("lease: " + duration(dependency.lease_left_ms / 1000));
     item.append(element("span", "quiet", facts.join(" · ")));

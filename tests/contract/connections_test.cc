@@ -1,0 +1,249 @@
+// How many connections a process has to a MariaDB, and what it does with one that lets in no more.
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <soci/mysql/soci-mysql.h>
+#include <soci/soci.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "contract/mariadb.h"
+#include "leaf/base/limits.h"
+#include "leaf/sql/mysql_connector.h"
+#include "leaf/sql/schema.h"
+#include "leaf/sql/segment_store.h"
+#include "support/fakes.h"
+
+namespace leaf::testing {
+namespace {
+
+using std::chrono::seconds;
+
+std::string TagName(int number) { return "tag" + std::to_string(number); }
+
+class MariaDbConnections : public ::testing::Test {
+ protected:
+  static constexpr int kTags = 64;
+
+  MariaDbConnections()
+      : root_(*soci::factory_mysql(), std::string("user='") + getpwuid(getuid())->pw_name +
+                                          "' unix_socket='" + std::getenv("LEAF_MYSQL_SOCKET") + "'") {
+    sql::MysqlOptions options = Options();
+    connector_ = std::make_shared<sql::MysqlConnector>(options, clock_, &log_);
+    database_ = std::make_unique<sql::Database>(connector_);
+    store_ = std::make_unique<sql::SqlSegmentStore>(*database_);
+    Execute("DROP TABLE IF EXISTS leaf_alloc");
+    EXPECT_TRUE(sql::InitSchema(*database_).ok());
+    for (int i = 0; i < kTags; ++i)
+      Execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('" + TagName(i) + "', 1, 10)");
+    // Connections of tests that have ended may still be on their way out.
+    AwaitConnections(1);
+    root_ << "FLUSH STATUS";
+    refused_before_ = Status("Connection_errors_max_connections");
+  }
+  ~MariaDbConnections() override { root_ << "SET GLOBAL max_connections = 500"; }
+
+  static sql::MysqlOptions Options() {
+    sql::MysqlOptions options = MysqlFromEnvironment();
+    options.connect_timeout = options.query_timeout = seconds{100};
+    return options;
+  }
+  void Execute(const std::string& statement) {
+    const auto done = database_->Run("prepare the test", [&](soci::session& session) -> Result<void> {
+      session << statement;
+      return {};
+    });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+  }
+  // Of all clients but this test's own.
+  int Connections() {
+    int count = 0;
+    root_ << "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'leaf'", soci::into(count);
+    return count;
+  }
+  void AwaitConnections(int count) {
+    while (Connections() != count) std::this_thread::yield();
+  }
+  long long Status(const std::string& name) {
+    std::string same_name;
+    long long value = -1;
+    root_ << "SHOW GLOBAL STATUS LIKE '" + name + "'", soci::into(same_name), soci::into(value);
+    return value;
+  }
+  // How often the server let a client of this test not in.
+  long long Refused() { return Status("Connection_errors_max_connections") - refused_before_; }
+  Result<core::Grant> Reserve(const std::string& tag) {
+    return store_->Reserve(tag, [](const core::TagRow&) -> Result<core::GrantSize> {
+      return core::GrantSize{10, 10};
+    });
+  }
+  // Every tag at once, some times; how many grants failed.
+  int Burst(int rounds) {
+    std::atomic<int> failed{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kTags; ++i) {
+      threads.emplace_back([&, i] {
+        for (int round = 0; round < rounds; ++round) {
+          const auto grant = Reserve(TagName(i));
+          if (grant.ok()) continue;
+          ++failed;
+          const std::lock_guard lock(mutex_);
+          problem_ = grant.error().message;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return failed.load();
+  }
+  // Other clients, until the server lets in no more but `left`.
+  std::vector<std::unique_ptr<soci::session>> FillUp(int left) {
+    constexpr int kServerMax = 20;
+    root_ << "SET GLOBAL max_connections = " + std::to_string(kServerMax);
+    std::vector<std::unique_ptr<soci::session>> others;
+    // The test's own, by which nobody is kept out, counts as well.
+    const sql::MysqlOptions options = Options();
+    while (Connections() + 1 < kServerMax - left) {
+      auto other = sql::OpenMysql(options, options.endpoints.front());
+      EXPECT_TRUE(other.ok()) << other.error().message;
+      if (!other.ok()) break;
+      others.push_back(std::move(*other));
+    }
+    return others;
+  }
+
+  soci::session root_;
+  FakeClock clock_;
+  RecordingLogger log_;
+  std::shared_ptr<sql::MysqlConnector> connector_;
+  std::unique_ptr<sql::Database> database_;
+  std::unique_ptr<sql::SqlSegmentStore> store_;
+  long long refused_before_ = 0;
+  std::mutex mutex_;
+  std::string problem_;  // of a burst; guarded by mutex_ while it lasts
+};
+
+TEST_F(MariaDbConnections, ABurstHasNoMoreThanItMayAndTwoAreLeftAtRest) {
+  EXPECT_EQ(Burst(10), 0) << problem_;
+  EXPECT_LE(Status("Max_used_connections"), 1 + 8) << "the test's own, and those of the burst";
+  EXPECT_LE(*database_->State().open, 8U);
+  clock_.Advance(kIdleConnectionTime);
+  database_->CloseIdle();
+  EXPECT_LE(*database_->State().open, 2U);
+  while (Connections() > 2) std::this_thread::yield();
+  EXPECT_EQ(Burst(1), 0) << problem_;
+}
+
+TEST_F(MariaDbConnections, AFullServerGrantsOverTheConnectionsThatAreUp) {
+  auto others = FillUp(2);
+  EXPECT_EQ(Burst(20), 0) << problem_;
+  EXPECT_EQ(*database_->State().open, 3U);
+  EXPECT_TRUE(database_->State().up);
+  const long long refused = Refused();
+  EXPECT_GT(refused, 0);
+  EXPECT_LE(refused, 8) << "of those that asked before the first was refused; none came later";
+  EXPECT_EQ(log_.Count(LogLevel::kWarning), 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "1040"), 1U);
+
+  clock_.Advance(sql::ConnectionPool::kPauseMin);
+  EXPECT_EQ(Burst(20), 0) << problem_;
+  EXPECT_LE(Refused(), refused + 1);
+  EXPECT_EQ(*database_->State().open, 3U);
+
+  others.clear();
+  while (Connections() > 3) std::this_thread::yield();
+  clock_.Advance(sql::ConnectionPool::kPauseMax);
+  while (*database_->State().open <= 3U) EXPECT_EQ(Burst(1), 0) << problem_;
+  EXPECT_EQ(log_.Count(LogLevel::kInfo, "lets in connections again"), 1U);
+  EXPECT_EQ(database_->State().failures, 0U);
+}
+
+TEST_F(MariaDbConnections, AFullServerIsNotAskedAgainAtOnceWhereThereIsNoConnection) {
+  // Nothing rests: the next grant needs a connection.
+  connector_->pool().DropIdle();
+  AwaitConnections(0);
+  auto others = FillUp(0);
+  EXPECT_EQ(Burst(5), kTags * 5);
+  EXPECT_NE(problem_.find("1040"), std::string::npos) << problem_;
+  EXPECT_EQ(Reserve(TagName(0)).error().code, ErrorCode::kUnavailable);
+  EXPECT_LE(Refused(), 8);
+  EXPECT_FALSE(database_->State().up);
+
+  others.clear();
+  AwaitConnections(0);
+  EXPECT_FALSE(Reserve(TagName(0)).ok()) << "it is too early to ask";
+  clock_.Advance(sql::ConnectionPool::kPauseMax);
+  EXPECT_EQ(Burst(1), 0) << problem_;
+  EXPECT_TRUE(database_->State().up);
+}
+
+// Rows that another client holds, more of them than there are connections.
+TEST_F(MariaDbConnections, LockedRowsLeaveConnectionsToTheOthers) {
+  constexpr int kLocked = 20;
+  const sql::MysqlOptions options = Options();
+  auto holder = sql::OpenMysql(options, options.endpoints.front());
+  ASSERT_TRUE(holder.ok()) << holder.error().message;
+  **holder << "START TRANSACTION";
+  for (int i = 0; i < kLocked; ++i)
+    **holder << "SELECT max_id FROM leaf_alloc WHERE biz_tag = '" + TagName(i) + "' FOR UPDATE";
+  std::atomic<int> granted{0};
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < kLocked; ++i) {
+    waiting.emplace_back([&, i] {
+      if (Reserve(TagName(i)).ok()) ++granted;
+    });
+  }
+  // Half of them stand before a row, and all the others are in line for that.
+  while (connector_->pool().waiting() < kLocked - 4) std::this_thread::yield();
+  for (int i = kLocked; i < kTags; ++i) {
+    const auto grant = Reserve(TagName(i));
+    EXPECT_TRUE(grant.ok()) << grant.error().message;
+  }
+  EXPECT_EQ(granted.load(), 0);
+  **holder << "ROLLBACK";
+  for (std::thread& thread : waiting) thread.join();
+  EXPECT_EQ(granted.load(), kLocked) << "each of them once the row was free";
+  EXPECT_LE(*database_->State().open, 8U);
+}
+
+// What keeps a worker number alive works while every other connection is busy.
+TEST_F(MariaDbConnections, AnUrgentCallDoesNotWaitForABurst) {
+  sql::Database registry(connector_, sql::Use::kUrgent);
+  std::atomic<bool> end{false};
+  std::atomic<int> busy{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 32; ++i) {
+    threads.emplace_back([&] {
+      EXPECT_TRUE(database_
+                      ->Run("be busy",
+                            [&](soci::session&) -> Result<void> {
+                              ++busy;
+                              while (!end.load()) std::this_thread::yield();
+                              return {};
+                            })
+                      .ok());
+    });
+  }
+  while (busy.load() < 7 || connector_->pool().waiting() < 32 - 7) std::this_thread::yield();
+  EXPECT_TRUE(registry
+                  .Run("report",
+                       [](soci::session& session) -> Result<void> {
+                         session << "SELECT 1";
+                         return {};
+                       })
+                  .ok());
+  EXPECT_EQ(busy.load(), 7) << "of all others each still has its connection";
+  end.store(true);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace leaf::testing
