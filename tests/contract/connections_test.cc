@@ -185,6 +185,53 @@ TEST_F(MariaDbConnections, AFullServerIsNotAskedAgainAtOnceWhereThereIsNoConnect
   EXPECT_TRUE(database_->State().up);
 }
 
+// Of a slow link every round trip counts.
+TEST_F(MariaDbConnections, AGrantIsTwoStatementsOverAConnectionThatIsUp) {
+  constexpr int kGrants = 20;
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  const long long before = Status("Questions");
+  const long long between = Status("Questions");
+  for (int i = 0; i < kGrants; ++i) ASSERT_TRUE(Reserve(TagName(0)).ok());
+  EXPECT_EQ(Status("Questions") - between, 2 * kGrants + (between - before));
+}
+
+// The user may write all the same: the server would not stop it.
+TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatWasMadeReadOnly) {
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  root_ << "GRANT READ_ONLY ADMIN ON *.* TO leaf";
+  connector_->pool().DropIdle();  // the right comes with the next connection
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  const auto row = store_->Describe(TagName(0));
+  ASSERT_TRUE(row.ok());
+  root_ << "SET GLOBAL read_only = 1";
+  bool judged = false;
+  const auto refused = store_->Reserve(TagName(0), [&](const core::TagRow&) -> Result<core::GrantSize> {
+    judged = true;
+    return core::GrantSize{10, 10};
+  });
+  const auto unknown = Reserve("nobody's");
+  root_ << "SET GLOBAL read_only = 0";
+  root_ << "REVOKE READ_ONLY ADMIN ON *.* FROM leaf";
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable) << refused.error().message;
+  EXPECT_FALSE(judged) << "its row is not the one in use";
+  EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << "it may be lacking here alone";
+  EXPECT_EQ(store_->Describe(TagName(0))->max_id, row->max_id);
+  EXPECT_EQ(Reserve("nobody's").error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(MariaDbConnections, AConnectionThatWasEndedCostsNoGrant) {
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  int id = 0;
+  root_ << "SELECT id FROM information_schema.processlist WHERE user = 'leaf'", soci::into(id);
+  root_ << "KILL " + std::to_string(id);
+  AwaitConnections(0);
+  const auto grant = Reserve(TagName(0));
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+  EXPECT_EQ(grant->range, (IdRange{11, 21})) << "and no number";
+  EXPECT_EQ(database_->State().reconnects, 1U);
+}
+
 // Rows that another client holds, more of them than there are connections.
 TEST_F(MariaDbConnections, LockedRowsLeaveConnectionsToTheOthers) {
   constexpr int kLocked = 20;

@@ -78,14 +78,27 @@ Result<void> Database::Run(std::string_view what, const Body& body) {
 
 Result<void> Database::RunAutocommit(std::string_view what,
                                      const std::function<Result<void>(Autocommit&)>& body, Use use) {
-  LEAF_ASSIGN_OR_RETURN(Place place, Lease(what, use));
+  if (auto done = TryAutocommit(what, body, use, Check::kByUser)) return *std::move(done);
+  return *TryAutocommit(what, body, use, Check::kNow);
+}
+
+std::optional<Result<void>> Database::TryAutocommit(std::string_view what,
+                                                    const std::function<Result<void>(Autocommit&)>& body,
+                                                    Use use, Check check) {
+  auto leased = Lease(what, use, check);
+  if (!leased.ok()) return std::move(leased).error();
+  Place place = std::move(*leased);
   Autocommit autocommit(*this, place.connection().term, what, *place.connection().session);
   try {
     Result<void> result = body(autocommit);
     GiveBack(std::move(place));
+    if (check == Check::kByUser && autocommit.doubtful_) return std::nullopt;
     return result;
   } catch (const std::exception& exception) {
-    return Failed(what, exception, autocommit.phase_);
+    Error error = Failed(what, exception, autocommit.phase_);
+    const bool nothing_written = autocommit.phase_ == Phase::kStatement;
+    if (check == Check::kByUser && nothing_written && BlamesServer(exception)) return std::nullopt;
+    return error;
   }
 }
 
@@ -170,19 +183,20 @@ bool Database::IsUsable(const PooledConnection& connection) const {
   }
 }
 
-Result<Database::Place> Database::Lease(std::string_view what, Use use) {
+Result<Database::Place> Database::Lease(std::string_view what, Use use, Check check) {
   const MonotonicTime deadline = pool_->Deadline();
   while (true) {
     auto place = pool_->Take(use, deadline);
     // Busy, or what another call was told, which has noted it.
     if (!place.ok()) return WithWhat(what, std::move(place).error());
-    LEAF_ASSIGN_OR_RETURN(std::optional<Place> prepared, Prepare(what, std::move(*place)));
+    LEAF_ASSIGN_OR_RETURN(std::optional<Place> prepared, Prepare(what, std::move(*place), check));
     if (prepared) return std::move(*prepared);
   }
 }
 
-Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, Place place) {
+Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, Place place, Check check) {
   if (place.connection().session) {
+    if (check == Check::kByUser && InUse(place.connection().term)) return std::optional(std::move(place));
     // The server may have closed it, or be another one by now; better found out before a transaction begins.
     if (IsUsable(place.connection())) return std::optional(std::move(place));
     {

@@ -91,6 +91,9 @@ class Database {
     // To be called before a statement that writes: from here on a failure has an unknown outcome. Errors:
     // kUnavailable, and nothing has happened, if another server came into use meanwhile.
     Result<void> BeginWrite();
+    // What was read may be due to a server that takes no writes any more. If nobody has asked it since the
+    // connection rested, `body` is called once more, with a connection that was asked.
+    void Doubt() { doubtful_ = true; }
 
    private:
     friend class Database;
@@ -101,9 +104,12 @@ class Database {
     const std::string_view what_;
     soci::session& session_;
     Phase phase_ = Phase::kStatement;
+    bool doubtful_ = false;
   };
-  // Runs `body` outside of a transaction. Errors: those of `body`, and kOutcomeUnknown as of Transact.
-  // kPatient: it may wait for a row that another client holds.
+  // Runs `body` outside of a transaction, and saves the statement that only checks a connection: `body` reads
+  // dialect().read_only before it writes, and calls Doubt if it has to. It may be called twice, the second
+  // time after it has written nothing. Errors: those of `body`, and kOutcomeUnknown as of Transact. kPatient:
+  // it may wait for a row that another client holds.
   Result<void> RunAutocommit(std::string_view what, const std::function<Result<void>(Autocommit&)>& body,
                              Use use = Use::kOrdinary);
 
@@ -116,9 +122,15 @@ class Database {
  private:
   using Place = ConnectionPool::Place;
 
-  Result<Place> Lease(std::string_view what, Use use);
+  // Whether a connection that has rested is asked before it is used, or by its user's first statement.
+  enum class Check { kNow, kByUser };
+  Result<Place> Lease(std::string_view what, Use use, Check check = Check::kNow);
   // With a connection that can be used; without one where another one has to be waited for.
-  Result<std::optional<Place>> Prepare(std::string_view what, Place place);
+  Result<std::optional<Place>> Prepare(std::string_view what, Place place, Check check);
+  // Nothing, of kByUser only: nothing was written, and the connection has to be asked.
+  std::optional<Result<void>> TryAutocommit(std::string_view what,
+                                            const std::function<Result<void>(Autocommit&)>& body, Use use,
+                                            Check check);
   Result<PooledConnection> Connect(bool& full);
   // Notes that no connection could be made, and why: `error`, without "cannot …".
   Error Unreached(std::string_view what, Error error);

@@ -13,6 +13,8 @@ struct Dialect {
   std::string_view for_update;
   // The same for a row that is not waited for; where the server knows that (CanReadWithoutWaiting).
   std::string_view for_update_now;
+  // Expression: whether the server takes no writes. It need not refuse those of every user.
+  std::string_view read_only;
   // Matches the tag :tag byte for byte. Collations fold case and trailing blanks, so the comparison that can
   // use the index is followed by one of bytes, in the connection's character set.
   std::string_view tag_matches;

@@ -95,18 +95,25 @@ bool RememberRemoved(soci::session& session, const Dialect& dialect, const core:
 }
 
 // The part of a tag's row that a grant needs, as last committed. A locking read, so that no replica answers
-// it. `suffix`: for_update, or for_update_now.
+// it. `suffix`: for_update, or for_update_now. Errors: kNotFound; kUnavailable if the server takes no writes.
 Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect, std::string_view tag,
                                   std::string_view suffix) {
   core::TagRow row{
       .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
   long long max_id = 0;
   long long step = 0;
+  int read_only = 1;
   std::string stored_tag;
-  session << fmt::format("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE {}{}", dialect.tag_matches,
-                         suffix),
-      soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step);
+  session << fmt::format("SELECT biz_tag, max_id, step, {} FROM leaf_alloc WHERE {}{}", dialect.read_only,
+                         dialect.tag_matches, suffix),
+      soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step),
+      soci::into(read_only);
   if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
+  if (read_only != 0) {
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("cannot reserve IDs of {}: the database server is read-only", Quoted(tag)),
+                 "retry later"};
+  }
   row.max_id = max_id;
   row.step = step;
   return row;
@@ -182,9 +189,14 @@ Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::
     soci::session& session = connection.session();
     const bool waits = use == Use::kPatient || !CanReadWithoutWaiting(session);
     for (int attempt = 0; attempt < kRaiseAttempts; ++attempt) {
-      LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
-                            waits ? ReadForGrant(session, dialect, tag, dialect.for_update)
-                                  : ReadUnlessLocked(session, dialect, tag, locked));
+      const auto read = waits ? ReadForGrant(session, dialect, tag, dialect.for_update)
+                              : ReadUnlessLocked(session, dialect, tag, locked);
+      if (!read.ok()) {
+        // A server that takes no writes any more may lack a row that the one in use has.
+        if (!locked) connection.Doubt();
+        return read.error();
+      }
+      const core::TagRow& row = *read;
       LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
       LEAF_RETURN_IF_ERROR(connection.BeginWrite());
       // By our own number, never by the table's column.
