@@ -325,9 +325,11 @@ class RouterTest : public ::testing::Test {
     while (timers_.RunOne() || workers_.RunOne() || slow_workers_.RunOne()) {
     }
   }
-  Response Get(std::string_view target, std::string_view method = "GET", std::string_view accept = "") {
+  Response Get(std::string_view target, std::string_view method = "GET", std::string_view accept = "",
+               bool is_local = false) {
     std::optional<Response> response;
-    router_.Handle({method, target, accept}, [&](Response answer) { response = std::move(answer); });
+    router_.Handle({.method = method, .target = target, .accept = accept, .is_local = is_local},
+                   [&](Response answer) { response = std::move(answer); });
     Run();
     for (int i = 0; i < 400 && !response; ++i) {
       clock_.Advance(milliseconds{5});
@@ -390,6 +392,8 @@ TEST_F(RouterTest, AReportIsRefusedBeforeItIsMadeWhereMemoryIsShort) {
       EXPECT_EQ(refused.retry_after_s, 1u) << path;
     }
     EXPECT_EQ(Get("/v1/segment/long?count=1100").status, 200);
+    // The operator sees all the same what goes on.
+    EXPECT_EQ(Get("/v1/status", "GET", "", true).status, 200);
   }
   for (const char* const path : {"/v1/status", "/cache", "/db"}) EXPECT_EQ(Get(path).status, 200) << path;
 }

@@ -27,6 +27,7 @@ struct Request {
   // Came over a Unix socket, and not out of a web page. Behind a proxy on this machine every caller is from
   // this machine: that says nothing.
   bool from_operator = false;
+  bool is_local = false;  // came over a Unix socket
 };
 
 struct Response {
@@ -37,7 +38,7 @@ struct Response {
   std::optional<std::uint32_t> retry_after_s;
   std::string_view headers = "";   // static text; further header lines, each with its end
   std::unique_ptr<IdsText> ids{};  // instead of the body: a large batch, written out while it is sent
-  UnreadBytes::Held held{};        // of a large one, from when the server has it
+  UnreadBytes::Held held{};        // of a large one: from when it exists, or from when the server has it
 
   std::uint64_t body_size() const { return ids ? ids->size() : body.size(); }
   // It is sent a piece at a time, and counts until it is sent.

@@ -601,7 +601,8 @@ Router::Withdraw Router::HandleHealth(const Request& request, const Target& targ
   return nullptr;
 }
 
-Router::Withdraw Router::PostReport(Executor& lane, Respond respond, std::function<Response()> make) const {
+Router::Withdraw Router::PostReport(Executor& lane, UnreadBytes& unread, Respond respond,
+                                    std::function<Response()> make) const {
   struct Report {
     std::atomic<bool> settled{false};  // it is being made, or given up
     Respond respond;
@@ -610,9 +611,13 @@ Router::Withdraw Router::PostReport(Executor& lane, Respond respond, std::functi
   const auto report = std::make_shared<Report>();
   report->respond = std::move(respond);
   report->make = std::move(make);
-  lane.Post([this, report] {
+  lane.Post([this, report, &unread] {
     if (report->settled.exchange(true)) return;
-    report->respond(unread_.reports.full() ? V1Error(TooManyUnread()) : report->make());
+    if (unread.full()) return report->respond(V1Error(TooManyUnread()));
+    Response response = report->make();
+    // Where others have filled it up meanwhile the server counts this one among the reports.
+    if (response.is_large()) response.held = unread.Hold(response.body.capacity());
+    report->respond(std::move(response));
   });
   return [this, report] {
     if (report->settled.exchange(true)) return;
@@ -633,7 +638,7 @@ Router::Withdraw Router::HandlePage(Route route, const Request& request, const T
   if (options_.metrics == nullptr)
     return AtOnce(respond, LeafPlainError(404, "No message available", target.raw_path));
   Executor& lane = options_.metrics_lane != nullptr ? *options_.metrics_lane : reports_;
-  return PostReport(lane, std::move(respond), [metrics = options_.metrics] {
+  return PostReport(lane, unread_.metrics, std::move(respond), [metrics = options_.metrics] {
     Response response;
     response.content_type = MetricsPage::kContentType;
     response.body = metrics->Render();
@@ -669,7 +674,7 @@ Router::Withdraw Router::HandleLeafPage(const Request& request, const Target& ta
   };
   const std::string language(request.accept_language);
   if (target.segments[0].starts_with("cache")) {
-    return PostReport(reports_, std::move(respond),
+    return PostReport(reports_, unread_.reports, std::move(respond),
                       [segment, page, language] { return page(CachePage(segment->LeafViews(), language)); });
   }
   segment->ReadTable([this, page, language, path = std::string(target.raw_path),
@@ -688,7 +693,8 @@ Router::Withdraw Router::HandleStatus(const Request& request, const Target& targ
     return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   auto query = ParseStatusQuery(target);
   if (!query.ok()) return AtOnce(respond, V1Error(query.error()));
-  return PostReport(reports_, std::move(respond), [this, query = *std::move(query)] {
+  UnreadBytes& unread = request.is_local ? unread_.local : unread_.reports;
+  return PostReport(reports_, unread, std::move(respond), [this, query = *std::move(query)] {
     Response response;
     response.content_type = kJson;
     response.body = status_.Answer(query);

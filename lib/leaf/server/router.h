@@ -109,8 +109,10 @@ class Router {
   // The pages for people and for Prometheus, and what belongs to them.
   Withdraw HandlePage(Route route, const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleLeafPage(const Request& request, const Target& target, Respond respond) const;
-  // Runs `make` on `lane`, unless the request is given up before that.
-  Withdraw PostReport(Executor& lane, Respond respond, std::function<Response()> make) const;
+  // Runs `make` on `lane`, unless the request is given up before that, or `unread` is full. The answer counts
+  // there.
+  Withdraw PostReport(Executor& lane, UnreadBytes& unread, Respond respond,
+                      std::function<Response()> make) const;
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleMark(const Request& request, std::string_view tag, Respond respond) const;
   Withdraw TakeIds(const Take& take, Respond respond) const;

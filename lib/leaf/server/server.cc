@@ -327,6 +327,7 @@ class Worker {
   // A large answer counts until it is sent, or given up; one too many becomes an error. What was taken for it
   // is lost: the router refuses most of them before that.
   void Count(Response& response) {
+    if (response.held) return;
     UnreadAnswers& unread = shared_.router.unread();
     response.held = (response.ids ? unread.batches : unread.reports).Hold(BytesHeldBy(response));
     if (response.held) return;
@@ -394,7 +395,7 @@ class Worker {
       shared_.refusals.Look(now);
       shared_.address_refusals.Look(now);
       shared_.memory.Look(shared_.connections.load() * kConnectionBytes +
-                          shared_.router.unread().reports.held());
+                          shared_.router.unread().reports_held());
       ScheduleSweep();
     });
   }
@@ -612,7 +613,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
                           .accept = received.accept,
                           .accept_language = received.accept_language,
                           .form = received.form,
-                          .from_operator = admission_.local && received.is_post_without_origin};
+                          .from_operator = admission_.local && received.is_post_without_origin,
+                          .is_local = admission_.local};
     awaits_answer_ = true;
     is_handling_ = true;
     auto withdraw = worker_.Handle(request, id_, *this, route_);
