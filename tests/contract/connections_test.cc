@@ -7,10 +7,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,7 +48,6 @@ class MariaDbConnections : public ::testing::Test {
     // Connections of tests that have ended may still be on their way out.
     AwaitConnections(1);
     root_ << "FLUSH STATUS";
-    refused_before_ = Status("Connection_errors_max_connections");
   }
   ~MariaDbConnections() override { root_ << "SET GLOBAL max_connections = 500"; }
 
@@ -79,8 +78,14 @@ class MariaDbConnections : public ::testing::Test {
     root_ << "SHOW GLOBAL STATUS LIKE '" + name + "'", soci::into(same_name), soci::into(value);
     return value;
   }
-  // How often the server let a client of this test not in.
-  long long Refused() { return Status("Connection_errors_max_connections") - refused_before_; }
+  // Connections that were asked for and not made. What the server refuses before it makes a thread for it has
+  // no number among its connections.
+  long long NotMade() {
+    return Status("Connection_errors_max_connections") + Status("Connections") -
+           static_cast<long long>(database_->State().connections);
+  }
+  // The same since FillUp.
+  long long Refused() { return NotMade() - not_made_before_; }
   Result<core::Grant> Reserve(const std::string& tag) {
     return store_->Reserve(tag, [](const core::TagRow&) -> Result<core::GrantSize> {
       return core::GrantSize{10, 10};
@@ -104,6 +109,35 @@ class MariaDbConnections : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
     return failed.load();
   }
+  // Calls that keep the connections that they get until EndBusy.
+  void BeBusy(int calls) {
+    for (int i = 0; i < calls; ++i) {
+      threads_.emplace_back([this] {
+        const auto done = database_->Run("be busy", [&](soci::session&) -> Result<void> {
+          ++busy_;
+          while (!end_.load()) std::this_thread::yield();
+          return {};
+        });
+        EXPECT_TRUE(done.ok()) << done.error().message;
+      });
+    }
+  }
+  void AwaitBusy(int calls) {
+    while (busy_.load() != calls) std::this_thread::yield();
+  }
+  void AwaitWaiting(std::size_t calls) {
+    while (connector_->pool().waiting() != calls) std::this_thread::yield();
+  }
+  void EndBusy() {
+    end_.store(true);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    busy_.store(0);
+    end_.store(false);
+  }
+  void AwaitRefused(long long times) {
+    while (Refused() < times) std::this_thread::yield();
+  }
   // Other clients, until the server lets in no more but `left`.
   std::vector<std::unique_ptr<soci::session>> FillUp(int left) {
     constexpr int kServerMax = 20;
@@ -117,6 +151,7 @@ class MariaDbConnections : public ::testing::Test {
       if (!other.ok()) break;
       others.push_back(std::move(*other));
     }
+    not_made_before_ = NotMade();
     return others;
   }
 
@@ -126,7 +161,10 @@ class MariaDbConnections : public ::testing::Test {
   std::shared_ptr<sql::MysqlConnector> connector_;
   std::unique_ptr<sql::Database> database_;
   std::unique_ptr<sql::SqlSegmentStore> store_;
-  long long refused_before_ = 0;
+  long long not_made_before_ = 0;
+  std::atomic<bool> end_{false};
+  std::atomic<int> busy_{0};
+  std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::string problem_;  // of a burst; guarded by mutex_ while it lasts
 };
@@ -144,24 +182,35 @@ TEST_F(MariaDbConnections, ABurstHasNoMoreThanItMayAndTwoAreLeftAtRest) {
 
 TEST_F(MariaDbConnections, AFullServerGrantsOverTheConnectionsThatAreUp) {
   auto others = FillUp(2);
+  BeBusy(3);
+  AwaitBusy(3);
+  BeBusy(1);
+  AwaitRefused(1);
+  AwaitWaiting(1);
+  BeBusy(4);
+  AwaitWaiting(5);
+  EndBusy();
   EXPECT_EQ(Burst(20), 0) << problem_;
+  EXPECT_EQ(Refused(), 1) << "nobody asks before the pause is over";
   EXPECT_EQ(*database_->State().open, 3U);
   EXPECT_TRUE(database_->State().up);
-  const long long refused = Refused();
-  EXPECT_GT(refused, 0);
-  EXPECT_LE(refused, 8) << "of those that asked before the first was refused; none came later";
   EXPECT_EQ(log_.Count(LogLevel::kWarning), 1U);
   EXPECT_EQ(log_.Count(LogLevel::kWarning, "1040"), 1U);
 
   clock_.Advance(sql::ConnectionPool::kPauseMin);
-  EXPECT_EQ(Burst(20), 0) << problem_;
-  EXPECT_LE(Refused(), refused + 1);
+  BeBusy(8);
+  AwaitRefused(2);
+  EndBusy();
+  EXPECT_EQ(Refused(), 2);
   EXPECT_EQ(*database_->State().open, 3U);
 
   others.clear();
   while (Connections() > 3) std::this_thread::yield();
   clock_.Advance(sql::ConnectionPool::kPauseMax);
-  while (*database_->State().open <= 3U) EXPECT_EQ(Burst(1), 0) << problem_;
+  BeBusy(8);
+  AwaitBusy(8);
+  EndBusy();
+  EXPECT_EQ(Burst(1), 0) << problem_;
   EXPECT_EQ(log_.Count(LogLevel::kInfo, "lets in connections again"), 1U);
   EXPECT_EQ(database_->State().failures, 0U);
 }
@@ -249,7 +298,7 @@ TEST_F(MariaDbConnections, LockedRowsLeaveConnectionsToTheOthers) {
     });
   }
   // Half of them stand before a row, and all the others are in line for that.
-  while (connector_->pool().waiting() < kLocked - 4) std::this_thread::yield();
+  AwaitWaiting(kLocked - 4);
   for (int i = kLocked; i < kTags; ++i) {
     const auto grant = Reserve(TagName(i));
     EXPECT_TRUE(grant.ok()) << grant.error().message;
@@ -264,22 +313,9 @@ TEST_F(MariaDbConnections, LockedRowsLeaveConnectionsToTheOthers) {
 // What keeps a worker number alive works while every other connection is busy.
 TEST_F(MariaDbConnections, AnUrgentCallDoesNotWaitForABurst) {
   sql::Database registry(connector_, sql::Use::kUrgent);
-  std::atomic<bool> end{false};
-  std::atomic<int> busy{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 32; ++i) {
-    threads.emplace_back([&] {
-      EXPECT_TRUE(database_
-                      ->Run("be busy",
-                            [&](soci::session&) -> Result<void> {
-                              ++busy;
-                              while (!end.load()) std::this_thread::yield();
-                              return {};
-                            })
-                      .ok());
-    });
-  }
-  while (busy.load() < 7 || connector_->pool().waiting() < 32 - 7) std::this_thread::yield();
+  BeBusy(32);
+  AwaitBusy(7);
+  AwaitWaiting(32 - 7);
   EXPECT_TRUE(registry
                   .Run("report",
                        [](soci::session& session) -> Result<void> {
@@ -287,9 +323,8 @@ TEST_F(MariaDbConnections, AnUrgentCallDoesNotWaitForABurst) {
                          return {};
                        })
                   .ok());
-  EXPECT_EQ(busy.load(), 7) << "of all others each still has its connection";
-  end.store(true);
-  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(busy_.load(), 7) << "of all others each still has its connection";
+  EndBusy();
 }
 
 }  // namespace

@@ -93,8 +93,10 @@ service::SnowflakePorts SnowflakeAdapters::Ports() {
                                 .peer_worker = peer_worker_,
                                 .peers = std::nullopt};
   if (peer_clocks_) {
-    ports.peers.emplace(service::PeerClockOptions{.threshold = config_.snowflake.peer_clock_threshold},
-                        *registry_->peers(), *peer_clocks_);
+    ports.peers =
+        service::SnowflakePorts::Peers{.options = {.threshold = config_.snowflake.peer_clock_threshold},
+                                       .directory = *registry_->peers(),
+                                       .clocks = *peer_clocks_};
   }
   return ports;
 }
