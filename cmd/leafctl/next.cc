@@ -74,7 +74,7 @@ class IdPrinter {
  private:
   Result<void> Flush() {
     auto written = context_.out.Flush();
-    // A reader that has left a pipe has taken what it wanted, and nobody knows how much.
+    // A reader that has left a pipe has taken what it wanted, however much that was.
     if (written.ok() || context_.out.reader_left()) return written;
     Error error = std::move(written).error();
     error.message = fmt::format("wrote {} of {} ID{}, the rest is lost: {}", Written(), taken_,

@@ -143,7 +143,7 @@ class MariaDbConnections : public ::testing::Test {
     constexpr int kServerMax = 20;
     root_ << "SET GLOBAL max_connections = " + std::to_string(kServerMax);
     std::vector<std::unique_ptr<soci::session>> others;
-    // The test's own, by which nobody is kept out, counts as well.
+    // The test's own counts as well; it is root's extra one, so that it takes no place from others.
     const sql::MysqlOptions options = Options();
     while (Connections() + 1 < kServerMax - left) {
       auto other = sql::OpenMysql(options, options.endpoints.front());

@@ -379,7 +379,7 @@ class Slow(LeafTest):
         poll(lambda: open_connections(daemon) <= 1, "their connections are gone")
 
     def test_one_answer_is_sent_beside_others(self):
-        """One loop serves all: whoever asks for one ID has it long before a batch of millions has been read."""
+        """One loop serves all: a client that asks for one ID has it long before a batch of millions has been read."""
         daemon = self.box.serve("--set", "server.threads=1", "--set", "server.max_count=100000000")
         self.box.ok("tag", "add", "huge", "--step", "100000000", "--start", "1000000000")
         self.box.ok("tag", "add", "pay")
@@ -477,7 +477,7 @@ class Slow(LeafTest):
             self.assertEqual(len(json.loads(raw.response().body)["ids"]), count)
             self.assertTrue(raw.at_end())
         with daemon.raw() as raw:
-            # Nothing is taken, so nobody knows how long its answer would be.
+            # Nothing is taken, so the length of its answer is not known.
             self.assertEqual(raw.get(target, method="HEAD").body, "")
             self.assertEqual(raw.get(LEAF + "huge").status, 200)
             status = raw.get("/v1/status?pad=" + "x" * 8000, method="HEAD")

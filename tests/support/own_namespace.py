@@ -22,7 +22,7 @@ def in_own_run():
 
 
 def in_own_mounts():
-    """The test may mount: nobody else sees it."""
+    """The test may mount: no other process sees it."""
     return _inside("--mount", "true")
 
 

@@ -1,4 +1,4 @@
-// Who gets which connection, how many there are, and what is done with a server that lets nobody in.
+// Which task gets which connection, how many there are, and what is done with a server that accepts no more.
 #include "leaf/sql/connection_pool.h"
 
 #include <gtest/gtest.h>

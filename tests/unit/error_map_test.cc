@@ -61,7 +61,7 @@ TEST(ErrorMap, AFullStoreIsUnavailableAndNotToBlame) {
   EXPECT_EQ(SqliteErrorCode(4874, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_IOERR_SHMSIZE";
 }
 
-TEST(ErrorMap, KnowsAServerThatLetsNobodyInAndARowThatIsLocked) {
+TEST(ErrorMap, KnowsAServerThatIsFullAndARowThatIsLocked) {
   const auto error = [](unsigned number) { return soci::mysql_soci_error("", static_cast<int>(number)); };
   for (const unsigned full : {1040U, 1203U, 1226U}) {
     EXPECT_TRUE(IsTooManyConnections(error(full))) << full;

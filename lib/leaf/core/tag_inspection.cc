@@ -107,7 +107,7 @@ class Inspector {
     if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
       Add("tag-name", row.tag, Level::kProblem,
           fmt::format("tag {}: no request can name it", Quoted(row.tag)), valid.error().message,
-          "rename it while nobody uses it");
+          "rename it while no client uses it");
       return;
     }
     if (row.tag.find('/') != std::string::npos) {
@@ -161,7 +161,7 @@ class Inspector {
         if (folded.size() + 2 == names.front().size() || !names.front().ends_with(" '")) continue;
         Add("tag-alike", "", Level::kWarning, fmt::format("tag {} ends in a blank", names.front()),
             "MySQL finds it without the blank, leafctl and Java's cache do not",
-            "rename it while nobody uses it");
+            "rename it while no client uses it");
         continue;
       }
       Add("tag-alike", "", Level::kWarning,

@@ -23,10 +23,10 @@ namespace leaf::embed {
 class Store {
  public:
   // A look, or a dry run, leaves no file behind: an embedded database that does not exist is an empty one,
-  // and one where nothing can be written (a read-only disk, no right to write) is read as it stands. Who
-  // makes tables waits for each of them for a minute at least (unless --timeout says otherwise): on a server
-  // with a busy disk, or where somebody holds the table, that takes far longer than any other statement. Who
-  // examines changes nothing at all, not even SQLite's own files.
+  // and one where nothing can be written (a read-only disk, no right to write) is read as it stands.
+  // Making tables may take a minute each, or more if --timeout says so: on a server with a busy disk, or
+  // where another client holds the table, that takes far longer than any other statement. An examination
+  // changes nothing at all, not even SQLite's own files.
   enum class Access { kLook, kWrite, kMakeTables, kExamine };
   // `log` hears of every change of the database server; null for none. Outlives the store.
   static Result<std::unique_ptr<Store>> Open(Setting& setting, Access access, Logger* log = nullptr);

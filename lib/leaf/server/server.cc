@@ -82,7 +82,7 @@ constexpr std::chrono::milliseconds kDateTime{100};
 // Of memory, where most are idle.
 constexpr std::size_t kConnectionBytes = std::size_t{8} * 1024;
 constexpr std::uint32_t kRetrySeconds = 1;
-constexpr std::string_view kTooManyUnread = "this server has too many answers that nobody reads\n";
+constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 // Nothing if the client has gone already.

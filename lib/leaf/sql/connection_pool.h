@@ -39,7 +39,7 @@ enum class Use {
 // connection: then the task makes one, and tells what came of it. Invariant: places that are taken,
 // connections that rest and those that are being closed are `connections_max` together at most.
 //
-// A server that lets nobody in any more (too many connections) is asked again by one task at a time, and not
+// A server that accepts no more connections (too many of them) is asked again by one task at a time, and not
 // before a pause that grows from kPauseMin to kPauseMax. Until then tasks share the connections that there
 // are; where there is none, they get the server's refusal at once. The first place that is free is an urgent
 // task's.
@@ -97,8 +97,8 @@ class ConnectionPool {
 
   // The three ends of making a connection for a place that has none.
   void Made(Place& place, PooledConnection connection);
-  // The server lets nobody in. Whether there are other connections to wait for; if not, `why` goes to all
-  // tasks.
+  // The server accepts no more connections. Whether there are other connections to wait for; if not, `why`
+  // goes to all tasks.
   bool Refused(Place place, const Error& why);
   // Where no other connection is up, all tasks that wait get `why` as well.
   void Failed(Place place, const Error& why);
@@ -151,7 +151,7 @@ class ConnectionPool {
   std::size_t not_urgent_ = 0;  // of those taken
   std::size_t patient_ = 0;     // of those taken
   std::size_t closing_ = 0;
-  std::optional<Error> refusal_;  // the server lets nobody in, or did when it was asked last
+  std::optional<Error> refusal_;  // the server accepts no more connections, or did not when it was asked last
   bool asking_ = false;           // a task asks whether that is still so
   MonotonicTime ask_again_at_;
   std::chrono::nanoseconds pause_{};

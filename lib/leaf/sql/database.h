@@ -91,8 +91,8 @@ class Database {
     // To be called before a statement that writes: from here on a failure has an unknown outcome. Errors:
     // kUnavailable, and nothing has happened, if another server came into use meanwhile.
     Result<void> BeginWrite();
-    // What was read may be due to a server that takes no writes any more. If nobody has asked it since the
-    // connection rested, `body` is called once more, with a connection that was asked.
+    // What was read may be due to a server that takes no writes any more. If the
+    // connection was not asked after its rest, `body` is called once more, with one that was.
     void Doubt() { doubtful_ = true; }
 
    private:

@@ -39,8 +39,8 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase);
 bool MysqlBlamesServer(unsigned number);
 bool BlamesServer(const std::exception& exception);
 
-// Whether the server, well as it is, lets in no more connections: of anybody, of this user, or of this user
-// within this hour.
+// Whether the server works, and lets in no more connections: at all, of this user, or of this user within
+// this hour.
 bool IsTooManyConnections(const std::exception& exception);
 
 // Whether another client holds the row.

@@ -55,7 +55,7 @@ MYSQL* HandleOf(soci::session& session) {
 
 constexpr unsigned long kMariaDb103 = 100300;  // NOLINT(google-runtime-int): the library's type
 
-// Asks nobody: the server's greeting said so.
+// Sends nothing: the server's greeting said so.
 bool IsMariaDb(soci::session& session) { return mariadb_connection(HandleOf(session)) != 0; }
 
 // Whether the server knows idle_transaction_timeout.

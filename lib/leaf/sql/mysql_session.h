@@ -63,7 +63,7 @@ std::string EndpointText(const Endpoint& endpoint);
 Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, const Endpoint& endpoint,
                                                  bool* full = nullptr);
 
-// Whether a locking read can be told not to wait (NOWAIT). Asks nobody.
+// Whether a locking read can be told not to wait (NOWAIT). Sends nothing.
 bool CanReadWithoutWaiting(soci::session& session);
 
 // What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all

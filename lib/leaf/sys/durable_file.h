@@ -10,7 +10,7 @@
 
 namespace leaf::sys {
 
-// Replaces `directory`/`name` by `content`, for its owner only, who is the directory's if this is root:
+// Replaces `directory`/`name` by `content`, for its owner only (the directory's owner, if this is root):
 // written beside it, synced, renamed over it, and the directory synced. Durable when it returns; after a
 // crash or an error the file is the old or the new one, whole. Errors name the file: kPermission;
 // kUnavailable for a full or failing disk; kConfig. One caller at a time for each file.
