@@ -191,7 +191,7 @@ TEST_F(MariaDbConnections, AFullServerGrantsOverTheConnectionsThatAreUp) {
   AwaitWaiting(5);
   EndBusy();
   EXPECT_EQ(Burst(20), 0) << problem_;
-  EXPECT_EQ(Refused(), 1) << "nobody asks before the pause is over";
+  EXPECT_EQ(Refused(), 1) << "no task asks before the pause is over";
   EXPECT_EQ(*database_->State().open, 3U);
   EXPECT_TRUE(database_->State().up);
   EXPECT_EQ(log_.Count(LogLevel::kWarning), 1U);

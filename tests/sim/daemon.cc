@@ -137,7 +137,7 @@ void Daemon::Main() {
                      .executors = {timers_, workers_, slow_workers_, refresher_}});
   OpenRegistry();
   std::optional<service::SnowflakePorts::Peers> peers;
-  if (peer_clocks_) peers = service::SnowflakePorts::Peers{{}, *peers_, *peer_clocks_};
+  if (peer_clocks_) peers.emplace(service::SnowflakePorts::Peers{{}, *peers_, *peer_clocks_});
   node_.AddSnowflakes({.options = SnowflakeOptionsOf(),
                        .registry = *registry_,
                        .state_file = state_file_,

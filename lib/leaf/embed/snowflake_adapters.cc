@@ -93,10 +93,11 @@ service::SnowflakePorts SnowflakeAdapters::Ports() {
                                 .peer_worker = peer_worker_,
                                 .peers = std::nullopt};
   if (peer_clocks_) {
-    ports.peers =
+    // Clang 14 makes no aggregate of parentheses.
+    ports.peers.emplace(
         service::SnowflakePorts::Peers{.options = {.threshold = config_.snowflake.peer_clock_threshold},
                                        .directory = *registry_->peers(),
-                                       .clocks = *peer_clocks_};
+                                       .clocks = *peer_clocks_});
   }
   return ports;
 }
