@@ -1,8 +1,11 @@
 #include "leaf/server/finding_json.h"
 
 namespace leaf::server {
+namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 Json FindingJson(const core::Finding& finding) {
   return {{"severity", core::SeverityName(finding.severity)},
