@@ -692,9 +692,9 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
            : say_keep_alive_ ? Persistence::kKeepAlive
                              : Persistence::kDefault,
            head_ || large, worker_.Date(answered_at_), out_);
+    worker_.metrics().Count(route_, response.status, answered_at_ - began_at_);
     if (large && !head_) large_ = std::make_unique<Response>(std::move(response));
     large_sent_ = 0;
-    worker_.metrics().Count(route_, response.status, answered_at_ - began_at_);
   }
 
   // Sends what is to be sent. True if all of it is; else the connection goes on once it is, or has ended.
