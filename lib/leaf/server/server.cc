@@ -502,7 +502,9 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     Write(response);
     if (is_handling_) return;  // whoever handles the request goes on
     withdraw_ = nullptr;
-    if (watches_peer_) {
+    // Once: the wait that is ended is told so after this, and until then a wait for room may have begun,
+    // which a second call would end.
+    if (std::exchange(watches_peer_, false)) {
       error_code ignored;
       socket_.cancel(ignored);
     }
@@ -646,8 +648,9 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     if (buffer_.size() == buffer_.max_size()) return;
     watches_peer_ = true;
     socket_.async_wait(Socket::wait_read, [self = this->shared_from_this()](error_code failed) {
+      if (failed) return;  // ended; the next one may have begun
       self->watches_peer_ = false;
-      if (failed || !self->awaits_answer_) return;
+      if (!self->awaits_answer_) return;
       const auto room = self->buffer_.prepare(self->buffer_.max_size() - self->buffer_.size());
       self->buffer_.commit(self->socket_.read_some(room, failed));
       if (!failed || failed == asio::error::would_block) return self->WatchPeer();

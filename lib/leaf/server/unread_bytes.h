@@ -61,7 +61,7 @@ struct UnreadAnswers {
   UnreadBytes reports{std::size_t{64} * 1024 * 1024};
   // The metrics, and reports over the Unix socket: clients that do not read other reports must not keep
   // operators from seeing that.
-  UnreadBytes metrics{std::size_t{16} * 1024 * 1024};
+  UnreadBytes metrics{std::size_t{48} * 1024 * 1024};
   UnreadBytes local{std::size_t{16} * 1024 * 1024};
 
   std::size_t reports_held() const { return reports.held() + metrics.held() + local.held(); }
