@@ -502,8 +502,8 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     Write(response);
     if (is_handling_) return;  // whoever handles the request goes on
     withdraw_ = nullptr;
-    // Once: the wait that is ended is told so after this, and until then a wait for room may have begun,
-    // which a second call would end.
+    // Once: cancel() ends every wait of the socket, and a wait for room may begin before the handler of this
+    // one runs.
     if (std::exchange(watches_peer_, false)) {
       error_code ignored;
       socket_.cancel(ignored);

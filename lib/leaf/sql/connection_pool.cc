@@ -246,7 +246,7 @@ void ConnectionPool::Failed(Place place, const Error& why) {
   place.pool_ = nullptr;
   FreeLocked(place.use_);
   --connecting_;
-  // Whatever is wrong now, it is something else.
+  // The server failed for another reason than too many connections.
   refusal_.reset();
   asking_ = false;
   if (UpLocked() == 0) FailAllLocked(why);
