@@ -79,8 +79,8 @@ constexpr int kKernelBytes = 32 * 1024;
 constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
 // How long a Date header is good without a look at the clock.
 constexpr std::chrono::milliseconds kDateTime{100};
-// Of memory, where most are idle.
-constexpr std::size_t kConnectionBytes = std::size_t{8} * 1024;
+// Of memory that a connection takes up once its client has sent a long request.
+constexpr std::size_t kConnectionBytes = sizeof(ReadBuffer);
 constexpr std::uint32_t kRetrySeconds = 1;
 constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -164,14 +164,20 @@ class RefusalLog {
 
 // Gives memory back to the system when clients that took up much of it have gone: the C library would keep
 // it.
+//
+// It waits until no more of them go: memory between clients that still are there cannot be given back, and
+// too little may be left of it to look again.
 class MemoryReturn {
  public:
   // Now and then. `held`: what clients take up, about.
-  void Look(std::size_t held) {
+  void Look(MonotonicTime now, std::size_t held) {
     const std::lock_guard lock(mutex_);
+    if (now - looked_at_ < kSweepInterval) return;  // another worker did
+    looked_at_ = now;
+    const bool they_go = held < std::exchange(held_, held);
     most_ = std::max(most_, held);
     // Seldom, since it keeps threads that need memory waiting for some milliseconds.
-    if (most_ < kMuch || held > most_ / 4) return;
+    if (they_go || most_ < kMuch || held > most_ / 4) return;
     most_ = held;
     malloc_trim(0);
   }
@@ -180,7 +186,10 @@ class MemoryReturn {
   static constexpr std::size_t kMuch = std::size_t{4} * 1024 * 1024;
 
   std::mutex mutex_;
-  std::size_t most_ = 0;  // since memory was given back; guarded by mutex_
+  // Guarded by mutex_:
+  MonotonicTime looked_at_;
+  std::size_t held_ = 0;  // at the last look
+  std::size_t most_ = 0;  // since memory was given back
 };
 
 // What the workers share.
@@ -394,8 +403,8 @@ class Worker {
       }
       shared_.refusals.Look(now);
       shared_.address_refusals.Look(now);
-      shared_.memory.Look(shared_.connections.load() * kConnectionBytes +
-                          shared_.router.unread().reports_held());
+      shared_.memory.Look(
+          now, shared_.connections.load() * kConnectionBytes + shared_.router.unread().reports_held());
       ScheduleSweep();
     });
   }
