@@ -64,6 +64,7 @@ Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions&
   LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection,
                         source->InspectForRepair(options.java_retired));
   const auto& steps = inspection.steps;
+  LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair cluster " + source->cluster(), source->cluster()));
   if (!context.flags.json) PrintPlan(context, inspection);
   if (dry_run || steps.empty()) {
     if (context.flags.json) PrintJson(context, *source, inspection, {}, "", dry_run);
