@@ -74,8 +74,10 @@ ExitCode Main(int argc, char** argv) {
     return parsed.run(context);
   };
   Result<void> result = run();
-  // Even after an error: what was printed before it is valid.
-  if (const auto written = context.out.Flush(); !written.ok() && result.ok()) result = written;
+  // Even after an error: what was printed before it is valid. A report on what is unhealthy is what was asked
+  // for: if it is lost, that is the error.
+  const auto written = context.out.Flush();
+  if (!written.ok() && (result.ok() || result.error().code == ErrorCode::kUnhealthy)) result = written;
   return result.ok() ? ExitCode::kOk : ReportError(context, result.error());
 }
 
