@@ -133,6 +133,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   millis("refresh_interval_ms", plan.refresh_interval);
   millis("window_ms", plan.window);
   millis("lease_time_ms", plan.lease_time);
+  millis("flush_ms", plan.flush);
   double trouble_s = 30;
   double think_ms = 20;
   double interval_s = 8;
@@ -202,6 +203,7 @@ Result<Plan> Plan::Load(const std::string& path) {
                                                     "think_ms",
                                                     "trouble_s",
                                                     "lease_time_ms",
+                                                    "flush_ms",
                                                     "fault_interval_s",
                                                     "caught_by"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));

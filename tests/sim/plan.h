@@ -44,10 +44,11 @@ struct Plan {
   std::chrono::milliseconds refresh_interval{5000};
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds lease_time{10'000};
-  std::uint64_t workers = 0;       // numbers there are, from kFirstWorker on; 0: all of the layout
-  double preemption = 0;           // at failpoints
-  std::uint64_t connections = 3;   // of each node
-  Nanos think_time = 20 * kMilli;  // between two requests of one
+  std::chrono::milliseconds flush{5};  // the longest that one flush of the state file takes
+  std::uint64_t workers = 0;           // numbers there are, from kFirstWorker on; 0: all of the layout
+  double preemption = 0;               // at failpoints
+  std::uint64_t connections = 3;       // of each node
+  Nanos think_time = 20 * kMilli;      // between two requests of one
   std::uint64_t batch_max = 20;
   Nanos trouble = 60 * kSecond;  // how long things go wrong, before all is mended
   // Kinds of faults that happen, each again and again; and what happens at a fixed time.

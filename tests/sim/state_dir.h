@@ -33,8 +33,8 @@ struct StateDir {
 // One process's way to the disk. A crash that was planned at a system call ends the process there.
 class SimDisk final : public sys::FileOps {
  public:
-  SimDisk(World& world, Process& process, testing::CrashingDisk& disk)
-      : world_(world), process_(process), disk_(disk) {}
+  SimDisk(World& world, Process& process, testing::CrashingDisk& disk, Nanos longest_flush)
+      : world_(world), process_(process), disk_(disk), longest_flush_(longest_flush) {}
   int Open(const char* path, int flags, mode_t mode) override {
     return Done(disk_.Open(path, flags, mode), 0);
   }
@@ -44,7 +44,9 @@ class SimDisk final : public sys::FileOps {
   ssize_t Write(int fd, const void* data, std::size_t size) override {
     return Done(disk_.Write(fd, data, size), 0);
   }
-  int Sync(int fd) override { return Done(disk_.Sync(fd), world_.dice().Between(kMilli / 10, 5 * kMilli)); }
+  int Sync(int fd) override {
+    return Done(disk_.Sync(fd), world_.dice().Between(kMilli / 10, longest_flush_));
+  }
   // Called by destructors, where nothing may be thrown; the next call ends the process.
   int Close(int fd) override { return disk_.Close(fd); }
   int Rename(const char* from, const char* to) override { return Done(disk_.Rename(from, to), 0); }
@@ -64,6 +66,7 @@ class SimDisk final : public sys::FileOps {
   World& world_;
   Process& process_;
   testing::CrashingDisk& disk_;
+  const Nanos longest_flush_;
 };
 
 // One process's way to the marks. A mark that is durable makes the range it covers a grant of this process.
