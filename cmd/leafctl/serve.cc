@@ -167,9 +167,11 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
     if (lock.error().code != ErrorCode::kRefused) return std::move(lock).error();
     const auto holder = sys::StateDirLock::HolderOf(state_dir);
     const MonotonicTime now = clock.Monotonic();
-    if (holder) {
+    if (holder && holder->is_seen) named = now;
+    // What the file still says by then, the holder wrote: it may be of another container.
+    const bool is_named = holder && (holder->is_seen || now - named >= kUnnamed);
+    if (is_named) {
       if (holder->use != sys::StateDirUse::kCommand) return std::move(lock).error();
-      named = now;
       if (!told)
         log.Warning("waiting for the state directory {}: a leafctl command (pid {}) is using it", state_dir,
                     holder->pid);

@@ -5,6 +5,7 @@ Environment, beside that of leafctl.py:
   LEAFCTL_ROLLING_REQUESTS  requests behind the rolling restart (default 20000, less under sanitizers)
 """
 
+import fcntl
 import json
 import os
 import re
@@ -104,6 +105,23 @@ class Occupied(ManagedTest):
 
     def v1(self, daemon):
         return int(json.loads(daemon.get("/v1/snowflake").body)["ids"][0])
+
+    def test_a_command_of_another_container_is_waited_for_too(self):
+        """Its pid means nothing here."""
+        os.mkdir(self.box.state, 0o700)
+        with open(os.path.join(self.box.state, "lock"), "w", encoding="utf-8") as lock:
+            os.chmod(lock.name, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            print("999999999 serve", file=lock, flush=True)
+            self.check(self.box.run(["serve", "--listen", "127.0.0.1:0"]), 11, "leafctl serve (pid 999999999)")
+            lock.truncate(0)
+            lock.seek(0)
+            print("999999999 command", file=lock, flush=True)
+            daemon = self.serve(listening=False)
+            daemon.wait_log(r"waiting for the state directory \S+: a leafctl command \(pid 999999999\) is using it")
+            self.notify.wait("^EXTEND_TIMEOUT_USEC=")
+        daemon.wait_listening()
+        daemon.wait_ready()
 
     def test_without_its_state_directory_a_daemon_issues_nothing(self):
         self.box.ok("tag", "add", "pay", "--step", "1000")

@@ -133,11 +133,21 @@ TEST(StateDir, AHolderSaysWhatItIs) {
 
 TEST(StateDir, WhatIsNoHoldersWordIsNone) {
   testing::TempDir dir;
-  // Of the version before, cut off, of a process that is no more, and nonsense.
-  for (const char* const text :
-       {"", "1\n", "1 serve", "999999999 serve\n", "-1 serve\n", "0 serve\n", "1 sing\n", "x serve\n"}) {
+  // Of the version before, cut off, and nonsense.
+  for (const char* const text : {"", "1\n", "1 serve", "-1 serve\n", "0 serve\n", "1 sing\n", "x serve\n"}) {
     std::ofstream(dir.path() + "/lock") << text;
     EXPECT_FALSE(StateDirLock::HolderOf(dir.path())) << text;
+  }
+}
+
+TEST(StateDir, AHolderThatIsNotSeenHereIsToldFromOneThatIs) {
+  testing::TempDir dir;
+  for (const pid_t pid : {getpid(), 999999999}) {
+    std::ofstream(dir.path() + "/lock") << pid << " command\n";
+    const auto holder = StateDirLock::HolderOf(dir.path());
+    ASSERT_TRUE(holder);
+    EXPECT_EQ(holder->use, StateDirUse::kCommand);
+    EXPECT_EQ(holder->is_seen, pid == getpid());
   }
 }
 

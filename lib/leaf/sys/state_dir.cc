@@ -158,7 +158,7 @@ std::optional<StateDirLock::Holder> ReadHolder(int file) {
   const auto pid = ParseWhole<pid_t>(text.substr(0, blank));
   if (!pid || *pid <= 0) return std::nullopt;
   for (const StateDirUse use : {StateDirUse::kCommand, StateDirUse::kDaemon, StateDirUse::kLibrary}) {
-    if (text.substr(blank + 1) == WordOf(use)) return StateDirLock::Holder{*pid, use};
+    if (text.substr(blank + 1) == WordOf(use)) return StateDirLock::Holder{.pid = *pid, .use = use};
   }
   return std::nullopt;
 }
@@ -205,9 +205,8 @@ Result<void> EnsureFolderIn(const std::string& state_dir, std::string_view name)
 std::optional<StateDirLock::Holder> StateDirLock::HolderOf(const std::string& state_dir) {
   const FileHandle file(open(LockPath(state_dir).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;
-  const auto holder = ReadHolder(file.get());
-  // One of another pid namespace is not seen here; nor is a process that has ended.
-  if (holder && kill(holder->pid, 0) != 0 && errno == ESRCH) return std::nullopt;
+  auto holder = ReadHolder(file.get());
+  if (holder) holder->is_seen = kill(holder->pid, 0) == 0 || errno != ESRCH;
   return holder;
 }
 

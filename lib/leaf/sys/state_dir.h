@@ -40,12 +40,14 @@ class StateDirLock {
   struct Holder {
     pid_t pid = 0;
     StateDirUse use = StateDirUse::kDaemon;
+    // False if it has ended, and for one of another pid namespace, such as another container's.
+    bool is_seen = true;
   };
 
   // Errors: kRefused if another process holds it (what it is, and its pid, where known), kPermission,
   // kConfig.
   static Result<StateDirLock> Take(const std::string& state_dir, StateDirUse use);
-  // For one that was refused. Nothing if the file says nothing, or if what it names lives no more.
+  // For one that was refused. Nothing if the file says nothing.
   static std::optional<Holder> HolderOf(const std::string& state_dir);
 
   // Whether the lock file still lies where it was taken. If not, the directory was deleted or replaced, and
