@@ -39,7 +39,7 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
                  ""};
   }
   const std::string place = sys::ReadPlaceId(state_dir);
-  const bool adopts = state.machine != place;
+  const bool adopts = !core::IsSamePlace(state.machine, place);
   if (adopts) {
     LEAF_RETURN_IF_ERROR(
         Confirm(context, options.confirm, Severity::kSevere,

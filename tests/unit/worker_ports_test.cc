@@ -39,6 +39,16 @@ TEST(CheckSameCluster, NamesWhatDiffersWithBothValues) {
   }
 }
 
+TEST(IsSamePlace, OneMayTellMoreThanTheOther) {
+  EXPECT_TRUE(IsSamePlace("m:12@5.0", "m:12@5.0"));
+  EXPECT_FALSE(IsSamePlace("m:12@5.0", "m:12@6.0"));
+  EXPECT_TRUE(IsSamePlace("m:12", "m:12@5.0"));
+  EXPECT_TRUE(IsSamePlace("m:12@5.0", "m:12"));
+  EXPECT_FALSE(IsSamePlace("m:1", "m:12@5.0"));
+  EXPECT_FALSE(IsSamePlace("m:12@5.0", "m:13"));
+  EXPECT_FALSE(IsSamePlace("", "m:12@5.0"));
+}
+
 TEST(WorkerNames, AreStableAndTellAllApart) {
   EXPECT_EQ(NumberKindName(NumberKind::kFixed), "fixed");
   EXPECT_EQ(NumberKindName(NumberKind::kLease), "lease");

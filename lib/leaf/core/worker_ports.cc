@@ -24,4 +24,11 @@ Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProp
   return {};
 }
 
+bool IsSamePlace(std::string_view written, std::string_view now) {
+  const auto adds = [](std::string_view longer, std::string_view shorter) {
+    return longer.size() > shorter.size() && longer.starts_with(shorter) && longer[shorter.size()] == '@';
+  };
+  return written == now || adds(written, now) || adds(now, written);
+}
+
 }  // namespace leaf::core

@@ -26,8 +26,12 @@ struct ClusterProperties {
 Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
                               std::string_view where);
 
-// What a state directory remembers of its worker number. A `machine` that differs means that the directory
-// was copied or moved: then the registry has to be asked.
+// Whether a `machine` that was written is the one of now. One may tell more than the other, after an '@':
+// what is written grew, and a kernel can tell more of a file system than the one before it.
+bool IsSamePlace(std::string_view written, std::string_view now);
+
+// What a state directory remembers of its worker number. A `machine` that is another place means that the
+// directory was copied or moved: then the registry has to be asked.
 struct WorkerState {
   ClusterProperties cluster;
   // Of the state directory. Durable before the first claim: a claim whose reply is lost must find itself

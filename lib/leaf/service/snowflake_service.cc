@@ -171,7 +171,8 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
 
 // Requires extend_mutex_.
 bool SnowflakeService::MayBeCopied() const {
-  return loaded_ && loaded_->worker && (options_.machine.empty() || loaded_->machine != options_.machine);
+  return loaded_ && loaded_->worker &&
+         (options_.machine.empty() || !core::IsSamePlace(loaded_->machine, options_.machine));
 }
 
 // A registry without an outside cannot see that two processes use one number, so the copy of a state

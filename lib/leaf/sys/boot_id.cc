@@ -30,10 +30,12 @@ std::string ReadPlaceId(const std::string& folder, const char* machine_id_file) 
   // The device's number can be another after each boot.
   const std::string machine = FirstLine(machine_id_file);
   // "uninitialized" is what systemd writes into images.
-  if (!machine.empty() && machine != "uninitialized") return fmt::format("{}:{}", machine, status.stx_ino);
-  if ((status.stx_mask & STATX_BTIME) != 0) {
-    return fmt::format("made:{}.{:09}:{}", status.stx_btime.tv_sec, status.stx_btime.tv_nsec, status.stx_ino);
-  }
+  const std::string made = (status.stx_mask & STATX_BTIME) == 0
+                               ? ""
+                               : fmt::format("{}.{:09}", status.stx_btime.tv_sec, status.stx_btime.tv_nsec);
+  if (!machine.empty() && machine != "uninitialized")
+    return fmt::format("{}:{}{}{}", machine, status.stx_ino, made.empty() ? "" : "@", made);
+  if (!made.empty()) return fmt::format("made:{}:{}", made, status.stx_ino);
   const std::string host = HostName();
   return host.empty() ? "" : fmt::format("host:{}:{}", host, status.stx_ino);
 }

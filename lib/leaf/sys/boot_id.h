@@ -8,10 +8,11 @@ namespace leaf::sys {
 // tell.
 std::string ReadBootId();
 
-// Identifies a folder where it is: by systemd's machine-id and the folder's inode. Without a machine-id, as
-// in most containers, by the inode and the time at which the folder was made: a container that is made anew
-// with the same volume finds the same place. A copy of the folder has another, whether it is here or
-// elsewhere. "" if it cannot be told.
+// Identifies a folder where it is: by systemd's machine-id, the folder's inode and the time at which it was
+// made, since folders of two file systems can have one inode number. Without a machine-id, as in most
+// containers, by the latter two: a container that is made anew with the same volume finds the same place. A
+// copy of the folder has another, whether it is here or elsewhere. "" if it cannot be told. Two of them are
+// compared with core::IsSamePlace.
 std::string ReadPlaceId(const std::string& folder, const char* machine_id_file = "/etc/machine-id");
 
 }  // namespace leaf::sys
