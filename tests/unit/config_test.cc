@@ -30,6 +30,15 @@ class ConfigTest : public ::testing::Test {
   LoadInput input_;
 };
 
+TEST_F(ConfigTest, APathThatIsGivenIsNotEmpty) {
+  for (const std::string key : {"state_dir", "sqlite.path"}) {
+    input_.flags = {{key, "", "--set"}};
+    const auto loaded = Load(input_);
+    ASSERT_FALSE(loaded.ok()) << key;
+    EXPECT_NE(loaded.error().message.find(key + ": is empty"), std::string::npos) << loaded.error().message;
+  }
+}
+
 TEST_F(ConfigTest, EveryDefaultParsesAndShowsAsItWasGiven) {
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok());

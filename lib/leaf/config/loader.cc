@@ -213,7 +213,8 @@ class Loader {
     Config& config = resolved_.config;
     if (IsDefault("state_dir")) config.state_dir = DefaultStateDir();
     if (config.state_dir.empty()) {
-      Problem("state_dir: there is no default without $HOME, name one");
+      Problem(IsDefault("state_dir") ? "state_dir: there is no default without $HOME, name one"
+                                     : "state_dir: is empty, name a directory");
       return;
     }
     if (IsDefault("server.socket")) {
@@ -221,6 +222,7 @@ class Loader {
       config.server.socket = (runtime_dir.empty() ? config.state_dir : runtime_dir) + "/leafctl.sock";
     }
     if (IsDefault("sqlite.path")) config.sqlite.path = config.state_dir + "/leaf.db";
+    if (config.sqlite.path.empty()) Problem("sqlite.path: is empty, name a file");
     if (config.mysql.password_file.empty()) {
       const std::string credentials = Variable("CREDENTIALS_DIRECTORY");
       const std::string credential = credentials + "/mysql-password";
