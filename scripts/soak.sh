@@ -22,6 +22,7 @@
 #              minutes: about an hour and a half
 #   sim        10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
+#   model      the reserve and snowflake IDs through every interleaving, with the scenarios that take minutes, too
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
 #   sources    all checks on all sources, and each file compiled for itself; only if it is named
 #   sanitizers all black-box tests, not just the selected ones, with the address, undefined and thread sanitizers; only if
@@ -94,7 +95,7 @@ export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim mutations)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim model mutations)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -116,6 +117,7 @@ tests_of() {
     matrix) echo test_fault_matrix.py ;;
     fuzz) echo scripts/fuzz.sh ;;
     sim) echo build/release/leafsim ;;
+    model) echo build/release/model_tests ;;
     mutations) echo scripts/mutations.sh ;;
     sources) echo scripts/check.sh ;;
     sanitizers) echo ctest ;;
@@ -131,9 +133,9 @@ done
 
 apt_need "${test_packages[@]}"
 set_cmake_flags
-if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* ]]; then
+if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* || " $* " == *" model "* ]]; then
   cmake --preset release "${cmake_flags[@]}"
-  cmake --build --preset release --target leafctl unit_tests leafsim
+  cmake --build --preset release --target leafctl unit_tests leafsim model_tests
   export LEAFCTL=${LEAFCTL:-$PWD/build/release/leafctl}
 fi
 
@@ -187,7 +189,7 @@ run() {
   read -ra tests <<<"$(tests_of "$1")"
   if [[ $1 == snowflake ]]; then
     build/release/unit_tests --gtest_filter="${tests[0]}"
-  elif [[ $1 == mutations ]]; then
+  elif [[ $1 == model || $1 == mutations ]]; then
     "${tests[0]}"
   elif [[ $1 == sources ]]; then
     check_sources

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "leaf/base/atomic.h"
 #include "leaf/base/failpoint.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/limits.h"
@@ -126,10 +127,10 @@ class SegmentBuffer {
 
  private:
   struct Slot {
-    std::atomic<std::uint32_t> version{0};  // odd while being rewritten
-    std::atomic<std::uint64_t> begin{0};    // positions [begin, end)
-    std::atomic<std::uint64_t> end{0};
-    std::atomic<std::uint64_t> delta{0};  // id = position + delta, modulo 2^64
+    Atomic<std::uint32_t> version{0};  // odd while being rewritten
+    Atomic<std::uint64_t> begin{0};    // positions [begin, end)
+    Atomic<std::uint64_t> end{0};
+    Atomic<std::uint64_t> delta{0};  // id = position + delta, modulo 2^64
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -174,18 +175,18 @@ class SegmentBuffer {
   static constexpr std::size_t kCacheLine = 64;
 
   // Written by every taker.
-  alignas(kCacheLine) std::atomic<std::uint64_t> cursor_{0};
+  alignas(kCacheLine) Atomic<std::uint64_t> cursor_{0};
   // Read by every taker, written once a range.
   // Positions below may be drawn; 0 when there is none.
-  alignas(kCacheLine) std::atomic<std::uint64_t> limit_{0};
-  std::atomic<std::uint64_t> refill_at_{kNever};
-  std::atomic<std::uint32_t> hint_{0};  // the slot that served last
+  alignas(kCacheLine) Atomic<std::uint64_t> limit_{0};
+  Atomic<std::uint64_t> refill_at_{kNever};
+  Atomic<std::uint32_t> hint_{0};  // the slot that served last
   alignas(kCacheLine) std::array<Slot, kSegmentSlots> slots_;
   // Writer's own.
   alignas(kCacheLine) std::uint64_t installs_ = 0;
   std::uint64_t positions_end_ = 0;  // end of the last span ever placed
   std::uint64_t ids_end_ = 0;        // end of the last range ever installed
-  std::atomic<std::uint64_t> lost_{0};
+  Atomic<std::uint64_t> lost_{0};
 };
 
 }  // namespace leaf::core

@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "leaf/base/atomic.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
@@ -159,9 +160,9 @@ class Snowflake {
   const std::uint64_t seed_;
   const std::uint64_t start_end_;
   // Written by every taker.
-  alignas(kCacheLine) std::atomic<std::uint64_t> word_;
+  alignas(kCacheLine) Atomic<std::uint64_t> word_;
   // Read by every taker, written about once a second.
-  alignas(kCacheLine) std::atomic<std::int64_t> ceiling_;
+  alignas(kCacheLine) Atomic<std::int64_t> ceiling_;
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 };
 
