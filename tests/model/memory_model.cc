@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -136,10 +136,6 @@ class Exploration {
 
   Report Run();
 
- private:
-  Report RunOnce();
-
- public:
   // ---- called by the code under test
   std::size_t NewLocation(std::uint64_t value);
   std::uint64_t Load(const Operation& operation);
@@ -176,6 +172,9 @@ class Exploration {
     Operation taken;  // by the choice that was made last
   };
 
+  // Up to the end, to a violation, or to an operation that a thread was not known to reach.
+  Report RunOnce();
+
   static void Enter(unsigned coroutine);
   // Each runs a coroutine up to its next operation, or its end.
   [[gnu::noinline]] void Start(std::size_t coroutine);
@@ -204,7 +203,6 @@ class Exploration {
   Thread& self() { return memory_.threads[running_]; }
   bool outside() const { return running_ == kOutside; }
   void Note(const Operation& operation);
-  void NoteOrder(const Operation& operation, Part part);
   bool IsWeakened(const Operation& operation, Part part) const;
   bool Acquires(const Operation& operation) const;
   bool AcquiresOnFailure(const Operation& operation) const;
@@ -231,7 +229,8 @@ class Exploration {
   Reach last_write_{};
   Reach last_access_{};
   bool reach_grew_ = false;
-  std::map<std::uint64_t, std::vector<Weakening>> orders_;  // by place
+  boost::unordered_flat_set<std::uint64_t> noted_;  // places in the source whose orders are in orders_
+  std::set<Weakening> orders_;
   std::vector<std::unique_ptr<Visit>> visits_;
   std::size_t depth_ = 0;  // how many of them are on the way; the others are room
 };
@@ -260,9 +259,7 @@ Report Exploration::Run() {
     report.violation = *violation_;
     report.trace = Trace();
   }
-  for (const auto& [place, orders] : orders_)
-    report.orders.insert(report.orders.end(), orders.begin(), orders.end());
-  std::ranges::sort(report.orders);
+  report.orders.assign(orders_.begin(), orders_.end());
   return report;
 }
 
@@ -625,25 +622,20 @@ void Exploration::Forget() {
 
 void Exploration::Note(const Operation& operation) {
   if (operation.kind == Kind::kLock) return;
+  // An inline function has the same places in each unit, but the names of its file are different pointers.
   const std::uint64_t place = Mix(std::uint64_t{operation.where.line()} << 32 | operation.where.column(),
                                   reinterpret_cast<std::uintptr_t>(operation.where.file_name()));
-  if (orders_.contains(place)) return;
-  orders_[place];
+  if (!noted_.insert(place).second) return;
   const bool reads = operation.kind != Kind::kStore;
-  if (reads && model::Acquires(operation.order)) NoteOrder(operation, Part::kAcquire);
-  if (operation.kind != Kind::kLoad && model::Releases(operation.order)) NoteOrder(operation, Part::kRelease);
+  const bool writes = operation.kind != Kind::kLoad;
+  const auto note = [&](Part part) {
+    orders_.insert(
+        {std::string(FileName(operation.where)), operation.where.line(), operation.where.column(), part});
+  };
+  if (reads && model::Acquires(operation.order)) note(Part::kAcquire);
+  if (writes && model::Releases(operation.order)) note(Part::kRelease);
   if (operation.kind == Kind::kCompareAndSwap && model::Acquires(operation.on_failure))
-    NoteOrder(operation, Part::kAcquireOnFailure);
-}
-
-void Exploration::NoteOrder(const Operation& operation, Part part) {
-  Weakening order{std::string(FileName(operation.where)), operation.where.line(), operation.where.column(),
-                  part};
-  for (auto& [place, orders] : orders_)
-    if (std::ranges::find(orders, order) != orders.end()) return;  // an inline function, from another unit
-  const std::uint64_t place = Mix(std::uint64_t{operation.where.line()} << 32 | operation.where.column(),
-                                  reinterpret_cast<std::uintptr_t>(operation.where.file_name()));
-  orders_[place].push_back(std::move(order));
+    note(Part::kAcquireOnFailure);
 }
 
 bool Exploration::IsWeakened(const Operation& operation, Part part) const {
