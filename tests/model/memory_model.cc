@@ -53,7 +53,7 @@ struct Location {
   std::array<Message, kMessagesMax> messages;  // oldest first; the newest is the last
 };
 // Of an operation in its thread: how often that had called Forget(), and which operation since then it is. A
-// later one has a greater position, whatever the thread has read.
+// later one has a greater position, on every path.
 using Position = std::uint32_t;
 constexpr unsigned kPositionBits = 16;
 

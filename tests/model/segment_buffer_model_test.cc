@@ -22,7 +22,7 @@ using Installed = SegmentBuffer::Installed;
 
 constexpr std::uint64_t kFirstId = 8;
 
-// What the threads share. Whatever is recorded here is recorded in any order with the same effect.
+// What the threads share. The order in which they record something makes no difference.
 struct World {
   SegmentBuffer buffer;
   std::uint64_t next_id = kFirstId;  // that is installed

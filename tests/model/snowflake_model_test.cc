@@ -32,7 +32,7 @@ struct World {
   Snowflake snowflake{Layout(), 0, At(kStart), kWindow, kSeed};
   std::array<std::uint64_t, 64> taken{};  // positions, from the first millisecond on
   std::array<std::uint64_t, model::kThreadsMax> last{};
-  std::int64_t raised = kStart;  // the ceiling that is durable, before the object is told
+  std::int64_t raised = kStart;  // the durable ceiling; raised before RaiseCeiling()
   std::int64_t ended = 0;        // what End() said once it was closed; 0 before
 };
 
