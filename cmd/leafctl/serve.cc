@@ -168,7 +168,7 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
     const auto holder = sys::StateDirLock::HolderOf(state_dir);
     const MonotonicTime now = clock.Monotonic();
     if (holder && holder->is_seen) named = now;
-    // The holder wrote what the file still says by then, and may run in another container.
+    // By now the file says what its holder wrote. The holder may run in another container.
     const bool is_named = holder && (holder->is_seen || now - named >= kUnnamed);
     if (is_named) {
       if (holder->use != sys::StateDirUse::kCommand) return std::move(lock).error();
