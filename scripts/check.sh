@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [--changed] [format|tidy|layers|headers|shell|man|addresses|orphans|all]...   (default: all)
-#   --changed  tidy and headers look only at the public headers and at what has changed: in the commits since
+# Usage: check.sh [--changed] [format|tidy|layers|includes|shell|man|addresses|orphans|all]...   (default: all)
+#   --changed  tidy and includes look only at the public headers and at what has changed: in the commits since
 #              LEAF_CHECK_SINCE, and in what is not committed yet. Everything, where git knows no such commit.
 # Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
-# scripts/fix.sh mends the format. Results of tidy and headers are kept in build/check, so that a second run only
+# scripts/fix.sh mends the format. Results of tidy and includes are kept in build/check, so that a second run only
 # looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
 set -euo pipefail
@@ -24,7 +24,7 @@ if [[ ${1:-} == --changed ]]; then
   shift
 fi
 
-# The files of lib and cmd that tidy and headers look at with --changed, one a line: nothing without it.
+# The files of lib and cmd that tidy and includes look at with --changed, one a line: nothing without it.
 changed_files() {
   local before
   before=${LEAF_CHECK_SINCE:-$(git rev-list -1 --before='4 hours ago' HEAD 2>/dev/null)} || before=''
@@ -187,31 +187,41 @@ check_layers() (
   exit "$failed"
 )
 
-# ---- headers ---------------------------------------------------------------------------------------------------
+# ---- includes --------------------------------------------------------------------------------------------------
 
-# Compiles one header on its own; a success is remembered.
-header_one() {
-  local file=$1 key
-  key=$(cat "$cache/headers/common" - <<<"$file" | sha256sum)
-  if [[ -e $cache/headers/${key%% *} ]]; then return 0; fi
-  if ! g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I . -I lib -I tests -isystem /usr/include/mariadb \
-    -x c++ - <<<"#include \"$file\""; then
+# Compiles one file on its own; a success is remembered. A build takes many sources as one, where a file lives on what
+# the ones before it include, until the files are put together in another way.
+include_one() {
+  local file=$1 key what
+  key=$(cat "$cache/includes/common" "$file" - <<<"$file" | sha256sum)
+  if [[ -e $cache/includes/${key%% *} ]]; then return 0; fi
+  # A header as the first of a source: by itself it would be the main file, which `#pragma once` is not for.
+  case $file in
+    *.h) what=(-x c++ - -I .) ;;
+    *) what=("$file") ;;
+  esac
+  if ! g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -DLEAFCTL_VERSION='""' -I lib -I tests \
+    -isystem /usr/include/mariadb "${what[@]}" <<<"#include \"$file\""; then
     echo "$file: does not compile on its own"
     return 1
   fi
-  : >"$cache/headers/${key%% *}"
+  : >"$cache/includes/${key%% *}"
 }
-export -f header_one
+export -f include_one
 
-check_headers() {
-  mkdir -p "$cache/headers"
+# The headers of all parts, and the sources of lib/leaf and cmd.
+files_on_their_own() {
+  if "$changed_only"; then changed_files; else sources lib cmd tests; fi | grep -E '\.h$|^(lib/leaf|cmd)/'
+}
+
+check_includes() {
+  mkdir -p "$cache/includes"
   {
     g++ --version
     find lib cmd tests -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
-  } | sha256sum >"$cache/headers/common"
-  find "$cache/headers" -type f -mtime +14 -delete
-  { if "$changed_only"; then changed_files | grep '\.h$'; else find lib cmd tests -name '*.h' | LC_ALL=C sort; fi; } |
-    xargs -d '\n' -P "$jobs" -n 1 bash -c 'header_one "$1"' _ 2>&1
+  } | sha256sum >"$cache/includes/common"
+  find "$cache/includes" -type f -mtime +14 -delete
+  files_on_their_own | xargs -d '\n' -P "$jobs" -n 1 bash -c 'include_one "$1"' _ 2>&1
 }
 
 # ---- shell -----------------------------------------------------------------------------------------------------
@@ -236,9 +246,9 @@ check_orphans() { python3 scripts/orphans.py; }
 
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man headers tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man includes tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, headers, shell, man, addresses, orphans, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, includes, shell, man, addresses, orphans, all"
 done
 bad=()
 for name in "$@"; do

@@ -25,6 +25,7 @@
 #include "leaf/service/id_service.h"
 #include "leaf/service/request_limit.h"
 #include "leaf/sys/heartbeat.h"
+#include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "leaf/sys/resources.h"
 #include "leaf/sys/service_manager.h"
