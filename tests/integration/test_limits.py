@@ -263,6 +263,21 @@ class Connections(LeafTest):
         poll(lambda: not self.refused(daemon), "there are places again")
         self.assertEqual(daemon.terminate(), 0)
 
+    def test_a_flood_beyond_the_limit_keeps_no_watcher_out(self):
+        """However many there are: of those that ask nothing, and of those that stay after their answer."""
+        daemon = self.box.serve("--set", "server.max_connections=8")
+        daemon.disconnect()
+        for flood in ("", "GET /v1/clock HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            with contextlib.ExitStack() as stack:
+                for _ in range(300):
+                    raw = stack.enter_context(daemon.raw())
+                    with contextlib.suppress(ConnectionError):
+                        raw.send(flood)
+                for target in ("/health/live", "/health/ready", "/metrics"):
+                    response = self.ask(daemon, target)
+                    self.assertIsNotNone(response, "%s is not answered, flood %r" % (target, flood))
+                    self.assertEqual(response.status, 200)
+
     def test_a_connection_that_asks_nothing_is_closed(self):
         """It has no more time than one that asks slowly."""
         daemon = self.box.serve("--set", "server.header_timeout=500ms", "--set", "server.idle_timeout=1h")

@@ -22,6 +22,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -55,8 +56,9 @@ constexpr std::chrono::milliseconds kLingerTime{1000};
 // How long a client that stopped sending while its request is parked is believed to be still there. Most have
 // gone; some shut down one direction only, and a grant takes less than this where all is well.
 constexpr std::chrono::milliseconds kHalfClosedTime{250};
-// Connections beyond max_connections whose first request is still read, to be answered with 503; what is more
-// is closed at once. And how long they may take to send it.
+// Connections beyond max_connections whose first request is still read, to be answered with 503 unless it is a
+// watcher's: so many over all workers, and each new one beyond takes the place of an old one. And how long they
+// may take to send it.
 constexpr std::size_t kSurplusMax = 128;
 constexpr std::chrono::milliseconds kSurplusTime{1000};
 // The log tells of connections over a limit once in so long.
@@ -119,6 +121,7 @@ class AnyConnection {
   virtual void Answer(Response& response) = 0;
   // Sends what there is room for, and a piece of a large answer at most.
   virtual void TakeTurn() = 0;
+  virtual void Close() = 0;
 };
 
 // Tells the log of connections over a limit: of the first at once, and of those since now and then.
@@ -206,10 +209,9 @@ struct Shared {
   AddressCounts addresses;      // while there is a limit for one
   MemoryReturn memory;
   std::atomic<std::size_t> connections{0};
-  // Of connections: those within max_connections, and those beyond. One word decides who has a place: whoever
-  // compares two of them, which others move meanwhile, lets in one too many.
+  // Of connections: those within max_connections. This one word decides on a place: two that are compared,
+  // while other workers move them, let in one too many.
   std::atomic<std::size_t> admitted{0};
-  std::atomic<std::size_t> surplus{0};
   std::atomic<bool> draining{false};
   std::mutex mutex;
   std::condition_variable connection_closed;
@@ -221,9 +223,11 @@ using ConnectionId = std::uint64_t;
 // One thread with its own event loop. Connections stay with the worker that accepted them, and are its alone.
 class Worker {
  public:
-  Worker(Shared& shared, RequestMetrics::Shard& metrics)
+  // `surplus_max`: how many connections beyond max_connections it has at most.
+  Worker(Shared& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
       : shared_(shared),
         metrics_(metrics),
+        surplus_max_(surplus_max),
         loop_(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO),
         sweep_timer_(loop_) {}
 
@@ -301,7 +305,14 @@ class Worker {
 
   // On this worker's thread.
   DeadlineQueue& deadlines() { return deadlines_; }
-  void Forget(ConnectionId id) { connections_.erase(id); }
+  void Forget(ConnectionId id) {
+    connections_.erase(id);
+    surplus_.erase(id);
+  }
+  // Of a connection beyond max_connections.
+  void SetSurplusAnswering(ConnectionId id, bool answering) {
+    if (const auto found = surplus_.find(id); found != surplus_.end()) found->second = answering;
+  }
   // The connection's TakeTurn is called once those had theirs that wait already. One turn for each round of
   // the loop: requests that have arrived meanwhile never wait for more than one piece of large answers.
   void AwaitTurn(ConnectionId id) {
@@ -377,6 +388,10 @@ class Worker {
   std::string_view TakePlace(bool local, const std::optional<ClientAddress>& address,
                              std::size_t address_max);
 
+  // For one more connection beyond max_connections. A flood of them must not keep out those that watch the
+  // server: the oldest that is not being answered goes, or else the oldest.
+  void TakeSurplusPlace(ConnectionId id);
+
   template <typename Acceptor>
   void StopAccepting(Accepting<Acceptor>& accepting) {
     error_code failed;
@@ -419,9 +434,12 @@ class Worker {
 
   Shared& shared_;
   RequestMetrics::Shard& metrics_;
+  const std::size_t surplus_max_;
   DeadlineQueue deadlines_;  // before the loop, whose handlers hold connections
   asio::io_context loop_;
   std::unordered_map<ConnectionId, std::shared_ptr<AnyConnection>> connections_;
+  // Those beyond max_connections, the oldest first, and whether each is being answered.
+  std::map<ConnectionId, bool> surplus_;
   ConnectionId next_id_ = 0;
   std::deque<ConnectionId> turns_;  // while it is not empty a turn is posted
   std::string piece_;
@@ -470,7 +488,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   ~Connection() override {
     worker_.metrics().CountClosed();
     Shared& shared = worker_.shared();
-    (is_surplus() ? shared.surplus : shared.admitted).fetch_sub(1);
+    if (!is_surplus()) shared.admitted.fetch_sub(1);
     if (admission_.address) shared.addresses.Remove(*admission_.address);
     if (shared.connections.fetch_sub(1) == 1 && shared.draining.load()) {
       const std::lock_guard lock(shared.mutex);
@@ -499,6 +517,14 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     deadline_.Set(now + kLingerTime);
     error_code ignored;
     socket_.cancel(ignored);
+  }
+
+  void Close() override {
+    error_code ignored;
+    socket_.close(ignored);  // pending operations end with an error and let go of this object
+    deadline_.Set(DeadlineQueue::kNever);
+    worker_.Forget(id_);
+    GiveUp();
   }
 
   void BeginDrain() override {
@@ -601,7 +627,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
 
   // True if it is answered, and the next one may follow at once.
   bool HandleRequest() {
-    state_ = State::kAnswering;
+    BeginAnswer();
     // How long a client takes to send its request is not the server's time.
     if (came_in_pieces_) began_at_ = Now();
     const ReceivedRequest& received = reader_.request();
@@ -636,6 +662,11 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     withdraw_ = std::move(withdraw);
     if (Flush() && withdraw_) WatchPeer();
     return false;
+  }
+
+  void BeginAnswer() {
+    state_ = State::kAnswering;
+    if (is_surplus()) worker_.SetSurplusAnswering(id_, true);
   }
 
   // After the answer. True if the next request may follow at once.
@@ -679,7 +710,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   // `json`: the body for clients that expect JSON, instead of `why`; "" for none.
   void Refuse(int status, std::string_view why, std::optional<std::uint32_t> retry_after_s = std::nullopt,
               std::string_view json = "") {
-    state_ = State::kAnswering;
+    BeginAnswer();
     route_ = Route::kOther;
     keep_alive_ = false;
     head_ = false;
@@ -794,6 +825,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
     if (!Flush()) return;
     error_code ignored;
     socket_.shutdown(Socket::shutdown_send, ignored);
+    if (is_surplus()) worker_.SetSurplusAnswering(id_, false);
     deadline_.Set(Now() + kLingerTime);
     buffer_.clear();
     DiscardInput();
@@ -805,14 +837,6 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
                               if (failed) return self->Close();
                               self->DiscardInput();
                             });
-  }
-
-  void Close() {
-    error_code ignored;
-    socket_.close(ignored);  // pending operations end with an error and let go of this object
-    deadline_.Set(DeadlineQueue::kNever);
-    worker_.Forget(id_);
-    GiveUp();
   }
 
   // The client is not told by an end behind what it does not read, and the kernel forgets that at once.
@@ -897,9 +921,22 @@ std::string_view Worker::TakePlace(bool local, const std::optional<ClientAddress
   return kTooMany;
 }
 
+void Worker::TakeSurplusPlace(ConnectionId id) {
+  if (surplus_.size() >= surplus_max_) {
+    auto old = std::find_if(surplus_.begin(), surplus_.end(), [](const auto& each) { return !each.second; });
+    if (old == surplus_.end()) old = surplus_.begin();
+    const auto found = connections_.find(old->first);
+    LEAF_CHECK(found != connections_.end());
+    const std::shared_ptr<AnyConnection> connection = found->second;  // it closes
+    connection->Close();
+  }
+  surplus_.emplace(id, false);
+}
+
 template <typename Acceptor, typename Socket>
 void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
   constexpr bool kLocal = std::is_same_v<typename Acceptor::protocol_type, asio::local::stream_protocol>;
+  const ConnectionId id = next_id_++;
   shared_.connections.fetch_add(1);
   // Once, as it can change meanwhile.
   const std::size_t address_max = shared_.max_connections_per_address.load();
@@ -915,14 +952,9 @@ void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
     address.reset();
     metrics_.CountRefused();
     (refusal == kTooMany ? shared_.refusals : shared_.address_refusals).Count(shared_.clock.Monotonic());
-    if (shared_.surplus.fetch_add(1) >= kSurplusMax) {
-      shared_.surplus.fetch_sub(1);
-      shared_.connections.fetch_sub(1);
-      return;  // closed at once
-    }
+    TakeSurplusPlace(id);
   }
   metrics_.CountAccepted();
-  const ConnectionId id = next_id_++;
   using Served = Connection<Socket>;
   const auto connection = std::make_shared<Served>(
       *this, id, std::move(socket),
@@ -950,8 +982,9 @@ class Server::Impl {
                 .mutex = {},
                 .connection_closed = {}} {
     SetLimits(options.limits);
+    const std::size_t surplus_max = (kSurplusMax + options.threads - 1) / options.threads;
     for (std::size_t i = 0; i < options.threads; ++i) {
-      workers_.push_back(std::make_unique<Worker>(shared_, metrics.NewShard()));
+      workers_.push_back(std::make_unique<Worker>(shared_, metrics.NewShard(), surplus_max));
       for (const Listener& listener : listeners_) workers_.back()->AddListener(listener);
     }
   }
