@@ -56,9 +56,9 @@ constexpr std::chrono::milliseconds kLingerTime{1000};
 // How long a client that stopped sending while its request is parked is believed to be still there. Most have
 // gone; some shut down one direction only, and a grant takes less than this where all is well.
 constexpr std::chrono::milliseconds kHalfClosedTime{250};
-// Connections beyond max_connections whose first request is still read, to be answered with 503 unless it is a
-// watcher's: so many over all workers, and each new one beyond takes the place of an old one. And how long they
-// may take to send it.
+// Connections beyond max_connections whose first request is still read, to be answered with 503 unless it is
+// a watcher's: so many over all workers, and each new one beyond takes the place of an old one. And how long
+// they may take to send it.
 constexpr std::size_t kSurplusMax = 128;
 constexpr std::chrono::milliseconds kSurplusTime{1000};
 // The log tells of connections over a limit once in so long.
