@@ -709,6 +709,73 @@ TEST(ZooKeeperSessionTest, AnExpiredSessionIsReplacedAndAnnounced) {
   EXPECT_EQ(announced, last);
 }
 
+// Stops the thread that asks for it at its next but one look.
+class StoppingClock final : public Clock {
+ public:
+  WallTime Wall() const override { return RealClock().Wall(); }
+  BootTime Boot() const override { return RealClock().Boot(); }
+  void WaitUntil(MonotonicTime time) const override { RealClock().WaitUntil(time); }
+  MonotonicTime Monotonic() const override {
+    if (looks_ > 0 && --looks_ == 0) {
+      stopped_ = true;
+      while (!go_) std::this_thread::yield();
+    }
+    return RealClock().Monotonic();
+  }
+
+  void StopMe() const { looks_ = 2; }
+  bool stopped() const { return stopped_; }
+  void Go() { go_ = true; }
+
+ private:
+  static thread_local int looks_;
+  mutable std::atomic<bool> stopped_{false};
+  std::atomic<bool> go_{false};
+};
+thread_local int StoppingClock::looks_ = 0;
+
+// The library knows that a session has ended before it tells. A transaction that begins in between makes
+// zoo_amulti free what is not its own.
+TEST(ZooKeeperSessionTest, ATransactionAfterTheEndOfItsSessionIsRefused) {
+  class ExpiryLog final : public Logger {
+   public:
+    void Write(LogLevel level, std::string_view message) override {
+      if (level == LogLevel::kDebug && message.find("has expired") != std::string_view::npos) expired = true;
+    }
+    std::atomic<bool> expired{false};
+  };
+  StoppingClock clock;
+  ExpiryLog log;
+  auto opened = Session::Open(Options(ServerAddress()), clock, log);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const std::unique_ptr<Session> session = std::move(*opened);
+  const std::string root = NewRoot();
+  ASSERT_TRUE(session->Write({Operation::Create(root, "")})->done());
+  const std::int64_t id = session->session_id();
+  // Stops while it looks whether its reply is there: what the library tells has to wait for that.
+  std::thread holder([&] {
+    while (!clock.stopped()) {
+      clock.StopMe();
+      (void)session->Get(root);
+    }
+  });
+  ASSERT_TRUE(Eventually([&] { return clock.stopped(); }));
+  const Operation set = Operation::Set(root, "x", Operation::kAnyVersion);
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&] {
+      const auto written = session->Write({set, set, set});
+      EXPECT_TRUE(written.ok() || written.error().code == ErrorCode::kUnavailable) << written.error().message;
+    });
+  }
+  ExpireSession(id);
+  EXPECT_TRUE(Eventually([&] { return log.expired.load(); }));
+  clock.Go();
+  holder.join();
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_TRUE(Eventually([&] { return session->Write({set, set, set}).ok(); }));
+}
+
 // Each round ends, or cuts, the sessions of four nodes: 200 reconnects, half of them with a new session.
 TEST(ZooKeeperSessionTest, HundredsOfReconnectsLeakNothing) {
   const int rounds = Scaled(50);

@@ -44,9 +44,18 @@ std::vector<Logger*>& Loggers() {
   return loggers;
 }
 
+// Held while a transaction is handed to the library. zoo_amulti (3.8.0, 3.9) leaves the variables of those
+// operations unset that it no longer prepares because the session has ended, and then frees them: memory that
+// is ours, or nothing at all. So it is called only while there is a connection, and the session does not end
+// before it has returned: on the way from one to the other the library's thread logs that the connection is
+// lost and that the next one is begun, and waits for this lock there. It holds no lock of its own meanwhile.
+// Recursive, since zoo_amulti may log as well.
+std::recursive_mutex g_transaction_mutex;
+
 // Everything at debug: whatever an operator should know, this file says itself, once, while the library
 // repeats its complaint with every attempt.
 void OnLibraryLog(const char* message) {
+  { const std::lock_guard transaction(g_transaction_mutex); }
   const std::lock_guard lock(g_loggers_mutex);
   if (Loggers().empty()) return;
   std::string_view text = message;
@@ -196,6 +205,14 @@ struct Call {
   std::vector<std::string> children;
 };
 
+// ZINVALIDSTATE: nothing was handed over, since there is no connection.
+int BeginTransaction(zhandle_t* library, Call& call, void_completion_t completion, const void* context) {
+  const std::lock_guard lock(g_transaction_mutex);
+  if (zoo_state(library) != ZOO_CONNECTED_STATE) return ZINVALIDSTATE;
+  return zoo_amulti(library, static_cast<int>(call.library_operations.size()), call.library_operations.data(),
+                    call.library_results.data(), completion, context);
+}
+
 }  // namespace
 
 class Session::Impl {
@@ -318,13 +335,11 @@ class Session::Impl {
     const std::string& first = operations.front().path;
     std::vector<Operation> absolute = operations;
     for (Operation& operation : absolute) operation.path = Path(operation.path);
-    LEAF_ASSIGN_OR_RETURN(
-        const auto call,
-        Begin(deadline, std::move(absolute), first, [&](zhandle_t* library, Call& c, const HeldCall* held) {
-          Prepare(c, OwnAccess());
-          return zoo_amulti(library, static_cast<int>(c.library_operations.size()),
-                            c.library_operations.data(), c.library_results.data(), &OnVoid, held);
-        }));
+    LEAF_ASSIGN_OR_RETURN(const auto call, Begin(deadline, std::move(absolute), first,
+                                                 [&](zhandle_t* library, Call& c, const HeldCall* held) {
+                                                   Prepare(c, OwnAccess());
+                                                   return BeginTransaction(library, c, &OnVoid, held);
+                                                 }));
     const int code = Wait(call, deadline);
     WriteOutcome outcome;
     if (code == ZOK) {
