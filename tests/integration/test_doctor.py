@@ -69,6 +69,9 @@ endpoints = ["127.0.0.1:%(mysql)d"]
 database = "%(database)s"
 user = "leaf"
 password_file = "%(password)s"
+# A busy machine is nothing that doctor should tell of.
+connect_timeout = "60s"
+query_timeout = "60s"
 [snowflake]
 cluster = "%(name)s"
 registry = "%(registry)s"
@@ -77,6 +80,7 @@ advertise = "%(advertised)s"
 %(more)s
 [zookeeper]
 connect = "%(zookeeper)s"
+session_timeout = "20s"
 """
             % dict(
                 values, database=self.database, password=password, name=self.name, address=ADDRESS, advertised=ADVERTISED,
