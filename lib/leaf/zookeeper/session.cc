@@ -44,7 +44,7 @@ std::vector<Logger*>& Loggers() {
   return loggers;
 }
 
-// Held while a transaction is handed to the library. zoo_amulti (3.8.0, 3.9) leaves the variables of those
+// Held while a transaction is handed to the library. zoo_amulti (as of 3.8.0) leaves the variables of those
 // operations unset that it no longer prepares because the session has ended, and then frees them: memory that
 // is ours, or nothing at all. So it is called only while there is a connection, and the session does not end
 // before it has returned: on the way from one to the other the library's thread logs that the connection is
