@@ -81,6 +81,8 @@ class FileOfTests(LeafTest):
             """
             def test_planted(self):
                 daemon = self.box.serve()
+                daemon.terminate()
+                daemon.log_tail(1)  # by then all that it wrote itself is there
                 daemon.lines += ["line %d" % number for number in range(100)]
                 self.fail("planted")
             """
