@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
+#include <thread>
+#include <vector>
 
 #include "leaf/sql/database.h"
 #include "leaf/sql/mark_store.h"
@@ -17,7 +19,7 @@
 namespace leaf::testing {
 namespace {
 
-// Counts the flushes of every file that SQLite opens while it lives. One thread.
+// Counts the flushes of every file that SQLite opens while it lives. Files are opened by one thread.
 class SyncCounter {
  public:
   SyncCounter() {
@@ -35,7 +37,7 @@ class SyncCounter {
   SyncCounter& operator=(const SyncCounter&) = delete;
 
   // Since the last call.
-  int Take() { return std::exchange(syncs_, 0); }
+  int Take() { return syncs_.exchange(0); }
 
  private:
   static int Open(sqlite3_vfs*, const char* name, sqlite3_file* file, int flags, int* out_flags) {
@@ -56,7 +58,7 @@ class SyncCounter {
   static inline sqlite3_vfs counting_{};
   static inline std::map<const sqlite3_io_methods*, sqlite3_io_methods> methods_;
   static inline int (*sync_)(sqlite3_file*, int) = nullptr;
-  static inline int syncs_ = 0;
+  static inline std::atomic<int> syncs_ = 0;
 };
 
 TEST(SqliteSync, EveryGrantIsFlushedWhateverConnectionItCameFrom) {
@@ -103,6 +105,44 @@ TEST(SqliteSync, EveryMarkIsFlushed) {
   for (std::uint64_t end = 1; end < 5; ++end) EXPECT_TRUE(flushed(marks.Raise({"pay", end, 1}))) << end;
   EXPECT_TRUE(flushed(marks.EndRun({{"pay", 1}})));
   EXPECT_TRUE(flushed(marks.BeginRun()));
+}
+
+// On a disk that takes half a second for a flush, forty tags would wait longer for one another than SQLite does.
+TEST(SqliteSync, MarksThatAreRaisedTogetherShareAFlush) {
+  constexpr std::size_t kTags = 40;
+  SyncCounter syncs;
+  const TempDir dir;
+  FakeClock clock;
+  sql::SqliteMarkStore marks(dir.path() + "/marks.db", nullptr, clock, "test");
+  ASSERT_TRUE(marks.Raise({"tag0", 1, 1}).ok());
+  // Another process writes: the first of them waits for its lock, and the others for the first.
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open((dir.path() + "/marks.db").c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  syncs.Take();
+  std::vector<std::thread> tasks;
+  std::atomic<std::size_t> raised{0};
+  for (std::size_t i = 0; i < kTags; ++i) {
+    tasks.emplace_back([&, i] {
+      const std::string tag = "tag" + std::to_string(i);
+      if (marks.Raise({tag, 100 + i, i}).ok()) ++raised;
+    });
+  }
+  while (marks.raises_waiting() != kTags - 1) std::this_thread::yield();
+  EXPECT_EQ(syncs.Take(), 0);
+  ASSERT_EQ(sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr), SQLITE_OK);
+  for (std::thread& task : tasks) task.join();
+  sqlite3_close(other);
+  EXPECT_EQ(raised.load(), kTags);
+  const int flushes = syncs.Take();
+  EXPECT_GE(flushes, 2);
+  EXPECT_LE(flushes, 4);
+  for (std::size_t i = 0; i < kTags; ++i) {
+    const auto mark = marks.Load("tag" + std::to_string(i));
+    ASSERT_TRUE(mark.ok());
+    EXPECT_EQ(mark->end, 100 + i);
+    EXPECT_EQ(mark->held, i);
+  }
 }
 
 }  // namespace

@@ -103,27 +103,40 @@ Result<core::Mark> SqliteMarkStore::Load(std::string_view tag) {
 Result<void> SqliteMarkStore::Raise(const core::MarkRaise& raise) {
   LEAF_CHECK(raise.end <= kMaxIdLimit);
   LEAF_RETURN_IF_ERROR(EnsureTable());
-  const std::string what = fmt::format("raise the mark of tag {}", Quoted(raise.tag));
+  return raises_.Run(raise);
+}
+
+Result<void> SqliteMarkStore::RaiseAll(const std::vector<const core::MarkRaise*>& raises) {
+  const std::string what = raises.size() == 1
+                               ? fmt::format("raise the mark of tag {}", Quoted(raises.front()->tag))
+                               : fmt::format("raise the marks of {} tags", raises.size());
   return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
-    const std::string name(raise.tag);
-    const auto end = static_cast<long long>(raise.end);
+    std::string name;
+    long long end = 0;
+    long long held = 0;
     const long long now = UnixMillis(clock_.Wall());
-    const long long held = raise.held ? static_cast<long long>(*raise.held) : -1;  // -1: as it is
     const long long age = std::chrono::milliseconds(kBaselineAge).count();
-    session
-        << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, held) "
-           "VALUES (:tag, :end, :now, :writer, :end, :now, :end, :now, max(:held, 0)) "
-           "ON CONFLICT (tag) DO UPDATE SET end = max(end, excluded.end), "
-           "raised_at = CASE WHEN excluded.end > end THEN excluded.raised_at ELSE raised_at END, "
-           "raised_by = CASE WHEN excluded.end > end THEN excluded.raised_by ELSE raised_by END, "
-           "base_end = CASE WHEN :now - next_at >= :age THEN next_end ELSE base_end END, "
-           "base_at = CASE WHEN :now - next_at >= :age THEN next_at ELSE base_at END, "
-           "next_end = CASE WHEN :now - next_at >= :age THEN excluded.end ELSE next_end END, "
-           "next_at = CASE WHEN :now - next_at >= :age THEN excluded.next_at ELSE next_at END, "
-           "held = CASE WHEN :held < 0 THEN held ELSE :held END, "
-           "held_exactly = CASE WHEN :held < 0 THEN held_exactly ELSE 0 END",
-        soci::use(name, "tag"), soci::use(end, "end"), soci::use(now, "now"), soci::use(writer_, "writer"),
-        soci::use(held, "held"), soci::use(age, "age");
+    soci::statement insert =
+        (session.prepare
+             << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, held) "
+                "VALUES (:tag, :end, :now, :writer, :end, :now, :end, :now, max(:held, 0)) "
+                "ON CONFLICT (tag) DO UPDATE SET end = max(end, excluded.end), "
+                "raised_at = CASE WHEN excluded.end > end THEN excluded.raised_at ELSE raised_at END, "
+                "raised_by = CASE WHEN excluded.end > end THEN excluded.raised_by ELSE raised_by END, "
+                "base_end = CASE WHEN :now - next_at >= :age THEN next_end ELSE base_end END, "
+                "base_at = CASE WHEN :now - next_at >= :age THEN next_at ELSE base_at END, "
+                "next_end = CASE WHEN :now - next_at >= :age THEN excluded.end ELSE next_end END, "
+                "next_at = CASE WHEN :now - next_at >= :age THEN excluded.next_at ELSE next_at END, "
+                "held = CASE WHEN :held < 0 THEN held ELSE :held END, "
+                "held_exactly = CASE WHEN :held < 0 THEN held_exactly ELSE 0 END",
+         soci::use(name, "tag"), soci::use(end, "end"), soci::use(now, "now"), soci::use(writer_, "writer"),
+         soci::use(held, "held"), soci::use(age, "age"));
+    for (const core::MarkRaise* raise : raises) {
+      name = raise->tag;
+      end = static_cast<long long>(raise->end);
+      held = raise->held ? static_cast<long long>(*raise->held) : -1;  // -1: as it is
+      insert.execute(true);
+    }
     return {};
   });
 }

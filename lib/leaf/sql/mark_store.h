@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,10 +12,11 @@
 #include "leaf/base/clock.h"
 #include "leaf/core/ports.h"
 #include "leaf/sql/database.h"
+#include "leaf/sql/group_commit.h"
 
 namespace leaf::sql {
 
-// Thread-safe.
+// Thread-safe. Marks that are raised at the same time are raised in one transaction.
 class SqliteMarkStore final : public core::MarkStore {
  public:
   // Serialises grants of a tag between processes; the file that does it is not this one's business.
@@ -32,16 +34,22 @@ class SqliteMarkStore final : public core::MarkStore {
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
 
+  // Raises that wait for the transaction of others to end.
+  std::size_t raises_waiting() const { return raises_.waiting(); }
+
  private:
   Result<void> EnsureTable();
   // The rows of `where`, a clause on column tag with the parameter :tag, or "" for all.
   Result<std::vector<core::Mark>> Read(std::string_view what, std::string_view where, const std::string& tag);
+  Result<void> RaiseAll(const std::vector<const core::MarkRaise*>& raises);
 
   Database database_;
   const Locker locker_;
   const Clock& clock_;
   const std::string writer_;
   std::atomic<bool> table_ready_{false};
+  GroupCommit<core::MarkRaise> raises_{
+      [this](const std::vector<const core::MarkRaise*>& raises) { return RaiseAll(raises); }};
 };
 
 }  // namespace leaf::sql
