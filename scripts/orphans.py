@@ -3,7 +3,7 @@
 
     orphans.py    says what; exit 1 if there is anything
 
-Orphans: a source below tests that no CMakeLists.txt compiles, a test script that it does not register, a helper that no
+Orphans: a source below tests that no CMakeLists.txt compiles, a test script that neither it nor scripts/soak.sh runs, a helper that no
 other file uses, a header that none includes, a scenario that the museum's README does not list, a fuzz target without a
 corpus, a corpus without a target, and a file among cases and mutations that is none. Dead citations: a file that a comment,
 a docstring or a document names, and that the repository does not have under this name or path. Expects to run in the root of
@@ -155,8 +155,8 @@ def check_tests(files, texts):
             if path not in named:
                 problem(path, "no CMakeLists.txt compiles it")
         elif kind == ".py" and name.startswith("test_"):
-            if path not in named:
-                problem(path, "no CMakeLists.txt registers it as a test")
+            if path not in named and name not in names["scripts/soak.sh"]:
+                problem(path, "no CMakeLists.txt registers it as a test, nor does scripts/soak.sh run it")
         elif kind == ".patch":
             if os.path.dirname(path) != "tests/mutations":
                 problem(path, "scripts/mutations.sh looks into tests/mutations only")
@@ -170,7 +170,7 @@ def check_tests(files, texts):
                 problem(path, "no other file uses it")
     for folder, extension in (("tests/mutations", ".patch"), ("tests/cli/cases", ".case")):
         for path in files:
-            if path.startswith(folder + "/") and not path.endswith((extension, "CMakeLists.txt")):
+            if path.startswith(folder + "/") and not path.endswith((extension, "CMakeLists.txt", "/explained.txt")):
                 problem(path, "is no %s file: nothing reads it" % extension)
 
 

@@ -24,6 +24,9 @@
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   model      the reserve and snowflake IDs through every interleaving, with the scenarios that take minutes, too
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
+#   mutants    150 places of lib/leaf/core and lib/leaf/service changed mechanically: a test has to notice each, or
+#              tests/mutations/explained.txt has a reason (scripts/mutants.py); only if it is named
+#   systemd    the package on a machine of its own that systemd runs: killed, restarted, upgraded, misconfigured, purged
 #   sources    all checks on all sources, and each file compiled for itself; only if it is named
 #   sanitizers all black-box tests, not just the selected ones, with the address, undefined and thread sanitizers; only if
 #              it is named
@@ -95,7 +98,7 @@ export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim model mutations)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim model mutations systemd)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -119,6 +122,8 @@ tests_of() {
     sim) echo build/release/leafsim ;;
     model) echo build/release/model_tests ;;
     mutations) echo scripts/mutations.sh ;;
+    mutants) echo scripts/mutants.py ;;
+    systemd) echo test_booted.py ;;
     sources) echo scripts/check.sh ;;
     sanitizers) echo ctest ;;
     weather) echo scripts/test.sh ;;
@@ -128,7 +133,7 @@ tests_of() {
 
 if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- "${names[@]}"; fi
 for name in "$@"; do
-  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz sources sanitizers weather all"
+  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz sources sanitizers mutants weather all"
 done
 
 apt_need "${test_packages[@]}"
@@ -189,8 +194,12 @@ run() {
   read -ra tests <<<"$(tests_of "$1")"
   if [[ $1 == snowflake ]]; then
     build/release/unit_tests --gtest_filter="${tests[0]}"
-  elif [[ $1 == model || $1 == mutations ]]; then
+  elif [[ $1 == model || $1 == mutations || $1 == mutants ]]; then
     "${tests[0]}"
+  elif [[ $1 == systemd ]]; then
+    # All that is packaged.
+    cmake --preset release "${cmake_flags[@]}" && cmake --build --preset release &&
+      LEAFCTL=build/release/leafctl python3 "tests/integration/${tests[0]}"
   elif [[ $1 == sources ]]; then
     check_sources
   elif [[ $1 == sanitizers ]]; then

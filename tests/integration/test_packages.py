@@ -17,11 +17,9 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from bare_root import BareRoot, command, make_base, suite  # noqa: E402
+from bare_root import BareRoot, command, make_base  # noqa: E402
+from debs import BASE, BUILD, make_debs, version  # noqa: E402
 from leafctl import ROOT, main, through_sudo  # noqa: E402
-
-BUILD = os.path.abspath(os.environ.get("LEAFCTL_BUILD_DIR") or os.path.join(ROOT, "build", "release"))
-BASE = os.path.join(BUILD, "packages-base-%s.tar" % suite())
 
 CONFIG = "/etc/leafctl/leafctl.toml"
 STATE = "/var/lib/leafctl"
@@ -40,10 +38,8 @@ def setUpModule():
     global DEBS, FIRST, SECOND, DEV
     DEBS = tempfile.TemporaryDirectory(prefix="leafctl-debs-")
     try:
-        with open(os.path.join(BUILD, "CPackConfig.cmake"), encoding="utf-8") as file:
-            version = next(line for line in file if "CPACK_PACKAGE_VERSION " in line).split('"')[1]
-        FIRST, DEV = make_debs("first", version)
-        SECOND, _ = make_debs("second", version + ".1")
+        FIRST, DEV = make_debs(os.path.join(DEBS.name, "first"), version())
+        SECOND, _ = make_debs(os.path.join(DEBS.name, "second"), version() + ".1")
         make_base(BASE)
     except BaseException:
         DEBS.cleanup()
@@ -52,18 +48,6 @@ def setUpModule():
 
 def tearDownModule():
     DEBS.cleanup()
-
-
-def make_debs(name, version):
-    """The packages as this version: leafctl's, libleaf-dev's."""
-    folder = os.path.join(DEBS.name, name)
-    os.mkdir(folder)
-    command(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder, "-R", version])
-    debs = sorted(os.path.join(folder, deb) for deb in os.listdir(folder) if deb.endswith(".deb"))
-    names = [os.path.basename(deb).split("_")[0:2] for deb in debs]
-    if names != [["leafctl", version], ["libleaf-dev", version]]:
-        raise AssertionError("unexpected packages: %s" % debs)
-    return debs
 
 
 class Packages(unittest.TestCase):
@@ -132,6 +116,10 @@ class Packages(unittest.TestCase):
         # With what it needs, and what it may need.
         self.assertIn("installed", root.ok("dpkg-query -W -f '${db:Status-Status}' libmariadb3"))
         self.assertRegex(root.read("/etc/passwd"), r"(?m)^leafctl:.*:/var/lib/leafctl:/usr/sbin/nologin$")
+        # What the unit runs is on the smallest machine.
+        unit = root.read(UNITS + "/leafctl.service")
+        run = re.findall(r"(?m)^Exec\w+=[-+!@:]*(\S+)", unit)
+        self.assertEqual((len(run), [path for path in run if not root.exists(path)]), (2, []))
         # Nothing was started: there is no systemd. Both are enabled.
         self.assertTrue(root.exists("/etc/systemd/system/multi-user.target.wants/leafctl.service"))
         self.assertTrue(root.exists("/etc/systemd/system/sockets.target.wants/leafctl.socket"))
