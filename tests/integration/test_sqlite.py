@@ -239,7 +239,11 @@ class WithDaemon(LeafTest):
     def test_direct_and_daemon_mixed(self):
         """One state directory: never a repeat, and nobody takes the other's grants for a database gone back."""
         self.box.ok("tag", "add", "pay", "--step", "5")
-        daemon = self.box.serve("--set", "segment.refresh_interval=100ms", "--set", "segment.step_policy=fixed")
+        # Five that take turns wait for one another on a disk that is slow.
+        daemon = self.box.serve(
+            "--set", "segment.refresh_interval=100ms", "--set", "segment.step_policy=fixed", "--set",
+            "server.request_timeout=50s",
+        )  # fmt: skip
         stop = threading.Event()
         results = []
 
@@ -253,7 +257,7 @@ class WithDaemon(LeafTest):
         takers = (
             lambda: self.box.next("pay", "--direct", "-n", "3", *PATIENCE),
             lambda: self.box.next("pay", "--direct", *PATIENCE),
-            lambda: self.box.next("pay", "-n", "4"),
+            lambda: self.box.next("pay", "-n", "4", *PATIENCE),
             lambda: daemon.ids("pay", 2),
             lambda: daemon.ids("pay", 7),
         )
