@@ -107,7 +107,8 @@ TEST(SqliteSync, EveryMarkIsFlushed) {
   EXPECT_TRUE(flushed(marks.BeginRun()));
 }
 
-// On a disk that takes half a second for a flush, forty tags would wait longer for one another than SQLite does.
+// On a disk that takes half a second for a flush, forty tags would wait longer for one another than SQLite
+// does.
 TEST(SqliteSync, MarksThatAreRaisedTogetherShareAFlush) {
   constexpr std::size_t kTags = 40;
   SyncCounter syncs;

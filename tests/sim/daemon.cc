@@ -212,6 +212,21 @@ void Daemon::CheckMayIssue(const std::string& tag) {
   }
 }
 
+void Daemon::CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at) {
+  if (error.code == ErrorCode::kFrozen && !around_.history.HasGoneBack(tag)) {
+    around_.history.Broken(fmt::format("P4: node {} has frozen {}, which has never gone back: {}",
+                                       setting_.node, tag, error.message));
+  }
+  // While grants fail a request waits for a shorter time, and says so.
+  const Nanos waited = around_.world.now() - asked_at;
+  if (error.code == ErrorCode::kExhausted && error.message.ends_with("no grant came in time") &&
+      waited < NanosOf(kWait.wait)) {
+    around_.history.Broken(
+        fmt::format("P3: node {} refused a request for {} after {:.3f} s, and no grant had failed",
+                    setting_.node, tag, static_cast<double>(waited) / 1e9));
+  }
+}
+
 bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
@@ -244,6 +259,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
     around_.history.Broken(
         fmt::format("P3: {} of {} were in reserve on node {}, and not given", count, tag, setting_.node));
   }
+  const Nanos asked_at = world.now();
   const auto answer = std::make_shared<Answer<IdSpans>>();
   const service::ParkedRequest parked =
       node_.segment()->Next(tag, count, kWait, [answer, &world](Result<IdSpans> result) {
@@ -270,6 +286,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   if (!answer->result->ok()) {
     ++around_.errors;
     world.Trace(static_cast<std::uint64_t>(answer->result->error().code));
+    CheckRefusal(tag, answer->result->error(), asked_at);
     if (why != nullptr) *why = answer->result->error().message;
     return false;
   }

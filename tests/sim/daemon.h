@@ -84,6 +84,8 @@ class Daemon {
   bool AskSnowflake(Seen& seen, std::uint64_t count, std::string* why);
   // IDs of `tag` were just taken: was it one to take them from?
   void CheckMayIssue(const std::string& tag);
+  // A request for IDs of `tag` that came at `asked_at` was refused: was there a reason to?
+  void CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at);
   void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
   service::SegmentOptions SegmentOptionsOf();
   service::SnowflakeOptions SnowflakeOptionsOf();

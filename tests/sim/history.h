@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -34,6 +35,7 @@ class History {
 
   // The table has been lower than it was once, on some server, or was served by two.
   void WentBack(const std::string& tag) { went_back_.insert(tag); }
+  bool HasGoneBack(std::string_view tag) const { return went_back_.contains(tag); }
   // From now on `issuer` may issue `range`.
   void Granted(const Issuer& issuer, std::string_view tag, const IdRange& range);
   void Issued(const Issuer& issuer, std::string_view tag, const IdRange& range);
@@ -73,7 +75,7 @@ class History {
   const World& world_;
   const Scope scope_;
   const core::IdLayout layout_;
-  std::set<std::string> went_back_;
+  std::set<std::string, std::less<>> went_back_;
   struct OfTag {
     std::vector<Record> grants;
     std::vector<Record> issued;

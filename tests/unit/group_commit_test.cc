@@ -12,7 +12,8 @@
 namespace leaf::sql {
 namespace {
 
-// Writes down the groups; those that are not the first fail with `error`, if there is one. The first waits for Open().
+// Writes down the groups; those that are not the first fail with `error`, if there is one. The first waits
+// for Open().
 class Gate {
  public:
   Result<void> Write(const std::vector<const int*>& items) {

@@ -198,6 +198,43 @@ TEST_F(SegmentServiceTest, LeafsRoutesFailFastOnceAGrantHasFailed) {
   EXPECT_NE(first->result->error().message.find("away"), std::string::npos) << "says why";
 }
 
+// One that came while grants failed, and is not in the range of the first that works.
+TEST_F(SegmentServiceTest, ARequestHasItsWholeWaitOnceGrantsWorkAgain) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  for (const bool in_time : {true, false}) {
+    store_.FailReserves(StoreFault::kUnavailable, 1);
+    EXPECT_EQ(Get("pay", 100)->code(), ErrorCode::kExhausted);
+    clock_.Advance(kBackoffMax);
+    const auto first = Ask("pay", 50);
+    std::shared_ptr<Answer> late;
+    store_.FailReserves(StoreFault::kSlowReply, 1);
+    store_.on_slow = [&] { late = Ask("pay", 100); };
+    const auto run_timers = [&] {
+      while (timers_.RunOne()) {
+      }
+    };
+    run_timers();
+    ASSERT_TRUE(workers_.RunOne() || slow_workers_.RunOne());
+    EXPECT_EQ(first->ids().size(), 50U);
+    // Its own grant has not begun.
+    clock_.Advance(milliseconds{990});
+    run_timers();
+    EXPECT_FALSE(late->done()) << "refused, and no grant has failed since";
+    if (!in_time) {
+      clock_.Advance(milliseconds{20});
+      run_timers();
+      ASSERT_TRUE(late->done());
+      EXPECT_EQ(late->code(), ErrorCode::kExhausted);
+    }
+    Run();
+    if (in_time) {
+      EXPECT_EQ(late->ids().size(), 100U);
+    }
+  }
+}
+
 TEST_F(SegmentServiceTest, TagsWhoseGrantsFailLeaveTheWorkersToOthers) {
   table_.Put("locked", 1, 10);
   table_.Put("pay", 1, 10);

@@ -113,12 +113,13 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
                      "retry later"};
     } else {
       const std::uint64_t id = next_waiter_id_++;
-      waiters_.push_back({id, count, limits.wait_while_failing, std::move(done)});
+      const MonotonicTime now = world_.clock.Monotonic();
+      waiters_.push_back({id, count, now + limits.wait, limits.wait_while_failing, std::move(done)});
       parked_ids_ += count;
       ++TalliesLocked().waits;
       world_.counters.AddWait();
-      ScheduleExpiryLocked(id,
-                           failures_ > 0 ? std::min(limits.wait, limits.wait_while_failing) : limits.wait);
+      ScheduleExpiryLocked(
+          id, now + (failures_ > 0 ? std::min(limits.wait, limits.wait_while_failing) : limits.wait));
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), id);
       return true;
@@ -145,13 +146,29 @@ bool TagGenerator::TakeLocked(std::uint64_t count, IdSpans& out) {
   return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
-void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::milliseconds wait) {
-  world_.timers.PostAt(world_.clock.Monotonic() + wait, [weak = weak_from_this(), waiter_id] {
+void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime at) {
+  world_.timers.PostAt(at, [weak = weak_from_this(), waiter_id] {
     if (const auto self = weak.lock()) self->Expire(waiter_id);
   });
 }
 
+std::list<TagGenerator::Waiter>::iterator TagGenerator::FindWaiterLocked(std::uint64_t waiter_id) {
+  // Waiters stand in the order of their IDs: most timers are of long served ones, and those are told at once.
+  if (waiters_.empty() || waiter_id < waiters_.front().id) return waiters_.end();
+  return std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id >= waiter_id; });
+}
+
 void TagGenerator::Expire(std::uint64_t waiter_id) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto waiter = FindWaiterLocked(waiter_id);
+    // Grants failed when it came, or while it waited, and work again: it has the wait that it asked for.
+    if (waiter != waiters_.end() && waiter->id == waiter_id && failures_ == 0 &&
+        world_.clock.Monotonic() < waiter->deadline) {
+      ScheduleExpiryLocked(waiter_id, waiter->deadline);
+      return;
+    }
+  }
   EndWait(waiter_id, SlotOf(ErrorCode::kExhausted), [this] {
     return Error{ErrorCode::kExhausted,
                  problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
@@ -176,11 +193,7 @@ void TagGenerator::EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
   bool retire = false;
   {
     const std::lock_guard lock(mutex_);
-    // Waiters stand in the order of their IDs: most timers are of long served ones, and those are told at
-    // once.
-    if (waiters_.empty() || waiter_id < waiters_.front().id) return;
-    const auto waiter =
-        std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id >= waiter_id; });
+    const auto waiter = FindWaiterLocked(waiter_id);
     if (waiter == waiters_.end() || waiter->id != waiter_id) return;
     done = std::move(waiter->done);
     parked_ids_ -= waiter->count;
@@ -384,7 +397,8 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
                               fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
     });
     // Who parked while all was well now waits no longer than who comes next.
-    for (const Waiter& waiter : waiters_) ScheduleExpiryLocked(waiter.id, waiter.wait_while_failing);
+    const MonotonicTime now = world_.clock.Monotonic();
+    for (const Waiter& waiter : waiters_) ScheduleExpiryLocked(waiter.id, now + waiter.wait_while_failing);
   }
   if (IsLasting(error.code)) FailAllLocked(error, completions);
   if (state_ == State::kUnconfirmed && waiters_.empty()) {

@@ -67,7 +67,7 @@ struct GeneratorWorld {
 // How long a request that cannot be served at once may wait.
 struct ParkLimits {
   std::chrono::milliseconds wait{};
-  // At most so long once the tag's last grant has failed (Java Leaf fails fast then; callers rely on it).
+  // At most so long while the tag's last grant has failed (Java Leaf fails fast then; callers rely on it).
   std::chrono::milliseconds wait_while_failing{};
 };
 
@@ -214,6 +214,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   struct Waiter {
     std::uint64_t id = 0;
     std::uint64_t count = 0;
+    MonotonicTime deadline;  // unless grants fail when `wait_while_failing` is over
     std::chrono::milliseconds wait_while_failing{};
     NextCallback done;
   };
@@ -248,7 +249,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void ScheduleRetryLocked();
   void FreezeLocked(const Error& error, Completions& completions);
   void FailAllLocked(const Error& error, Completions& completions);
-  void ScheduleExpiryLocked(std::uint64_t waiter_id, std::chrono::milliseconds wait);
+  void ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime at);
+  // The waiter of that ID, or the next one; end() if there is none.
+  std::list<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
   void Expire(std::uint64_t waiter_id);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
   void EndWait(std::uint64_t waiter_id, std::size_t cause_slot, const std::function<Error()>& why_locked);

@@ -13,12 +13,13 @@
 
 namespace leaf::sql {
 
-// A task that comes while nothing is written writes at once, what it alone wants. Tasks that come meanwhile wait, and
-// one of them then writes what all of them want, as one group. So a file that takes long for a flush serves any number
-// of tasks in the time of two flushes, where they would otherwise wait for one another in no order at all: SQLite asks
-// for its lock again and again, and fails after its time-out.
+// A task that comes while nothing is written writes at once, what it alone wants. Tasks that come meanwhile
+// wait, and one of them then writes what all of them want, as one group. So a file that takes long for a
+// flush serves any number of tasks in the time of two flushes, where they would otherwise wait for one
+// another in no order at all: SQLite asks for its lock again and again, and fails after its time-out.
 //
-// Thread-safe. `write` is called by one task at a time, makes all of its items durable or none, and throws nothing.
+// Thread-safe. `write` is called by one task at a time, makes all of its items durable or none, and throws
+// nothing.
 template <typename Item>
 class GroupCommit {
  public:

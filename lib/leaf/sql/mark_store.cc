@@ -118,7 +118,8 @@ Result<void> SqliteMarkStore::RaiseAll(const std::vector<const core::MarkRaise*>
     const long long age = std::chrono::milliseconds(kBaselineAge).count();
     soci::statement insert =
         (session.prepare
-             << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, held) "
+             << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, "
+                "held) "
                 "VALUES (:tag, :end, :now, :writer, :end, :now, :end, :now, max(:held, 0)) "
                 "ON CONFLICT (tag) DO UPDATE SET end = max(end, excluded.end), "
                 "raised_at = CASE WHEN excluded.end > end THEN excluded.raised_at ELSE raised_at END, "
