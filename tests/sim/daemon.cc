@@ -227,6 +227,17 @@ void Daemon::CheckRefusal(const std::string& tag, const Error& error, Nanos aske
   }
 }
 
+void Daemon::LeaveLine(const std::string& tag, std::uint64_t number, bool served) {
+  std::set<std::uint64_t>& line = lines_[tag];
+  // At a failpoint one that is served later may be told first; at the end of all numbers small requests are
+  // served although a large one cannot be.
+  if (served && *line.begin() < number && around_.plan.preemption == 0 && !around_.plan.near_end) {
+    around_.history.Broken(fmt::format("P5: node {} served a request for {} before one that had come earlier",
+                                       setting_.node, tag));
+  }
+  line.erase(number);
+}
+
 bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
@@ -260,10 +271,13 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
         fmt::format("P3: {} of {} were in reserve on node {}, and not given", count, tag, setting_.node));
   }
   const Nanos asked_at = world.now();
+  const std::uint64_t number = next_in_line_++;
+  lines_[tag].insert(number);
   const auto answer = std::make_shared<Answer<IdSpans>>();
   const service::ParkedRequest parked =
-      node_.segment()->Next(tag, count, kWait, [answer, &world](Result<IdSpans> result) {
+      node_.segment()->Next(tag, count, kWait, [this, tag, number, answer, &world](Result<IdSpans> result) {
         LEAF_CHECK(!answer->result);
+        LeaveLine(tag, number, result.ok());
         answer->result = std::move(result);
         if (answer->waiting != nullptr) world.Wake(answer->waiting);
       });

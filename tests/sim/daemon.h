@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -86,6 +88,8 @@ class Daemon {
   void CheckMayIssue(const std::string& tag);
   // A request for IDs of `tag` that came at `asked_at` was refused: was there a reason to?
   void CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at);
+  // The request that was `number`th in the line of `tag` is out of it; `served`: with IDs.
+  void LeaveLine(const std::string& tag, std::uint64_t number, bool served);
   void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
   service::SegmentOptions SegmentOptionsOf();
   service::SnowflakeOptions SnowflakeOptionsOf();
@@ -124,6 +128,8 @@ class Daemon {
   bool done_ = false;
   int connections_ = 0;
   int waiting_for_snowflake_ = 0;
+  std::map<std::string, std::set<std::uint64_t>> lines_;  // by tag: who waits, in the order of coming
+  std::uint64_t next_in_line_ = 0;
   std::optional<Error> failure_;
 };
 
