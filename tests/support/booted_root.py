@@ -81,13 +81,17 @@ class BootedRoot:
     def log_tail(self, lines):
         return self.run("journalctl --no-pager --lines=%d" % lines).out
 
-    def run(self, line, **more):
+    def _inside(self, line):
+        return [
+            "nsenter", "--target", self._pid, "--all", "/usr/bin/env", "-i", "HOME=/root", "PATH=" + PATH,
+            "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-ec", line,
+        ]  # fmt: skip
+
+    def run(self, line):
         """Runs a shell command in there, as root."""
         result = subprocess.run(
-            ["nsenter", "--target", self._pid, "--all", "/usr/bin/env", "-i", "HOME=/root", "PATH=" + PATH, "LC_ALL=C.UTF-8",
-             "DEBIAN_FRONTEND=noninteractive", "/bin/sh", "-ec", line],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-            errors="replace", timeout=DEADLINE_S, check=False, **more,
+            self._inside(line), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", errors="replace", timeout=DEADLINE_S, check=False,
         )  # fmt: skip
         return Result(result.returncode, result.stdout, result.stderr)
 
@@ -100,9 +104,8 @@ class BootedRoot:
     def background(self, line):
         """The same, and goes on: a Popen."""
         return subprocess.Popen(
-            ["nsenter", "--target", self._pid, "--all", "/usr/bin/env", "-i", "HOME=/root", "PATH=" + PATH, "/bin/sh", "-ec", line],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
-        )  # fmt: skip
+            self._inside(line), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8"
+        )
 
     def close(self):
         if self._process.poll() is None:

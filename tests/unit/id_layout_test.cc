@@ -55,8 +55,10 @@ TEST(IdLayout, NothingIsMaskedToFit) {
     ASSERT_FALSE(id.ok());
     EXPECT_EQ(id.error().code, ErrorCode::kInvalidArgument);
   }
-  EXPECT_NE(layout.Compose({time, 1024, 0}).error().message.find("worker 1024"), std::string::npos);
-  EXPECT_NE(layout.Compose({time, 0, 4096}).error().message.find("sequence 4096"), std::string::npos);
+  EXPECT_EQ(layout.Compose({time, 1024, 0}).error().message,
+            "worker 1024 is not in 0..1023 (layout 41-10-12)");
+  EXPECT_EQ(layout.Compose({time, 0, 4096}).error().message,
+            "sequence 4096 is not in 0..4095 (layout 41-10-12)");
 }
 
 TEST(IdLayout, BadLayoutsAreRefused) {
@@ -67,6 +69,8 @@ TEST(IdLayout, BadLayoutsAreRefused) {
     ASSERT_FALSE(layout.ok()) << bits;
     EXPECT_EQ(layout.error().code, ErrorCode::kInvalidArgument);
   }
+  EXPECT_EQ(IdLayout::Parse("41--10-12", 0).error().message,
+            "bad layout '41--10-12': not TIME-WORKER-SEQUENCE bits such as 41-10-12");
   EXPECT_FALSE(IdLayout::Parse("41-10-12", -1).ok());
   EXPECT_FALSE(IdLayout::Parse("41-10-12", kEpochMillisMax + 1).ok());
   EXPECT_TRUE(IdLayout::Parse("41-10-12", 0).ok());
