@@ -199,7 +199,7 @@ run() {
   elif [[ $1 == systemd ]]; then
     # All that is packaged.
     cmake --preset release "${cmake_flags[@]}" && cmake --build --preset release &&
-      LEAFCTL=build/release/leafctl python3 "tests/integration/${tests[0]}"
+      as_root env LEAFCTL=build/release/leafctl python3 "tests/integration/${tests[0]}"
   elif [[ $1 == sources ]]; then
     check_sources
   elif [[ $1 == sanitizers ]]; then

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -114,7 +115,9 @@ TEST(SqliteSync, MarksThatAreRaisedTogetherShareAFlush) {
   SyncCounter syncs;
   const TempDir dir;
   FakeClock clock;
-  sql::SqliteMarkStore marks(dir.path() + "/marks.db", nullptr, clock, "test");
+  // However long a busy machine takes to start the threads.
+  sql::SqliteMarkStore marks({.path = dir.path() + "/marks.db", .busy_timeout = std::chrono::hours{1}},
+                             clock);
   ASSERT_TRUE(marks.Raise({"tag0", 1, 1}).ok());
   // Another process writes: the first of them waits for its lock, and the others for the first.
   sqlite3* other = nullptr;

@@ -128,7 +128,8 @@ class Daemon {
   bool done_ = false;
   int connections_ = 0;
   int waiting_for_snowflake_ = 0;
-  std::map<std::string, std::set<std::uint64_t>> lines_;  // by tag: who waits, in the order of coming
+  std::map<std::string, std::set<std::uint64_t>>
+      lines_;  // by tag: the requests that wait, in order of arrival
   std::uint64_t next_in_line_ = 0;
   std::optional<Error> failure_;
 };

@@ -93,7 +93,9 @@ void Database::Split() {
   split_ = true;
   log_.clear();
   // From here on both may grant the same.
-  for (const auto& [tag, row] : servers_[primary_]) history_.WentBack(tag);
+  for (const Rows& rows : servers_) {
+    for (const auto& [tag, row] : rows) history_.WentBack(tag);
+  }
 }
 
 void Database::Join() {

@@ -5,12 +5,26 @@ and without any way out. Needs to be root, and a kernel that lets it mount cgrou
 import os
 import signal
 import subprocess
-import time
 
 from bare_root import PATH
 from leafctl import Result, poll
 
 DEADLINE_S = 300
+APART = ("unshare", "--mount", "--propagation", "private")
+
+# A control group of its own, which can be removed afterwards; then namespaces of its own.
+ENTER = r"""
+set -e
+mount -t cgroup2 none "$1/mnt"
+mkdir "$1/mnt/$3"
+echo $$ >"$1/mnt/$3/cgroup.procs"
+umount "$1/mnt"
+exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup bash -c "$4" boot "$1" "$2"
+"""
+LEAVE = r"""
+mount -t cgroup2 none "$1/mnt"
+find "$1/mnt/$2" -depth -type d -exec rmdir {} +
+"""
 
 # Mounts what systemd expects, makes the root its own, and becomes systemd. Everything ends with the namespaces.
 BOOT = r"""
@@ -46,16 +60,17 @@ class BootedRoot:
 
     def __init__(self, root):
         self._root = root
+        self._pid = None
+        self._group = os.path.basename(root.dir)
         self._log = root.path("/var/log/boot.txt")
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--uts", "--ipc", "--net", "--cgroup",
-                 "bash", "-c", BOOT, "boot", root.dir, PATH],
+                [*APART, "bash", "-c", ENTER, "enter", root.dir, PATH, self._group, BOOT],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:
             self._pid = poll(self._find_systemd, "systemd in " + root.dir, DEADLINE_S)
-            poll(lambda: self.run("systemctl is-system-running").out == "running\n", "a system that runs", DEADLINE_S)
+            poll(self._is_up, "a system that runs", DEADLINE_S)
         except BaseException:
             self.close()
             raise
@@ -71,6 +86,12 @@ class BootedRoot:
                     if comm.read() == "systemd\n":
                         return pid
         return None
+
+    def _is_up(self):
+        said = self.run("systemctl is-system-running").out.strip()
+        if said == "degraded" or not self.running():
+            raise AssertionError("systemd says '%s':\n%s" % (said, self.run("systemctl --failed").out))
+        return said == "running"
 
     def running(self):
         return self._process.poll() is None
@@ -111,5 +132,14 @@ class BootedRoot:
         if self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGKILL)  # and with it process 1 (--kill-child), and so all of them
             self._process.wait()
-        # The kernel takes the mounts down a moment later; what is in the root can be removed then.
-        time.sleep(0.1)
+        # Process 1 is gone when all others are, and their mounts with them: only then can the root be removed.
+        if self._pid is not None:
+            poll(self._has_ended, "the end of " + self._root.dir, DEADLINE_S)
+        subprocess.run([*APART, "bash", "-c", LEAVE, "leave", self._root.dir, self._group], check=False)
+
+    def _has_ended(self):
+        try:
+            with open("/proc/%s/stat" % self._pid, encoding="utf-8") as file:
+                return file.read().rpartition(")")[2].split()[0] in "ZX"  # its new parent may take its time
+        except (FileNotFoundError, ProcessLookupError):
+            return True

@@ -114,12 +114,15 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
     } else {
       const std::uint64_t id = next_waiter_id_++;
       const MonotonicTime now = world_.clock.Monotonic();
-      waiters_.push_back({id, count, now + limits.wait, limits.wait_while_failing, std::move(done)});
+      const MonotonicTime deadline = now + limits.wait;
+      const MonotonicTime first_look =
+          failures_ > 0 ? std::min(deadline, now + limits.wait_while_failing) : deadline;
+      waiters_.push_back(
+          {id, count, deadline, first_look == deadline, limits.wait_while_failing, std::move(done)});
       parked_ids_ += count;
       ++TalliesLocked().waits;
       world_.counters.AddWait();
-      ScheduleExpiryLocked(
-          id, now + (failures_ > 0 ? std::min(limits.wait, limits.wait_while_failing) : limits.wait));
+      ScheduleExpiryLocked(id, first_look);
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), id);
       return true;
@@ -152,24 +155,22 @@ void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime a
   });
 }
 
-std::list<TagGenerator::Waiter>::iterator TagGenerator::FindWaiterLocked(std::uint64_t waiter_id) {
-  // Waiters stand in the order of their IDs: most timers are of long served ones, and those are told at once.
+std::deque<TagGenerator::Waiter>::iterator TagGenerator::FindWaiterLocked(std::uint64_t waiter_id) {
+  // Most timers belong to waiters that were served long ago; the first comparison finds that out.
   if (waiters_.empty() || waiter_id < waiters_.front().id) return waiters_.end();
-  return std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id >= waiter_id; });
+  const auto found = std::lower_bound(waiters_.begin(), waiters_.end(), waiter_id,
+                                      [](const Waiter& waiter, std::uint64_t id) { return waiter.id < id; });
+  return found != waiters_.end() && found->id == waiter_id ? found : waiters_.end();
 }
 
 void TagGenerator::Expire(std::uint64_t waiter_id) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto waiter = FindWaiterLocked(waiter_id);
-    // Grants failed when it came, or while it waited, and work again: it has the wait that it asked for.
-    if (waiter != waiters_.end() && waiter->id == waiter_id && failures_ == 0 &&
-        world_.clock.Monotonic() < waiter->deadline) {
-      ScheduleExpiryLocked(waiter_id, waiter->deadline);
-      return;
-    }
-  }
-  EndWait(waiter_id, SlotOf(ErrorCode::kExhausted), [this] {
+  const auto goes_on = [this](Waiter& waiter) {
+    // Grants failed when it came, or while it waited. If they work again, it keeps its full wait.
+    if (failures_ > 0 || world_.clock.Monotonic() >= waiter.deadline) return false;
+    if (!std::exchange(waiter.has_timer, true)) ScheduleExpiryLocked(waiter.id, waiter.deadline);
+    return true;
+  };
+  EndWait(waiter_id, SlotOf(ErrorCode::kExhausted), goes_on, [this] {
     return Error{ErrorCode::kExhausted,
                  problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
                                         problem_->message)
@@ -179,7 +180,8 @@ void TagGenerator::Expire(std::uint64_t waiter_id) {
 }
 
 void TagGenerator::Withdraw(std::uint64_t waiter_id) {
-  EndWait(waiter_id, kWithdrawnSlot, [this] {
+  const auto goes_on = [](const Waiter&) { return false; };
+  EndWait(waiter_id, kWithdrawnSlot, goes_on, [this] {
     return Error{ErrorCode::kExhausted,
                  fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
                  "retry soon"};
@@ -187,6 +189,7 @@ void TagGenerator::Withdraw(std::uint64_t waiter_id) {
 }
 
 void TagGenerator::EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
+                           const std::function<bool(Waiter&)>& goes_on_locked,
                            const std::function<Error()>& why_locked) {
   NextCallback done;
   Error error;
@@ -194,7 +197,7 @@ void TagGenerator::EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
   {
     const std::lock_guard lock(mutex_);
     const auto waiter = FindWaiterLocked(waiter_id);
-    if (waiter == waiters_.end() || waiter->id != waiter_id) return;
+    if (waiter == waiters_.end() || goes_on_locked(*waiter)) return;
     done = std::move(waiter->done);
     parked_ids_ -= waiter->count;
     waiters_.erase(waiter);

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -214,7 +214,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   struct Waiter {
     std::uint64_t id = 0;
     std::uint64_t count = 0;
-    MonotonicTime deadline;  // unless grants fail when `wait_while_failing` is over
+    MonotonicTime deadline;  // the wait ends here; earlier if grants still fail after `wait_while_failing`
+    bool has_timer = false;  // of `deadline`
     std::chrono::milliseconds wait_while_failing{};
     NextCallback done;
   };
@@ -250,11 +251,13 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void FreezeLocked(const Error& error, Completions& completions);
   void FailAllLocked(const Error& error, Completions& completions);
   void ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime at);
-  // The waiter of that ID, or the next one; end() if there is none.
-  std::list<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
+  // end() if there is none of that ID.
+  std::deque<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
   void Expire(std::uint64_t waiter_id);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
-  void EndWait(std::uint64_t waiter_id, std::size_t cause_slot, const std::function<Error()>& why_locked);
+  // Not if `goes_on_locked` says so.
+  void EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
+               const std::function<bool(Waiter&)>& goes_on_locked, const std::function<Error()>& why_locked);
   // Tells the log, once, when the end of the numbers comes near.
   void WatchExhaustionLocked(Completions& completions);
   std::optional<double> DaysToExhaustionLocked() const;
@@ -290,7 +293,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   core::StepPolicy policy_;
   std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::unique_ptr<core::PeakRate> peak_;                 // the same
-  std::list<Waiter> waiters_;
+  std::deque<Waiter> waiters_;
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
   std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs

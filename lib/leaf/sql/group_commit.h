@@ -13,10 +13,11 @@
 
 namespace leaf::sql {
 
-// A task that comes while nothing is written writes at once, what it alone wants. Tasks that come meanwhile
-// wait, and one of them then writes what all of them want, as one group. So a file that takes long for a
-// flush serves any number of tasks in the time of two flushes, where they would otherwise wait for one
-// another in no order at all: SQLite asks for its lock again and again, and fails after its time-out.
+// A task that finds no write under way writes its own item at once. Tasks that come during a write wait. One
+// of them then writes the items of all of them, as one group; a failure is that of the whole group. So a file
+// that takes long for a flush serves any number of tasks in the time of two flushes. Each with a transaction
+// of its own, they would wait for one another in no order at all: SQLite asks for its lock again and again,
+// and fails after its time-out.
 //
 // Thread-safe. `write` is called by one task at a time, makes all of its items durable or none, and throws
 // nothing.
@@ -56,7 +57,8 @@ class GroupCommit {
     std::optional<Result<void>> result;
   };
 
-  void WriteGroup(std::unique_lock<std::mutex>& lock) {
+  // An exception here would leave the others waiting for ever: it ends the process.
+  void WriteGroup(std::unique_lock<std::mutex>& lock) noexcept {
     writing_ = true;
     std::vector<Task*> group;
     group.swap(waiting_);

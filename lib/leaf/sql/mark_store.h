@@ -24,7 +24,7 @@ class SqliteMarkStore final : public core::MarkStore {
 
   // `path`: made at first use. Nothing is opened before. `writer`: who raises marks here, for people to read.
   SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock, std::string writer);
-  // To look at a file that exists; what writes is not to be called.
+  // Without a Locker: Acquire is not to be called. For a look at a file that exists.
   SqliteMarkStore(const SqliteOptions& options, const Clock& clock);
 
   Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override { return locker_(tag); }
