@@ -155,11 +155,11 @@ void TagGenerator::ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime a
   });
 }
 
-std::deque<TagGenerator::Waiter>::iterator TagGenerator::FindWaiterLocked(std::uint64_t waiter_id) {
+std::list<TagGenerator::Waiter>::iterator TagGenerator::FindWaiterLocked(std::uint64_t waiter_id) {
   // Most timers belong to waiters that were served long ago; the first comparison finds that out.
   if (waiters_.empty() || waiter_id < waiters_.front().id) return waiters_.end();
-  const auto found = std::lower_bound(waiters_.begin(), waiters_.end(), waiter_id,
-                                      [](const Waiter& waiter, std::uint64_t id) { return waiter.id < id; });
+  const auto found = std::find_if(waiters_.begin(), waiters_.end(),
+                                  [&](const Waiter& waiter) { return waiter.id >= waiter_id; });
   return found != waiters_.end() && found->id == waiter_id ? found : waiters_.end();
 }
 

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -252,7 +252,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void FailAllLocked(const Error& error, Completions& completions);
   void ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime at);
   // end() if there is none of that ID.
-  std::deque<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
+  std::list<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
   void Expire(std::uint64_t waiter_id);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
   // Not if `goes_on_locked` says so.
@@ -293,7 +293,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   core::StepPolicy policy_;
   std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::unique_ptr<core::PeakRate> peak_;                 // the same
-  std::deque<Waiter> waiters_;
+  std::list<Waiter> waiters_;  // by ID; a deque would take half a kilobyte for each tag that has none
   std::uint64_t next_waiter_id_ = 0;
   std::uint64_t parked_ids_ = 0;
   std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs
