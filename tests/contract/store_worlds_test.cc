@@ -109,6 +109,7 @@ class MariaDbWorld final : public SqlWorld {
       if (finding.is_problem) throw std::runtime_error(finding.message);
     }
   }
+  using SqlWorld::Execute;
   bool tells_all_tags_apart() const override { return own_; }
 
  private:
@@ -179,6 +180,41 @@ TEST(MariaDbStore, ARowThatGoesBackOrEndsBetweenTheTwoStatementsIsReadAgain) {
     return core::GrantSize{10, 10};
   });
   EXPECT_EQ(gone.error().code, ErrorCode::kNotFound);
+}
+
+// Error 1213, as a Galera node answers whose write came second. The count is kept by an engine without
+// transactions, so that what the statement's end undoes is not the count.
+TEST(MariaDbStore, AGrantThatAnotherNodeCameBeforeIsTriedAgain) {
+  MariaDbWorld world("", "");
+  world.Put("pay", 1, 1000);
+  world.Execute("CREATE OR REPLACE TABLE conflicts (left_over INT) ENGINE = MyISAM");
+  world.Execute("INSERT INTO conflicts VALUES (3)");
+  world.Execute(
+      "CREATE TRIGGER first_come BEFORE UPDATE ON leaf_alloc FOR EACH ROW "
+      "IF (SELECT left_over FROM conflicts) > 0 THEN "
+      "UPDATE conflicts SET left_over = left_over - 1; "
+      "SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'another node came first'; END IF");
+  int asked = 0;
+  const auto sizer = [&](const core::TagRow& row) -> Result<core::GrantSize> {
+    EXPECT_EQ(row.max_id, 1);
+    ++asked;
+    return core::GrantSize{500, 500};
+  };
+  const auto grant = world.store().Reserve("pay", sizer);
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+  EXPECT_EQ(grant->range, (IdRange{1, 501}));
+  EXPECT_EQ(asked, 4) << "each attempt begins with what the row says then";
+
+  // One that always comes second is told so in the end, and has nothing.
+  world.Execute("UPDATE conflicts SET left_over = 1000");
+  const auto refused = world.store().Reserve("pay", [](const core::TagRow&) -> Result<core::GrantSize> {
+    return core::GrantSize{500, 500};
+  });
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(refused.error().message.find("1213"), std::string::npos) << refused.error().message;
+  EXPECT_EQ(world.store().Describe("pay")->max_id, 501);
+  world.Execute("DROP TABLE leaf_alloc, conflicts");
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ constexpr unsigned kMysqlUserResource = 1226;  // a user's connections at once o
 constexpr unsigned kMysqlLockWait = 1205;
 constexpr unsigned kMysqlLockNoWait = 3572;  // the same of MySQL for NOWAIT
 constexpr unsigned kMysqlDeadlock = 1213;
-constexpr unsigned kMysqlIncomparable = 1267;  // illegal mix of collations
-constexpr unsigned kMysqlReadOnly = 1290;      // not while the server runs with that option: --read-only
+constexpr unsigned kMysqlGroupConflict = 3101;  // rolled back by MySQL's Group Replication
+constexpr unsigned kMysqlIncomparable = 1267;   // illegal mix of collations
+constexpr unsigned kMysqlReadOnly = 1290;       // not while the server runs with that option: --read-only
 
 // Of an extended result code, the part that is the primary one.
 constexpr int kSqlitePrimary = 0xFF;
@@ -63,7 +64,8 @@ std::string Reason(const std::string& text) {
 
 ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
   if (phase == Phase::kCommit) {
-    const bool rolled_back = number == kMysqlDeadlock || number == kMysqlReadOnly || number == 3101;
+    const bool rolled_back =
+        number == kMysqlDeadlock || number == kMysqlReadOnly || number == kMysqlGroupConflict;
     return rolled_back ? ErrorCode::kUnavailable : ErrorCode::kOutcomeUnknown;
   }
   // Dropping the connection rolls back whatever was begun.
@@ -104,7 +106,7 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1114:  // table is full
     case 1792:  // read-only transaction
     case 1969:  // max_statement_time
-    case 3101:  // rolled back by Group Replication
+    case kMysqlGroupConflict:
     case kMysqlLockNoWait:
       return ErrorCode::kUnavailable;
     case 3:     // error writing a file
@@ -148,6 +150,11 @@ bool IsTooManyConnections(const std::exception& exception) {
 bool IsRowLocked(const std::exception& exception) {
   const unsigned number = NumberOf(exception);
   return number == kMysqlLockWait || number == kMysqlLockNoWait;
+}
+
+bool IsConflict(const std::exception& exception) {
+  const unsigned number = NumberOf(exception);
+  return number == kMysqlDeadlock || number == kMysqlGroupConflict;
 }
 
 ErrorCode SqliteErrorCode(int result, Phase phase) {

@@ -46,6 +46,11 @@ bool IsTooManyConnections(const std::exception& exception);
 // Whether another client holds the row.
 bool IsRowLocked(const std::exception& exception);
 
+// Whether the server has undone the statement in favour of another client's: another node of a Galera cluster
+// or a replication group changed the row first, or two transactions waited for each other. It can be tried
+// again at once.
+bool IsConflict(const std::exception& exception);
+
 // By SQLite's result code, primary or extended.
 ErrorCode SqliteErrorCode(int result, Phase phase);
 

@@ -155,7 +155,7 @@ Result<std::uint64_t> CountOf(const core::TagRow& row, std::string_view what, co
   return std::min(size.wanted, left);
 }
 
-// How often a row may have gone back, or to its end, between being read and being raised.
+// How often a row may have gone back, to its end, or to another node, between being read and being raised.
 constexpr int kRaiseAttempts = 8;
 
 }  // namespace
@@ -182,54 +182,69 @@ Result<core::Grant> SqlSegmentStore::ReserveByOneStatement(std::string_view tag,
 
 Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use,
                                               bool& locked) {
-  const Dialect& dialect = database_.dialect();
   core::Grant grant;
   const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
   const auto raise = [&](Database::Autocommit& connection) -> Result<void> {
-    soci::session& session = connection.session();
-    const bool waits = use == Use::kPatient || !CanReadWithoutWaiting(session);
-    for (int attempt = 0; attempt < kRaiseAttempts; ++attempt) {
-      const auto read = waits ? ReadForGrant(session, dialect, tag, dialect.for_update)
-                              : ReadUnlessLocked(session, dialect, tag, locked);
-      if (!read.ok()) {
-        // A server that takes no writes any more may lack a row that the one in use has.
-        if (!locked) connection.Doubt();
-        return read.error();
+    for (int attempts_left = kRaiseAttempts - 1; attempts_left >= 0; --attempts_left) {
+      try {
+        LEAF_ASSIGN_OR_RETURN(const auto raised, TryToRaise(connection, what, tag, sizer, use, locked));
+        if (!raised) continue;
+        grant = *raised;
+        return {};
+      } catch (const std::exception& exception) {
+        // On Galera, the one of two nodes that comes second is told so by an error.
+        if (attempts_left == 0 || !IsConflict(exception)) throw;
+        connection.Undone();
       }
-      const core::TagRow& row = *read;
-      LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
-      LEAF_RETURN_IF_ERROR(connection.BeginWrite());
-      // By our own number, never by the table's column.
-      const auto delta = static_cast<long long>(count);
-      const long long seen = row.max_id;
-      const auto highest = static_cast<long long>(kMaxIdLimit - count);
-      soci::statement update =
-          (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(max_id + :delta) "
-                                          "WHERE {} AND max_id BETWEEN :seen AND :highest",
-                                          dialect.tag_matches),
-           soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(seen, "seen"),
-           soci::use(highest, "highest"));
-      update.execute(true);
-      const long long changed = update.get_affected_rows();
-      if (changed == 0) continue;
-      LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
-      long long end = 0;
-      if (!session.get_last_insert_id("leaf_alloc", end) || end < seen + delta) {
-        return Error{ErrorCode::kOutcomeUnknown,
-                     fmt::format("cannot {}: the server says that the range ends at {}, and it cannot end "
-                                 "below {}",
-                                 what, end, seen + delta),
-                     "a proxy that changes replies of the server?"};
-      }
-      const auto range_end = static_cast<std::uint64_t>(end);
-      grant = {.range = {range_end - count, range_end}, .table_step = row.step};
-      return {};
     }
     return Error{ErrorCode::kUnavailable, fmt::format("cannot {}: its row keeps changing", what),
                  "retry later"};
   };
   LEAF_RETURN_IF_ERROR(database_.RunAutocommit(what, raise, use));
   return grant;
+}
+
+Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocommit& connection,
+                                                               std::string_view what, std::string_view tag,
+                                                               const core::GrantSizer& sizer, Use use,
+                                                               bool& locked) {
+  const Dialect& dialect = database_.dialect();
+  soci::session& session = connection.session();
+  const bool waits = use == Use::kPatient || !CanReadWithoutWaiting(session);
+  const auto read = waits ? ReadForGrant(session, dialect, tag, dialect.for_update)
+                          : ReadUnlessLocked(session, dialect, tag, locked);
+  if (!read.ok()) {
+    // A server that takes no writes any more may lack a row that the one in use has.
+    if (!locked) connection.Doubt();
+    return read.error();
+  }
+  const core::TagRow& row = *read;
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
+  LEAF_RETURN_IF_ERROR(connection.BeginWrite());
+  // By our own number, never by the table's column.
+  const auto delta = static_cast<long long>(count);
+  const long long seen = row.max_id;
+  const auto highest = static_cast<long long>(kMaxIdLimit - count);
+  soci::statement update =
+      (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(max_id + :delta) "
+                                      "WHERE {} AND max_id BETWEEN :seen AND :highest",
+                                      dialect.tag_matches),
+       soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(seen, "seen"),
+       soci::use(highest, "highest"));
+  update.execute(true);
+  const long long changed = update.get_affected_rows();
+  if (changed == 0) return std::optional<core::Grant>();
+  LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
+  long long end = 0;
+  if (!session.get_last_insert_id("leaf_alloc", end) || end < seen + delta) {
+    return Error{ErrorCode::kOutcomeUnknown,
+                 fmt::format("cannot {}: the server says that the range ends at {}, and it cannot end "
+                             "below {}",
+                             what, end, seen + delta),
+                 "a proxy that changes replies of the server?"};
+  }
+  const auto range_end = static_cast<std::uint64_t>(end);
+  return std::optional(core::Grant{.range = {range_end - count, range_end}, .table_step = row.step});
 }
 
 Result<core::Grant> SqlSegmentStore::ReserveInTransaction(std::string_view tag,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,10 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
   // One attempt. `locked`: nothing was done, since another client holds the row, and `use` does not wait for
   // that.
   Result<core::Grant> RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use, bool& locked);
+  // Nothing if the row has changed since it was read. Throws what SOCI throws.
+  Result<std::optional<core::Grant>> TryToRaise(Database::Autocommit& connection, std::string_view what,
+                                                std::string_view tag, const core::GrantSizer& sizer, Use use,
+                                                bool& locked);
   Result<core::Grant> ReserveInTransaction(std::string_view tag, const core::GrantSizer& sizer);
 
   Database& database_;
