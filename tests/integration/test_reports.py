@@ -229,7 +229,7 @@ class CTest(LeafTest):
         order = (
             r"#\d: release\.unit\.bad \.+\*\*\*Failed.*\nfailed: A\.test_b.*==== where the time went\n.*"
             r"  installing +0\.5\n  build release +1\.5\n  tests +0\.0\n  all +2\.0\n.*"
-            r"  label-of-slow +1\.\d +1\.\d +\d\d\.\d +1\n.*the 20 slowest tests.*\n  release\.unit\.slow +1\.\d +\d\d\.\d\n.*"
+            r"  label-of-slow +1\.\d +1\.\d +\d+\.\d +1\n.*the 20 slowest tests.*\n  release\.unit\.slow +1\.\d +\d+\.\d\n.*"
             r"==== what failed\n\nrelease\.unit\.bad \(Failed, \d\.\d s\)\n    A\.test_b: AssertionError: 1 != 2\n\n"
             r"67% tests passed, 1 tests failed out of 3\n.*The following tests FAILED:\n.*release\.unit\.bad \(Failed\)\n"
             r"Errors while running CTest\n"

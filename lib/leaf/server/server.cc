@@ -36,7 +36,9 @@
 #include "leaf/base/time.h"
 #include "leaf/server/address_counts.h"
 #include "leaf/server/deadline_queue.h"
+#include "leaf/server/high_water.h"
 #include "leaf/server/request_reader.h"
+#include "leaf/server/unread_bytes.h"
 
 namespace leaf::server {
 namespace {
@@ -172,27 +174,29 @@ class RefusalLog {
 // too little may be left of it to look again.
 class MemoryReturn {
  public:
-  // Now and then. `held`: what clients take up, about.
-  void Look(MonotonicTime now, std::size_t held) {
+  // Now and then. `held`: what clients take up, about; `most`: the same at its highest since the last return,
+  // for many clients may come and go between two looks. Whether memory was given back.
+  bool Look(MonotonicTime now, std::size_t held, std::size_t most) {
     const std::lock_guard lock(mutex_);
-    if (now - looked_at_ < kSweepInterval) return;  // another worker did
+    if (now - looked_at_ < kSweepInterval) return false;  // another worker did
     looked_at_ = now;
     const bool they_go = held < std::exchange(held_, held);
-    most_ = std::max(most_, held);
     // Seldom, since it keeps threads that need memory waiting for some milliseconds.
-    if (they_go || most_ < kMuch || held > most_ / 4) return;
-    most_ = held;
+    if (they_go || most < kMuch || held > most / 4 || now - returned_at_ < kReturnInterval) return false;
+    returned_at_ = now;
     malloc_trim(0);
+    return true;
   }
 
  private:
   static constexpr std::size_t kMuch = std::size_t{4} * 1024 * 1024;
+  static constexpr std::chrono::seconds kReturnInterval{2};
 
   std::mutex mutex_;
   // Guarded by mutex_:
   MonotonicTime looked_at_;
+  MonotonicTime returned_at_;
   std::size_t held_ = 0;  // at the last look
-  std::size_t most_ = 0;  // since memory was given back
 };
 
 // What the workers share.
@@ -209,6 +213,7 @@ struct Shared {
   AddressCounts addresses;      // while there is a limit for one
   MemoryReturn memory;
   std::atomic<std::size_t> connections{0};
+  HighWater most_connections{};  // since memory was given back
   // Of connections: those within max_connections. This one word decides on a place: two that are compared,
   // while other workers move them, let in one too many.
   std::atomic<std::size_t> admitted{0};
@@ -418,10 +423,19 @@ class Worker {
       }
       shared_.refusals.Look(now);
       shared_.address_refusals.Look(now);
-      shared_.memory.Look(
-          now, shared_.connections.load() * kConnectionBytes + shared_.router.unread().reports_held());
+      ReturnMemory(now);
       ScheduleSweep();
     });
+  }
+
+  void ReturnMemory(MonotonicTime now) {
+    UnreadAnswers& unread = shared_.router.unread();
+    const std::size_t connections = shared_.connections.load();
+    const std::size_t held = connections * kConnectionBytes + unread.reports_held();
+    const std::size_t most = shared_.most_connections.level() * kConnectionBytes + unread.reports_most_held();
+    if (!shared_.memory.Look(now, held, most)) return;
+    shared_.most_connections.Reset(connections);
+    unread.ForgetMostHeld();
   }
 
   // A copy, since closing a connection changes the table.
@@ -937,7 +951,7 @@ template <typename Acceptor, typename Socket>
 void Worker::Serve(const Accepting<Acceptor>& accepting, Socket socket) {
   constexpr bool kLocal = std::is_same_v<typename Acceptor::protocol_type, asio::local::stream_protocol>;
   const ConnectionId id = next_id_++;
-  shared_.connections.fetch_add(1);
+  shared_.most_connections.Rise(shared_.connections.fetch_add(1) + 1);
   // Once, as it can change meanwhile.
   const std::size_t address_max = shared_.max_connections_per_address.load();
   std::optional<ClientAddress> address;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "leaf/server/high_water.h"
+
 namespace leaf::server {
 
 // Thread-safe. Outlives what it holds.
@@ -40,16 +42,23 @@ class UnreadBytes {
 
   bool full() const { return held_.load() >= most_; }
   std::size_t held() const { return held_.load(); }
+  // The most that was held at a time.
+  HighWater& most_held() { return most_held_; }
   // Nothing if it is full. One answer may go beyond the bound: otherwise a larger one could never be given.
   Held Hold(std::size_t bytes) {
-    if (held_.fetch_add(bytes) < most_) return {*this, bytes};
-    held_.fetch_sub(bytes);
-    return {};
+    const std::size_t before = held_.fetch_add(bytes);
+    if (before >= most_) {
+      held_.fetch_sub(bytes);
+      return {};
+    }
+    most_held_.Rise(before + bytes);
+    return {*this, bytes};
   }
 
  private:
   const std::size_t most_;
   std::atomic<std::size_t> held_{0};
+  HighWater most_held_;
 };
 
 // Of all connections together.
@@ -65,6 +74,14 @@ struct UnreadAnswers {
   UnreadBytes local{std::size_t{16} * 1024 * 1024};
 
   std::size_t reports_held() const { return reports.held() + metrics.held() + local.held(); }
+  // About: each may have had its most at another time.
+  std::size_t reports_most_held() {
+    return reports.most_held().level() + metrics.most_held().level() + local.most_held().level();
+  }
+  // From what is held now.
+  void ForgetMostHeld() {
+    for (UnreadBytes* const each : {&reports, &metrics, &local}) each->most_held().Reset(each->held());
+  }
 };
 
 }  // namespace leaf::server
