@@ -20,6 +20,7 @@
 #   outage     a database that hangs, crashes and is away, for 10 minutes
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
+#   power      the power goes at 5000 moments of each test of power_loss
 #   sim        10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   model      the reserve and snowflake IDs through every interleaving, with the scenarios that take minutes, too
@@ -53,6 +54,7 @@
 #              LEAFCTL_MATRIX_OUTAGE_S    seconds of each of its outages (default 600)
 #              LEAFCTL_MATRIX_POINTS      calls of each kind to kill a program at, 0 for all (default 0)
 #              LEAFCTL_MATRIX_TABLE       file for the table (default build/fault_matrix.txt)
+#              LEAFCTL_POWER_DISKS        moments at which the power goes (default 5000)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
 #              LEAFCTL_ZK_OUTAGE_S        seconds without any ZooKeeper server (default 60)
 #              LEAF_SIM_SEEDS             fresh seeds of the simulator (default 10000)
@@ -96,9 +98,10 @@ export LEAFCTL_ABUSE_DEAF=${LEAFCTL_ABUSE_DEAF:-900}
 export LEAFCTL_MATRIX_IDS=${LEAFCTL_MATRIX_IDS:-10000000}
 export LEAFCTL_MATRIX_OUTAGE_S=${LEAFCTL_MATRIX_OUTAGE_S:-600}
 export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
+export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix sim model mutations systemd)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations systemd)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -118,6 +121,7 @@ tests_of() {
     costs) echo test_limits.py Cost.test_of_limits_that_nobody_meets Cost.test_of_metrics ;;
     abuse) echo test_limits.py Abuse ;;
     matrix) echo test_fault_matrix.py ;;
+    power) echo test_power_loss.py ;;
     fuzz) echo scripts/fuzz.sh ;;
     sim) echo build/release/leafsim ;;
     model) echo build/release/model_tests ;;

@@ -25,7 +25,7 @@ namespace leaf::sys {
 namespace {
 
 // Makes one directory, durably: a state that is synced is of no use in a directory that a power cut takes
-// away. False with errno set if that fails; one that exists is fine.
+// away. False with errno set if that fails; one that exists is fine, and its maker's business.
 bool MakeDirectory(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), mode) != 0) return errno == EEXIST;
   const std::size_t slash = path.find_last_of('/');
@@ -33,6 +33,20 @@ bool MakeDirectory(const std::string& path, mode_t mode) {
   const FileHandle folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // A parent that may not be read cannot be synced; whoever made it such answers for it.
   return !folder.valid() || fsync(folder.get()) == 0;
+}
+
+// Makes the name of a directory durable, and those of all above it. False with errno set if that fails.
+bool SyncNames(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::path above = std::filesystem::canonical(path, failed);
+  while (!failed && above.has_relative_path()) {
+    above = above.parent_path();
+    const FileHandle folder(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.valid() || fsync(folder.get()) == 0) continue;
+    // What keeps nothing, or was there before this system started, has nothing to sync.
+    if (errno != EINVAL && errno != EROFS && errno != ENOTSUP && errno != ENOSYS) return false;
+  }
+  return true;
 }
 
 constexpr const char* kLockName = "lock";
@@ -176,8 +190,14 @@ Result<void> EnsureStateDir(const std::string& path) {
     return FileError(fmt::format("make the state directory {}", path), errno);
   }
   LEAF_RETURN_IF_ERROR(CheckStateDir(path));
-  if (access(path.c_str(), W_OK | X_OK) == 0) return {};
-  return FileError(fmt::format("write to the state directory {}", path), errno);
+  if (access(path.c_str(), W_OK | X_OK) != 0)
+    return FileError(fmt::format("write to the state directory {}", path), errno);
+  // One without a file was made just now: here, or by a process that may have been killed before its name was
+  // durable, or by hand. It gets its first file when it is there to stay.
+  std::error_code failed;
+  if (std::filesystem::is_empty(path, failed) && !failed && !SyncNames(path))
+    return FileError(fmt::format("make the state directory {}", path), errno);
+  return {};
 }
 
 Result<void> CheckStateDir(const std::string& path) {

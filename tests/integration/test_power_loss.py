@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""The power goes while leafctl works, at every one of its calls that change a disk: on what is left, it gives no ID twice.
+
+The calls are those of the binary as it is, with its databases, state files and directories; what a disk may have kept of
+them, see tests/support/power_loss.py. scripts/soak.sh power tries more.
+
+Environment, beside that of leafctl.py:
+  LEAFCTL_POWER_DISKS  disks that each test tries (default 120)
+"""
+
+import contextlib
+import os
+import re
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import explain  # noqa: E402
+import power_loss  # noqa: E402
+from fake_clock import FakeClock  # noqa: E402
+from leafctl import LeafTest, main  # noqa: E402
+from power_loss import LEFT, Disk, PowerLoss  # noqa: E402
+
+DISKS = int(os.environ.get("LEAFCTL_POWER_DISKS") or 120)
+STATE = "lib/leafctl"
+SNOWFLAKE_BEGIN = 1 << 52  # no tag of these tests has such an ID
+
+ID_LINE = re.compile(rb"^\d+$", re.MULTILINE)
+
+
+class Moment:
+    """Just after a call: what others had been told by then."""
+
+    def __init__(self, number, segment, snowflake, tag_is_there):
+        self.number = number
+        self.segment = segment
+        self.snowflake = snowflake
+        self.tag_is_there = tag_is_there
+
+
+class PowerLossTest(LeafTest):
+    """Each test records what a program does, and then looks at the disks that there could be."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.box.path("disk")
+        os.mkdir(self.base)
+        self.power = PowerLoss(self.base)
+        self.addCleanup(self.power.close)
+        self.state = os.path.join(self.base, STATE)
+        self.dice = explain.dice("when the power goes, and what the disk keeps")
+        self.clock = FakeClock(self.box.path("clock"))
+        self.clock.set_offset(-3600)
+
+    settings = ("--set", "snowflake.worker_id=7", "--set", "snowflake.cluster=power", "--set", "snowflake.window=200ms")
+
+    def command(self, *args, env=None):
+        more = self.settings if "snowflake" in args else ()
+        return self.box.run([*args, *more, "--state-dir", self.state], env=env)
+
+    def record(self, *args):
+        result = self.command(*args, env=self.power.env)
+        self.assertEqual(result.rc, 0, result)
+        return result.out
+
+    def recorded(self):
+        """The log; it has to know all that is in the directory now."""
+        records = self.power.records()
+        disk = Disk()
+        for record in records:
+            disk.add(record)
+        found = {}
+        for folder, _, names in os.walk(self.base):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, self.base)] = file.read()
+        known = {path: content for path, content in disk.now().items() if not path.endswith("-shm")}
+        self.assertEqual(
+            {path: len(content) for path, content in known.items()},
+            {path: len(content) for path, content in found.items() if not path.endswith("-shm")},
+        )
+        self.assertTrue(all(found[path] == content for path, content in known.items()))
+        return records
+
+    def moments(self, records):
+        """After each call that changes something, what was heard before."""
+        segment = set()
+        snowflake = set()
+        there = False
+        found = []
+        for number, record in enumerate(records, 1):
+            if record.kind == "heard":
+                body = record.data.partition(b"\r\n\r\n")[2] if record.data.startswith(b"HTTP/") else record.data
+                for value in map(int, ID_LINE.findall(body)):
+                    (snowflake if value >= SNOWFLAKE_BEGIN else segment).add(value)
+                there = there or record.data.startswith(b"added tag")
+            found.append(Moment(number, frozenset(segment), frozenset(snowflake), there))
+        return found
+
+    def disks(self, records, count):
+        """(moment, what is left, the files) of `count` disks, over all moments, every second one just after an answer."""
+        moments = self.moments(records)
+        self.assertTrue(moments[-1].segment and moments[-1].snowflake, "IDs of both modes were given out")
+        answers = [index for index, record in enumerate(records) if record.kind == "heard"]
+        chosen = sorted(
+            (self.dice.choice(answers if number % 2 else range(len(records))), self.dice.choice(LEFT)) for number in range(count)
+        )
+        disk = Disk()
+        added = 0
+        for last, left in chosen:
+            for record in records[added : last + 1]:
+                disk.add(record)
+            added = last + 1
+            yield moments[last], left, disk.files(left, self.dice)
+
+    def lay(self, files):
+        # The directory itself stays: another one would be taken for a copy.
+        for name in os.listdir(self.state):
+            os.unlink(os.path.join(self.state, name))
+        for path, content in files.items():
+            folder, name = os.path.split(path)
+            self.assertEqual(folder, STATE)
+            with open(os.path.join(self.state, name), "wb") as file:
+                file.write(content)
+
+    def look(self, moment, files):
+        """What is wrong on that disk; "" if nothing is."""
+        for look in (self.look_at_segment, self.look_at_marks, self.look_at_clock):
+            self.lay(files)
+            if why := look(moment):
+                return why
+        return ""
+
+    def look_at_segment(self, moment):
+        result = self.command("next", "pay", "-n", "12", "--direct")
+        if result.rc == 9 and not moment.tag_is_there:
+            return ""  # nobody was told that it is there
+        if result.rc != 0:
+            return "next: exit %d: %s" % (result.rc, result.err)
+        twice = moment.segment & {int(line) for line in result.out.split()}
+        return "next gives %r again" % sorted(twice) if twice else ""
+
+    def look_at_marks(self, moment):
+        """The table is lost, too, and the tag is made again: the marks know what was given out."""
+        for name in ("leaf.db", "leaf.db-wal", "leaf.db-shm", "leaf.db-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.state, name))
+        result = self.command("tag", "add", "pay", "--step", "10")
+        if result.rc != 0:
+            return "tag add: exit %d: %s" % (result.rc, result.err)
+        result = self.command("next", "pay", "-n", "12", "--direct")
+        if result.rc != 0:
+            return "next of a new table: exit %d: %s" % (result.rc, result.err)
+        twice = moment.segment & {int(line) for line in result.out.split()}
+        return "with a new table, next gives %r again" % sorted(twice) if twice else ""
+
+    def look_at_clock(self, moment):
+        """An hour back there is no ID, if one was given out then: it could be given again."""
+        next_id = ("next", "--mode", "snowflake", "--direct")
+        if moment.snowflake:
+            result = self.command(*next_id, env=self.clock.env)
+            if result.rc != 11:
+                return "snowflake with a clock that is behind: exit %d: %s%s" % (result.rc, result.out, result.err)
+        result = self.command(*next_id)
+        return "" if result.rc == 0 else "snowflake: exit %d: %s" % (result.rc, result.err)
+
+    def faults(self, records, count=DISKS):
+        """What is wrong on `count` disks, as far as it is asked for."""
+        for moment, left, files in self.disks(records, count):
+            why = self.look(moment, files)
+            if why:
+                last = records[moment.number - 1]
+                yield "after call %d of %d (%s %s), %s of the rest left: %s" % (
+                    moment.number, len(records), last.kind, last.path, left, why
+                )  # fmt: skip
+
+    def check(self, records):
+        faults = list(self.faults(records))
+        self.assertEqual(faults, [], "%d of %d disks" % (len(faults), DISKS))
+
+
+class Commands(PowerLossTest):
+    def work(self):
+        self.record("tag", "add", "pay", "--step", "10")
+        for count in ("3", "25", "1"):
+            self.record("next", "pay", "-n", count, "--direct")
+            self.record("next", "--mode", "snowflake", "-n", count, "--direct")
+        return self.recorded()
+
+    def test_ids_of_commands(self):
+        self.check(self.work())
+
+    def test_directories_that_a_killed_start_has_made(self):
+        """It was killed before their names were durable, and the next start finds them."""
+        for path in ("lib", STATE):
+            os.mkdir(os.path.join(self.base, path))
+            self.power.note("mkdir", path)
+        self.check(self.work())
+
+    def test_each_flush_is_needed(self):
+        """A disk that does not do what one of them asks for gives IDs twice, or nothing at all: these tests see that."""
+        records = self.work()
+        for path in (".", "lib", STATE, *(STATE + "/" + name for name in ("leaf.db-wal", "marks.db-wal", "snowflake.state.new"))):
+            with self.subTest(path):
+                less = power_loss.without(records, lambda each, path=path: each == path)
+                self.assertLess(len(less), len(records))
+                self.assertIsNotNone(next(self.faults(less, 5 * DISKS), None))
+
+
+class Daemon(PowerLossTest):
+    def test_ids_of_a_daemon(self):
+        self.record("tag", "add", "pay", "--step", "10")
+        daemon = self.box.serve(
+            "--state-dir", self.state, *self.settings, "--set", "segment.step_policy=fixed", env=self.power.env
+        )  # fmt: skip
+
+        def take(path):
+            for _ in range(40):
+                self.assertEqual(daemon.get(path).status, 200)
+            daemon.disconnect()
+
+        threads = [
+            threading.Thread(target=take, args=(path,))
+            for path in ("/api/segment/get/pay", "/api/snowflake/get/any") for _ in range(2)
+        ]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(daemon.terminate(), 0)
+        self.check(self.recorded())
+
+
+if __name__ == "__main__":
+    main()
