@@ -723,7 +723,9 @@ class UnderLoad(RegistryTest):
 
     def test_fixed_numbers_go_on_without_an_error(self):
         down_s = float(os.environ.get("LEAFCTL_ZK_OUTAGE_S") or "5")
-        daemons = [self.serve(1), self.serve(2, box=self.more_box())]
+        # None of them is answered late because a ceiling is written late.
+        patient = "server.request_timeout=60s"
+        daemons = [self.serve(1, patient), self.serve(2, patient, box=self.more_box())]
         takers = [Taker(daemon) for daemon in daemons]
         for taker in takers:
             self.addCleanup(taker.stop)
