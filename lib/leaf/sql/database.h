@@ -91,7 +91,7 @@ class Database {
     // To be called before a statement that writes: from here on a failure has an unknown outcome. Errors:
     // kUnavailable, and nothing has happened, if another server came into use meanwhile.
     Result<void> BeginWrite();
-    // The server has undone what was written since BeginWrite.
+    // Nothing was written since BeginWrite, or the server has undone it.
     void Undone() { phase_ = Phase::kStatement; }
     // What was read may be due to a server that takes no writes any more. If the
     // connection was not asked after its rest, `body` is called once more, with one that was.

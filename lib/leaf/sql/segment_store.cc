@@ -4,6 +4,8 @@
 #include <soci/soci.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "leaf/base/limits.h"
@@ -155,14 +157,16 @@ Result<std::uint64_t> CountOf(const core::TagRow& row, std::string_view what, co
   return std::min(size.wanted, left);
 }
 
-// How often a row may have gone back, to its end, or to another node, between being read and being raised.
+// How often a grant is tried: between being read and being raised, the row may have gone back, reached its
+// end, or been written by another node.
 constexpr int kRaiseAttempts = 8;
+constexpr std::chrono::milliseconds kConflictPause{1};  // doubled for each attempt
 
 }  // namespace
 
 Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
-  return database_.dialect().raises_in_one_statement ? ReserveByOneStatement(tag, sizer)
-                                                     : ReserveInTransaction(tag, sizer);
+  const bool in_one = database_.dialect().raises_in_one_statement && ends_are_told_.load();
+  return in_one ? ReserveByOneStatement(tag, sizer) : ReserveInTransaction(tag, sizer);
 }
 
 // The row is locked inside the server only, for as long as the statement takes there. In a transaction it
@@ -170,14 +174,18 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
 // What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
 // what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
 //
+// MariaDB leaves it out of the reply if the table has a trigger, whatever that does. Then it is a
+// transaction.
+//
 // A row that another client holds is waited for in a second attempt, as Use::kPatient: rows that are locked
 // for long, however many, leave connections to the others.
 Result<core::Grant> SqlSegmentStore::ReserveByOneStatement(std::string_view tag,
                                                            const core::GrantSizer& sizer) {
   bool locked = false;
   Result<core::Grant> grant = RaiseRow(tag, sizer, Use::kOrdinary, locked);
-  if (locked) return RaiseRow(tag, sizer, Use::kPatient, locked);
-  return grant;
+  if (!locked) return grant;
+  locked = false;
+  return RaiseRow(tag, sizer, Use::kPatient, locked);
 }
 
 Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use,
@@ -185,17 +193,20 @@ Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::
   core::Grant grant;
   const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
   const auto raise = [&](Database::Autocommit& connection) -> Result<void> {
-    for (int attempts_left = kRaiseAttempts - 1; attempts_left >= 0; --attempts_left) {
+    for (int attempt = 1; attempt <= kRaiseAttempts; ++attempt) {
       try {
         LEAF_ASSIGN_OR_RETURN(const auto raised, TryToRaise(connection, what, tag, sizer, use, locked));
-        if (!raised) continue;
-        grant = *raised;
-        return {};
+        if (raised) {
+          grant = *raised;
+          return {};
+        }
       } catch (const std::exception& exception) {
-        // On Galera, the one of two nodes that comes second is told so by an error.
-        if (attempts_left == 0 || !IsConflict(exception)) throw;
-        connection.Undone();
+        // Two Galera nodes wrote the row at once, and the second write is refused.
+        if (attempt == kRaiseAttempts || !IsConflict(exception)) throw;
+        // This node may not have applied the other one's write yet.
+        std::this_thread::sleep_for(kConflictPause * (1 << attempt));
       }
+      connection.Undone();
     }
     return Error{ErrorCode::kUnavailable, fmt::format("cannot {}: its row keeps changing", what),
                  "retry later"};
@@ -237,11 +248,13 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
   LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
   long long end = 0;
   if (!session.get_last_insert_id("leaf_alloc", end) || end < seen + delta) {
-    return Error{ErrorCode::kOutcomeUnknown,
-                 fmt::format("cannot {}: the server says that the range ends at {}, and it cannot end "
-                             "below {}",
-                             what, end, seen + delta),
-                 "a proxy that changes replies of the server?"};
+    ends_are_told_.store(false);
+    return Error{
+        ErrorCode::kOutcomeUnknown,
+        fmt::format("cannot {}: the server does not tell where the range ends ({}, and it cannot end "
+                    "below {}); grants are obtained in transactions from now on",
+                    what, end, seen + delta),
+        "a trigger of leaf_alloc, or a proxy, takes that out of the reply"};
   }
   const auto range_end = static_cast<std::uint64_t>(end);
   return std::optional(core::Grant{.range = {range_end - count, range_end}, .table_step = row.step});

@@ -1,6 +1,7 @@
 // The table leaf_alloc behind core's ports, one code for both databases.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,8 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
   Result<core::Grant> ReserveInTransaction(std::string_view tag, const core::GrantSizer& sizer);
 
   Database& database_;
+  // Whether replies of the server tell where a range ends; until one did not.
+  std::atomic<bool> ends_are_told_{true};
 };
 
 }  // namespace leaf::sql
