@@ -6,7 +6,8 @@
 
 namespace leaf::server {
 
-// Thread-safe. What rises between a Reset and the reading of its level may be forgotten.
+// Thread-safe. A Reset may miss what rises at the same time: a caller that resets raises it again to the
+// level that it finds later.
 class HighWater {
  public:
   void Rise(std::size_t level) {

@@ -175,7 +175,7 @@ class RefusalLog {
 class MemoryReturn {
  public:
   // Now and then. `held`: what clients take up, about; `most`: the same at its highest since the last return,
-  // for many clients may come and go between two looks. Whether memory was given back.
+  // for many clients may come and go between two looks. Returns whether memory was given back.
   bool Look(MonotonicTime now, std::size_t held, std::size_t most) {
     const std::lock_guard lock(mutex_);
     if (now - looked_at_ < kSweepInterval) return false;  // another worker did
@@ -432,6 +432,9 @@ class Worker {
     UnreadAnswers& unread = shared_.router.unread();
     const std::size_t connections = shared_.connections.load();
     const std::size_t held = connections * kConnectionBytes + unread.reports_held();
+    // A crowd may have come while the highest levels were reset.
+    shared_.most_connections.Rise(connections);
+    unread.RiseMostHeld();
     const std::size_t most = shared_.most_connections.level() * kConnectionBytes + unread.reports_most_held();
     if (!shared_.memory.Look(now, held, most)) return;
     shared_.most_connections.Reset(connections);

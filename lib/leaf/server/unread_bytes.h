@@ -78,7 +78,11 @@ struct UnreadAnswers {
   std::size_t reports_most_held() {
     return reports.most_held().level() + metrics.most_held().level() + local.most_held().level();
   }
-  // From what is held now.
+  // At least what is held now.
+  void RiseMostHeld() {
+    for (UnreadBytes* const each : {&reports, &metrics, &local}) each->most_held().Rise(each->held());
+  }
+  // Not more than what is held now.
   void ForgetMostHeld() {
     for (UnreadBytes* const each : {&reports, &metrics, &local}) each->most_held().Reset(each->held());
   }
