@@ -24,27 +24,40 @@ namespace leaf::sys {
 
 namespace {
 
+// Makes what is in a folder durable: the names of its files. False with errno set if the disk fails or is
+// full. A folder that may not be read cannot be synced, and file systems that are read-only or in memory need
+// not be.
+bool SyncFolder(const std::string& path) {
+  const FileHandle folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int result = 0;
+  do {
+    result = folder.valid() ? fsync(folder.get()) : -1;
+  } while (result != 0 && errno == EINTR);
+  return result == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT);
+}
+
 // Makes one directory, durably: a state that is synced is of no use in a directory that a power cut takes
-// away. False with errno set if that fails; one that exists is fine, and its maker's business.
+// away. False with errno set if that fails. One that exists is fine, and not synced here.
 bool MakeDirectory(const std::string& path, mode_t mode) {
   if (mkdir(path.c_str(), mode) != 0) return errno == EEXIST;
   const std::size_t slash = path.find_last_of('/');
-  const std::string parent = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  const FileHandle folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // A parent that may not be read cannot be synced; whoever made it such answers for it.
-  return !folder.valid() || fsync(folder.get()) == 0;
+  return SyncFolder(slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash));
 }
 
-// Makes the name of a directory durable, and those of all above it. False with errno set if that fails.
+// Makes the name of a directory durable, and the names of all folders above it: of those it lies in, and of
+// those on the way that `path` describes, which may be links. False with errno set if that fails.
 bool SyncNames(const std::string& path) {
-  std::error_code failed;
-  std::filesystem::path above = std::filesystem::canonical(path, failed);
-  while (!failed && above.has_relative_path()) {
-    above = above.parent_path();
-    const FileHandle folder(open(above.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder.valid() || fsync(folder.get()) == 0) continue;
-    // What keeps nothing, or was there before this system started, has nothing to sync.
-    if (errno != EINVAL && errno != EROFS && errno != ENOTSUP && errno != ENOSYS) return false;
+  // Where it is mounted from elsewhere, its real parent is out of sight. Common file systems make its name
+  // durable with it.
+  if (!SyncFolder(path)) return false;
+  for (const bool follow_links : {true, false}) {
+    std::error_code failed;
+    std::filesystem::path above =
+        follow_links ? std::filesystem::canonical(path, failed) : std::filesystem::absolute(path, failed);
+    while (!failed && above.has_relative_path()) {
+      above = above.parent_path();
+      if (!SyncFolder(above.string())) return false;
+    }
   }
   return true;
 }
@@ -192,11 +205,11 @@ Result<void> EnsureStateDir(const std::string& path) {
   LEAF_RETURN_IF_ERROR(CheckStateDir(path));
   if (access(path.c_str(), W_OK | X_OK) != 0)
     return FileError(fmt::format("write to the state directory {}", path), errno);
-  // One without a file was made just now: here, or by a process that may have been killed before its name was
-  // durable, or by hand. It gets its first file when it is there to stay.
+  // An empty directory may be new, and its name not durable: its maker may have been killed before the sync,
+  // or did none. So the names are synced before its first file is made.
   std::error_code failed;
   if (std::filesystem::is_empty(path, failed) && !failed && !SyncNames(path))
-    return FileError(fmt::format("make the state directory {}", path), errno);
+    return FileError(fmt::format("make the name of the state directory {} durable", path), errno);
   return {};
 }
 

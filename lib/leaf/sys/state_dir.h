@@ -18,7 +18,8 @@ namespace leaf::sys {
 
 // Makes `path` (and its parents) if it is missing, for its owner only. One that is there must be this user's
 // or root's, or, for root, one that only root can have put there; no other user's link leads to it; others
-// than owner and group may not write to it; and what leafctl would open in it must be regular files. Errors:
+// than owner and group may not write to it; and what leafctl would open in it must be regular files. The name
+// of an empty one is durable when this returns, so that it is before its first file is made. Errors:
 // kPermission, kConfig (not a directory), kUnavailable (no space, a read-only disk), each naming the path.
 Result<void> EnsureStateDir(const std::string& path);
 // The same of one that exists, for a look: it need not be writable.
