@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Plants known bugs in the code, one at a time, and sees to it that the simulator catches each: what it cannot find it
 # cannot vouch for either. The bugs are tests/mutations/NAME.patch; each says what it breaks and how many seeds it may
-# take, which was fixed before it was counted. First the code as it is has to be clean on the same seeds.
+# take, which was fixed before it was counted. First the code as it is has to be clean on the same seeds. A bug of what
+# the simulator does not run, such as the files of a state directory, names the file of black-box tests that takes its
+# place ("test: integration/test_power_loss.py").
 # Usage: mutations.sh [NAME...]   (default: all)   a table, and an error if one survives; a minute each without ccache
 #        mutations.sh check       only whether each still applies, and says what it has to
 # Environment: LEAF_MUTATIONS_SEED  the first seed (default 1)
@@ -36,14 +38,16 @@ all_names() {
 
 # Whether one patch applies and has a header; says what is wrong with it.
 check_one() {
-  local name=$1 problem='' seeds scenario
+  local name=$1 problem='' seeds scenario test
   seeds=$(field seeds "$name")
   scenario=$(field scenario "$name")
+  test=$(field test "$name")
   if [[ ! $name =~ ^[0-9]{2}-[a-z0-9-]+$ ]]; then problem="its name is not NN-what-it-is"; fi
   if [[ -z $(field breaks "$name") ]]; then problem="no line 'breaks: '"; fi
   if [[ ! $(field promise "$name") =~ ^P[1-8](,\ P[1-8])*$ ]]; then problem="no line 'promise: P1..P8'"; fi
   if [[ ! $seeds =~ ^[1-9][0-9]*$ ]] || ((seeds > 300)); then problem="no line 'seeds: 1..300'"; fi
   if [[ -n $scenario && ! -f $scenario ]]; then problem="no file $scenario"; fi
+  if [[ -n $test && ! -f tests/$test ]]; then problem="no file tests/$test"; fi
   if grep -E '^(---|\+\+\+) ' "$folder/$name.patch" | grep -qvE '^(---|\+\+\+) [ab]/lib/leaf/'; then
     problem="it changes something else than lib/leaf"
   fi
@@ -83,9 +87,12 @@ copy_sources() {
   done < <(find ./CMakeLists.txt ./CMakePresets.json lib cmd config man tests -type f -print0)
 }
 
+# The simulator, or the binary for a file of black-box tests.
 build() (
   cd "$scratch"
-  cmake --build --preset release --target leafsim >build.log 2>&1 || {
+  local target=leafsim
+  if [[ -n $1 ]]; then target=leafctl; fi
+  cmake --build --preset release --target "$target" >build.log 2>&1 || {
     tail -n 30 build.log >&2
     exit 1
   }
@@ -100,21 +107,47 @@ simulate() {
   return "$code"
 }
 
+# Exit code 0 if the tests of this file pass with each of the seeds; what was wrong goes to stdout.
+run_test() {
+  local test=$1 seeds=$2 seed code=0
+  for ((seed = first; seed < first + seeds; seed++)); do
+    timeout "$patience" env LEAFCTL="$scratch/build/release/leafctl" LEAFCTL_TEST_SEED="$seed" \
+      python3 "tests/$test" >"$scratch/test.log" 2>&1 || code=$?
+    if ((code == 0)); then continue; fi
+    echo "seed $seed"
+    grep -m 1 '^failed: ' "$scratch/test.log" || echo "exit code $code"
+    return 10
+  done
+}
+
 apt_need "${test_packages[@]}"
 mkdir -p "$scratch"
 copy_sources
 set_cmake_flags
 (cd "$scratch" && cmake --preset release "${cmake_flags[@]}" >build.log 2>&1) || die "cannot configure: $scratch/build.log"
-build || die "the code as it is does not build"
 
 # ---- the code as it is -----------------------------------------------------------------------------------------
 
-declare -A budgets=()
+declare -A budgets=() test_budgets=()
 for name in "${names[@]}"; do
   scenario=$(field scenario "$name")
   seeds=$(field seeds "$name")
+  test=$(field test "$name")
+  if [[ -n $test ]]; then
+    if ((seeds > ${test_budgets[$test]:-0})); then test_budgets[$test]=$seeds; fi
+    continue
+  fi
   if ((seeds > ${budgets[${scenario:-drawn}]:-0})); then budgets[${scenario:-drawn}]=$seeds; fi
 done
+for test in "${!test_budgets[@]}"; do
+  build "$test" || die "the code as it is does not build"
+  if ! output=$(run_test "$test" "${test_budgets[$test]}"); then
+    echo "$output" >&2
+    die "without any mutation, and with the same seeds, $test fails: it would prove nothing"
+  fi
+  echo "clean without a mutation: $test, ${test_budgets[$test]} seeds"
+done
+if ((${#budgets[@]} > 0)); then build '' || die "the code as it is does not build"; fi
 for what in "${!budgets[@]}"; do
   scenario=$what
   if [[ $what == drawn ]]; then scenario=''; fi
@@ -143,14 +176,22 @@ for name in "${names[@]}"; do
   started=$SECONDS
   (cd "$scratch" && apply "$root/$folder/$name.patch")
   planted=$name
-  build || die "$name does not build"
+  test=$(field test "$name")
+  build "$test" || die "$name does not build"
   code=0
-  output=$(simulate "$(field scenario "$name")" "$seeds") || code=$?
+  if [[ -n $test ]]; then
+    output=$(run_test "$test" "$seeds") || code=$?
+  else
+    output=$(simulate "$(field scenario "$name")" "$seeds") || code=$?
+  fi
   restore
   verdict=SURVIVED
   after=-
   by="exit $code: $(tail -n 1 <<<"$output")"
-  if ((code == 10)); then
+  if [[ -n $test ]] && ((code == 10)); then
+    line=$(head -n 1 <<<"$output")
+    by=$(tail -n 1 <<<"$output")
+  elif ((code == 10)); then
     line=$(grep -m 1 -E '^seed [0-9]+ VIOLATION ' <<<"$output")
     by=${line#*VIOLATION }
   elif ((code == 11 || code == 12)); then

@@ -1,14 +1,17 @@
 // Preloaded into a program: writes down, in their order, all calls that change what is below a directory, all that make
 // it durable, and what the program tells others meanwhile. power_loss.py makes of this the disks that a loss of power
-// could leave behind; the form of the log is said there.
+// could leave behind; the form of the log is said there. On request it kills the program at one of these calls.
 //
 // Data is written down before it is written, and a flush before it begins and after it is done: what the log calls
-// durable is durable by then. Several processes may share a log.
+// durable is durable by then, as long as no thread flushes a file while another one writes to it. leafctl's files are
+// locked meanwhile. Several processes may share a log.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +25,19 @@
 
 static const char* g_directory;  // files below it count
 static const char* g_log;
+static long g_kill;  // before which of its calls the process is killed; 0 for none
+static atomic_long g_count;
 
 __attribute__((constructor)) static void Begin(void) {
   g_directory = getenv("POWER_LOSS_DIRECTORY");
   g_log = getenv("POWER_LOSS_LOG");
+  const char* number = getenv("POWER_LOSS_KILL");
+  g_kill = number ? atol(number) : 0;
+}
+
+// At the beginning of each call that counts.
+static void Step(void) {
+  if (atomic_fetch_add(&g_count, 1) + 1 == g_kill) syscall(SYS_kill, getpid(), SIGKILL);
 }
 
 static void Fail(const char* why) {
@@ -99,8 +111,10 @@ static void LogData(int fd, const void* data, size_t size, long long at) {
   char name[PATH_MAX];
   struct stat status;
   if (IsHeard(fd)) {
+    Step();
     Log("heard", 0, 0, data, size, NULL, NULL);
   } else if (NameOf(fd, name, &status)) {
+    Step();
     if (at < 0) at = fcntl(fd, F_GETFL) & O_APPEND ? status.st_size : lseek(fd, 0, SEEK_CUR);
     Log("write", status.st_ino, at, data, size, name, NULL);
   }
@@ -157,11 +171,12 @@ ssize_t sendmsg(int fd, const struct msghdr* message, int flags) {
   return real(fd, message, flags);
 }
 
-static int Truncated(int fd, off64_t size) {
+static void Truncated(int fd, off64_t size) {
   char name[PATH_MAX];
   struct stat status;
-  if (NameOf(fd, name, &status)) Log("truncate", status.st_ino, size, NULL, 0, name, NULL);
-  return 0;
+  if (!NameOf(fd, name, &status)) return;
+  Step();
+  Log("truncate", status.st_ino, size, NULL, 0, name, NULL);
 }
 
 int ftruncate(int fd, off_t size) {
@@ -182,7 +197,10 @@ int ftruncate64(int fd, off64_t size) {
     char name[PATH_MAX];                                                       \
     struct stat status;                                                        \
     const int counts = NameOf(fd, name, &status);                              \
-    if (counts) Log("flush", status.st_ino, 0, NULL, 0, name, NULL);           \
+    if (counts) {                                                              \
+      Step();                                                                  \
+      Log("flush", status.st_ino, 0, NULL, 0, name, NULL);                     \
+    }                                                                          \
     const int result = real(fd);                                               \
     const int saved = errno;                                                   \
     if (counts && result == 0) Log("flushed", status.st_ino, 0, NULL, 0, name, NULL); \
@@ -193,7 +211,20 @@ int ftruncate64(int fd, off64_t size) {
 FLUSH(fsync)
 FLUSH(fdatasync)
 
-// A file that an open makes. Of two processes at once both say so, and it is one file.
+// Whether the path is there; where it counts and is not, an open that may make it is a step.
+static int IsThere(const char* path, int flags) {
+  const int saved = errno;
+  struct stat status;
+  char name[PATH_MAX];
+  const int found = stat(path, &status) == 0;
+  if (((flags & O_CREAT) && !found) || (flags & O_TRUNC)) {
+    if (NameOfPath(path, name)) Step();
+  }
+  errno = saved;
+  return found;
+}
+
+// A file that an open makes. Two processes that make one file at once both log it.
 static void Opened(const char* path, int flags, int was_there, int fd) {
   const int saved = errno;
   char name[PATH_MAX];
@@ -208,14 +239,6 @@ static void Opened(const char* path, int flags, int was_there, int fd) {
   errno = saved;
 }
 
-static int IsThere(const char* path) {
-  const int saved = errno;
-  struct stat status;
-  const int found = stat(path, &status) == 0;
-  errno = saved;
-  return found;
-}
-
 #define OPEN(FUNCTION)                                        \
   int FUNCTION(const char* path, int flags, ...) {            \
     REAL(FUNCTION);                                           \
@@ -223,7 +246,7 @@ static int IsThere(const char* path) {
     va_start(more, flags);                                    \
     const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(more, mode_t) : 0; \
     va_end(more);                                             \
-    const int was_there = IsThere(path);                      \
+    const int was_there = IsThere(path, flags);                      \
     const int fd = real(path, flags, mode);                   \
     Opened(path, flags, was_there, fd);                       \
     return fd;                                                \
@@ -242,13 +265,13 @@ int openat(int folder, const char* path, int flags, ...) {
   struct stat status;
   if ((flags & O_CREAT) && path[0] != '/' && folder != AT_FDCWD && NameOf(folder, name, &status))
     Fail("openat makes a file in a folder that is open");
-  const int was_there = IsThere(path);
+  const int was_there = IsThere(path, flags);
   const int fd = real(folder, path, flags, mode);
   if (path[0] == '/' || folder == AT_FDCWD) Opened(path, flags, was_there, fd);
   return fd;
 }
 
-// Of one path, or of two of which the second is what comes of it.
+// A change of names; `to` is null for calls with one path.
 static void Named(const char* kind, const char* from, const char* to, int result) {
   const int saved = errno;
   char first[PATH_MAX];
@@ -260,9 +283,17 @@ static void Named(const char* kind, const char* from, const char* to, int result
   errno = saved;
 }
 
+static void StepAt(const char* path) {
+  char name[PATH_MAX];
+  const int saved = errno;
+  if (NameOfPath(path, name)) Step();
+  errno = saved;
+}
+
 #define ONE_NAME(FUNCTION, PARAMETERS, ARGUMENTS)   \
   int FUNCTION PARAMETERS {                         \
     REAL(FUNCTION);                                 \
+    StepAt(path);                                   \
     const int result = real ARGUMENTS;              \
     Named(#FUNCTION, path, NULL, result);           \
     return result;                                  \
@@ -271,6 +302,7 @@ static void Named(const char* kind, const char* from, const char* to, int result
 #define TWO_NAMES(FUNCTION)                         \
   int FUNCTION(const char* from, const char* to) {  \
     REAL(FUNCTION);                                 \
+    StepAt(from);                                   \
     const int result = real(from, to);              \
     Named(#FUNCTION, from, to, result);             \
     return result;                                  \
@@ -282,14 +314,24 @@ ONE_NAME(unlink, (const char* path), (path))
 ONE_NAME(rmdir, (const char* path), (path))
 ONE_NAME(mkdir, (const char* path, mode_t mode), (path, mode))
 
-// Files that are mapped for writing escape the log: only what a crash may take away, whole, may be one.
-void* mmap64(void* at, size_t size, int protection, int flags, int fd, off64_t offset) {
-  REAL(mmap64);
+// Writes to mapped files are not in the log. Only -shm files may be mapped for writing: SQLite makes them anew.
+static void Mapped(int protection, int flags, int fd) {
   char name[PATH_MAX];
   struct stat status;
   if ((flags & MAP_SHARED) && (protection & PROT_WRITE) && fd >= 0 && NameOf(fd, name, &status)) {
     const size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, "-shm") != 0) Fail("a file is mapped for writing");
   }
+}
+
+void* mmap(void* at, size_t size, int protection, int flags, int fd, off_t offset) {
+  REAL(mmap);
+  Mapped(protection, flags, fd);
+  return real(at, size, protection, flags, fd, offset);
+}
+
+void* mmap64(void* at, size_t size, int protection, int flags, int fd, off64_t offset) {
+  REAL(mmap64);
+  Mapped(protection, flags, fd);
   return real(at, size, protection, flags, fd, offset);
 }

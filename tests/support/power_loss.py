@@ -23,7 +23,7 @@ import tempfile
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "power_loss.c")
 SECTOR = 512
 ROOT = "."
-# What is not flushed: none of it is on the disk, all of it, or whatever the dice say.
+# What is not flushed: none of it is on the disk, all of it, or a random part.
 LEFT = ("none", "all", "some")
 
 Record = collections.namedtuple("Record", "kind pid inode at data path path2")
@@ -48,6 +48,10 @@ class PowerLoss:
             raise AssertionError("power_loss.c does not compile:\n" + done.stdout.decode("utf-8", "replace"))
         self.env = {"LD_PRELOAD": library, "POWER_LOSS_DIRECTORY": self.directory, "POWER_LOSS_LOG": self._log}
 
+    def killing(self, number):
+        """As `env`, and the program is killed before its call of that number, counted from 1."""
+        return dict(self.env, POWER_LOSS_KILL=str(number))
+
     def close(self):
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -70,13 +74,14 @@ class PowerLoss:
 
 
 def without(records, is_lost):
-    """The same on a disk that does not do what it is told: flushes of paths that `is_lost` says yes to do nothing."""
+    """The log without the flushes of those paths for which `is_lost` is true."""
     return [each for each in records if not (each.kind in ("flush", "flushed") and is_lost(each.path))]
 
 
 class _File:
     def __init__(self):
         self.durable = bytearray()
+        self.named = False
         self.pending = []  # records
         self.flushes = []  # (process, how many of the pending ones it began with)
 
@@ -84,7 +89,7 @@ class _File:
         self.flushes.append((pid, len(self.pending)))
 
     def end_flush(self, pid):
-        """Of several flushes of one process at once, the one that began first: it is sure of less."""
+        """Of several flushes of one process at once, the one that began first: it covers fewer writes."""
         index = next(index for index, flush in enumerate(self.flushes) if flush[0] == pid)
         _, count = self.flushes.pop(index)
         for record in self.pending[:count]:
@@ -192,14 +197,17 @@ class Disk:
         known = self._files.get(record.inode)
         if known is not None and self._now.get(record.path) is known:
             return  # two processes opened it at once
-        self._files[record.inode] = _File()
+        if known is None or known.named:
+            self._files[record.inode] = _File()  # the system uses the number again
+        self._files[record.inode].named = True
         self._set(record.path, self._files[record.inode])
 
     def _mkdir(self, record):
         self._set(record.path, _Folder())
 
     def _write(self, record):
-        self._files[record.inode].pending.append(record)
+        # Another thread may have made the file, and have logged it later.
+        self._files.setdefault(record.inode, _File()).pending.append(record)
 
     _truncate = _write
 
