@@ -67,9 +67,12 @@ class LiveSnowflake {
   // Takes until the last ID is as far ahead of the clock as may be. A refusal does not say so: the durable
   // ceiling can be lower, until it is raised. By the millisecond: one by one this would never end where IDs
   // come more slowly than the clock allows, as under a sanitizer.
+  // On a disk that takes longer than kLeadSlack for a flush, the durable ceiling never lets it come that far.
   void UseUpLead() {
     core::SnowflakeRun run;
-    while (service_.generator().LeadAt(clock_.Wall()) + kLeadSlack < Options().window) {
+    const auto enough = clock_.Monotonic() + 2 * Options().window;
+    while (service_.generator().LeadAt(clock_.Wall()) + kLeadSlack < Options().window &&
+           clock_.Monotonic() < enough) {
       if (!service_.TryNext(kPerMillisecond, run)) std::this_thread::yield();
     }
   }

@@ -137,8 +137,10 @@ class Galera(LeafTest):
             for load in self.loads:
                 self.assertEqual(load.ids[tag], sorted(load.ids[tag]))
         for load in self.loads:
-            for asked_at, body in load.refused:
-                self.assertTrue(any(began <= asked_at <= ended for began, ended in self.disturbed), body)
+            for asked_at, answered_at, body in load.refused:
+                self.assertTrue(
+                    any(began <= answered_at and asked_at <= ended for began, ended in self.disturbed), body
+                )  # fmt: skip
         for daemon in daemons:
             self.assertNotIn("frozen", daemon.log())
             self.assertEqual(daemon.get("/health/ready").status, 200)

@@ -723,7 +723,7 @@ class UnderLoad(RegistryTest):
 
     def test_fixed_numbers_go_on_without_an_error(self):
         down_s = float(os.environ.get("LEAFCTL_ZK_OUTAGE_S") or "5")
-        # None of them is answered late because a ceiling is written late.
+        # Requests wait long, since a slow disk may write a ceiling late.
         patient = "server.request_timeout=60s"
         daemons = [self.serve(1, patient), self.serve(2, patient, box=self.more_box())]
         takers = [Taker(daemon) for daemon in daemons]
@@ -750,6 +750,7 @@ class UnderLoad(RegistryTest):
                 return set(now) == set(old) and all(now[name] != old[name] for name in old)
 
             poll(renewed, "new sessions announce themselves", 120)
+        self.zookeeper.wait_in_step()
         self.zookeeper.kill()
         poll(lambda: all("registry_problem" in self.snowflake(each) for each in daemons), "the outage is seen", 120)
         time.sleep(down_s)

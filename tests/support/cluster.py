@@ -20,7 +20,7 @@ class Taker:
 
     def __init__(self, daemon, tags, pause=0.005, count=1):
         self.ids = {tag: [] for tag in tags}
-        self.refused = []  # when it was asked for, and the body
+        self.refused = []  # when it was asked for and answered, and the body
         self._daemon = daemon
         self._pause = pause
         self._count = count
@@ -36,14 +36,14 @@ class Taker:
                 if response.status == 200:
                     ids += [int(text) for text in json.loads(response.body)["ids"]]
                 else:
-                    self.refused.append((asked_at, response.body))
+                    self.refused.append((asked_at, time.monotonic(), response.body))
             time.sleep(self._pause)
         self._daemon.disconnect()
 
     @property
     def codes(self):
         """Of what was refused."""
-        return [json.loads(body)["code"] for _, body in self.refused]
+        return [json.loads(body)["code"] for _, _, body in self.refused]
 
     def stop(self):
         self._stop.set()

@@ -13,7 +13,7 @@ import time
 import explain
 from delay_proxy import DelayProxy
 from servers import START_TIMEOUT_S, free_port
-from zk_client import SessionExpired, ZkClient, session_password
+from zk_client import SEQUENTIAL, SessionExpired, ZkClient, session_password
 
 JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
 ATTEMPTS = 8  # ports to try
@@ -94,6 +94,11 @@ class Member:
                 return answer.decode("utf-8", "replace")
         except OSError:
             return ""
+
+    def zxid(self):
+        """Of its last transaction; None while it does not serve."""
+        found = re.search(r"^Zxid: (0x[0-9a-f]+)$", self.ask("srvr"), re.MULTILINE)
+        return int(found.group(1), 16) if found else None
 
     def mode(self):
         """"standalone", "leader", "follower"; None while it does not serve."""
@@ -266,6 +271,27 @@ class Ensemble:
                 member.launch()
         for member in self.members:
             member.wait_up()
+
+    def wait_in_step(self):
+        """Until every member that runs has the same transactions, and two that were made after this began.
+
+        ZooKeeper 3.8 may lose acknowledged writes if members are killed while one of them joins (ZOOKEEPER-4643,
+        ZOOKEEPER-4646).
+        """
+        with self.client() as client:
+            for name in ("one", "two"):
+                path = client.create("/in-step-" + name, b"", flags=SEQUENTIAL)
+                client.delete(path)
+
+        def in_step():
+            zxids = {member.zxid() for member in self.members if member.running()}
+            return len(zxids) == 1 and None not in zxids
+
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not in_step():
+            if time.monotonic() > deadline:
+                raise AssertionError("the members do not get in step:\n" + "\n".join(m.read_log() for m in self.members))
+            time.sleep(0.05)
 
     def ensure_up(self):
         for member in self.members:
