@@ -89,6 +89,10 @@ class ConnectionPool {
 
   // When a task that comes now gives up waiting.
   MonotonicTime Deadline() const { return Now() + options_.wait; }
+  // Blocks for so long, if there is a clock.
+  void Pause(std::chrono::milliseconds time) const {
+    if (clock_ != nullptr) clock_->WaitUntil(Now() + time);
+  }
 
   // Blocks until `deadline` at most. Errors, without "cannot …": kUnavailable.
   Result<Place> Take(Use use, MonotonicTime deadline);

@@ -91,6 +91,8 @@ class Database {
     // To be called before a statement that writes: from here on a failure has an unknown outcome. Errors:
     // kUnavailable, and nothing has happened, if another server came into use meanwhile.
     Result<void> BeginWrite();
+    // Blocks for so long, with the connection.
+    void Pause(std::chrono::milliseconds time) { database_.pool_->Pause(time); }
     // Nothing was written since BeginWrite, or the server has undone it.
     void Undone() { phase_ = Phase::kStatement; }
     // What was read may be due to a server that takes no writes any more. If the

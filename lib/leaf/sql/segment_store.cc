@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "leaf/base/limits.h"
@@ -204,7 +203,7 @@ Result<core::Grant> SqlSegmentStore::RaiseRow(std::string_view tag, const core::
         // Two Galera nodes wrote the row at once, and the second write is refused.
         if (attempt == kRaiseAttempts || !IsConflict(exception)) throw;
         // This node may not have applied the other one's write yet.
-        std::this_thread::sleep_for(kConflictPause * (1 << attempt));
+        connection.Pause(kConflictPause * (1 << attempt));
       }
       connection.Undone();
     }
