@@ -28,7 +28,10 @@ bool IsInLastPercent(std::uint64_t to) { return to > kMaxIdLimit - kMaxIdLimit /
 
 // Why going there needs the tag's name typed; "" if it does not.
 std::string WhyFar(const core::TagRow& row, std::uint64_t to) {
-  if (IsInLastPercent(to)) return fmt::format(", where {} IDs are left", kMaxIdLimit - to);
+  if (IsInLastPercent(to)) {
+    const std::uint64_t left = kMaxIdLimit - to;
+    return fmt::format(", where {} {} left", left, left == 1 ? "ID is" : "IDs are");
+  }
   const auto from = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
   const auto step = static_cast<std::uint64_t>(std::clamp<std::int64_t>(row.step, 1, kStepMax));
   if (to <= from || to - from <= kStepsMax * step) return "";

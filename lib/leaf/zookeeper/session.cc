@@ -178,9 +178,9 @@ Error ErrorOf(int code, bool write, std::string_view path) {
     case ZSESSIONMOVED:
     case ZTHROTTLEDOP:
     case ZNOTREADONLY:
-    // The library took nothing: the session has just ended.
-    case ZINVALIDSTATE:
       return {ErrorCode::kUnavailable, fmt::format("ZooKeeper: {}", zerror(code)), ""};
+    case ZINVALIDSTATE:  // the library took nothing
+      return {ErrorCode::kUnavailable, "ZooKeeper: the session has just ended", "retry soon"};
     default:
       return {ErrorCode::kInternal, fmt::format("ZooKeeper: {}: {} ({})", Quoted(path), zerror(code), code),
               ""};
