@@ -645,7 +645,8 @@ class Galera(MatrixTest):
             turned = nodes[index:] + nodes[:index]
             box = self.node(
                 endpoints=["127.0.0.1:%d" % each.port for each in turned],
-                more={"mysql.database": "leaf", "mysql.query_timeout": "2s"},
+                # A cluster that has lost a node, or gets it back, may take long on a busy machine.
+                more={"mysql.database": "leaf", "mysql.query_timeout": "2s", "server.request_timeout": "60s"},
             )
             if index == 0:
                 box.ok("db", "init")
