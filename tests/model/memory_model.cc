@@ -63,6 +63,7 @@ struct Thread {
   Position position;      // of `pending`
   Operation pending;
   std::uint32_t steps;
+  std::uint32_t spurious;  // failures of a compare-and-swap, for no reason
   bool done;
 };
 
@@ -186,8 +187,14 @@ class Exploration {
   void Take(const Choice& choice);
   std::vector<Choice> Choices() const;
   std::size_t Variants(const Thread& thread) const;
-  // Of a compare-and-swap: the message that a variant reads.
-  std::size_t MessageOf(const Operation& operation, std::size_t variant) const;
+  // What a variant of a compare-and-swap does: it reads a message, and may fail whatever that is.
+  struct Swap {
+    std::size_t message;
+    bool spurious;
+  };
+  // The newest message first, which alone may be swapped; then older ones that differ from what is expected;
+  // then those that do not, of a weak one that fails for no reason. Nothing if there are no so many variants.
+  std::optional<Swap> SwapOf(const Thread& thread, std::size_t variant) const;
   // Whether no other thread can meet the thread's next operation any more: then there is nothing to be
   // learned from running others before it (a persistent set of one thread, as partial-order reduction has it;
   // Godefroid 1996).
@@ -453,19 +460,22 @@ std::size_t Exploration::Variants(const Thread& thread) const {
   const Location& location = memory_.location[operation.location];
   const std::size_t first = thread.known[operation.location];
   if (operation.kind == Kind::kLoad) return location.count - first;
-  // One that does not read the newest can only fail.
-  std::size_t variants = 1;
-  for (std::size_t i = first; i + 1 < location.count; ++i)
-    if (location.messages[i].value != operation.expected) ++variants;
+  std::size_t variants = 0;
+  while (SwapOf(thread, variants)) ++variants;
   return variants;
 }
 
-std::size_t Exploration::MessageOf(const Operation& operation, std::size_t variant) const {
+std::optional<Exploration::Swap> Exploration::SwapOf(const Thread& thread, std::size_t variant) const {
+  const Operation& operation = thread.pending;
   const Location& location = memory_.location[operation.location];
-  std::size_t message = location.count - 1;
-  while (variant > 0)
-    if (location.messages[--message].value != operation.expected) --variant;
-  return message;
+  const std::size_t first = thread.known[operation.location];
+  if (variant == 0) return Swap{location.count - 1, false};
+  for (std::size_t i = location.count - 1; i-- > first;)
+    if (location.messages[i].value != operation.expected && --variant == 0) return Swap{i, false};
+  if (!operation.weak || thread.spurious == kSpuriousMax) return std::nullopt;
+  for (std::size_t i = location.count; i-- > first;)
+    if (location.messages[i].value == operation.expected && --variant == 0) return Swap{i, true};
+  return std::nullopt;
 }
 
 void Exploration::Compact() {
@@ -503,6 +513,7 @@ std::uint64_t Exploration::Hash() const {
   for (const Thread& thread : memory_.threads) {
     hash = MixBytes(hash, thread.known.data(), sizeof(View));
     hash = Mix(hash, thread.done ? 1 : thread.history);
+    hash = Mix(hash, thread.done ? 0 : thread.spurious);
   }
   hash = MixBytes(hash, memory_.lock_released.data(), sizeof(View));
   return Mix(hash, memory_.locked ? 1 : 0);
@@ -585,11 +596,15 @@ bool Exploration::CompareAndSwap(const Operation& operation, std::uint64_t& expe
     expected = newest;
     return false;
   }
-  const std::size_t message = MessageOf(operation, Await(operation));
-  const Message& read = memory_.location[operation.location].messages[message];
-  const bool swaps = read.value == expected;
+  const std::size_t variant = Await(operation);
+  const auto swap = SwapOf(self(), variant);
+  Require(swap.has_value());
+  const Message& read = memory_.location[operation.location].messages[swap->message];
+  const bool swaps = read.value == expected && !swap->spurious;
   const View handed_on = read.released;
-  expected = Read(operation.location, message, swaps ? Acquires(operation) : AcquiresOnFailure(operation));
+  if (swap->spurious) ++self().spurious;
+  expected =
+      Read(operation.location, swap->message, swaps ? Acquires(operation) : AcquiresOnFailure(operation));
   if (swaps) Append(operation, desired, handed_on);
   return swaps;
 }
@@ -693,10 +708,14 @@ Report internal::Explore(const Steps& steps, const Weakening* weakening) {
   return Exploration(steps, weakening).Run();
 }
 
-std::string ToString(const Weakening& weakening) {
+std::string ToString(Part part) {
   constexpr std::array kParts{"acquire", "release", "acquire on failure"};
+  return kParts[static_cast<std::size_t>(part)];
+}
+
+std::string ToString(const Weakening& weakening) {
   return fmt::format("{}:{}:{} {}", weakening.file, weakening.line, weakening.column,
-                     kParts[static_cast<std::size_t>(weakening.part)]);
+                     ToString(weakening.part));
 }
 
 }  // namespace model

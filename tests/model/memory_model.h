@@ -12,9 +12,9 @@
 // keeps the values that were stored, in order. A thread may read any that is not older than what it knows of;
 // a load that acquires from a store that releases learns all that the storing thread knew; a
 // read-modify-write reads the newest value, and hands on what that one released. So an order that is too weak
-// shows, though x86 would hide it. What the model leaves out: a compare-and-swap that fails for no reason, a
-// store that is ordered before one that ran earlier, and loads that run before earlier loads or behind later
-// stores.
+// shows, though x86 would hide it. A weak compare-and-swap may fail for no reason, kSpuriousMax times in each
+// thread. What the model leaves out: a store that is ordered before one that ran earlier, and loads that run
+// before earlier loads or behind later stores.
 #pragma once
 
 #include <array>
@@ -34,6 +34,7 @@ namespace leaf::model {
 inline constexpr std::size_t kThreadsMax = 3;
 inline constexpr std::size_t kLocationsMax = 16;
 inline constexpr std::size_t kMessagesMax = 12;  // of a location, that some thread may still read
+inline constexpr std::uint32_t kSpuriousMax = 1;
 
 // ---- what the code under test does
 // ---------------------------------------------------------------------------
@@ -47,6 +48,7 @@ struct Operation {
   std::memory_order order{};
   std::memory_order on_failure{};  // of a compare-and-swap
   std::uint64_t expected = 0;      // by a compare-and-swap
+  bool weak = false;               // a compare-and-swap that may fail though it finds that
   std::source_location where;
 };
 
@@ -71,10 +73,10 @@ class Atomic {
   Atomic& operator=(const Atomic&) = delete;
 
   T load(std::memory_order order, Where where = Where::current()) const {
-    return static_cast<T>(Load({Kind::kLoad, location_, order, order, 0, where}));
+    return static_cast<T>(Load({Kind::kLoad, location_, order, order, 0, false, where}));
   }
   void store(T value, std::memory_order order, Where where = Where::current()) {
-    Store({Kind::kStore, location_, order, order, 0, where}, static_cast<std::uint64_t>(value));
+    Store({Kind::kStore, location_, order, order, 0, false, where}, static_cast<std::uint64_t>(value));
   }
   T exchange(T value, std::memory_order order, Where where = Where::current()) {
     return Change(value, order, where, [](std::uint64_t, std::uint64_t operand) { return operand; });
@@ -89,25 +91,30 @@ class Atomic {
   }
   bool compare_exchange_strong(T& expected, T desired, std::memory_order order, std::memory_order on_failure,
                                Where where = Where::current()) {
-    auto seen = static_cast<std::uint64_t>(expected);
-    const bool swapped = CompareAndSwap({Kind::kCompareAndSwap, location_, order, on_failure, seen, where},
-                                        seen, static_cast<std::uint64_t>(desired));
-    expected = static_cast<T>(seen);
-    return swapped;
+    return Swap(expected, desired, order, on_failure, false, where);
   }
   bool compare_exchange_weak(T& expected, T desired, std::memory_order order, std::memory_order on_failure,
                              Where where = Where::current()) {
-    return compare_exchange_strong(expected, desired, order, on_failure, where);
+    return Swap(expected, desired, order, on_failure, true, where);
   }
   bool compare_exchange_weak(T& expected, T desired, std::memory_order order,
                              Where where = Where::current()) {
-    return compare_exchange_strong(expected, desired, order, FailureOrder(order), where);
+    return Swap(expected, desired, order, FailureOrder(order), true, where);
   }
 
  private:
+  bool Swap(T& expected, T desired, std::memory_order order, std::memory_order on_failure, bool weak,
+            Where where) {
+    auto seen = static_cast<std::uint64_t>(expected);
+    const bool swapped =
+        CompareAndSwap({Kind::kCompareAndSwap, location_, order, on_failure, seen, weak, where}, seen,
+                       static_cast<std::uint64_t>(desired));
+    expected = static_cast<T>(seen);
+    return swapped;
+  }
   T Change(T value, std::memory_order order, Where where,
            std::uint64_t (*change)(std::uint64_t, std::uint64_t)) {
-    return static_cast<T>(Modify({Kind::kModify, location_, order, order, 0, where},
+    return static_cast<T>(Modify({Kind::kModify, location_, order, order, 0, false, where},
                                  static_cast<std::uint64_t>(value), change));
   }
   static std::memory_order FailureOrder(std::memory_order order) {
@@ -193,6 +200,7 @@ Report Explore(const Scenario<World>& scenario, const Weakening* weakening = nul
   return internal::Explore(steps, weakening);
 }
 
+std::string ToString(Part part);
 std::string ToString(const Weakening& weakening);
 
 }  // namespace leaf::model

@@ -84,6 +84,20 @@ TEST(MemoryModel, AnIncrementInTwoStepsIsLost) {
   EXPECT_EQ(Explore(Scenario<Words>{[](Words&) {}, {swap, swap, swap}, all}).violation, "");
 }
 
+TEST(MemoryModel, OnlyAWeakSwapFailsForNoReason) {
+  const auto swap = [](bool weak) {
+    return [weak](Words& words) {
+      std::uint64_t seen = 0;
+      const bool swapped = weak ? words.a.compare_exchange_weak(seen, 1, kRelaxed, kRelaxed)
+                                : words.a.compare_exchange_strong(seen, 1, kRelaxed, kRelaxed);
+      if (!swapped && seen == 0) Fail("it failed for no reason");
+    };
+  };
+  const auto nothing = [](Words&) {};
+  EXPECT_EQ(Explore(Scenario<Words>{nothing, {swap(true)}, nothing}).violation, "it failed for no reason");
+  EXPECT_EQ(Explore(Scenario<Words>{nothing, {swap(false)}, nothing}).violation, "");
+}
+
 TEST(MemoryModel, ALockKeepsOthersOut) {
   const auto count = [](Words& words) {
     const WriterLock lock;

@@ -165,33 +165,41 @@ void ExpectNoViolation(const model::Scenario<World>& scenario) {
   fmt::print("model: {} states, {} steps, {} ends\n", report.states, report.steps, report.ends);
 }
 
-TEST(SegmentBufferModel, ARefillBesideTakers) { ExpectNoViolation(RefillBesideTakers()); }
-
-TEST(SegmentBufferModel, ABatchBesideARefill) {
-  ExpectNoViolation({Installs(2, 2), {TakesBatch(0, 2), Takes(1, 1), Installs(2, 1)}, Finish});
+model::Scenario<World> BatchBesideARefill() {
+  return {Installs(2, 2), {TakesBatch(0, 2), Takes(1, 1), Installs(2, 1)}, Finish};
 }
 
-TEST(SegmentBufferModel, AWriterTakesBesideTakers) {
+model::Scenario<World> AWriterBesideTakers() {
   const auto writer = [](World& world) {
     TakeUpTo(world, 2, 2);
     Install(world, 2, 0);
   };
-  ExpectNoViolation({Installs(2, 2), {Takes(0, 1), Takes(1, 1), writer}, Finish});
+  return {Installs(2, 2), {Takes(0, 1), Takes(1, 1), writer}, Finish};
 }
 
 // The refill trap: a taker that has drawn sleeps until its slot is another range's.
-TEST(SegmentBufferModel, BothSlotsAreUsedAgainWhileATakerSleeps) {
+model::Scenario<World> BothSlotsUsedAgain() {
   const auto writer = [](World& world) {
     TakeUpTo(world, 1, 2);
     Install(world, 1, 0);
     Install(world, 1, 0);
   };
-  ExpectNoViolation({TwoSlots, {Takes(0, 1), writer}, Finish});
+  return {TwoSlots, {Takes(0, 1), writer}, Finish};
 }
 
-TEST(SegmentBufferModel, AReserveIsDroppedBesideABatch) {
-  ExpectNoViolation({Installs(2, 0), {TakesBatch(0, 2), DropsAndInstalls}, Finish});
+model::Scenario<World> DropBesideABatch() {
+  return {Installs(2, 0), {TakesBatch(0, 2), DropsAndInstalls}, Finish};
 }
+
+TEST(SegmentBufferModel, ARefillBesideTakers) { ExpectNoViolation(RefillBesideTakers()); }
+
+TEST(SegmentBufferModel, ABatchBesideARefill) { ExpectNoViolation(BatchBesideARefill()); }
+
+TEST(SegmentBufferModel, AWriterTakesBesideTakers) { ExpectNoViolation(AWriterBesideTakers()); }
+
+TEST(SegmentBufferModel, BothSlotsAreUsedAgainWhileATakerSleeps) { ExpectNoViolation(BothSlotsUsedAgain()); }
+
+TEST(SegmentBufferModel, AReserveIsDroppedBesideABatch) { ExpectNoViolation(DropBesideABatch()); }
 
 // Minutes each.
 TEST(LongSegmentBufferModel, ASlotIsUsedAgainBesideTakers) {
