@@ -29,11 +29,12 @@ namespace {
 // not be.
 bool SyncFolder(const std::string& path) {
   const FileHandle folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  int result = 0;
-  do {
-    result = folder.valid() ? fsync(folder.get()) : -1;
-  } while (result != 0 && errno == EINTR);
-  return result == 0 || (errno != EIO && errno != ENOSPC && errno != EDQUOT);
+  if (folder.valid()) {
+    int result = fsync(folder.get());
+    while (result != 0 && errno == EINTR) result = fsync(folder.get());
+    if (result == 0) return true;
+  }
+  return errno != EIO && errno != ENOSPC && errno != EDQUOT;
 }
 
 // Makes one directory, durably: a state that is synced is of no use in a directory that a power cut takes
