@@ -23,7 +23,7 @@ test_packages=(
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
   python3 psmisc util-linux iproute2 git faketime systemd openssl
-  clang libclang-rt-14-dev lld clang-format clang-tidy python3-clang-14 shellcheck mandoc man-db zsh fish
+  clang libclang-rt-14-dev llvm-14 lld clang-format clang-tidy python3-clang-14 shellcheck mandoc man-db zsh fish
 )
 
 # Prints a message and ends the script.
