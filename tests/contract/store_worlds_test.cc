@@ -206,7 +206,7 @@ TEST(MariaDbStore, AGrantIsTriedAgainAfterAConflictOfTwoNodes) {
   EXPECT_EQ(grant->range, (IdRange{1, 501}));
   EXPECT_EQ(asked, 4) << "each attempt begins with what the row says then";
 
-  // One that is refused again and again is told so in the end, and has nothing.
+  // A grant whose every attempt is refused fails, and the row stays where it is.
   world.Execute(kConflict);
   world.Execute("UPDATE conflicts SET left_over = 1000");
   const auto refused = world.store().Reserve("pay", [](const core::TagRow&) -> Result<core::GrantSize> {

@@ -187,7 +187,8 @@ class Exploration {
   void Take(const Choice& choice);
   std::vector<Choice> Choices() const;
   std::size_t Variants(const Thread& thread) const;
-  // What a variant of a compare-and-swap does: it reads a message, and may fail whatever that is.
+  // What a variant of a compare-and-swap does. It reads `message`; a spurious one fails though the value is
+  // the expected one.
   struct Swap {
     std::size_t message;
     bool spurious;

@@ -115,11 +115,11 @@ TEST(SnowflakeModel, TakersBesideACeilingThatIsRaised) { ExpectNoViolation(Ceili
 
 TEST(SnowflakeModel, TakersBesideTheEnd) { ExpectNoViolation(TheEnd()); }
 
-// No order is needed for what is promised here. An ID is unique since positions are passed over by
-// read-modify-writes of one word, which have one order whatever theirs is in memory. A ceiling that is read
-// late is lower than the newest. Neither word stands for other data: what is durable by then is ordered by
-// the system call that made it so. Acquire and release stand there for what else a caller has written before
-// (such as the status of this worker), and cost nothing on x86.
+// The promises here need none of the orders. Each ID is unique, because threads take positions by
+// read-modify-writes of one word, and these have one order in any case. A thread that reads the ceiling late
+// reads a lower one. Neither word announces other data: the system call that makes a ceiling durable is over
+// before the word changes. Acquire and release order what a caller has written before, such as the status of
+// this worker, and cost nothing on x86.
 TEST(SnowflakeModel, NoOrderIsNeeded) {
   const auto violations = model::ViolationsWithoutOrders<World>({CeilingThatIsRaised(), TheEnd()},
                                                                 LEAF_SOURCE_DIR "/lib/leaf/core");

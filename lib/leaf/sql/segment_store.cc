@@ -173,8 +173,8 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
 // What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
 // what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
 //
-// MariaDB leaves it out of the reply if the table has a trigger, whatever that does. Then it is a
-// transaction.
+// MariaDB leaves the value out of the reply if the table has a trigger, even one that does nothing. Then
+// grants are obtained in transactions.
 //
 // A row that another client holds is waited for in a second attempt, as Use::kPatient: rows that are locked
 // for long, however many, leave connections to the others.
