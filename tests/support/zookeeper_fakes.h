@@ -91,6 +91,15 @@ class MemoryZooKeeper {
     const std::lock_guard lock(mutex_);
     return nodes_;
   }
+  // From a backup: what was written since is gone. Sessions that began since are unknown to it.
+  void Restore(Nodes nodes) {
+    const std::lock_guard lock(mutex_);
+    nodes_ = std::move(nodes);
+    zxid_ = 0;
+    for (const auto& [path, node] : nodes_) zxid_ = std::max(zxid_, node.stat.modified_zxid);
+  }
+  // An empty volume.
+  void Wipe() { Restore({{"", {}}}); }
   std::int64_t NewSession() {
     const std::lock_guard lock(mutex_);
     return ++session_;

@@ -67,9 +67,13 @@ struct NodeIdentity {
   // given after it was seen that nobody reports under it, and is the new one's from then on: whoever comes
   // back with the original is refused.
   std::string former_uuid{};
-  // Set where this process had a fixed number and lost it: it gets that number or none, and no new record is
-  // made. A registry that has forgotten the number may have forgotten others, too, whose nodes still issue.
+  // Set where this process had a fixed number and lost it: it gets that number or none.
   std::optional<std::uint64_t> again{};
+  // The number that this state directory held last, and the ceiling it remembers for it. A registry that has
+  // forgotten that number (it was restored from a backup, or wiped) gives it back; any other number is new to
+  // this node, and watched (see WorkerRegistry::Claim).
+  std::optional<std::uint64_t> held{};
+  WallTime held_ceiling{};
 };
 
 // How long that takes: more than two reports (Leaf's pace, 3 s).
@@ -98,17 +102,21 @@ class WorkerRegistry {
   // Whether there is an outside that can be away, and is not this node's own configuration.
   virtual bool remote() const { return true; }
 
-  // Obtains a number. A node that had a fixed one gets it again. Errors: kConfig (no number for this node),
+  // Obtains a number. A node that had a fixed one gets it again. A registry whose memory may go back watches
+  // before it gives out a number that this node did not hold before: for longer than the number's owner, if
+  // the registry has forgotten it, needs to come back and put its records there again. Errors: kConfig (no
+  // number for this node),
   // kRefused (somebody else's, used by a copy of this directory, or properties differ), kExhausted (all
   // numbers taken), kUnavailable, kOutcomeUnknown (the reply was lost: claim again, which finds the claim if
   // it was made).
   virtual Result<WorkerClaim> Claim(const NodeIdentity& node, const ClusterProperties& cluster) = 0;
 
   // Tells the registry that the node lives, and that IDs below `ceiling` may be issued from now on; never
-  // lowers what it knows. Called every few seconds, with the same ceiling, too. Errors: kNotOwner (the number
-  // is lost until a restart), kRefused (of a fixed number: it is this node's, but another program uses it, or
-  // the registry has forgotten the claim; a later Claim succeeds once that is over), kUnavailable,
-  // kOutcomeUnknown. After either of the first two nothing may be issued with this claim.
+  // lowers what it knows. What the registry was told before and has forgotten is put back, unless another
+  // node has the number meanwhile. Called every few seconds, with the same ceiling, too. Errors: kNotOwner
+  // (the number is lost until a restart), kRefused (of a fixed number: it is this node's, but another program
+  // uses it; a later Claim succeeds once that is over), kUnavailable, kOutcomeUnknown. After either of the
+  // first two nothing may be issued with this claim.
   virtual Result<void> Renew(const WorkerClaim& claim, WallTime ceiling) = 0;
 
   // The node has stopped, and everything it issued is below `end`. A lease becomes free at once. Errors: as

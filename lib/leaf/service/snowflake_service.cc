@@ -112,7 +112,11 @@ Result<void> SnowflakeService::TryToLive() {
   LEAF_CHECK(life_.load() == nullptr || life_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
   const Life* const last = life_.load();
-  core::NodeIdentity node{options_.address, state_.node_uuid, former_uuid_, std::nullopt};
+  core::NodeIdentity node{.address = options_.address,
+                          .uuid = state_.node_uuid,
+                          .former_uuid = former_uuid_,
+                          .held = state_.worker,
+                          .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
   auto claimed = registry_.Claim(node, state_.cluster);
   registered_.store(claimed.ok());
@@ -536,7 +540,7 @@ Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallT
     if (stopped_.load()) return ShuttingDown();
     if (problem_) return *problem_;
     return {ErrorCode::kUnavailable, "this node has no worker number yet: the registry is being asked",
-            "retry"};
+            "retry; a number that is new to this node is watched first (snowflake.claim_watch)"};
   }
   if (life->starting() && result.outcome != Outcome::kClosed) {
     if (problem_) return *problem_;
@@ -784,7 +788,12 @@ void SnowflakeService::Tell() {
 
 // Requires registry_mutex_. Makes up for the claim that a start without the registry could not make.
 Result<void> SnowflakeService::Register(const Life& life) {
-  auto claimed = registry_.Claim({options_.address, node_uuid_}, cluster_);
+  auto claimed = registry_.Claim({.address = options_.address,
+                                  .uuid = node_uuid_,
+                                  .again = life.claim.worker,
+                                  .held = life.claim.worker,
+                                  .held_ceiling = life.known_end},
+                                 cluster_);
   const auto lost = [&](std::string why) {
     return Error{ErrorCode::kNotOwner,
                  fmt::format("this node started as worker {} while the registry could not be asked; {}",

@@ -46,44 +46,66 @@ Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, false};
   properties.cluster.registry = kRegistryKind;
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties));
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, options_.session_timeout));
+  seen_before_watch_.clear();
+  // A number that this process lost is no new one, and it gets no other.
+  bool has_watched = node.again || !options_.watches_claims();
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
-    LEAF_ASSIGN_OR_RETURN(const auto claim, TryClaim(tree, node, cluster));
-    if (!claim) continue;
+    LEAF_ASSIGN_OR_RETURN(const Attempt tried, TryClaim(tree, node, properties, has_watched));
+    if (tried.watch_first) {
+      LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
+      has_watched = true;
+    }
+    if (!tried.claim) continue;
     lost_.reset();
-    presence_.Begin(tree, node.address, {options_.advertise, claim->worker, node.uuid});
-    return *claim;
+    presence_.Begin(tree, node.address, {options_.advertise, tried.claim->worker, node.uuid});
+    return *tried.claim;
   }
   return KeepsChanging();
 }
 
-Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tree,
-                                                                 const core::NodeIdentity& node,
-                                                                 const core::ClusterProperties& cluster) {
-  const std::optional<core::WorkerClaim> again;
+Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const core::NodeIdentity& node,
+                                                       const PropertiesRecord& properties, bool has_watched) {
+  const core::ClusterProperties& cluster = properties.cluster;
+  const Attempt again;
+  const Attempt watch_first{std::nullopt, true};
   LEAF_ASSIGN_OR_RETURN(const auto hold, TakeHold(tree, node));
   if (!hold) return again;
 
-  LEAF_ASSIGN_OR_RETURN(auto nodes, FindOwn(tree, node.address, *hold));
-  if (!nodes) return again;
+  LEAF_ASSIGN_OR_RETURN(auto numbers, FindOwn(tree, node.address, *hold));
+  if (!numbers) return again;
   std::string created;
-  if (nodes->empty() && node.again) {
-    return Error{
-        ErrorCode::kRefused,
-        fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
-        "look at `leafctl worker check`; a restart claims a new number"};
+  const std::optional<std::uint64_t> held = node.again ? node.again : node.held;
+  if (numbers->own.empty() && held && node.former_uuid.empty()) {
+    LEAF_ASSIGN_OR_RETURN(const auto path, Recreate(tree, node, *hold, *held, *numbers, cluster));
+    if (!path) return again;
+    created = *path;
   }
-  if (nodes->empty()) {
+  if (numbers->own.empty() && created.empty()) {
+    if (node.again) {
+      return Error{
+          ErrorCode::kRefused,
+          fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
+          "look at `leafctl worker check`; a restart claims a new number"};
+    }
+    if (!has_watched) return watch_first;
     LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
     if (!path) return again;
     created = *path;
-    // Again: a Java node of this address may have made one at the same moment (S4).
-    LEAF_ASSIGN_OR_RETURN(nodes, FindOwn(tree, node.address, *hold));
-    if (!nodes || nodes->empty()) return again;
   }
+  if (!created.empty()) {
+    // Again: a Java node of this address may have made one at the same moment (S4).
+    LEAF_ASSIGN_OR_RETURN(numbers, FindOwn(tree, node.address, *hold));
+    if (!numbers || numbers->own.empty()) return again;
+  }
+  std::vector<LeafNode>* const nodes = &numbers->own;
   // The one we had before; else the one that was written last.
-  auto own = std::find_if(nodes->begin(), nodes->end(),
-                          [&](const LeafNode& leaf) { return leaf.worker == hold->record.worker; });
+  const auto find = [&](std::optional<std::uint64_t> worker) {
+    return std::find_if(nodes->begin(), nodes->end(),
+                        [&](const LeafNode& leaf) { return leaf.worker == worker; });
+  };
+  auto own = find(hold->record.worker);
+  if (own == nodes->end()) own = find(held);
   if (own == nodes->end()) {
     own = std::max_element(nodes->begin(), nodes->end(), [](const LeafNode& a, const LeafNode& b) {
       return a.node.stat.modified_zxid < b.node.stat.modified_zxid;
@@ -101,8 +123,17 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
     const auto owner = ParseOwner(owner_node->data);
     if (!owner.ok()) return UnusableNode(owner_path, owner.error());
     formerly_ours = owner->uuid != node.uuid;
-    if (formerly_ours && owner->uuid != node.former_uuid)
-      return OwnedByOther(node.address, own->worker, *owner);
+    if (formerly_ours && owner->uuid != node.former_uuid) {
+      if (owner->address == node.address || node.again)
+        return OwnedByOther(node.address, own->worker, *owner);
+      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
+      return again;
+    }
+  }
+  if (tree.ForeverNode(own->name) == created && own->worker != held &&
+      numbers->others.count(own->worker) > 0) {
+    LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
+    return again;
   }
   CeilingRecord ceiling;
   bool covered = tree.ForeverNode(own->name) == created;
@@ -112,6 +143,12 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
     ceiling = *std::move(stored);
     covered = covered || (ceiling.leaf_version == own->node.stat.version &&
                           ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
+  }
+  if (own->worker != held && !has_watched) {
+    for (const LeafNode& leaf : *nodes)
+      seen_before_watch_.emplace(tree.ForeverNode(leaf.name), leaf.node.stat.modified_zxid);
+    if (ceiling_node) seen_before_watch_.emplace(ceiling_path, ceiling_node->stat.modified_zxid);
+    return watch_first;
   }
   if (formerly_ours && ceiling_node) {
     log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",
@@ -165,12 +202,66 @@ Result<std::optional<core::WorkerClaim>> FixedRegistry::TryClaim(const Tree& tre
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome claimed, client_.Write(operations));
   if (!claimed.done()) return again;
 
-  held_.emplace(Held{tree, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
+  held_.emplace(Held{tree, properties, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
                      formerly_ours ? claimed.parts[1].stat->version
                      : owner_node  ? owner_node->stat.version
                                    : 0,
                      ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
-  return std::optional(core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling, may_lag});
+  return Attempt{core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling, may_lag}};
+}
+
+Result<bool> FixedRegistry::IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers) {
+  const auto other = numbers.others.find(worker);
+  if (other == numbers.others.end()) return false;
+  // A node of ours holds its address first.
+  const auto name = ParseForeverName(other->second);
+  LEAF_ASSIGN_OR_RETURN(const auto hold, client_.Exists(tree.Address(name->address)));
+  return !hold;
+}
+
+Result<std::optional<std::string>> FixedRegistry::Recreate(const Tree& tree, const core::NodeIdentity& node,
+                                                           const Hold& hold, std::uint64_t worker,
+                                                           const Numbers& numbers,
+                                                           const core::ClusterProperties& cluster) {
+  const std::optional<std::string> again;
+  const std::optional<std::string> not_possible("");
+  LEAF_ASSIGN_OR_RETURN(const auto found,
+                        client_.GetAll({tree.Owner(worker), tree.Ceiling(worker), tree.Properties()}));
+  LEAF_ASSIGN_OR_RETURN(const auto forever, client_.Exists(tree.Forever()));
+  // In another session what was seen may be older than our hold (S7).
+  if (!found[2] || !forever || client_.session_id() != hold.session) return again;
+  // Known, and without a node of this address: the number was released, or the address is another one now.
+  if (found[0] || found[1]) return not_possible;
+  LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, worker, numbers));
+  if (javas) return not_possible;
+  LEAF_RETURN_IF_ERROR(CheckNumber(worker, cluster, /*fresh=*/false));
+  log_.Warning(
+      "ZooKeeper has forgotten worker {} of this state directory (restored from a backup, or wiped): "
+      "its node is made again",
+      worker);
+  std::vector<Operation> operations{
+      // Everything that moves Leaf's counter changes this version: two of them do not move it twice.
+      Operation::Set(tree.Properties(), found[2]->data, found[2]->stat.version),
+      Operation::Check(tree.Address(node.address), hold.version)};
+  for (Operation& operation : RecreateNumber(tree, *forever, node.address, worker, clock_.Wall()))
+    operations.push_back(std::move(operation));
+  const std::string path = operations.back().path;
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client_.Write(operations));
+  return made.done() ? std::optional(path) : again;
+}
+
+Result<void> FixedRegistry::GiveUp(const Tree& tree, const std::string& address, const Hold& hold,
+                                   const LeafNode& leaf) {
+  log_.Warning("worker {} belongs to another node: {} is given up, and another number is claimed",
+               leaf.worker, Quoted(leaf.name));
+  LEAF_ASSIGN_OR_RETURN(
+      const WriteOutcome removed,
+      client_.Write({Operation::Set(tree.Address(address), FormatAddress({hold.record.uuid, std::nullopt}),
+                                    hold.version),
+                     Operation::Delete(tree.ForeverNode(leaf.name), leaf.node.stat.version)}));
+  // If it was not done, the next look tells why.
+  (void)removed;
+  return {};
 }
 
 Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& tree,
@@ -218,16 +309,21 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
   return std::optional(hold);
 }
 
-Result<std::optional<std::vector<FixedRegistry::LeafNode>>> FixedRegistry::FindOwn(const Tree& tree,
-                                                                                   const std::string& address,
-                                                                                   const Hold& hold) {
-  const std::optional<std::vector<LeafNode>> again;
+Result<std::optional<FixedRegistry::Numbers>> FixedRegistry::FindOwn(const Tree& tree,
+                                                                     const std::string& address,
+                                                                     const Hold& hold) {
+  const std::optional<Numbers> again;
   LEAF_ASSIGN_OR_RETURN(const auto children, client_.Children(tree.Forever()));
-  std::vector<LeafNode> own;
+  Numbers numbers;
+  std::vector<LeafNode>& own = numbers.own;
   std::vector<std::string> paths;
   for (const std::string& child : children.value_or(std::vector<std::string>{})) {
     const auto name = ParseForeverName(child);
-    if (!name || name->address != address) continue;
+    if (!name) continue;
+    if (name->address != address) {
+      numbers.others.emplace(name->worker, child);
+      continue;
+    }
     own.push_back({child, name->worker, {}, {}});
     paths.push_back(tree.ForeverNode(child));
   }
@@ -244,7 +340,7 @@ Result<std::optional<std::vector<FixedRegistry::LeafNode>>> FixedRegistry::FindO
     own[i].node = *std::move(nodes[i]);
     own[i].data = *std::move(data);
   }
-  return std::optional(std::move(own));
+  return std::optional(std::move(numbers));
 }
 
 Result<std::optional<std::string>> FixedRegistry::CreateOwn(const Tree& tree, const std::string& address,
@@ -269,7 +365,14 @@ Result<bool> FixedRegistry::WatchUnmoved(const std::vector<std::pair<std::string
                                          std::chrono::milliseconds time) {
   std::vector<std::string> paths;
   paths.reserve(nodes.size());
-  for (const auto& [path, stat] : nodes) paths.push_back(path);
+  bool watched = true;
+  for (const auto& [path, stat] : nodes) {
+    paths.push_back(path);
+    const auto seen = seen_before_watch_.find(path);
+    watched = watched && seen != seen_before_watch_.end() && seen->second == stat.modified_zxid;
+  }
+  // The watch for owners took longer than this one would.
+  if (watched && options_.claim_watch.value_or(ClaimWatch(options_.session_timeout)) >= time) return true;
   const BootTime end = clock_.Boot() + time;
   while (WaitTowards(clock_, end, interrupted_)) {
     LEAF_ASSIGN_OR_RETURN(const auto now, client_.GetAll(paths));
@@ -369,17 +472,25 @@ Result<void> FixedRegistry::Reconcile(std::int64_t session) {
   // A refused write is ordered like any other: what this session reads after it is no older. What another one
   // reads may be.
   if (session == 0 || client_.session_id() != session) return KeepsChanging();
-  if (!nodes[0]) return Lost("its owner was removed (`worker release`)");
-  const auto owner = ParseOwner(nodes[0]->data);
-  if (!owner.ok()) return Lost(owner.error().message);
-  if (owner->uuid != held_->uuid)
-    return Lost(fmt::format("it belongs to state directory {} on host {} now", Quoted(owner->uuid),
-                            Quoted(owner->host)));
-  if (!nodes[1]) return Lost("its ceiling was removed");
+  if (nodes[0]) {
+    const auto owner = ParseOwner(nodes[0]->data);
+    if (!owner.ok()) return Lost(owner.error().message);
+    if (owner->uuid != held_->uuid)
+      return Lost(fmt::format("it belongs to state directory {} on host {} now", Quoted(owner->uuid),
+                              Quoted(owner->host)));
+  }
+  if (!nodes[1]) return PutBack(nodes[0], nodes[1], nodes[2]);
   auto ceiling = ParseCeiling(nodes[1]->data);
   if (!ceiling.ok()) return Lost(ceiling.error().message);
-  if (ceiling->uuid != held_->uuid || ceiling->generation != held_->ceiling.generation)
+  // A claim that came after ours has another generation or uuid, and began at or above our ceiling. One that
+  // came before has a lower generation, and a ceiling that ours began at.
+  const bool is_ours = ceiling->uuid == held_->uuid && ceiling->generation == held_->ceiling.generation;
+  if (!is_ours &&
+      (ceiling->generation >= held_->ceiling.generation || ceiling->ceiling > held_->ceiling.ceiling))
     return Lost("another process has claimed it since");
+  if (!is_ours || nodes[1]->stat.version < held_->ceiling_version)
+    return PutBack(nodes[0], nodes[1], nodes[2]);
+  if (!nodes[0]) return Lost("its owner was removed (`worker release`)");
   if (!nodes[2]) return Lost(fmt::format("{} was removed", Quoted(held_->leaf_path)));
   const auto data = ParseForeverData(nodes[2]->data);
   if (!data.ok() || nodes[2]->stat.version != ceiling->leaf_version ||
@@ -391,6 +502,67 @@ Result<void> FixedRegistry::Reconcile(std::int64_t session) {
   held_->owner_version = nodes[0]->stat.version;
   held_->ceiling_version = nodes[1]->stat.version;
   held_->ceiling = *std::move(ceiling);
+  return {};
+}
+
+Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
+                                    const std::optional<NodeData>& ceiling,
+                                    const std::optional<NodeData>& leaf) {
+  const Tree& tree = held_->tree;
+  const std::uint64_t worker = held_->worker;
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, held_->properties, options_.session_timeout));
+  const std::int64_t session = client_.session_id();
+  LEAF_ASSIGN_OR_RETURN(const auto beside, client_.GetAll({tree.Properties(), tree.Address(held_->address)}));
+  LEAF_ASSIGN_OR_RETURN(const auto forever, client_.Exists(tree.Forever()));
+  Hold hold;
+  hold.session = session;
+  LEAF_ASSIGN_OR_RETURN(const auto numbers, FindOwn(tree, held_->address, hold));
+  if (!beside[0] || !forever || !numbers) return KeepsChanging();
+  LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, worker, *numbers));
+  if (javas) {
+    return Displaced(fmt::format("ZooKeeper had forgotten it, and a Java Leaf node has it now: {}",
+                                 Quoted(numbers->others.at(worker))));
+  }
+
+  CeilingRecord record = held_->ceiling;
+  const WallTime now = clock_.Wall();
+  std::vector<Operation> operations{
+      // As in Recreate.
+      Operation::Set(tree.Properties(), beside[0]->data, beside[0]->stat.version)};
+  const std::string address_data = FormatAddress({held_->uuid, worker});
+  // An address that another state directory holds by now is left to it.
+  if (!beside[1]) operations.push_back(Operation::CreateOwn(tree.Address(held_->address), address_data));
+  operations.push_back(
+      owner ? Operation::Check(tree.Owner(worker), owner->stat.version)
+            : Operation::CreateOwn(tree.Owner(worker),
+                                   FormatOwner({held_->uuid, held_->address, options_.host, now})));
+  if (leaf) {
+    auto data = ParseForeverData(leaf->data);
+    if (!data.ok()) return UnusableNode(held_->leaf_path, data.error());
+    record.leaf_version = leaf->stat.version;
+    record.leaf_timestamp_ms = data->timestamp_ms;
+    operations.push_back(Operation::Check(held_->leaf_path, leaf->stat.version));
+  } else {
+    record.leaf_version = 0;
+    record.leaf_timestamp_ms = UnixMillis(now);
+    for (Operation& operation : RecreateNumber(tree, *forever, held_->address, worker, now))
+      operations.push_back(std::move(operation));
+  }
+  operations.push_back(
+      ceiling ? Operation::Set(tree.Ceiling(worker), FormatCeiling(record), ceiling->stat.version)
+              : Operation::CreateOwn(tree.Ceiling(worker), FormatCeiling(record)));
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome written, client_.Write(operations));
+  // Another node came in between: the caller looks again.
+  if (!written.done()) return {};
+  if (!leaf) held_->leaf_path = tree.ForeverNode(FormatForeverName(held_->address, worker));
+  held_->owner_version = owner ? owner->stat.version : 0;
+  held_->ceiling_version = ceiling ? written.parts.back().stat->version : 0;
+  held_->ceiling = std::move(record);
+  log_.Warning(
+      "worker {}: ZooKeeper knew less of it than it had acknowledged (it was restored from a backup, or "
+      "wiped): "
+      "this node's records are put back",
+      worker);
   return {};
 }
 

@@ -9,6 +9,10 @@
 //  I3  A write of a former life changes nothing: every write is conditional on the version of
 //      ceilings/<n>, which each claim raises. (owners/<n> alone is not enough: deleted and made again it
 //      has version 0 again.)
+//  I5  A number that is new to a state directory is claimed after a watch that is longer than its owner, if
+//      ZooKeeper has forgotten it, needs to put its records back (WatchForOwners), and only if there is still
+//      no owner then. Owners put back, on the first write that meets less than they were acknowledged for,
+//      all that Leaf's and our records said, without taking anything from an owner that stands there.
 //  I4  Whatever was issued under a number is below the ceiling its next claim returns: the ceiling covers
 //      what we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not
 //      moved for kJavaWatch. The ceiling says which version of the node it covers; another version was
@@ -36,10 +40,21 @@
 //      takes the owner over. A live original is seen as long as it reaches ZooKeeper; one that comes back
 //      later is not the owner any more; what it issued after its last report is covered by
 //      ceiling_may_lag.
+//  S9  ZooKeeper is restored from a backup that is older than a claim, or wiped, while the node lives; then a
+//      new node comes, and Leaf's counter gives it the same number. → I5: the new node watches; the owner
+//      comes back, finds its owner node missing and its ceiling older than what was acknowledged, and puts
+//      all of it back; the new node meets that owner, gives its own node up and makes the next number.
+//  S10 The owner was released on purpose meanwhile. → its ceiling stands as it was acknowledged, or somebody
+//      claimed since: nothing is put back, the number is lost.
+//  S11 The owner is cut off for longer than the watch. → it meets another owner, and stops (kNotOwner). What
+//      it issued meanwhile may be issued twice: that much cannot be prevented.
+//  S12 The owner was down. → its start finds neither owner nor ceiling of the number that its state directory
+//      held, and makes the node of that number again, by name, before anything else.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -71,11 +86,11 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return false; }
 
-  // Blocks for kJavaWatch longer where somebody else wrote the node last, and for core::kCopyWatch where the
-  // state directory may be a copy. Errors, beside the port's: kConfig
-  // (address or chroot), kRefused (another state directory owns the number, with its host; Java is alive with
-  // this address; its number is outside worker_range), kExhausted (no number of the range or of the layout is
-  // left).
+  // Blocks for options.claim_watch where the number is new to this node; else for kJavaWatch where somebody
+  // else wrote the node last, and for core::kCopyWatch where the state directory may be a copy. Errors,
+  // beside the port's: kConfig (address or chroot), kRefused (another state directory owns the number, with
+  // its host; Java is alive with this address; its number is outside worker_range), kExhausted (no number of
+  // the range or of the layout is left).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
   // Also reports the true time, every kReportInterval. kUnavailable if this object has claimed nothing yet.
@@ -91,6 +106,7 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // A claim as last acknowledged.
   struct Held {
     Tree tree;
+    PropertiesRecord properties;
     std::string address;
     std::string uuid;
     std::uint64_t worker = 0;
@@ -107,6 +123,11 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
     NodeData node;
     ForeverData data;
   };
+  // What is under `forever`.
+  struct Numbers {
+    std::vector<LeafNode> own;
+    std::map<std::uint64_t, std::string> others;  // of other addresses: a node of each number
+  };
   // The hold of the address, raised in this session.
   struct Hold {
     std::int32_t version = 0;
@@ -114,12 +135,25 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
     std::int64_t session = 0;
   };
 
+  struct Attempt {
+    std::optional<core::WorkerClaim> claim;
+    bool watch_first = false;  // the number is new to this node
+  };
+
   // All require mutex_. An empty optional: somebody came in between, or the session changed; begin again.
-  Result<std::optional<core::WorkerClaim>> TryClaim(const Tree& tree, const core::NodeIdentity& node,
-                                                    const core::ClusterProperties& cluster);
+  Result<Attempt> TryClaim(const Tree& tree, const core::NodeIdentity& node,
+                           const PropertiesRecord& properties, bool has_watched);
   Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node);
-  Result<std::optional<std::vector<LeafNode>>> FindOwn(const Tree& tree, const std::string& address,
-                                                       const Hold& hold);
+  Result<std::optional<Numbers>> FindOwn(const Tree& tree, const std::string& address, const Hold& hold);
+  // Makes the node of the number that the state directory held once more, if nothing is known of that number.
+  // The path; "" if the number cannot be had again.
+  Result<std::optional<std::string>> Recreate(const Tree& tree, const core::NodeIdentity& node,
+                                              const Hold& hold, std::uint64_t worker, const Numbers& numbers,
+                                              const core::ClusterProperties& cluster);
+  // A node under `forever` of another address has the number `worker`, and is Java's.
+  Result<bool> IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers);
+  // The number of our node belongs to another address: the node has to go.
+  Result<void> GiveUp(const Tree& tree, const std::string& address, const Hold& hold, const LeafNode& leaf);
   Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
                                                const core::ClusterProperties& cluster);
   Result<bool> WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
@@ -128,8 +162,12 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const;
 
   Result<void> WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly);
-  // What a conflict means: adopts what a lost write of ours has left, or finds that the number is lost.
+  // What a conflict means: adopts what a lost write of ours has left, puts back what ZooKeeper has forgotten,
+  // or finds that the number is lost.
   Result<void> Reconcile(std::int64_t session);
+  // What was found of our records: `ceiling` is nothing if there is none.
+  Result<void> PutBack(const std::optional<NodeData>& owner, const std::optional<NodeData>& ceiling,
+                       const std::optional<NodeData>& leaf);
   Error Lost(std::string why);
   // The same, by a node that will not have the number for ever.
   Error Displaced(std::string why);
@@ -145,6 +183,8 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Guarded by mutex_:
   std::optional<Held> held_;
   std::optional<Error> lost_;
+  // Nodes that were read before the watch of this claim: path and zxid of the last write.
+  std::map<std::string, std::int64_t> seen_before_watch_;
 };
 
 }  // namespace leaf::zookeeper

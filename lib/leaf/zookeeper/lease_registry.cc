@@ -18,6 +18,9 @@ constexpr int kRaceRounds = 256;
 constexpr std::chrono::milliseconds kUsableAhead{10'000};
 // The rank of what must not be taken.
 constexpr int kLive = 4;
+// How far the state directory may be ahead of the record of a lease that is held: a ceiling is durable there
+// first, and a node that was killed may not have told it.
+constexpr std::chrono::milliseconds kUntoldMax{5000};
 
 }  // namespace
 
@@ -34,12 +37,14 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, true};
   properties.cluster.registry = kRegistryKind;
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties));
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, options_.session_timeout));
 
   const auto patience = options_.lease_time + kLeaseMargin;
   const BootTime begin = clock_.Boot();
   bool waiting = false;
   bool told_of_fork = false;
+  // The fence of I1 holds for records that ZooKeeper has not forgotten.
+  bool watched = !options_.watches_claims();
   int rounds = 0;
   while (true) {
     LEAF_ASSIGN_OR_RETURN(const std::uint64_t next, NextOfLeaf(tree));
@@ -70,7 +75,8 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
       if (fork.fresh > 0 && candidate.fork && candidate.fork->in_use) return {kLive, {}};
       const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
                                   std::chrono::milliseconds{0});
-      if (candidate.record.uuid == node.uuid) return {ahead.count() > 0 ? 3 : 0, ahead};
+      if (candidate.record.uuid == node.uuid || IsOwn(candidate, node))
+        return {ahead.count() > 0 ? 3 : 0, ahead};
       // A number in neither of the fork's folders may be on its way from one to the other.
       const bool moving = fork.exists && !candidate.fork && !candidate.node;
       if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : moving ? 2 : 1, ahead};
@@ -82,10 +88,18 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
     for (const Candidate& candidate : candidates) ranked.emplace_back(rank(candidate), &candidate);
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
+    const bool own_first =
+        !ranked.empty() && ranked.front().first.first < kLive && IsOwn(*ranked.front().second, node);
+    if (!watched && !own_first) {
+      LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
+      watched = true;
+      continue;
+    }
     bool raced = false;
     for (const auto& [order, candidate] : ranked) {
       if (order.first == kLive) break;
-      LEAF_ASSIGN_OR_RETURN(const auto claim, Take(tree, node, *candidate));
+      if (!watched && !IsOwn(*candidate, node)) break;
+      LEAF_ASSIGN_OR_RETURN(const auto claim, Take(tree, properties, node, *candidate));
       if (claim) {
         lost_.reset();
         observed_.clear();
@@ -150,7 +164,16 @@ Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tr
   return candidates;
 }
 
-Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree, const core::NodeIdentity& node,
+bool LeaseRegistry::IsOwn(const Candidate& candidate, const core::NodeIdentity& node) {
+  const LeaseRecord& record = candidate.record;
+  if (node.held != candidate.worker || !candidate.node || !record.ceiling) return false;
+  if (record.uuid == node.uuid) return *record.ceiling + kUntoldMax >= node.held_ceiling;
+  return record.uuid.empty() && *record.ceiling == node.held_ceiling;
+}
+
+Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree,
+                                                             const PropertiesRecord& properties,
+                                                             const core::NodeIdentity& node,
                                                              const Candidate& candidate) {
   LeaseRecord record = candidate.record;
   ++record.generation;
@@ -163,7 +186,7 @@ Result<std::optional<core::WorkerClaim>> LeaseRegistry::Take(const Tree& tree, c
   if (candidate.fork) operations.push_back(Operation::Delete(candidate.fork->path, candidate.fork->version));
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome taken, client_.Write(operations));
   if (!taken.done()) return std::optional<core::WorkerClaim>{};
-  Held held{tree, candidate.worker, record, 0, std::nullopt};
+  Held held{tree, properties, candidate.worker, record, 0, std::nullopt};
   if (candidate.node) {
     held.version = taken.parts[0].stat->version;
     held.created_zxid = taken.parts[0].stat->created_zxid;
@@ -274,9 +297,18 @@ Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
   // reads may be.
   if (session == 0 || client_.session_id() != session)
     return Error{ErrorCode::kUnavailable, "the session with ZooKeeper has changed", "retry"};
-  if (!node) return Lost("its record was removed");
+  if (!node) {
+    LEAF_RETURN_IF_ERROR(PutBack(node));
+    return false;
+  }
   auto record = ParseLease(node->data);
   if (!record.ok()) return Lost(record.error().message);
+  const bool is_older = record->generation < held_->record.generation &&
+                        record->ceiling.value_or(WallTime{}) <= held_->record.ceiling.value_or(WallTime{});
+  if (is_older && (record->uuid.empty() || record->uuid == held_->record.uuid)) {
+    LEAF_RETURN_IF_ERROR(PutBack(node));
+    return false;
+  }
   const bool ours = record->generation == held_->record.generation &&
                     (record->uuid == held_->record.uuid || record->uuid.empty());
   if (!ours) return Lost(fmt::format("{} has claimed it since", Quoted(record->address)));
@@ -286,6 +318,25 @@ Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
   record->uuid = held_->record.uuid;
   held_->record = *std::move(record);
   return free;
+}
+
+Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, held_->tree, held_->properties, options_.session_timeout));
+  const std::string path = held_->tree.Lease(held_->worker);
+  const std::string data = FormatLease(held_->record);
+  LEAF_ASSIGN_OR_RETURN(const WriteOutcome written,
+                        client_.Write({node ? Operation::Set(path, data, node->stat.version)
+                                            : Operation::CreateOwn(path, data)}));
+  // Another node came in between: the caller looks again.
+  if (!written.done()) return {};
+  held_->version = node ? written.parts[0].stat->version : 0;
+  held_->created_zxid = node ? std::optional(written.parts[0].stat->created_zxid) : std::nullopt;
+  log_.Warning(
+      "worker {}: ZooKeeper knew less of its lease than it had acknowledged (it was restored from a backup, "
+      "or "
+      "wiped): the record is put back",
+      held_->worker);
+  return {};
 }
 
 Error LeaseRegistry::Lost(std::string why) {

@@ -28,6 +28,14 @@
 //      in the same session, so that it cannot be older than that.
 //  S7  A node of the fork takes the number while it is being leased. → the lease removes the record that it
 //      saw in the fork's tree, in one transaction: one of the two fails.
+//  S9  ZooKeeper is restored from a backup, or wiped, while a node holds a lease; a new node finds the number
+//      free, or held by a node that is gone, with a ceiling of long ago. → it watches first (WatchForOwners):
+//      the holder issues below its last acknowledged ceiling, which has passed by then, and puts its record
+//      back where nobody holds the number, or stops. What is found to be further than what the holder was
+//      acknowledged for was issued by another node: then it stops, too.
+//  S10 The holder restarts instead. → its own record is taken at once only if it says what the state
+//  directory
+//      remembers: the same ceiling once it is free, and one not much lower while it is held.
 //  S8  The fork's tree is made after the lease, with all numbers in it. → a renewal removes its own from
 //      notuse; if a node of the fork was first, the lease is lost.
 #pragma once
@@ -66,10 +74,11 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return true; }
 
-  // At once if there is a free number or one of our own. Else blocks until one of the others has been seen
-  // unchanged for a lease and a margin, all of them being watched together, and at most that long. Errors,
-  // beside the port's: kExhausted (every number of the range is in use by a live node, of the fork's, too, or
-  // too near to Leaf's own).
+  // At once if the number that the state directory held is its own still. Else blocks for
+  // options.claim_watch, and then, if no number is free, until one of the others has been seen unchanged for
+  // a lease and a margin, all of them being watched together, from the beginning on. Errors, beside the
+  // port's: kExhausted (every number of the range is in use by a live node, of the fork's, too, or too near
+  // to Leaf's own).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
@@ -84,6 +93,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // A lease as last acknowledged.
   struct Held {
     Tree tree;
+    PropertiesRecord properties;
     std::uint64_t worker = 0;
     LeaseRecord record;
     std::int32_t version = 0;
@@ -107,8 +117,11 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end,
                                       const ForkNumbers& fork);
   // Nothing if somebody else was first.
-  Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const core::NodeIdentity& node,
-                                                const Candidate& candidate);
+  Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const PropertiesRecord& properties,
+                                                const core::NodeIdentity& node, const Candidate& candidate);
+  // Whether the state directory of `node` held this number last, and nobody did since, as far as the record
+  // and the state directory tell.
+  static bool IsOwn(const Candidate& candidate, const core::NodeIdentity& node);
   // True if `candidate` has been seen unchanged for long enough; remembers what is seen.
   bool HasRunOut(const Candidate& candidate, BootTime now);
   Result<std::uint64_t> NextOfLeaf(const Tree& tree);
@@ -117,6 +130,9 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // What a conflict means: adopts what a lost write of ours has left, or finds that the lease is lost. True
   // if it is free by now.
   Result<bool> Reconcile(std::int64_t session);
+  // ZooKeeper has forgotten the lease: `node` is what it has, an older record that nobody else holds, or
+  // nothing.
+  Result<void> PutBack(const std::optional<NodeData>& node);
   // Requires that a lease is held: sees to it that no node of the fork has its number, or can take it.
   Result<void> KeepFromFork();
   Error Lost(std::string why);

@@ -6,10 +6,17 @@
 #include <optional>
 #include <vector>
 
+#include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "leaf/zookeeper/folders.h"
 
 namespace leaf::zookeeper {
+namespace {
+
+// A day: what is above that was not written by a node of ours.
+constexpr std::uint64_t kSessionTimeoutMax = 86'400'000;
+
+}  // namespace
 
 Error UnusableNode(std::string_view path, const Error& why) {
   return {ErrorCode::kRefused, fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), why.message),
@@ -27,8 +34,14 @@ bool WaitTowards(const Clock& clock, BootTime end, const std::atomic<bool>& inte
   return true;
 }
 
-Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties) {
-  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree, tree.Folders()));
+Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties,
+                         std::chrono::milliseconds session_timeout) {
+  std::vector<std::string> folders = tree.Folders();
+  if (session_timeout.count() > 0) {
+    folders.push_back(tree.Sessions());
+    folders.push_back(tree.Session(session_timeout));
+  }
+  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree, folders));
 
   const std::string path = tree.Properties();
   const auto check = [&](const NodeData& node) -> Result<void> {
@@ -45,6 +58,48 @@ Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecor
   LEAF_ASSIGN_OR_RETURN(const auto theirs, client.Get(path));
   if (!theirs) return Error{ErrorCode::kUnavailable, "the cluster's nodes are being removed", "retry"};
   return check(*theirs);
+}
+
+Result<void> WatchForOwners(Client& client, const Tree& tree, const RegistryOptions& options,
+                            const Clock& clock, Logger& log, const std::atomic<bool>& interrupted) {
+  std::chrono::milliseconds longest = options.session_timeout;
+  const std::int64_t session = client.session_id();
+  LEAF_ASSIGN_OR_RETURN(const auto noted, client.Children(tree.Sessions()));
+  for (const std::string& name : noted.value_or(std::vector<std::string>{})) {
+    if (const auto timeout = ParseNumberName(name))
+      longest = std::max(longest, std::chrono::milliseconds{std::min(*timeout, kSessionTimeoutMax)});
+  }
+  const std::chrono::milliseconds time = options.claim_watch.value_or(ClaimWatch(longest));
+  log.Warning(
+      "this node needs a worker number that its state directory did not hold before: watching ZooKeeper for "
+      "{} first, in case it was restored from a backup, or wiped, and the number is another node's",
+      FormatDuration(time));
+  const BootTime end = clock.Boot() + time;
+  while (WaitTowards(clock, end, interrupted)) {
+    // While the servers do not answer, owners cannot come back either.
+    LEAF_RETURN_IF_ERROR(client.Exists(tree.Own()));
+  }
+  if (interrupted.load()) return InterruptedClaim();
+  if (session == 0 || client.session_id() != session) {
+    return Error{ErrorCode::kUnavailable,
+                 "the session with ZooKeeper changed while a worker number was watched", "retry"};
+  }
+  return {};
+}
+
+std::vector<Operation> RecreateNumber(const Tree& tree, const NodeStat& forever, std::string_view address,
+                                      std::uint64_t worker, WallTime now) {
+  const std::string path = tree.ForeverNode(FormatForeverName(address, worker));
+  const std::string data = FormatForeverData(address, now);
+  std::vector<Operation> operations;
+  // Each node that is made counts, and one that is removed in the same transaction was never seen.
+  for (std::uint64_t next = NextForeverNumber(forever.child_version, forever.children); next < worker;
+       ++next) {
+    operations.push_back(Operation::Create(path, data));
+    operations.push_back(Operation::Delete(path, Operation::kAnyVersion));
+  }
+  operations.push_back(Operation::Create(path, data));
+  return operations;
 }
 
 }  // namespace leaf::zookeeper

@@ -1,0 +1,467 @@
+// ZooKeeper that is restored from a backup, or wiped, under live nodes: no number that one of them has is
+// given to another, and each gets back what ZooKeeper has forgotten.
+#include <utility>
+
+#include "unit/zookeeper_registry_fixture.h"
+
+namespace leaf::zookeeper {
+namespace {
+
+class ForgetfulZooKeeperTest : public FixedRegistryTest {
+ protected:
+  static constexpr seconds kWatch{22};
+  const std::string second_address_ = "127.0.0.2:8080";
+  const std::string third_address_ = "127.0.0.3:8080";
+
+  RegistryOptions Watching() const {
+    RegistryOptions options = Options();
+    options.session_timeout = seconds{6};
+    options.claim_watch = std::nullopt;
+    return options;
+  }
+  std::unique_ptr<Process<FixedRegistry>> Watcher(MemoryZooKeeper& server) {
+    return Start<FixedRegistry>(server, Watching());
+  }
+  Result<core::WorkerClaim> Restart(Process<FixedRegistry>& process, const std::string& uuid,
+                                    const std::string& address, std::uint64_t held) {
+    return process.registry.Claim({.address = address, .uuid = uuid, .held = held}, cluster_);
+  }
+  template <typename Registry>
+  Result<void> Renew(Process<Registry>& process, const core::WorkerClaim& claim) {
+    return process.registry.Renew(claim, clock_.Wall() + seconds{3});
+  }
+  std::uint64_t NextNumber(MemoryZooKeeper& server) {
+    const auto stat = server.Find(tree_.Forever())->stat;
+    return NextForeverNumber(stat.child_version, stat.children);
+  }
+  // Every record that a claim leaves.
+  void ExpectWhole(MemoryZooKeeper& server, const std::string& uuid, const std::string& address,
+                   const core::WorkerClaim& claim, WallTime ceiling) {
+    const std::string name = FormatForeverName(address, claim.worker);
+    ASSERT_TRUE(server.Data(tree_.ForeverNode(name))) << name;
+    EXPECT_TRUE(ParseForeverData(*server.Data(tree_.ForeverNode(name))).ok());
+    EXPECT_EQ(ParseOwner(server.Data(tree_.Owner(claim.worker)).value_or(""))->uuid, uuid);
+    EXPECT_EQ(*ParseAddress(server.Data(tree_.Address(address)).value_or("")),
+              (AddressRecord{uuid, claim.worker}));
+    const auto record = CeilingOf(server, claim.worker);
+    EXPECT_EQ(record.uuid, uuid);
+    EXPECT_EQ(record.generation, claim.generation);
+    EXPECT_GE(record.ceiling, ceiling);
+    EXPECT_GT(NextNumber(server), claim.worker) << "Java, or a new node, would get it";
+  }
+};
+
+TEST_F(ForgetfulZooKeeperTest, ANumberThatIsNewToItsNodeIsWatchedAndTheNodesOwnIsNot) {
+  MemoryZooKeeper server;
+  const auto process = Watcher(server);
+  const BootTime begin = clock_.Boot();
+  EXPECT_EQ(Get(*process, "a").worker, 0U);
+  EXPECT_EQ(clock_.Boot() - begin, kWatch);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "watching ZooKeeper for 22s"), 1U) << "people wait for it";
+  const auto again = Watcher(server);
+  const BootTime restart = clock_.Boot();
+  EXPECT_EQ(Restart(*again, "a", kAddress, 0)->worker, 0U);
+  EXPECT_EQ(clock_.Boot(), restart);
+}
+
+TEST_F(ForgetfulZooKeeperTest, TheLongestSessionTimeoutOfTheClusterDecides) {
+  MemoryZooKeeper server;
+  RegistryOptions slow = Watching();
+  slow.session_timeout = seconds{30};
+  const auto other = Start<FixedRegistry>(server, slow);
+  Get(*other, "b", second_address_);
+  const auto process = Watcher(server);
+  const BootTime begin = clock_.Boot();
+  Get(*process, "a");
+  EXPECT_EQ(clock_.Boot() - begin, seconds{70});
+}
+
+TEST_F(ForgetfulZooKeeperTest, AWatchCountsOnlyWhileTheServersAnswerInOneSession) {
+  for (const bool expires : {false, true}) {
+    MemoryZooKeeper server;
+    const auto process = Watcher(server);
+    const BootTime middle = clock_.Boot() + seconds{11};
+    clock_.OnWait([&] {
+      if (clock_.Boot() < middle) return;
+      if (expires) {
+        process->client.Expire();
+      } else {
+        process->client.SetDown(true);
+      }
+    });
+    const auto claim = Claim(*process, "a");
+    clock_.OnWait(nullptr);
+    ASSERT_FALSE(claim.ok());
+    EXPECT_EQ(claim.error().code, ErrorCode::kUnavailable);
+    EXPECT_TRUE(Forever(server).empty());
+  }
+}
+
+// S9: the owner comes back at any moment of the watch; everything was forgotten, or what one node had
+// claimed.
+TEST_F(ForgetfulZooKeeperTest, TheNumberOfALiveNodeIsGivenToNoOther) {
+  for (const bool wiped : {false, true}) {
+    for (const int at : {0, 1, 11, 21}) {
+      SCOPED_TRACE(fmt::format("{} {}", wiped, at));
+      MemoryZooKeeper server;
+      const auto one = Fixed(server);
+      const auto two = Fixed(server);
+      const auto first = Get(*one, "a");
+      const auto backup = server.Snapshot();
+      const auto second = Get(*two, "b", second_address_);
+      ASSERT_TRUE(Renew(*one, first).ok());
+      ASSERT_TRUE(Renew(*two, second).ok());
+      const WallTime told = clock_.Wall() + seconds{3};
+      if (wiped) {
+        server.Wipe();
+      } else {
+        server.Restore(backup);
+      }
+      one->client.Expire();
+      two->client.Expire();
+
+      const auto three = Watcher(server);
+      const BootTime back = clock_.Boot() + seconds{at};
+      bool is_back = false;
+      clock_.OnWait([&] {
+        if (clock_.Boot() < back || std::exchange(is_back, true)) return;
+        EXPECT_TRUE(Renew(*one, first).ok());
+        EXPECT_TRUE(Renew(*two, second).ok());
+      });
+      const auto third = Get(*three, "c", third_address_);
+      clock_.OnWait(nullptr);
+      ASSERT_TRUE(is_back);
+      EXPECT_EQ(third.worker, 2U);
+      ExpectWhole(server, "a", kAddress, first, told);
+      ExpectWhole(server, "b", second_address_, second, told);
+      EXPECT_TRUE(Renew(*one, first).ok());
+      EXPECT_TRUE(Renew(*two, second).ok());
+      EXPECT_TRUE(Renew(*three, third).ok());
+      EXPECT_EQ(Forever(server).size(), 3U);
+      EXPECT_GE(log_.Count(LogLevel::kWarning, "worker 1: ZooKeeper knew less of it"), 1U);
+      // A restart finds what it had.
+      const auto next = Watcher(server);
+      const BootTime restart = clock_.Boot();
+      EXPECT_EQ(Restart(*next, "b", second_address_, 1)->worker, 1U);
+      EXPECT_EQ(clock_.Boot(), restart);
+    }
+  }
+}
+
+// The counter of numbers is moved by as much as is needed, whatever comes in between.
+TEST_F(ForgetfulZooKeeperTest, OwnersThatComeBackAtOnceUseUpNoNumbers) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    std::vector<std::unique_ptr<Process<FixedRegistry>>> nodes;
+    std::vector<core::WorkerClaim> claims;
+    for (int i = 0; i < 4; ++i) {
+      nodes.push_back(Fixed(server));
+      claims.push_back(Get(*nodes.back(), std::to_string(i), fmt::format("127.0.0.{}:8080", i + 1)));
+    }
+    server.Wipe();
+    bool in_between = false;
+    nodes[3]->client.BeforeCall(call, [&] {
+      in_between = true;
+      EXPECT_TRUE(Renew(*nodes[2], claims[2]).ok());
+    });
+    for (std::size_t i = nodes.size(); i-- > 0;) {
+      auto renewed = Renew(*nodes[i], claims[i]);
+      if (!renewed.ok() && renewed.error().code == ErrorCode::kUnavailable)
+        renewed = Renew(*nodes[i], claims[i]);
+      EXPECT_TRUE(renewed.ok()) << renewed.error().message;
+    }
+    EXPECT_EQ(Forever(server).size(), 4U);
+    // A node that is put back beside a higher one counts once, as any that is made.
+    EXPECT_GE(NextNumber(server), 4U);
+    EXPECT_LE(NextNumber(server), 7U);
+    if (!in_between) return;
+  }
+  FAIL() << "a renewal makes more calls than that";
+}
+
+TEST_F(ForgetfulZooKeeperTest, LostAndLateRepliesOfWhatIsPutBack) {
+  for (const Fault fault : {Fault::kLostReply, Fault::kLate, Fault::kDown}) {
+    bool seen_last = false;
+    for (int index = 0; index < kCallsMax && !seen_last; ++index) {
+      SCOPED_TRACE(fmt::format("{} {}", static_cast<int>(fault), index));
+      MemoryZooKeeper server;
+      const auto earlier = Fixed(server);
+      Get(*earlier, "z", third_address_);
+      const auto node = Fixed(server);
+      const auto claim = Get(*node, "a");
+      server.Wipe();
+      node->client.FailWrite(index, fault);
+      (void)Renew(*node, claim);
+      seen_last = !node->client.failed();
+      node->client.ClearFault();
+      EXPECT_TRUE(Renew(*node, claim).ok());
+      node->client.LandLate();
+      EXPECT_TRUE(Renew(*node, claim).ok());
+      ExpectWhole(server, "a", kAddress, claim, clock_.Wall());
+      EXPECT_EQ(Forever(server).size(), 1U);
+    }
+    EXPECT_TRUE(seen_last);
+  }
+}
+
+// S10: whether or not another node has claimed it since.
+TEST_F(ForgetfulZooKeeperTest, AReleasedNumberIsNotPutBack) {
+  for (const bool claimed : {false, true}) {
+    MemoryZooKeeper server;
+    const auto process = Fixed(server);
+    const auto claim = Get(*process, "a");
+    ASSERT_TRUE(Renew(*process, claim).ok());
+    server.Delete(tree_.Owner(0));
+    server.Delete(tree_.Address(kAddress));
+    if (claimed) {
+      const auto other = Fixed(server);
+      const auto theirs = Get(*other, "b");
+      ASSERT_TRUE(other->registry.Release(theirs, clock_.Wall()).ok());
+      server.Delete(tree_.Owner(0));
+    }
+    EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{6}), ErrorCode::kNotOwner);
+    EXPECT_FALSE(server.Data(tree_.Owner(0)));
+  }
+}
+
+// S11
+TEST_F(ForgetfulZooKeeperTest, AnOwnerThatComesBackAfterTheWatchStops) {
+  MemoryZooKeeper server;
+  const auto one = Fixed(server);
+  const auto claim = Get(*one, "a");
+  server.Wipe();
+  const auto two = Watcher(server);
+  EXPECT_EQ(Get(*two, "b", second_address_).worker, 0U);
+  EXPECT_EQ(RenewCode(*one, claim, clock_.Wall()), ErrorCode::kNotOwner);
+  EXPECT_EQ(ParseOwner(*server.Data(tree_.Owner(0)))->uuid, "b");
+}
+
+// The same, and the other node has stopped and was released when the owner comes back: what it issued is
+// above.
+TEST_F(ForgetfulZooKeeperTest, ACeilingBeyondTheOwnersIsAnotherNodes) {
+  MemoryZooKeeper server;
+  const auto one = Fixed(server);
+  const auto earlier = Get(*one, "a");
+  ASSERT_TRUE(one->registry.Release(earlier, clock_.Wall()).ok());
+  const auto claim = Get(*one, "a");
+  ASSERT_TRUE(Renew(*one, claim).ok());
+  ASSERT_EQ(claim.generation, 2U);
+  server.Wipe();
+  const auto two = Watcher(server);
+  const auto theirs = Get(*two, "b", second_address_);
+  ASSERT_EQ(theirs.worker, claim.worker);
+  ASSERT_TRUE(Renew(*two, theirs).ok());
+  ASSERT_LT(theirs.generation, claim.generation);
+  server.Delete(tree_.Owner(0));
+  EXPECT_EQ(RenewCode(*one, claim, clock_.Wall()), ErrorCode::kNotOwner);
+}
+
+// S12: at any call another node may come in between.
+TEST_F(ForgetfulZooKeeperTest, ARestartTakesTheNumberOfItsStateDirectory) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    for (int i = 0; i < 5; ++i) {
+      const auto earlier = Fixed(server);
+      Get(*earlier, "x" + std::to_string(i), fmt::format("127.0.1.{}:8080", i + 1));
+    }
+    const auto before = Fixed(server);
+    ASSERT_EQ(Get(*before, "a").worker, 5U);
+    server.Wipe();
+    const auto process = Watcher(server);
+    const auto other = Fixed(server);
+    bool in_between = false;
+    core::WorkerClaim second;
+    process->client.BeforeCall(call, [&] {
+      in_between = true;
+      second = Get(*other, "b", second_address_);
+    });
+    const BootTime begin = clock_.Boot();
+    const auto claim = Restart(*process, "a", kAddress, 5);
+    ASSERT_TRUE(claim.ok()) << claim.error().message;
+    EXPECT_EQ(claim->worker, 5U);
+    EXPECT_EQ(clock_.Boot(), begin);
+    EXPECT_GT(NextNumber(server), 5U);
+    if (!in_between) return;
+    EXPECT_NE(second.worker, 5U);
+    EXPECT_TRUE(Renew(*other, second).ok());
+    EXPECT_TRUE(Renew(*process, *claim).ok());
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+TEST_F(ForgetfulZooKeeperTest, ANumberThatJavaGotMeanwhileIsLeftToIt) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  server.Wipe();
+  const Java java = StartJava(server, second_address_);
+  ASSERT_EQ(java.worker, 0U);
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall()), ErrorCode::kRefused);
+  EXPECT_FALSE(server.Data(tree_.Owner(0)));
+  // A restart gets another number, and watches before.
+  const auto next = Watcher(server);
+  const BootTime begin = clock_.Boot();
+  const auto restarted = Restart(*next, "a", kAddress, 0);
+  ASSERT_TRUE(restarted.ok()) << restarted.error().message;
+  EXPECT_EQ(restarted->worker, 1U);
+  EXPECT_EQ(clock_.Boot() - begin, kWatch);
+}
+
+// The owner comes back between any two calls of a claim that has finished its watch.
+TEST_F(ForgetfulZooKeeperTest, AClaimThatMeetsAnOwnerTakesTheNextNumber) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto owner = Fixed(server);
+    const auto owned = Get(*owner, "a");
+    server.Wipe();
+    const auto claimant = Fixed(server);
+    bool in_between = false;
+    bool owner_goes_on = false;
+    claimant->client.BeforeCall(call, [&] {
+      in_between = true;
+      owner_goes_on = Renew(*owner, owned).ok();
+    });
+    auto claim = Claim(*claimant, "b", second_address_);
+    if (!in_between) return;
+    if (!claim.ok()) claim = Claim(*claimant, "b", second_address_);
+    ASSERT_TRUE(claim.ok()) << claim.error().message;
+    EXPECT_EQ(owner_goes_on, claim->worker != owned.worker) << "both have it, or none";
+    EXPECT_TRUE(Renew(*claimant, *claim).ok());
+    EXPECT_EQ(Forever(server).size(), owner_goes_on ? 2U : 1U);
+  }
+  FAIL() << "a claim makes more calls than that";
+}
+
+// ---- leases
+// --------------------------------------------------------------------------------------------------
+
+class ForgetfulLeaseTest : public ForgetfulZooKeeperTest {
+ protected:
+  std::unique_ptr<Process<LeaseRegistry>> Holder(MemoryZooKeeper& server) {
+    return Start<LeaseRegistry>(server, Watching());
+  }
+  Result<core::WorkerClaim> RestartHolder(Process<LeaseRegistry>& process, const std::string& uuid,
+                                          std::uint64_t held, WallTime ceiling) {
+    return process.registry.Claim({.address = kAddress, .uuid = uuid, .held = held, .held_ceiling = ceiling},
+                                  cluster_);
+  }
+  LeaseRecord RecordOf(MemoryZooKeeper& server, std::uint64_t worker) {
+    return *ParseLease(server.Data(tree_.Lease(worker)).value());
+  }
+};
+
+TEST_F(ForgetfulLeaseTest, TheNumberOfALiveHolderIsGivenToNoOther) {
+  for (const bool wiped : {false, true}) {
+    for (const int at : {0, 11, 21}) {
+      SCOPED_TRACE(fmt::format("{} {}", wiped, at));
+      MemoryZooKeeper server;
+      const auto backup_of = Leased(server);
+      const auto earlier = Get(*backup_of, "z", third_address_);
+      ASSERT_TRUE(backup_of->registry.Release(earlier, clock_.Wall()).ok());
+      const auto backup = server.Snapshot();
+      const auto one = Leased(server);
+      const auto claim = Get(*one, "a");
+      ASSERT_TRUE(Renew(*one, claim).ok());
+      if (wiped) {
+        server.Wipe();
+      } else {
+        server.Restore(backup);
+      }
+      one->client.Expire();
+      const auto two = Holder(server);
+      const BootTime begin = clock_.Boot();
+      bool is_back = false;
+      clock_.OnWait([&] {
+        if (clock_.Boot() < begin + seconds{at} || std::exchange(is_back, true)) return;
+        EXPECT_TRUE(Renew(*one, claim).ok());
+      });
+      const auto other = Get(*two, "b", second_address_);
+      clock_.OnWait(nullptr);
+      EXPECT_EQ(clock_.Boot() - begin, kWatch);
+      EXPECT_NE(other.worker, claim.worker);
+      EXPECT_TRUE(Renew(*one, claim).ok());
+      EXPECT_TRUE(Renew(*two, other).ok());
+      EXPECT_EQ(RecordOf(server, claim.worker).generation, claim.generation);
+    }
+  }
+}
+
+// Another node holds the number by now, or held it for a while.
+TEST_F(ForgetfulLeaseTest, AHolderThatComesBackAfterTheWatchStops) {
+  for (const bool released : {false, true}) {
+    MemoryZooKeeper server;
+    const auto one = Leased(server);
+    auto claim = Get(*one, "a");
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(one->registry.Release(claim, clock_.Wall()).ok());
+      claim = Get(*one, "a");
+    }
+    ASSERT_TRUE(Renew(*one, claim).ok());
+    server.Wipe();
+    const auto two = Holder(server);
+    const auto other = Get(*two, "b", second_address_);
+    ASSERT_EQ(other.worker, claim.worker);
+    ASSERT_LT(other.generation, claim.generation);
+    ASSERT_TRUE(Renew(*two, other).ok());
+    if (released) {
+      ASSERT_TRUE(two->registry.Release(other, clock_.Wall() + seconds{3}).ok());
+    }
+    EXPECT_EQ(RenewCode(*one, claim, clock_.Wall()), ErrorCode::kNotOwner);
+    EXPECT_EQ(RecordOf(server, claim.worker).uuid, released ? "" : "b");
+  }
+}
+
+TEST_F(ForgetfulLeaseTest, ARestartTakesItsLeaseAtOnceOnlyIfItIsWhatTheStateDirectoryRemembers) {
+  const auto waits = [&](bool released, milliseconds file_is_ahead, bool other_number) {
+    MemoryZooKeeper server;
+    const auto one = Leased(server);
+    const auto claim = Get(*one, "a");
+    EXPECT_TRUE(Renew(*one, claim).ok());
+    const WallTime told = clock_.Wall() + seconds{3};
+    if (released) {
+      EXPECT_TRUE(one->registry.Release(claim, told).ok());
+    }
+    const auto next = Holder(server);
+    const BootTime begin = clock_.Boot();
+    EXPECT_TRUE(
+        RestartHolder(*next, "a", other_number ? claim.worker - 1 : claim.worker, told + file_is_ahead).ok());
+    return clock_.Boot() - begin >= kWatch;
+  };
+  EXPECT_FALSE(waits(/*released=*/false, milliseconds{0}, false));
+  EXPECT_FALSE(waits(false, milliseconds{5000}, false)) << "killed before it could tell";
+  EXPECT_TRUE(waits(false, milliseconds{5001}, false));
+  EXPECT_FALSE(waits(/*released=*/true, milliseconds{0}, false));
+  EXPECT_TRUE(waits(true, milliseconds{1}, false));
+  EXPECT_TRUE(waits(true, -milliseconds{1}, false)) << "another node had it since";
+  EXPECT_TRUE(waits(false, milliseconds{0}, true));
+  EXPECT_TRUE(waits(true, milliseconds{0}, true));
+}
+
+TEST_F(ForgetfulLeaseTest, LostRepliesOfWhatIsPutBack) {
+  for (const Fault fault : {Fault::kLostReply, Fault::kLate, Fault::kDown}) {
+    bool seen_last = false;
+    for (int index = 0; index < kCallsMax && !seen_last; ++index) {
+      SCOPED_TRACE(fmt::format("{} {}", static_cast<int>(fault), index));
+      MemoryZooKeeper server;
+      const auto one = Leased(server);
+      const auto claim = Get(*one, "a");
+      ASSERT_TRUE(Renew(*one, claim).ok());
+      server.Wipe();
+      one->client.FailWrite(index, fault);
+      (void)Renew(*one, claim);
+      seen_last = !one->client.failed();
+      one->client.ClearFault();
+      EXPECT_TRUE(Renew(*one, claim).ok());
+      one->client.LandLate();
+      EXPECT_TRUE(Renew(*one, claim).ok());
+      EXPECT_EQ(RecordOf(server, claim.worker).uuid, "a");
+    }
+    EXPECT_TRUE(seen_last);
+  }
+}
+
+}  // namespace
+}  // namespace leaf::zookeeper
