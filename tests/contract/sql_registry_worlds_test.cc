@@ -34,7 +34,7 @@ class SqlRegistryWorld : public RegistryWorld {
                                 .worker_end = kCapacity + 1,
                                 .host = "host-" + std::to_string(index),
                                 .url = "http://127.0.0." + std::to_string(index) + ":8080"},
-        clock_);
+        clock_, log_);
   }
   // Somebody else holds what every call needs, longer than any call waits.
   void SetDown(bool down) override {
@@ -59,6 +59,7 @@ class SqlRegistryWorld : public RegistryWorld {
   virtual std::string unlock_statement() const = 0;
 
   FakeClock clock_;
+  RecordingLogger log_;
   sql::Database database_;
   sql::Database other_;
 

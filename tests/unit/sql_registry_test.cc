@@ -1,4 +1,5 @@
 // The sql registry beside the fork whose table it shares. The contract is tests/contract.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <soci/soci.h>
 
@@ -7,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "leaf/sql/database.h"
 #include "leaf/sql/worker_registry.h"
@@ -36,11 +38,15 @@ class BusyClock final : public Clock {
 
 class SqlRegistryTest : public ::testing::Test {
  protected:
-  std::unique_ptr<SqlWorkerRegistry> Connect(std::uint64_t end = 1024) {
+  std::unique_ptr<SqlWorkerRegistry> Connect(std::uint64_t end = 1024, milliseconds watch = {}) {
     return std::make_unique<SqlWorkerRegistry>(
-        database_, SqlRegistryOptions{.worker_begin = 0, .worker_end = end, .host = "h", .url = "http://u"},
-        clock_);
+        database_,
+        SqlRegistryOptions{
+            .worker_begin = 0, .worker_end = end, .host = "h", .url = "http://u", .claim_watch = watch},
+        clock_, log_);
   }
+  static constexpr seconds kClaimWatch{22};
+  std::unique_ptr<SqlWorkerRegistry> Watcher() { return Connect(1024, kClaimWatch); }
   void Execute(const std::string& statement) {
     const auto done = database_.Run("prepare the test", [&](soci::session& session) -> Result<void> {
       session << statement;
@@ -70,6 +76,7 @@ class SqlRegistryTest : public ::testing::Test {
   testing::TempDir dir_;
   Database database_{SqliteOptions{.path = dir_.path() + "/leaf.db", .create_tables = true}};
   BusyClock clock_;
+  testing::RecordingLogger log_;
   const core::ClusterProperties cluster_{"test", "sql", core::IdLayout{}};
   const core::NodeIdentity node_{"127.0.0.1:8080", "uuid-1"};
 };
@@ -113,24 +120,142 @@ TEST_F(SqlRegistryTest, AForkThatBeginsToReportLaterIsNoticed) {
   EXPECT_TRUE(registry->Renew(*again, clock_.Wall()).ok());
 }
 
-TEST_F(SqlRegistryTest, AfterThePromotionOfAReplicaTheNumberIsClaimedAgainButNeverANewOne) {
+// ---- the database goes back
+
+TEST_F(SqlRegistryTest, WhatTheDatabaseHasForgottenOfALiveNodeIsPutBack) {
+  ASSERT_TRUE(Connect()->Claim({"127.0.0.9:8080", "uuid-9"}, cluster_).ok());
   const auto registry = Connect();
   const auto claim = registry->Claim(node_, cluster_);
   ASSERT_TRUE(claim.ok());
-  ASSERT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{3}).ok());
-  core::NodeIdentity node = node_;
-  node.again = claim->worker;
-  // The replica knows an earlier claim of this node.
-  Execute("UPDATE leafctl_workers SET claims = claims - 1");
-  EXPECT_EQ(registry->Renew(*claim, clock_.Wall() + seconds{3}).error().code, ErrorCode::kRefused);
-  const auto again = registry->Claim(node, cluster_);
-  ASSERT_TRUE(again.ok()) << again.error().message;
-  EXPECT_EQ(again->worker, claim->worker);
-  // It knows nothing of this node.
+  const WallTime told = clock_.Wall() + seconds{3};
+  const std::string row = fmt::format(" FROM leafctl_workers WHERE worker = {}", claim->worker);
+  ASSERT_TRUE(registry->Renew(*claim, told).ok());
+  const auto expect_whole = [&] {
+    EXPECT_EQ(Number("SELECT ceiling_ms" + row), UnixMillis(told));
+    EXPECT_EQ(Number("SELECT claims" + row), static_cast<long long>(claim->generation));
+    EXPECT_EQ(Number(fmt::format("SELECT count(*) FROM leaf_workerid_alloc WHERE id = {} AND ip_port = '{}'",
+                                 claim->worker, node_.address)),
+              1);
+  };
+  // A backup of its first life; of before a claim of another state directory, released meanwhile.
+  for (const char* const statement :
+       {"UPDATE leafctl_workers SET claims = claims - 1, ceiling_ms = ceiling_ms - 60000 WHERE worker = 2",
+        "UPDATE leafctl_workers SET claims = 0, uuid = '', ceiling_ms = 0 WHERE worker = 2",
+        "DELETE FROM leafctl_workers WHERE worker = 2", "DELETE FROM leafctl_workers"}) {
+    SCOPED_TRACE(statement);
+    Execute(statement);
+    EXPECT_TRUE(registry->Renew(*claim, told).ok());
+    expect_whole();
+  }
   Execute("DELETE FROM leafctl_workers");
   Execute("DELETE FROM leaf_workerid_alloc");
-  EXPECT_EQ(registry->Renew(*again, clock_.Wall() + seconds{3}).error().code, ErrorCode::kRefused);
-  EXPECT_EQ(registry->Claim(node, cluster_).error().code, ErrorCode::kRefused);
+  EXPECT_TRUE(registry->Renew(*claim, told).ok());
+  expect_whole();
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the database knew less of it"), 5U);
+  // The next number is above.
+  EXPECT_GT(Connect()->Claim({"127.0.0.3:8080", "uuid-3"}, cluster_)->worker, claim->worker);
+}
+
+TEST_F(SqlRegistryTest, WhatAnotherNodeHasByNowIsNotPutBack) {
+  const auto lost_to = [&](const std::string& statements) {
+    Execute("DELETE FROM leafctl_workers");
+    Execute("DELETE FROM leaf_workerid_alloc");
+    const auto registry = Connect();
+    const auto claim = registry->Claim(node_, cluster_);
+    EXPECT_TRUE(claim.ok());
+    EXPECT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+    Execute("DELETE FROM leafctl_workers");
+    Execute("DELETE FROM leaf_workerid_alloc");
+    Execute(fmt::format(fmt::runtime(statements), claim->worker));
+    const auto renewed = registry->Renew(*claim, clock_.Wall() + seconds{3});
+    return renewed.ok() ? ErrorCode::kInternal : renewed.error().code;
+  };
+  // A node of the fork, or one of ours whose address another node's number has.
+  EXPECT_EQ(lost_to("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES ({}, '127.0.0.4:1')"),
+            ErrorCode::kRefused);
+  EXPECT_EQ(lost_to("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES ({}7, '127.0.0.1:8080')"),
+            ErrorCode::kRefused);
+  const std::string insert =
+      "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, reported_ms, "
+      "since_ms, "
+      "live) VALUES ({}, '127.0.0.1:8080', ";
+  EXPECT_EQ(lost_to(insert + "'uuid-8', 'h', '', 0, 0, 0, 0, 1)"), ErrorCode::kNotOwner);
+  // Another node had it for a while, and issued beyond what this one was acknowledged for.
+  EXPECT_EQ(lost_to(insert + "'', 'h', '', 0, 4000000000000, 0, 0, 0)"), ErrorCode::kNotOwner);
+}
+
+TEST_F(SqlRegistryTest, ANumberThatIsNewToItsNodeIsWatchedAndTheNodesOwnIsNot) {
+  const MonotonicTime begin = clock_.Monotonic();
+  const auto claim = Watcher()->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok()) << claim.error().message;
+  EXPECT_EQ(clock_.Monotonic() - begin, kClaimWatch);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "watching the database for 22s"), 1U);
+  core::NodeIdentity again = node_;
+  again.held = claim->worker;
+  const MonotonicTime restart = clock_.Monotonic();
+  EXPECT_EQ(Watcher()->Claim(again, cluster_)->worker, claim->worker);
+  EXPECT_EQ(clock_.Monotonic(), restart);
+}
+
+// The owner comes back at any moment of the watch.
+TEST_F(SqlRegistryTest, TheNumberOfALiveNodeIsGivenToNoOther) {
+  for (const int at : {0, 11, 21}) {
+    SCOPED_TRACE(at);
+    Execute("DELETE FROM leafctl_workers");
+    Execute("DELETE FROM leaf_workerid_alloc");
+    const auto one = Connect();
+    const auto claim = one->Claim(node_, cluster_);
+    ASSERT_TRUE(claim.ok());
+    ASSERT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+    Execute("DELETE FROM leafctl_workers");
+    Execute("DELETE FROM leaf_workerid_alloc");
+    const MonotonicTime back = clock_.Monotonic() + seconds{at};
+    bool is_back = false;
+    clock_.meanwhile = [&] {
+      if (clock_.Monotonic() < back || std::exchange(is_back, true)) return;
+      EXPECT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+    };
+    const auto two = Watcher();
+    const auto other = two->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
+    clock_.meanwhile = nullptr;
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    ASSERT_TRUE(is_back);
+    EXPECT_NE(other->worker, claim->worker);
+    EXPECT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{6}).ok());
+    EXPECT_TRUE(two->Renew(*other, clock_.Wall() + seconds{6}).ok());
+  }
+}
+
+TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
+  core::NodeIdentity again = node_;
+  again.held = 7;
+  const MonotonicTime begin = clock_.Monotonic();
+  const auto claim = Watcher()->Claim(again, cluster_);
+  ASSERT_TRUE(claim.ok()) << claim.error().message;
+  EXPECT_EQ(claim->worker, 7U);
+  EXPECT_EQ(clock_.Monotonic(), begin);
+  // Where another node has that number, it gets a new one, and watches before.
+  core::NodeIdentity late{"127.0.0.2:8080", "uuid-2"};
+  late.held = 7;
+  const auto other = Watcher()->Claim(late, cluster_);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->worker, 8U);
+  EXPECT_EQ(clock_.Monotonic() - begin, kClaimWatch);
+  // A number that this process lost is given back, or none.
+  late.held.reset();
+  late.address = "127.0.0.3:8080";
+  late.uuid = "uuid-3";
+  late.again = 7;
+  EXPECT_EQ(Watcher()->Claim(late, cluster_).error().code, ErrorCode::kRefused);
+  late.again = 9;
+  EXPECT_EQ(Watcher()->Claim(late, cluster_)->worker, 9U);
+}
+
+TEST_F(SqlRegistryTest, AWatchForOwnersNeedsADatabaseThatAnswers) {
+  const auto registry = Watcher();
+  clock_.meanwhile = [&] { Execute("DROP TABLE IF EXISTS leafctl_cluster"); };
+  EXPECT_FALSE(registry->Claim(node_, cluster_).ok());
+  clock_.meanwhile = nullptr;
   EXPECT_EQ(Number("SELECT count(*) FROM leaf_workerid_alloc"), 0);
 }
 
@@ -233,7 +358,7 @@ TEST_F(SqlRegistryTest, OneTableIsOneCluster) {
 
 TEST_F(SqlRegistryTest, WithoutTablesItSaysHowToMakeThem) {
   Database bare(SqliteOptions{.path = dir_.path() + "/bare.db"});
-  SqlWorkerRegistry registry(bare, {}, clock_);
+  SqlWorkerRegistry registry(bare, {}, clock_, log_);
   const auto refused = registry.Claim(node_, cluster_);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kConfig);

@@ -966,7 +966,8 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   TempDir directory;
   sql::Database database(sql::SqliteOptions{.path = directory.path() + "/leaf.db", .create_tables = true});
   FakeClock clock;
-  sql::SqlWorkerRegistry registry(database, {}, clock);
+  RecordingLogger log;
+  sql::SqlWorkerRegistry registry(database, {}, clock, log);
   const auto claim = registry.Claim({"192.0.2.1:80", std::string(kUuid)}, cluster_);
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   const auto renewed = registry.Renew(*claim, clock.Wall() + milliseconds(3000));
@@ -983,7 +984,7 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   EXPECT_EQ(tables_.owners.at(0).ceiling_ms, ceiling);
   EXPECT_EQ(registry.Renew(*claim, clock.Wall() + milliseconds(9000)).error().code, ErrorCode::kNotOwner);
   // And another state directory may have it, above the ceiling.
-  sql::SqlWorkerRegistry other(database, {}, clock);
+  sql::SqlWorkerRegistry other(database, {}, clock, log);
   const auto next = other.Claim({"192.0.2.1:80", std::string(kOtherUuid)}, cluster_);
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->worker, claim->worker);

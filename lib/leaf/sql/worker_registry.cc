@@ -6,10 +6,23 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/duration.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf::sql {
+
+// The row of a number in leafctl_workers.
+struct RegisteredOwner {
+  bool found = false;
+  std::string address;
+  std::string uuid;
+  std::string host{};
+  long long claims = 0;
+  long long ceiling_ms = 0;
+  long long reported_ms = 0;
+};
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -28,17 +41,6 @@ std::pair<std::string, std::string> SplitAddress(const std::string& address) {
   return {address.substr(0, colon), address.substr(colon + 1)};
 }
 
-// The row of a number in leafctl_workers.
-struct RegisteredOwner {
-  bool found = false;
-  std::string address;
-  std::string uuid;
-  std::string host;
-  long long claims = 0;
-  long long ceiling_ms = 0;
-  long long reported_ms = 0;
-};
-
 RegisteredOwner ReadOwner(soci::session& session, const Dialect& dialect, long long worker) {
   RegisteredOwner row;
   session << fmt::format(
@@ -49,6 +51,47 @@ RegisteredOwner ReadOwner(soci::session& session, const Dialect& dialect, long l
       soci::into(row.claims), soci::into(row.ceiling_ms), soci::into(row.reported_ms);
   row.found = session.got_data();
   return row;
+}
+
+void InsertOwner(soci::session& session, const SqlRegistryOptions& options, const RegisteredOwner& owner,
+                 long long worker, long long now_ms) {
+  session
+      << "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, reported_ms, "
+         "since_ms, live) VALUES (:worker, :address, :uuid, :host, :url, :claims, :ceiling, :reported, "
+         ":now, 1)",
+      soci::use(worker, "worker"), soci::use(owner.address, "address"), soci::use(owner.uuid, "uuid"),
+      soci::use(options.host, "host"), soci::use(options.url, "url"), soci::use(owner.claims, "claims"),
+      soci::use(owner.ceiling_ms, "ceiling"), soci::use(owner.reported_ms, "reported"),
+      soci::use(now_ms, "now");
+}
+
+// A row of the fork's table for `address`; `worker` for one that had that number before, else the next one.
+// Returns the number.
+long long InsertNumber(soci::session& session, const Dialect& dialect, const std::string& address,
+                       long long now_ms, std::optional<long long> worker) {
+  const auto [ip, port] = SplitAddress(address);
+  if (worker) {
+    session
+        << "INSERT INTO leaf_workerid_alloc (id, ip_port, ip, port, max_timestamp, create_time, update_time) "
+           "VALUES (:worker, :address, :ip, :port, :time, CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)",
+        soci::use(*worker, "worker"), soci::use(address, "address"), soci::use(ip, "ip"),
+        soci::use(port, "port"), soci::use(now_ms, "time");
+    return *worker;
+  }
+  session << "INSERT INTO leaf_workerid_alloc (ip_port, ip, port, max_timestamp, create_time, update_time) "
+             "VALUES (:address, :ip, :port, :time, CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)",
+      soci::use(address, "address"), soci::use(ip, "ip"), soci::use(port, "port"), soci::use(now_ms, "time");
+  long long number = 0;
+  session << std::string(dialect.last_insert_id), soci::into(number);
+  return number;
+}
+
+// Whether no table knows the number.
+bool IsUnknown(soci::session& session, const Dialect& dialect, long long worker) {
+  long long id = 0;
+  session << fmt::format("SELECT id FROM leaf_workerid_alloc WHERE id = :worker{}", dialect.for_update),
+      soci::use(worker, "worker"), soci::into(id);
+  return !session.got_data() && !ReadOwner(session, dialect, worker).found;
 }
 
 Error Lost(std::uint64_t worker, const std::string& why) {
@@ -108,25 +151,62 @@ struct SqlWorkerRegistry::Attempt {
   core::WorkerClaim claim;
   // Somebody else may be alive with this number: what it says has to be watched before the number is claimed.
   std::optional<Watched> to_watch;
+  bool new_to_node = false;  // the database may have forgotten whose it is
 };
 
-SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock)
-    : database_(database), options_(std::move(options)), clock_(clock) {}
+SqlWorkerRegistry::SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock,
+                                     Logger& log)
+    : database_(database), options_(std::move(options)), clock_(clock), log_(log) {}
+
+bool SqlWorkerRegistry::WaitUntil(MonotonicTime end) const {
+  while (clock_.Monotonic() < end) {
+    if (interrupted_.load()) return false;
+    clock_.WaitUntil(std::min(end, clock_.Monotonic() + kLook));
+  }
+  return !interrupted_.load();
+}
+
+Result<void> SqlWorkerRegistry::WatchForOwners() {
+  log_.Warning(
+      "this node needs a worker number that its state directory did not hold before: watching the database "
+      "for "
+      "{} first, in case it was restored from a backup and the number is another node's",
+      FormatDuration(options_.claim_watch));
+  const MonotonicTime end = clock_.Monotonic() + options_.claim_watch;
+  while (clock_.Monotonic() < end) {
+    if (!WaitUntil(std::min(end, clock_.Monotonic() + 2 * kLook)))
+      return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
+    // While the database does not answer, owners cannot come back either.
+    LEAF_RETURN_IF_ERROR(database_.Run("watch for the owners of worker numbers", [](soci::session& session) {
+      int rows = 0;
+      session << "SELECT COUNT(*) FROM leafctl_cluster", soci::into(rows);
+      return Result<void>{};
+    }));
+  }
+  return {};
+}
 
 Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& node,
                                                    const core::ClusterProperties& cluster) {
   LEAF_RETURN_IF_ERROR(EnsureCluster(database_, cluster));
   std::optional<Watched> watched;
+  // A number that this process lost is no new one, and it gets no other.
+  bool watched_for_owners = node.again || options_.claim_watch.count() == 0;
   for (int attempt = 0;; ++attempt) {
-    auto tried = TryClaim(node, cluster, watched);
+    auto tried = TryClaim(node, cluster, watched, watched_for_owners);
     if (!tried.ok()) {
       // Somebody inserted the same row in between: now it can be read.
       if (tried.error().code == ErrorCode::kAlreadyExists && attempt < kInsertAttempts) continue;
       return std::move(tried).error();
     }
+    if (tried->new_to_node) {
+      LEAF_RETURN_IF_ERROR(WatchForOwners());
+      watched_for_owners = true;
+      continue;
+    }
     if (!tried->to_watch) {
       const std::lock_guard lock(mutex_);
-      uuid_ = node.uuid;
+      held_ = {node.uuid, node.address, tried->claim.ceiling.value_or(WallTime{})};
       return tried->claim;
     }
     if (watched && tried->to_watch->copied) {
@@ -145,18 +225,15 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
           "stop it first, or set another snowflake.address"};
     }
     watched = tried->to_watch;
-    const MonotonicTime end = clock_.Monotonic() + (watched->copied ? core::kCopyWatch : kWatch);
-    while (clock_.Monotonic() < end) {
-      if (interrupted_.load())
-        return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
-      clock_.WaitUntil(std::min(end, clock_.Monotonic() + kLook));
-    }
+    if (!WaitUntil(clock_.Monotonic() + (watched->copied ? core::kCopyWatch : kWatch)))
+      return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
   }
 }
 
 Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeIdentity& node,
                                                                const core::ClusterProperties& cluster,
-                                                               const std::optional<Watched>& watched) {
+                                                               const std::optional<Watched>& watched,
+                                                               bool watched_for_owners) {
   const Dialect& dialect = database_.dialect();
   const std::string what = fmt::format("claim a worker number for {}", node.address);
   Attempt attempt;
@@ -171,21 +248,31 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                                dialect.for_update),
             soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
         const bool fresh = !session.got_data();
-        if (fresh && node.again) {
+        const std::optional<std::uint64_t> held = node.again ? node.again : node.held;
+        const bool recreated = fresh && held && node.former_uuid.empty() &&
+                               IsUnknown(session, dialect, static_cast<long long>(*held));
+        if (fresh && node.again && !recreated) {
           return Error{ErrorCode::kRefused,
                        fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
                        "look at leafctl worker check; a restart claims a new number"};
         }
+        const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
+        if (!is_held && !watched_for_owners) {
+          attempt.new_to_node = true;
+          return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
+        }
         if (fresh) {
-          const auto [ip, port] = SplitAddress(node.address);
           timestamp = now_ms;
           timestamp_state = soci::i_ok;
-          session << "INSERT INTO leaf_workerid_alloc (ip_port, ip, port, max_timestamp, create_time, "
-                     "update_time) "
-                     "VALUES (:address, :ip, :port, :time, CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)",
-              soci::use(node.address, "address"), soci::use(ip, "ip"), soci::use(port, "port"),
-              soci::use(timestamp, "time");
-          session << std::string(dialect.last_insert_id), soci::into(worker);
+          if (recreated) worker = static_cast<long long>(*held);
+          worker = InsertNumber(session, dialect, node.address, now_ms,
+                                recreated ? std::optional(worker) : std::nullopt);
+        }
+        if (recreated) {
+          log_.Warning(
+              "the database has forgotten worker {} of this state directory (it was restored from a "
+              "backup): its rows are made again",
+              worker);
         }
         const auto number = static_cast<std::uint64_t>(worker);
         if (worker < 0 || number < options_.worker_begin || number >= options_.worker_end) {
@@ -234,21 +321,21 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
               soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"),
               soci::use(reported_ms, "reported"), soci::use(now_ms, "now"), soci::use(worker, "worker");
         } else {
-          session << "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, "
-                     "reported_ms, "
-                     "since_ms, live) VALUES (:worker, :address, :uuid, :host, :url, :claims, :ceiling, "
-                     ":reported, "
-                     ":now, 1)",
-              soci::use(worker, "worker"), soci::use(node.address, "address"), soci::use(node.uuid, "uuid"),
-              soci::use(options_.host, "host"), soci::use(options_.url, "url"), soci::use(claims, "claims"),
-              soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"), soci::use(now_ms, "now");
+          InsertOwner(session, options_,
+                      {.found = true,
+                       .address = node.address,
+                       .uuid = node.uuid,
+                       .claims = claims,
+                       .ceiling_ms = ceiling_ms,
+                       .reported_ms = reported_ms},
+                      worker, now_ms);
         }
         attempt.claim = {number, static_cast<std::uint64_t>(claims),
                          ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
                          owner.found && owner.uuid != node.uuid};
         return {};
       });
-  if (!done.ok() && !attempt.to_watch) return done.error();
+  if (!done.ok() && !attempt.to_watch && !attempt.new_to_node) return done.error();
   return attempt;
 }
 
@@ -262,23 +349,31 @@ Result<void> SqlWorkerRegistry::Release(const core::WorkerClaim& claim, WallTime
 
 Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime ceiling, Finality finality) {
   const Dialect& dialect = database_.dialect();
-  std::string uuid;
+  Held held;
   {
     const std::lock_guard lock(mutex_);
-    uuid = uuid_;
+    held = held_;
   }
+  const std::string& uuid = held.uuid;
   const std::string what = fmt::format("report worker {}", claim.worker);
-  return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+  bool put_back = false;
+  const auto report_in = [&](soci::session& session) -> Result<void> {
+    put_back = false;
     const auto worker = static_cast<long long>(claim.worker);
-    const RegisteredOwner owner = ReadOwner(session, dialect, worker);
-    if (!owner.found) return Displaced(claim.worker, "its row in leafctl_workers is gone");
+    RegisteredOwner owner = ReadOwner(session, dialect, worker);
+    // Nobody has had the number since: what is there is older than what was acknowledged.
+    const bool forgotten = !owner.found || (owner.claims < static_cast<long long>(claim.generation) &&
+                                            (owner.uuid == uuid || owner.uuid.empty()) &&
+                                            owner.ceiling_ms <= UnixMillis(held.ceiling));
+    if (forgotten) {
+      LEAF_ASSIGN_OR_RETURN(owner, PutBack(session, claim, held, owner));
+      put_back = true;
+    }
     if (owner.uuid != uuid) {
       return Lost(claim.worker, owner.uuid.empty() ? "it was released"
                                                    : fmt::format("it belongs to state directory {} on {}",
                                                                  owner.uuid, owner.host));
     }
-    if (owner.claims < static_cast<long long>(claim.generation))
-      return Displaced(claim.worker, "the database does not know of this claim: it went back");
     if (owner.claims != static_cast<long long>(claim.generation))
       return Lost(claim.worker, "it was claimed again with this state directory");
     std::string address;
@@ -313,14 +408,72 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
         soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"), soci::use(live, "live"),
         soci::use(worker, "worker");
     return {};
-  });
+  };
+  LEAF_RETURN_IF_ERROR(database_.Transact(what, Database::Finish::kCommit, report_in));
+  if (put_back) {
+    log_.Warning(
+        "worker {}: the database knew less of it than it had acknowledged (it was restored from a "
+        "backup): this node's rows are put back",
+        claim.worker);
+  }
+  const std::lock_guard lock(mutex_);
+  held_.ceiling = std::max(held_.ceiling, ceiling);
+  return {};
+}
+
+Result<RegisteredOwner> SqlWorkerRegistry::PutBack(soci::session& session, const core::WorkerClaim& claim,
+                                                   const Held& held, const RegisteredOwner& found) {
+  const auto worker = static_cast<long long>(claim.worker);
+  const Dialect& dialect = database_.dialect();
+  const long long now_ms = UnixMillis(clock_.Wall());
+  std::string address;
+  long long timestamp = 0;
+  soci::indicator timestamp_state = soci::i_null;
+  session << fmt::format("SELECT ip_port, max_timestamp FROM leaf_workerid_alloc WHERE id = :worker{}",
+                         dialect.for_update),
+      soci::use(worker, "worker"), soci::into(address), soci::into(timestamp, timestamp_state);
+  const bool has_number = session.got_data();
+  if (has_number && address != held.address) {
+    return Displaced(claim.worker,
+                     fmt::format("the database had forgotten it, and gives it to {} now", address));
+  }
+  long long number_of_address = worker;
+  session << fmt::format("SELECT id FROM leaf_workerid_alloc WHERE ip_port = :address{}", dialect.for_update),
+      soci::use(held.address, "address"), soci::into(number_of_address);
+  if (session.got_data() && number_of_address != worker) {
+    return Displaced(claim.worker,
+                     fmt::format("the database had forgotten it, and gives {} the number {} now",
+                                 held.address, number_of_address));
+  }
+  if (!has_number) {
+    timestamp = now_ms;
+    timestamp_state = soci::i_ok;
+    InsertNumber(session, dialect, held.address, now_ms, worker);
+  }
+  RegisteredOwner owner = found;
+  owner.address = held.address;
+  owner.uuid = held.uuid;
+  owner.claims = static_cast<long long>(claim.generation);
+  owner.ceiling_ms = UnixMillis(held.ceiling);
+  owner.reported_ms = timestamp_state == soci::i_ok ? timestamp : -1;
+  if (!found.found) {
+    InsertOwner(session, options_, owner, worker, now_ms);
+    owner.found = true;
+    return owner;
+  }
+  session
+      << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims WHERE worker "
+         "= :worker",
+      soci::use(owner.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
+      soci::use(owner.claims, "claims"), soci::use(worker, "worker");
+  return owner;
 }
 
 Result<std::vector<core::Peer>> SqlWorkerRegistry::LivePeers() {
   std::string uuid;
   {
     const std::lock_guard lock(mutex_);
-    uuid = uuid_;
+    uuid = held_.uuid;
   }
   std::vector<core::Peer> peers;
   LEAF_RETURN_IF_ERROR(

@@ -16,6 +16,15 @@
 //   ceiling. If it moves later, the next report says kNotOwner.
 // - `worker release` lets another state directory in, which raises `claims`: the former owner's next report
 //   fails.
+// - the database is restored from a backup that is older than a claim, while the node lives, and a new node
+//   comes: AUTO_INCREMENT gives it the same number. → a number that is new to a state directory is claimed
+//   after a watch (options.claim_watch), during which owners come back: each report that meets less than it
+//   was acknowledged for puts the node's rows back, with their number, unless another node has that; the new
+//   node then gets the next one. An owner that was down does the same at its start, with the number that its
+//   state directory held. An owner that is cut off for longer than the watch meets another's row, and stops:
+//   what it issued meanwhile may be issued twice.
+// What this does not cover: two servers that both take writes and never meet. Each gives its next number to
+// another node (`db check` says where that can happen).
 #pragma once
 
 #include <atomic>
@@ -25,24 +34,34 @@
 #include <string>
 
 #include "leaf/base/clock.h"
+#include "leaf/base/logger.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/sql/database.h"
 
+namespace soci {
+class session;
+}
+
 namespace leaf::sql {
+
+struct RegisteredOwner;
 
 struct SqlRegistryOptions {
   std::uint64_t worker_begin = 0;  // numbers that may be claimed, half-open
   std::uint64_t worker_end = 1024;
   std::string host;  // this machine's name, for whoever reads the tables
   std::string url;   // where peers reach this node
+  // How long a number that is new to this node is watched before its first ID.
+  std::chrono::milliseconds claim_watch{0};
 };
 
-// Thread-safe. A number is fixed. Claim waits up to kWatch and a little if the fork wrote the row last.
+// Thread-safe. A number is fixed. Claim waits for options.claim_watch if the number is new to this node, and
+// up to kWatch and a little if the fork wrote the row last.
 class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDirectory {
  public:
-  // `database` and `clock` outlive this.
-  SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock);
+  // `database`, `clock` and `log` outlive this.
+  SqlWorkerRegistry(Database& database, SqlRegistryOptions options, const Clock& clock, Logger& log);
 
   std::string_view kind() const override { return "sql"; }
   bool leased() const override { return false; }
@@ -65,17 +84,31 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
  private:
   struct Watched;
   struct Attempt;
+  // A claim as last acknowledged.
+  struct Held {
+    std::string uuid;
+    std::string address;
+    WallTime ceiling;
+  };
   enum class Finality { kGoesOn, kEnds };
   Result<void> Report(const core::WorkerClaim& claim, WallTime ceiling, Finality finality);
   Result<Attempt> TryClaim(const core::NodeIdentity& node, const core::ClusterProperties& cluster,
-                           const std::optional<Watched>& watched);
+                           const std::optional<Watched>& watched, bool watched_for_owners);
+  // Until options.claim_watch has passed with a database that answers. Errors: kUnavailable.
+  Result<void> WatchForOwners();
+  bool WaitUntil(MonotonicTime end) const;
+  // The database has forgotten the claim: makes or raises its rows, in the transaction under way. `found`:
+  // the row of leafctl_workers, if there is one. The row as it is then.
+  Result<RegisteredOwner> PutBack(soci::session& session, const core::WorkerClaim& claim, const Held& held,
+                                  const RegisteredOwner& found);
 
   Database& database_;
   const SqlRegistryOptions options_;
   const Clock& clock_;
+  Logger& log_;
   std::atomic<bool> interrupted_{false};
   std::mutex mutex_;
-  std::string uuid_;  // of the last claim; guarded by mutex_
+  Held held_;  // guarded by mutex_
 };
 
 }  // namespace leaf::sql
