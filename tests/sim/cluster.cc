@@ -266,6 +266,10 @@ void Cluster::Do(const Act& act) {
   } else if (what == "zk_cut") {
     ensemble.cut_off.insert(node.number);
     Later(time, [&ensemble, number = node.number] { ensemble.cut_off.erase(number); });
+  } else if (what == "zk_restore") {
+    ensemble.Restore(Seconds(act.figure));
+  } else if (what == "zk_wipe") {
+    ensemble.Wipe();
   } else if (what == "zk_expire") {
     ensemble.Expire(node.number);
   } else if (what == "zk_behind") {
@@ -319,7 +323,7 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
-  if (kind == "db_restore") act.figure = 60 * dice.Real();
+  if (kind == "db_restore" || kind == "zk_restore") act.figure = 60 * dice.Real();
   if (kind == "db_lower") act.figure = static_cast<double>(dice.Between(1, 20 * plan.step));
   if (kind == "db_step") {
     const double odd[] = {0, -5, 1, 1U << 30};

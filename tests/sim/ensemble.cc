@@ -6,6 +6,8 @@ namespace leaf::sim {
 namespace {
 
 constexpr std::size_t kOldTrees = 8;
+constexpr Nanos kTreeBackupInterval = kSecond;
+constexpr Nanos kOldestTreeBackup = 120 * kSecond;
 
 Error ZooKeeperAway() { return {ErrorCode::kUnavailable, "ZooKeeper is away", ""}; }
 Error ReplyLost() { return {ErrorCode::kOutcomeUnknown, "the reply of ZooKeeper was lost", ""}; }
@@ -19,6 +21,15 @@ void Ensemble::Live(const Process& outside) {
       old_trees_.push_back(tree_.Snapshot());
       if (old_trees_.size() > kOldTrees) old_trees_.pop_front();
     }
+    if (keeps_backups && (backups_.empty() || world_.now() - backups_.back().at >= kTreeBackupInterval)) {
+      backups_.push_back({world_.now(), tree_.Snapshot()});
+      if (world_.now() - backups_.front().at > kOldestTreeBackup) backups_.pop_front();
+    }
+    std::erase_if(orphans_, [&](const auto& orphan) {
+      if (world_.now() < orphan.second) return false;
+      tree_.EndSession(orphan.first);
+      return true;
+    });
     // Servers that are away count no time: sessions go on when they are back.
     if (away) {
       for (auto& [id, session] : sessions_) session.heard_at = world_.now();
@@ -29,6 +40,26 @@ void Ensemble::Live(const Process& outside) {
     }
     for (const std::int64_t id : run_out) End(id);
   }
+}
+
+void Ensemble::GoBack() {
+  ++incarnation_;
+  went_back_at_ = world_.now();
+  for (const auto& [id, session] : sessions_) orphans_.emplace(id, world_.now() + kSessionTimeout);
+  sessions_.clear();
+  old_trees_.clear();
+}
+
+void Ensemble::Restore(Nanos age) {
+  if (backups_.empty()) return;
+  while (backups_.size() > 1 && backups_.back().at > world_.now() - age) backups_.pop_back();
+  GoBack();
+  tree_.Restore(backups_.back().nodes);
+}
+
+void Ensemble::Wipe() {
+  GoBack();
+  tree_.Wipe();
 }
 
 std::int64_t Ensemble::Open(std::uint64_t node) {
@@ -56,13 +87,18 @@ std::optional<testing::MemoryZooKeeper::Nodes> Ensemble::SomeOldTree() {
 
 SimClient::SimClient(Ensemble& ensemble, Process& process, std::uint64_t node)
     : ensemble_(ensemble), process_(process), node_(node) {
-  if (Reaches()) session_ = ensemble_.Open(node_);
+  if (Reaches()) Open();
   ensemble_.world().Spawn(&process_, [this] { Keep(); });
 }
 
 // One that died leaves its session to run out.
 SimClient::~SimClient() {
   if (!process_.dead) Close();
+}
+
+void SimClient::Open() {
+  session_ = ensemble_.Open(node_);
+  incarnation_ = ensemble_.incarnation_;
 }
 
 void SimClient::Close() { ensemble_.End(std::exchange(session_, 0)); }
@@ -72,11 +108,14 @@ void SimClient::Keep() {
   while (true) {
     world.Block(process_, Ensemble::kSessionTimeout / 4);
     if (!Reaches()) continue;
+    if (incarnation_ != ensemble_.incarnation_ &&
+        world.now() < ensemble_.went_back_at_ + 2 * Ensemble::kSessionTimeout)
+      continue;
     if (ensemble_.Lives(session_)) {
       ensemble_.sessions_[session_].heard_at = world.now();
       continue;
     }
-    session_ = ensemble_.Open(node_);
+    Open();
     behind_ = ensemble_.SomeOldTree();
     behind_until_ = world.now() + world.dice().Around(kSecond);
     for (const auto& [id, listener] : std::map(listeners_)) listener();

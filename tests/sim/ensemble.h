@@ -34,6 +34,12 @@ class Ensemble {
   std::set<std::uint64_t> cut_off;  // nodes that do not reach it
   // Ends every session of this node.
   void Expire(std::uint64_t node);
+  // The servers start again with what they had `age` ago, or with nothing. They know no session that there
+  // was, and refuse clients that have seen more until those begin anew, as the C client does after two
+  // session time-outs. Nothing that was on its way arrives.
+  void Restore(Nanos age);
+  void Wipe();
+  bool keeps_backups = false;  // for Restore
 
   testing::MemoryZooKeeper& tree() { return tree_; }
   World& world() { return world_; }
@@ -51,11 +57,20 @@ class Ensemble {
   void End(std::int64_t session);
   // A tree as a server had it a while ago; nothing if none is behind.
   std::optional<testing::MemoryZooKeeper::Nodes> SomeOldTree();
+  void GoBack();
 
   World& world_;
   testing::MemoryZooKeeper tree_;
   std::map<std::int64_t, Session> sessions_;
   std::deque<testing::MemoryZooKeeper::Nodes> old_trees_;
+  struct Backup {
+    Nanos at = 0;
+    testing::MemoryZooKeeper::Nodes nodes;
+  };
+  std::deque<Backup> backups_;
+  std::uint64_t incarnation_ = 0;  // how often it went back
+  Nanos went_back_at_ = 0;
+  std::map<std::int64_t, Nanos> orphans_;  // sessions whose ephemeral nodes are left, and when they run out
 };
 
 // One process's client, with a session that is made anew when it is lost.
@@ -79,6 +94,7 @@ class SimClient final : public zookeeper::Client {
  private:
   // Keeps the session alive, or gets a new one; a task of its own.
   void Keep();
+  void Open();
   bool Reaches() const { return !ensemble_.away && !ensemble_.cut_off.contains(node_); }
   // The way there; afterwards the call takes effect.
   Result<void> Ask();
@@ -89,6 +105,7 @@ class SimClient final : public zookeeper::Client {
   Process& process_;
   const std::uint64_t node_;
   std::int64_t session_ = 0;
+  std::uint64_t incarnation_ = 0;  // of the servers, in which the session was begun
   // What this session sees until it has written, or its server has caught up.
   std::optional<testing::MemoryZooKeeper::Nodes> behind_;
   Nanos behind_until_ = 0;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ struct Plan {
   std::chrono::milliseconds refresh_interval{5000};
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds lease_time{10'000};
+  // As snowflake.claim_watch; nothing for "auto".
+  std::optional<std::chrono::milliseconds> claim_watch{0};
   std::chrono::milliseconds flush{5};  // the longest that one flush of the state file takes
   std::uint64_t workers = 0;           // numbers there are, from kFirstWorker on; 0: all of the layout
   double preemption = 0;               // at failpoints
@@ -64,7 +67,7 @@ struct Plan {
   std::string Text() const;
 };
 
-// Every kind there is.
+// Every kind that can be drawn.
 const std::vector<std::string>& FaultKinds();
 
 }  // namespace leaf::sim

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -25,6 +26,9 @@ Outcome Simulate(const Plan& plan, bool loud) {
   {
     Database database(world, history);
     Ensemble ensemble(world);
+    ensemble.keeps_backups = plan.faults.contains("zk_restore") ||
+                             std::any_of(plan.acts.begin(), plan.acts.end(),
+                                         [](const Act& act) { return act.what == "zk_restore"; });
     Surroundings around{.world = world,
                         .plan = plan,
                         .database = database,

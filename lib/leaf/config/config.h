@@ -80,6 +80,7 @@ struct Config {
     Millis start_wait{};
     Millis clock_jump_max{};
     Millis offline_start_max{};
+    std::string claim_watch;  // "auto" or a duration
     Millis lease_time{};
     Millis peer_clock_threshold{};
   } snowflake;

@@ -182,6 +182,12 @@ Result<void> CheckWorkerRange(const std::string& text) {
   return Bad(fmt::format("{} is not LOW-HIGH such as 0-1023", Quoted(text)));
 }
 
+// A duration, or "auto".
+Result<void> CheckClaimWatch(const std::string& text) {
+  if (text == "auto" || ParseDuration(text).ok()) return {};
+  return Bad(fmt::format("{} is neither \"auto\" nor a duration such as 22s", Quoted(text)));
+}
+
 // Stands in files and paths of registries.
 Result<void> CheckCluster(const std::string& text) {
   return text.empty() ? Result<void>{} : ValidateNewTag(text);
@@ -376,6 +382,10 @@ std::vector<Key> MakeKeys() {
       "snowflake.offline_start_max", "24h", milliseconds{0},
       "how long after its last contact a node may start without its registry",
       [](C & c) -> auto& { return c.snowflake.offline_start_max; }));
+  add(CheckedString(
+      "snowflake.claim_watch", "auto",
+      "how long a worker number that is new to this node is watched before its first ID", CheckClaimWatch,
+      [](C & c) -> auto& { return c.snowflake.claim_watch; }));
   add(Duration(
       "snowflake.lease_time", "30s", milliseconds{1000}, "length of a recycled number's lease",
       [](C & c) -> auto& { return c.snowflake.lease_time; }));

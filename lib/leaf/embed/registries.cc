@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "leaf/base/duration.h"
 #include "leaf/embed/java_ceiling.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
@@ -19,6 +20,15 @@
 
 namespace leaf::embed {
 namespace {
+
+// Beyond the longest transaction: within that an owner reports four times.
+constexpr std::chrono::milliseconds kSqlReportMargin{12'000};
+
+// snowflake.claim_watch; nothing for "auto". The configuration has checked its form.
+std::optional<std::chrono::milliseconds> ClaimWatchOf(const config::Config& config) {
+  const auto watch = ParseDuration(config.snowflake.claim_watch);
+  return watch.ok() ? std::optional(*watch) : std::nullopt;
+}
 
 sys::StaticRegistry StaticRegistryOf(const config::Config& config) {
   const config::Config::Snowflake& snowflake = config.snowflake;
@@ -46,8 +56,10 @@ class SqlLink final : public RegistryLink {
  public:
   // `shared`: segment mode works over the same connections, and tells how many there are.
   SqlLink(std::unique_ptr<sql::Database> database, bool shared, sql::SqlRegistryOptions options,
-          const Clock& clock)
-      : database_(std::move(database)), shared_(shared), registry_(*database_, std::move(options), clock) {}
+          const Clock& clock, Logger& log)
+      : database_(std::move(database)),
+        shared_(shared),
+        registry_(*database_, std::move(options), clock, log) {}
   core::WorkerRegistry& registry() override { return registry_; }
   core::PeerDirectory* peers() override { return &registry_; }
   service::Dependency Dependency() const override {
@@ -154,6 +166,8 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
     options.worker_begin = numbers.begin;
     options.worker_end = numbers.end;
     options.lease_time = snowflake.lease_time;
+    options.session_timeout = config.zookeeper.session_timeout;
+    options.claim_watch = ClaimWatchOf(config);
     if (snowflake.recycle) {
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
           std::move(session), std::move(options), setting.ClockInUse(), log));
@@ -165,13 +179,15 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
                         OpenDatabase(setting, Store::Access::kWrite, &log, sql::Use::kUrgent));
-  return std::unique_ptr<RegistryLink>(
-      std::make_unique<SqlLink>(std::move(database), config.segment.enabled,
-                                sql::SqlRegistryOptions{.worker_begin = numbers.begin,
-                                                        .worker_end = numbers.end,
-                                                        .host = sys::HostName(),
-                                                        .url = snowflake.advertise},
-                                setting.ClockInUse()));
+  return std::unique_ptr<RegistryLink>(std::make_unique<SqlLink>(
+      std::move(database), config.segment.enabled,
+      sql::SqlRegistryOptions{
+          .worker_begin = numbers.begin,
+          .worker_end = numbers.end,
+          .host = sys::HostName(),
+          .url = snowflake.advertise,
+          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(setting, config) + kSqlReportMargin)},
+      setting.ClockInUse(), log));
 }
 
 }  // namespace leaf::embed
