@@ -53,7 +53,6 @@ class MariaDbConnections : public ::testing::Test {
 
   static sql::MysqlOptions Options() {
     sql::MysqlOptions options = MysqlFromEnvironment();
-    options.connect_timeout = options.query_timeout = seconds{100};
     return options;
   }
   void Execute(const std::string& statement) {

@@ -1,6 +1,7 @@
 // The MariaDB that the contract suites run on.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -14,7 +15,8 @@ namespace leaf::testing {
 // The server that scripts/dev_up.sh started; a test without one fails.
 inline const sys::SystemClock kSystemClock;
 
-inline sql::MysqlOptions MysqlFromEnvironment() {
+// `timeout`: of a connection and of a statement. A slow disk is no fault.
+inline sql::MysqlOptions MysqlFromEnvironment(std::chrono::milliseconds timeout = std::chrono::minutes{2}) {
   const char* const port = std::getenv("LEAF_MYSQL_PORT");
   const char* const password_file = std::getenv("LEAF_MYSQL_PASSWORD_FILE");
   if (port == nullptr || password_file == nullptr) {
@@ -24,6 +26,8 @@ inline sql::MysqlOptions MysqlFromEnvironment() {
           .database = "leaf",
           .user = "leaf",
           .password = [path = std::string(password_file)] { return sys::ReadSecretFile(path); },
+          .connect_timeout = timeout,
+          .query_timeout = timeout,
           .tls_ca = ""};
 }
 

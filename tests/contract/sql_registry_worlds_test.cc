@@ -91,11 +91,12 @@ class SqliteRegistryWorld final : public SqlRegistryWorld {
 
 class MariaDbRegistryWorld final : public SqlRegistryWorld {
  public:
-  MariaDbRegistryWorld() : SqlRegistryWorld(MysqlFromEnvironment(), kSystemClock) {
+  explicit MariaDbRegistryWorld(const sql::MysqlOptions& options) : SqlRegistryWorld(options, kSystemClock) {
+    sql::Database patient(MysqlFromEnvironment(), kSystemClock);
     for (const char* table : {"leaf_workerid_alloc", "leafctl_workers", "leafctl_cluster"}) {
-      Execute(database_, std::string("DROP TABLE IF EXISTS ") + table);
+      Execute(patient, std::string("DROP TABLE IF EXISTS ") + table);
     }
-    const auto made = sql::InitSchema(database_);
+    const auto made = sql::InitSchema(patient);
     if (!made.ok()) throw std::runtime_error(made.error().message);
   }
   ~MariaDbRegistryWorld() override { SetDown(false); }
@@ -109,7 +110,12 @@ NamedRegistryWorld Sqlite() {
   return {"Sqlite", [] { return std::make_unique<SqliteRegistryWorld>(); }};
 }
 NamedRegistryWorld MariaDb() {
-  return {"Tables", [] { return std::make_unique<MariaDbRegistryWorld>(); }};
+  return {"Tables", [] { return std::make_unique<MariaDbRegistryWorld>(MysqlFromEnvironment()); }};
+}
+// Calls that nothing answers end.
+NamedRegistryWorld MariaDbThatGoesAway() {
+  return {"Tables",
+          [] { return std::make_unique<MariaDbRegistryWorld>(MysqlFromEnvironment(milliseconds{2000})); }};
 }
 std::string RegistryWorldName(const ::testing::TestParamInfo<NamedRegistryWorld>& world) {
   return world.param.first;
@@ -125,7 +131,8 @@ INSTANTIATE_TEST_SUITE_P(MariaDb, FixedRegistryContract, ::testing::Values(Maria
 INSTANTIATE_TEST_SUITE_P(MariaDb, AssigningRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
 INSTANTIATE_TEST_SUITE_P(MariaDb, RememberingRegistryContract, ::testing::Values(MariaDb()),
                          RegistryWorldName);
-INSTANTIATE_TEST_SUITE_P(MariaDb, OutageRegistryContract, ::testing::Values(MariaDb()), RegistryWorldName);
+INSTANTIATE_TEST_SUITE_P(MariaDb, OutageRegistryContract, ::testing::Values(MariaDbThatGoesAway()),
+                         RegistryWorldName);
 
 }  // namespace
 }  // namespace leaf::testing

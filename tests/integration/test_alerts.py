@@ -211,7 +211,7 @@ class Alerts(Watched):
         self.addCleanup(zookeeper.close)
         daemon = self.box.serve(
             "--set", "snowflake.registry=zookeeper", "--set", "snowflake.cluster=alerts", "--set",
-            "snowflake.address=127.0.0.1:8080", "--set", "segment.fence=node", "--set",
+            "snowflake.address=127.0.0.1:8080", "--set", "segment.fence=node", "--set", "snowflake.claim_watch=0s", "--set",
             "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
         prometheus = self.watch(daemon)
 

@@ -77,6 +77,7 @@ cluster = "%(name)s"
 registry = "%(registry)s"
 address = "%(address)s"
 advertise = "%(advertised)s"
+claim_watch = "0s"
 %(more)s
 [zookeeper]
 connect = "%(zookeeper)s"

@@ -38,7 +38,7 @@ from fake_clock import FakeClock  # noqa: E402
 from fault_matrix import NO_ANSWER, Row, Table, go_on  # noqa: E402
 from galera import GaleraCluster  # noqa: E402
 from id_ledger import IdLedger  # noqa: E402
-from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
+from leafctl import DEADLINE_S, LeafTest, Sandbox, main, poll  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 from zookeeper import Ensemble, ZooKeeper  # noqa: E402
 
@@ -78,6 +78,10 @@ ROWS = {
     "zookeeper-leader": "the leader of three killed, and back",
     "zookeeper-session": "sessions expired by somebody else",
     "zookeeper-down": "the whole ensemble killed, and back",
+    "zookeeper-restored": "a server restored from a backup older than a live node's number, and a new node",
+    "zookeeper-wiped": "the same with an ensemble of three on empty volumes, under load",
+    "leases-restored": "the same with leased numbers",
+    "registry-restored": "registry sql: a dump older than a live node's number is restored, and a new node",
     "clock-boot": "killed, and started with the clock behind and ahead",
     "clock-running": "the clock moves back and forward at run time",
     "state-lost": "killed, and its state directory removed",
@@ -144,6 +148,7 @@ class MatrixTest(ClusterTest):
             },
             "snowflake": {
                 "registry": "zookeeper", "cluster": self.name, "address": "127.1.%d.%d:8080" % divmod(next(self.addresses), 256),
+                "claim_watch": "0s",
             },
             "zookeeper": {"connect": zookeeper or self.zookeeper.connect, "session_timeout": self.session_timeout},
         }  # fmt: skip
@@ -797,6 +802,137 @@ class Registry(MatrixTest):
 
 
 # ---- 6. clocks ----------------------------------------------------------------------------------------------------
+
+
+class GoesBack(MatrixTest):
+    """The registry of worker numbers forgets what it acknowledged, while nodes that have the numbers live."""
+
+    # As a user has it: the watch is the one that this makes.
+    session_timeout = "6s"
+    scopes = ("snowflake",)
+
+    def configure(self, box, **settings):
+        settings["more"] = {"snowflake.claim_watch": "auto", **settings.get("more", {})}
+        super().configure(box, **settings)
+
+    def first_start(self, box, *args):
+        daemon = box.serve(*args, ready=False)
+        daemon.wait_ready(PATIENCE_S)
+        return daemon
+
+    def two_nodes(self, between=lambda: None, **settings):
+        """They have their numbers since before anything went back: what they watch then is not what is tested here."""
+        daemons = []
+        for _ in range(2):
+            daemons.append(self.first_start(self.node(**settings), "--set", "snowflake.claim_watch=0s"))
+            if len(daemons) == 1:
+                between()
+        return daemons
+
+    def use(self, zookeeper):
+        self.zookeeper = zookeeper
+        self.addCleanup(delattr, self, "zookeeper")
+        self.addCleanup(zookeeper.close)
+
+    def worker(self, daemon):
+        return daemon.status()["snowflake"]["worker"]
+
+    def a_third_node_after(self, row, daemons, go_back, **settings):
+        """Two nodes live, and one of their numbers is forgotten; then a third one claims one."""
+        numbers = [self.worker(daemon) for daemon in daemons]
+        customers = self.customers(row, daemons)
+        third = self.node(**settings)
+        # While the registry is away a lease is used up, and a fixed number is not.
+        with row.allowing(*STORE_AWAY):
+            go_back()
+            row.saw("forgotten", times=sum(not known for known in self.known(numbers)))
+            newcomer = self.first_start(third)
+            self.assertIn("watching", newcomer.log())
+            row.saw("numbers of three nodes", len({*numbers, self.worker(newcomer)}) == 3)
+            self.assertEqual([self.worker(daemon) for daemon in daemons], numbers)
+            poll(lambda: all("put back" in daemon.log() for daemon in daemons[1:]), "the records are back", PATIENCE_S)
+            go_on(customers, 2, PATIENCE_S)
+        for daemon in daemons:
+            poll(lambda daemon=daemon: "registry_problem" not in daemon.status()["snowflake"], "no trouble is left", PATIENCE_S)
+        customers += self.customers(row, [newcomer])
+        self.fill(row, customers)
+        # As fast as ever: a start with a number of its own watches nothing.
+        customers[1].daemon = None
+        daemons[1].terminate()
+        again = daemons[1].box.serve()
+        self.assertEqual(self.worker(again), numbers[1])
+        self.assertNotIn("watching", again.log())
+        customers[1].daemon = again
+        go_on(customers, 2, PATIENCE_S)
+
+    def known(self, numbers):
+        """Whether the registry knows an owner of each."""
+        with self.zookeeper.client() as client:
+            base = "/snowflake/%s/leafctl" % self.name
+            return [any(client.exists("%s/%s/%d" % (base, kind, number)) for kind in ("owners", "leases")) for number in numbers]
+
+    def restore_single(self, row, **settings):
+        self.use(ZooKeeper())
+        backup = os.path.join(self.box.home, "backup")
+
+        def back_up():
+            self.zookeeper.stop()
+            self.zookeeper.copy_data(backup)
+            self.zookeeper.start()
+
+        daemons = self.two_nodes(back_up, **settings)
+
+        def restore():
+            self.zookeeper.kill()
+            self.zookeeper.put_back_data(backup)
+            self.zookeeper.start()
+
+        self.a_third_node_after(row, daemons, restore, **settings)
+
+    def test_zookeeper_restored(self):
+        with self.row("zookeeper-restored", "forgotten", "numbers of three nodes") as row:
+            self.restore_single(row)
+
+    def test_leases_restored(self):
+        with self.row("leases-restored", "forgotten", "numbers of three nodes") as row:
+            self.restore_single(row, more={"snowflake.recycle": True})
+
+    def test_zookeeper_wiped(self):
+        with self.row("zookeeper-wiped", "forgotten", "numbers of three nodes") as row:
+            self.use(Ensemble(3))
+            daemons = self.two_nodes()
+
+            def wipe():
+                self.zookeeper.kill()
+                for member in self.zookeeper.members:
+                    shutil.rmtree(os.path.join(member.home, "data", "version-2"))
+                self.zookeeper.start()
+
+            self.a_third_node_after(row, daemons, wipe)
+
+    def test_registry_restored(self):
+        tables = ("leaf_workerid_alloc", "leafctl_workers", "leafctl_cluster")
+        settings = {"more": {"snowflake.registry": "sql"}}
+
+        def dump():
+            command = ["mariadb-dump", "--no-defaults", "--socket", self.one.socket, self.name, *tables]
+            return subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S).stdout
+
+        def known(numbers):
+            rows = self.one.sql("SELECT worker FROM leafctl_workers", self.name)
+            return [[str(number)] in rows for number in numbers]
+
+        with self.row("registry-restored", "forgotten", "numbers of three nodes") as row:
+            self.known = known
+            self.node(**settings).ok("db", "init")
+            backups = []
+            daemons = self.two_nodes(lambda: backups.append(dump()), **settings)
+
+            def restore():
+                command = ["mariadb", "--no-defaults", "--socket", self.one.socket, self.name]
+                subprocess.run(command, input=backups[0], check=True, timeout=DEADLINE_S)
+
+            self.a_third_node_after(row, daemons, restore, **settings)
 
 
 class Clock(MatrixTest):

@@ -84,7 +84,8 @@ class Galera(LeafTest):
         self.configure(others[1], (first, third, second))
         self.box.ok("db", "init")
         for tag in self.tags:
-            self.box.ok("tag", "add", tag, "--step", "200")
+            # Servers on a slow disk take their time.
+            self.box.ok("tag", "add", tag, "--step", "200", "--timeout", "2m")
         one, two, three = daemons = [box.serve() for box in (self.box, *others)]
         for daemon in daemons:
             self.assertEqual(daemon.status()["fence"], "cluster")
