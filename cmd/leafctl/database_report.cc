@@ -16,7 +16,7 @@ std::size_t CountProblems(const std::vector<sql::SchemaFinding>& findings) {
 
 }  // namespace
 
-Result<DatabaseReport> ExamineDatabase(Store& store) {
+Result<DatabaseReport> ExamineDatabase(Store& store, bool gives_worker_numbers) {
   auto schema = sql::CheckSchema(store.database());
   DatabaseReport report;
   sql::DurabilityReport servers;
@@ -33,6 +33,17 @@ Result<DatabaseReport> ExamineDatabase(Store& store) {
     report.findings = std::move(*schema);
   }
   report.findings.insert(report.findings.end(), servers.findings.begin(), servers.findings.end());
+  if (gives_worker_numbers && sql::MaySplit(servers)) {
+    report.findings.push_back(
+        {true,
+         "worker numbers come from this database (snowflake.registry = \"sql\"), and its servers are no "
+         "Galera "
+         "cluster: if two of them take writes at the same time, each gives its next number to another node, "
+         "and "
+         "snowflake IDs repeat",
+         "let ZooKeeper give out worker numbers (snowflake.registry = \"zookeeper\"), or name one server in "
+         "mysql.endpoints"});
+  }
   report.endpoints = std::move(servers.endpoints);
   report.problems = CountProblems(report.findings);
   for (const sql::EndpointReport& endpoint : report.endpoints)

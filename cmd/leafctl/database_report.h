@@ -19,7 +19,8 @@ struct DatabaseReport {
   std::size_t problems = 0;                    // over all
 };
 
-// Errors: those of sql::CheckSchema, if no endpoint could be reached either.
-Result<DatabaseReport> ExamineDatabase(Store& store);
+// `gives_worker_numbers`: snowflake.registry is sql. Errors: those of sql::CheckSchema, if no endpoint could
+// be reached either.
+Result<DatabaseReport> ExamineDatabase(Store& store, bool gives_worker_numbers);
 
 }  // namespace leaf::cmd

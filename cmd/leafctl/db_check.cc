@@ -51,7 +51,10 @@ void WriteEndpoint(CommandContext& context, const sql::EndpointReport& report, b
 
 Result<void> RunDbCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const DatabaseReport report, ExamineDatabase(*store));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  const config::Config::Snowflake& snowflake = resolved->config.snowflake;
+  LEAF_ASSIGN_OR_RETURN(const DatabaseReport report,
+                        ExamineDatabase(*store, snowflake.enabled && snowflake.registry == "sql"));
   if (context.flags.json) {
     Json json{{"ok", report.problems == 0}, {"findings", SchemaFindingsJson(report.findings)}};
     if (!report.endpoints.empty()) {

@@ -191,7 +191,7 @@ class Doctor {
     if (!UsesDatabase()) return;
     auto store = Store::Open(context_, Store::Access::kExamine);
     if (!store.ok()) return Failed("database", store.error(), "no range can be granted");
-    const auto report = ExamineDatabase(**store);
+    const auto report = ExamineDatabase(**store, UsesRegistry() && config_.snowflake.registry == "sql");
     if (!report.ok()) return Failed("database", report.error(), "no range can be granted");
     for (const sql::EndpointReport& endpoint : report->endpoints)
       AddFindings(endpoint.findings, endpoint.endpoint);

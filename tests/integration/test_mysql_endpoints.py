@@ -146,10 +146,10 @@ class EndpointTest(LeafTest):
 
         poll(moved, "%s moves on" % tag)
 
-    def db_check(self, code):
+    def db_check(self, code, *more):
         # A busy machine is no fault of an endpoint's.
         patience = {"LEAFCTL_MYSQL_CONNECT_TIMEOUT": "60s", "LEAFCTL_MYSQL_QUERY_TIMEOUT": "60s"}
-        result = self.box.run(["db", "check", "--json"], env=patience)
+        result = self.box.run(["db", "check", "--json", *more], env=patience)
         self.assertEqual(result.rc, code, result)
         return json.loads(result.out)
 
@@ -565,9 +565,18 @@ class Check(EndpointTest):
             "%s and %s take writes, each by itself" % (FIRST.endpoint, SECOND.endpoint),
             self.findings(report, None, "problem")[0],
         )
+        # Each would give its next worker number to another node.
+        numbers = (
+            "--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay", "--set", "snowflake.address=127.0.0.1:8080"
+        )  # fmt: skip
+        self.box.ok("db", "init")
+        self.check(self.box.run(["next", "--mode", "snowflake", "--direct", *numbers]), 11, "take writes, each by itself")
+        self.assertEqual(FIRST.sql("SELECT COUNT(*) FROM leaf_workerid_alloc", self.database), [["0"]])
         # The same server under two names is one.
         self.use(FIRST.endpoint, "localhost:%d" % FIRST.port)
         self.assertEqual(self.findings(self.db_check(10), None, "problem"), [])
+        self.assertEqual(self.findings(self.db_check(10, *numbers), None, "problem"), [])
+        self.box.ok("next", "--mode", "snowflake", "--direct", *numbers, "--set", "snowflake.claim_watch=0s")
 
     def test_replicas(self):
         SECOND.follow(FIRST)
@@ -594,6 +603,9 @@ class Check(EndpointTest):
         poll(lambda: FIRST.sql("SHOW STATUS LIKE 'Rpl_semi_sync_master_status'")[0][1] == "ON", "it acknowledges")
         report = self.db_check(0)
         self.assertIn("semi-synchronous replication: a COMMIT waits for one of 1 replica", self.findings(report, 0, "note")[0])
+        # Worker numbers need more than that: a server that was cut off may go on taking writes.
+        report = self.db_check(10, "--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay")
+        self.assertIn("snowflake IDs repeat", self.findings(report, None, "problem")[0])
         self.assertEqual(self.box.run(["db", "check"]).rc, 0)
 
 

@@ -64,6 +64,26 @@ TEST_F(ForgetfulZooKeeperTest, ANumberThatIsNewToItsNodeIsWatchedAndTheNodesOwnI
   EXPECT_EQ(clock_.Boot(), restart);
 }
 
+// What a healthy cluster pays: nothing beside the watch of a number that is new.
+TEST_F(ForgetfulZooKeeperTest, ARestartAndAReportMakeNoCallsForIt) {
+  const auto calls = [&](bool watching) {
+    MemoryZooKeeper server;
+    const auto first = watching ? Watcher(server) : Fixed(server);
+    Get(*first, "a");
+    const auto process = watching ? Watcher(server) : Fixed(server);
+    const auto claim = Restart(*process, "a", kAddress, 0);
+    EXPECT_TRUE(claim.ok());
+    const std::pair started{process->client.calls(), process->client.writes()};
+    EXPECT_TRUE(Renew(*process, *claim).ok());
+    return std::pair{started, std::pair{process->client.calls() - started.first,
+                                        process->client.writes() - started.second}};
+  };
+  const auto [start, report] = calls(/*watching=*/true);
+  EXPECT_EQ(start.second, 3) << "the hold of the address, the claim, and the temporary node";
+  EXPECT_EQ(report, (std::pair{1, 1}));
+  EXPECT_EQ(calls(/*watching=*/false), (std::pair{start, report}));
+}
+
 TEST_F(ForgetfulZooKeeperTest, TheLongestSessionTimeoutOfTheClusterDecides) {
   MemoryZooKeeper server;
   RegistryOptions slow = Watching();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "leaf/embed/java_ceiling.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
+#include "leaf/sql/durability.h"
+#include "leaf/sql/mysql_connector.h"
 #include "leaf/sql/worker_registry.h"
 #include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/process_name.h"
@@ -179,6 +182,10 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
                         OpenDatabase(setting, Store::Access::kWrite, &log, sql::Use::kUrgent));
+  std::function<Result<void>()> check_one_writer;
+  if (const sql::MysqlConnector* const connector = database->connector();
+      connector != nullptr && connector->options().endpoints.size() > 1)
+    check_one_writer = [options = connector->options()] { return sql::CheckOneWriter(options); };
   return std::unique_ptr<RegistryLink>(std::make_unique<SqlLink>(
       std::move(database), config.segment.enabled,
       sql::SqlRegistryOptions{
@@ -186,7 +193,8 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
           .worker_end = numbers.end,
           .host = sys::HostName(),
           .url = snowflake.advertise,
-          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(setting, config) + kSqlReportMargin)},
+          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(setting, config) + kSqlReportMargin),
+          .check_one_writer = std::move(check_one_writer)},
       setting.ClockInUse(), log));
 }
 

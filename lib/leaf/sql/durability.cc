@@ -220,6 +220,7 @@ EndpointReport Examine(const MysqlOptions& options, const Endpoint& endpoint,
     report.identity = server->identity;
     const auto why = WhyNotWritable(*server);
     report.takes_writes = !why;
+    if (server->galera) report.galera_cluster = server->cluster_uuid;
     report.state = why.value_or("takes writes");
     report.findings = Examination(**session, *server, options.endpoints.size()).Run();
   } catch (const std::exception& exception) {
@@ -228,39 +229,77 @@ EndpointReport Examine(const MysqlOptions& options, const Endpoint& endpoint,
   return report;
 }
 
+// What takes writes by itself: servers, and Galera's clusters.
+class Writers {
+ public:
+  void Add(const MysqlServer& server, std::string endpoint) {
+    each_.insert(server.galera ? "cluster " + server.cluster_uuid : server.identity);
+    endpoints_.push_back(std::move(endpoint));
+  }
+  // Nothing if there is one at most.
+  std::optional<std::string> Problem() const {
+    if (each_.size() < 2) return std::nullopt;
+    return fmt::format(
+        "{} take writes, each by itself: nodes that use different ones are granted the same ranges",
+        fmt::join(endpoints_, " and "));
+  }
+
+ private:
+  std::set<std::string> each_;
+  std::vector<std::string> endpoints_;
+};
+
+constexpr std::string_view kOneWriterHint = "make all but one of them read-only";
+
 }  // namespace
 
 DurabilityReport CheckDurability(const MysqlOptions& options) {
   DurabilityReport report;
-  std::set<std::string> writers;       // servers that take writes on their own
-  std::set<std::string> clusters;      // Galera's
-  std::vector<std::string> endpoints;  // of both
+  Writers writers;
   for (const Endpoint& endpoint : options.endpoints) {
     std::optional<MysqlServer> server;
     EndpointReport one = Examine(options, endpoint, server);
-    if (server && one.takes_writes) {
-      endpoints.push_back(one.endpoint);
-      if (server->galera) {
-        clusters.insert(server->cluster_uuid);
-      } else {
-        writers.insert(server->identity);
-      }
-    }
+    if (server && one.takes_writes) writers.Add(*server, one.endpoint);
     if (one.error) {
       one.findings.push_back(
           {true, fmt::format("cannot be examined: {}", one.error->message), one.error->hint});
     }
     report.endpoints.push_back(std::move(one));
   }
-  if (writers.size() + clusters.size() > 1) {
-    report.findings.push_back(
-        {true,
-         fmt::format(
-             "{} take writes, each by itself: nodes that use different ones are granted the same ranges",
-             fmt::join(endpoints, " and ")),
-         "make all but one of them read-only"});
-  }
+  if (auto problem = writers.Problem())
+    report.findings.push_back({true, *std::move(problem), std::string(kOneWriterHint)});
   return report;
+}
+
+Result<void> CheckOneWriter(const MysqlOptions& options) {
+  Writers writers;
+  for (const Endpoint& endpoint : options.endpoints) {
+    auto session = OpenMysql(options, endpoint);
+    if (!session.ok()) continue;
+    try {
+      const MysqlServer server = AskServer(**session);
+      if (!WhyNotWritable(server)) writers.Add(server, EndpointText(endpoint));
+    } catch (const std::exception&) {
+      // It does not answer any more.
+    }
+  }
+  if (auto problem = writers.Problem())
+    return Error{ErrorCode::kRefused, *std::move(problem), std::string(kOneWriterHint)};
+  return {};
+}
+
+bool MaySplit(const DurabilityReport& report) {
+  std::set<std::string> servers;
+  bool galera = false;
+  bool all_seen = true;
+  for (const EndpointReport& endpoint : report.endpoints) {
+    all_seen = all_seen && !endpoint.error;
+    if (endpoint.error) continue;
+    galera = galera || !endpoint.galera_cluster.empty();
+    servers.insert(endpoint.galera_cluster.empty() ? endpoint.identity : endpoint.galera_cluster);
+  }
+  // One server may have two names, and one that cannot be reached may be another; a Galera node is not.
+  return servers.size() > 1 || (servers.size() == 1 && !galera && !all_seen);
 }
 
 }  // namespace leaf::sql

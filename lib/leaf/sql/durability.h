@@ -17,7 +17,8 @@ struct EndpointReport {
   std::optional<Error> error;  // why it could not be examined; nothing else is known then
   std::string identity;
   bool takes_writes = false;
-  std::string state;  // "takes writes", or why not
+  std::string galera_cluster;  // the uuid of its cluster's state; "" for a server that is no Galera node
+  std::string state;           // "takes writes", or why not
   std::vector<SchemaFinding> findings;
 };
 
@@ -34,5 +35,13 @@ struct DurabilityReport {
 // flushed at COMMIT, replicas that nobody waits for, a Galera node outside its primary component, two servers
 // that take writes and do not replicate to each other. Everything else is a note.
 DurabilityReport CheckDurability(const MysqlOptions& options);
+
+// Errors: kRefused if two of the endpoints take writes, each by itself. One that cannot be reached says
+// nothing. Blocks as CheckDurability does.
+Result<void> CheckOneWriter(const MysqlOptions& options);
+
+// Whether the endpoints may be two servers that take writes at once, after a failover that went wrong:
+// several that are not nodes of one Galera cluster, as far as `report` has seen.
+bool MaySplit(const DurabilityReport& report);
 
 }  // namespace leaf::sql

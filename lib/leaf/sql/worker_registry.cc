@@ -167,6 +167,7 @@ bool SqlWorkerRegistry::WaitUntil(MonotonicTime end) const {
 }
 
 Result<void> SqlWorkerRegistry::WatchForOwners() {
+  if (options_.claim_watch.count() == 0) return {};
   log_.Warning(
       "this node needs a worker number that its state directory did not hold before: watching the database "
       "for "
@@ -191,7 +192,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
   LEAF_RETURN_IF_ERROR(EnsureCluster(database_, cluster));
   std::optional<Watched> watched;
   // A number that this process lost is no new one, and it gets no other.
-  bool watched_for_owners = node.again || options_.claim_watch.count() == 0;
+  bool watched_for_owners = node.again.has_value();
   for (int attempt = 0;; ++attempt) {
     auto tried = TryClaim(node, cluster, watched, watched_for_owners);
     if (!tried.ok()) {
@@ -200,7 +201,9 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
       return std::move(tried).error();
     }
     if (tried->new_to_node) {
+      if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
       LEAF_RETURN_IF_ERROR(WatchForOwners());
+      if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
       watched_for_owners = true;
       continue;
     }

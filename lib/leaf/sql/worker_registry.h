@@ -23,13 +23,15 @@
 //   node then gets the next one. An owner that was down does the same at its start, with the number that its
 //   state directory held. An owner that is cut off for longer than the watch meets another's row, and stops:
 //   what it issued meanwhile may be issued twice.
-// What this does not cover: two servers that both take writes and never meet. Each gives its next number to
-// another node (`db check` says where that can happen).
+// What this does not cover: two servers that both take writes, of which a node sees one. Each gives its next
+// number to another node. Where both are among a node's endpoints the claim is refused; `db check` says where
+// such a split can happen.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -54,6 +56,9 @@ struct SqlRegistryOptions {
   std::string url;   // where peers reach this node
   // How long a number that is new to this node is watched before its first ID.
   std::chrono::milliseconds claim_watch{0};
+  // Whether no two servers take writes, each by itself: asked before a number that is new to this node is
+  // claimed, which an error refuses. None for a database that is one server.
+  std::function<Result<void>()> check_one_writer = nullptr;
 };
 
 // Thread-safe. A number is fixed. Claim waits for options.claim_watch if the number is new to this node, and
