@@ -159,6 +159,8 @@ TEST_F(ForgetfulZooKeeperTest, TheNumberOfALiveNodeIsGivenToNoOther) {
       EXPECT_TRUE(Renew(*three, third).ok());
       EXPECT_EQ(Forever(server).size(), 3U);
       EXPECT_GE(log_.Count(LogLevel::kWarning, "worker 1: ZooKeeper knew less of it"), 1U);
+      EXPECT_EQ(two->registry.times_put_back(), 1U);
+      EXPECT_EQ(three->registry.times_put_back(), 0U);
       // A restart finds what it had.
       const auto next = Watcher(server);
       const BootTime restart = clock_.Boot();

@@ -123,6 +123,9 @@ class WorkerRegistry {
   // of Renew.
   virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
 
+  // How often the registry had forgotten what it acknowledged, and was told again, by this object.
+  virtual std::uint64_t times_put_back() const { return 0; }
+
   // A claim that waits (for a lease to run out, say) returns kUnavailable soon, and so does every later one.
   // Any thread.
   virtual void Interrupt() {}

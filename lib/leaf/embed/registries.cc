@@ -69,6 +69,7 @@ class SqlLink final : public RegistryLink {
     service::Dependency dependency = DependencyOf(*database_, "registry");
     // What went wrong there is told by the worker number's own problem.
     dependency.problem.reset();
+    dependency.went_back = registry_.times_put_back();
     if (shared_) dependency.open.reset();
     return dependency;
   }
@@ -94,6 +95,7 @@ class ZookeeperLink final : public RegistryLink {
     dependency.name = "registry";
     dependency.kind = "zookeeper";
     dependency.up = session_->connected();
+    dependency.went_back = registry_.times_put_back();
     dependency.connections = session_->sessions();
     dependency.reconnects = dependency.connections > 0 ? dependency.connections - 1 : 0;
     return dependency;

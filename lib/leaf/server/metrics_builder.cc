@@ -341,6 +341,9 @@ void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dep
        [](const Dependency& dependency) { return Number(dependency.failures); });
   each("leaf_dependency_identity_changes_total", "Times another server answered than before.",
        MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.identity_changes); });
+  each("leaf_dependency_went_back_total",
+       "Times it had forgotten what it had acknowledged (it was restored or wiped), and was told again.",
+       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.went_back); });
   MetricFamily& open =
       Family("leaf_dependency_connections_open", "Connections that are open now.", MetricType::Gauge);
   for (const Dependency& dependency : dependencies) {

@@ -127,7 +127,8 @@ Json DependenciesJson(const service::IdService& ids) {
               {"connections", dependency.connections},
               {"reconnects", dependency.reconnects},
               {"failures", dependency.failures},
-              {"identity_changes", dependency.identity_changes}};
+              {"identity_changes", dependency.identity_changes},
+              {"went_back", dependency.went_back}};
     if (dependency.open) item["connections_open"] = *dependency.open;
     if (dependency.lease_left) item["lease_left_ms"] = dependency.lease_left->count();
     if (dependency.problem) item["problem"] = ErrorJson(*dependency.problem);

@@ -109,6 +109,7 @@ struct Dependency {
   std::uint64_t reconnects = 0;        // of those, after one was lost or could not be made
   std::uint64_t failures = 0;          // times it could not be reached
   std::uint64_t identity_changes = 0;  // times another server answered than before
+  std::uint64_t went_back = 0;         // times it had forgotten what it had acknowledged
   std::optional<Error> problem;        // why it is not up
   // Of the lease that is held through it, if there is one.
   std::optional<std::chrono::milliseconds> lease_left;

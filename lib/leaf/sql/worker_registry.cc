@@ -414,6 +414,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   };
   LEAF_RETURN_IF_ERROR(database_.Transact(what, Database::Finish::kCommit, report_in));
   if (put_back) {
+    times_put_back_.fetch_add(1);
     log_.Warning(
         "worker {}: the database knew less of it than it had acknowledged (it was restored from a "
         "backup): this node's rows are put back",

@@ -78,6 +78,7 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
                                   const core::ClusterProperties& cluster) override;
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
+  std::uint64_t times_put_back() const override { return times_put_back_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   // The other nodes that are live by their own word. Errors: kUnavailable, kConfig.
@@ -112,6 +113,7 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   const Clock& clock_;
   Logger& log_;
   std::atomic<bool> interrupted_{false};
+  std::atomic<std::uint64_t> times_put_back_{0};
   std::mutex mutex_;
   Held held_;  // guarded by mutex_
 };

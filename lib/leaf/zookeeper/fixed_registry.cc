@@ -558,6 +558,7 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   held_->owner_version = owner ? owner->stat.version : 0;
   held_->ceiling_version = ceiling ? written.parts.back().stat->version : 0;
   held_->ceiling = std::move(record);
+  times_put_back_.fetch_add(1);
   log_.Warning(
       "worker {}: ZooKeeper knew less of it than it had acknowledged (it was restored from a backup, or "
       "wiped): "

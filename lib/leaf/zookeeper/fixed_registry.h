@@ -98,6 +98,7 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Leaves `end` as the ceiling, and removes the temporary node. The number stays ours.
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
 
+  std::uint64_t times_put_back() const override { return times_put_back_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
@@ -178,6 +179,7 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Logger& log_;
   Presence presence_;
   std::atomic<bool> interrupted_{false};
+  std::atomic<std::uint64_t> times_put_back_{0};
 
   std::mutex mutex_;  // held across calls to the outside
   // Guarded by mutex_:

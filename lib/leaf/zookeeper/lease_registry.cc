@@ -331,6 +331,7 @@ Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
   if (!written.done()) return {};
   held_->version = node ? written.parts[0].stat->version : 0;
   held_->created_zxid = node ? std::optional(written.parts[0].stat->created_zxid) : std::nullopt;
+  times_put_back_.fetch_add(1);
   log_.Warning(
       "worker {}: ZooKeeper knew less of its lease than it had acknowledged (it was restored from a backup, "
       "or "

@@ -85,6 +85,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Leaves `end` as the ceiling; the number is free.
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
 
+  std::uint64_t times_put_back() const override { return times_put_back_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
@@ -143,6 +144,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Logger& log_;
   Presence presence_;
   std::atomic<bool> interrupted_{false};
+  std::atomic<std::uint64_t> times_put_back_{0};
 
   std::mutex mutex_;  // held across calls to the outside
   // Guarded by mutex_:
