@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -23,14 +24,19 @@ Outcome Simulate(const Plan& plan, bool loud) {
   Process outside("outside", 0);
   Outcome outcome;
   {
-    Database database(world, history);
+    std::unique_ptr<SqlDatabase> sql;
+    if (plan.sql) sql = std::make_unique<SqlDatabase>(world, history, plan.endpoints, plan.privileged);
+    Database plain(world, history);
+    Database& database = sql ? *sql : plain;
     Ensemble ensemble(world);
     Surroundings around{.world = world,
                         .plan = plan,
                         .database = database,
+                        .sql = sql.get(),
                         .ensemble = ensemble,
                         .history = history,
                         .tags = {},
+                        .workers = {},
                         .find_peer = nullptr,
                         .loud = loud};
     for (std::uint64_t i = 0; i < plan.tags; ++i) {
