@@ -49,6 +49,7 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
   }
   plan.endpoints = dice.Chance(0.5) ? 2 : 1;
   plan.privileged = dice.Chance(0.5);
+  plan.trigger = dice.Chance(0.2);
   for (const std::string& kind : SqlFaultKinds()) {
     if (dice.Chance(0.3) && plan.sql) plan.faults.insert(kind);
   }
@@ -135,8 +136,8 @@ std::string Plan::Text() const {
       scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
       fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
       workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
-      sql ? fmt::format(", SQL with {} endpoint{}{}", endpoints, endpoints == 1 ? "" : "s",
-                        privileged ? " and a privileged user" : "")
+      sql ? fmt::format(", SQL with {} endpoint{}{}{}", endpoints, endpoints == 1 ? "" : "s",
+                        privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
           : "",
       refresh_interval.count(), window.count(), lease_time.count(), preemption, connections,
       think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
@@ -188,6 +189,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   number(file, "batch_max", plan.batch_max);
   plan.peer_clocks = file["peer_clocks"].value_or(false);
   plan.privileged = file["privileged"].value_or(false);
+  plan.trigger = file["trigger"].value_or(false);
   if (const toml::array* const expected = file["expected"].as_array()) {
     for (const toml::node& node : *expected) {
       const auto promise = node.value_or<std::string>("");
@@ -260,36 +262,13 @@ Result<Plan> Plan::Load(const std::string& path) {
     }
   }
   for (const auto& [key, value] : file) {
-    static const std::set<std::string_view> keys = {"about",
-                                                    "found",
-                                                    "seed",
-                                                    "nodes",
-                                                    "java_nodes",
-                                                    "tags",
-                                                    "step",
-                                                    "workers",
-                                                    "preemption",
-                                                    "connections",
-                                                    "batch_max",
-                                                    "peer_clocks",
-                                                    "fixed_step",
-                                                    "near_end",
-                                                    "fence",
-                                                    "registry",
-                                                    "database",
-                                                    "endpoints",
-                                                    "privileged",
-                                                    "expected",
-                                                    "faults",
-                                                    "act",
-                                                    "refresh_interval_ms",
-                                                    "window_ms",
-                                                    "think_ms",
-                                                    "trouble_s",
-                                                    "lease_time_ms",
-                                                    "flush_ms",
-                                                    "fault_interval_s",
-                                                    "caught_by"};
+    static const std::set<std::string_view> keys = {
+        "about",      "found",    "seed",       "nodes",         "java_nodes", "tags",
+        "step",       "workers",  "preemption", "connections",   "batch_max",  "peer_clocks",
+        "fixed_step", "near_end", "fence",      "registry",      "database",   "endpoints",
+        "privileged", "trigger",  "expected",   "faults",        "act",        "refresh_interval_ms",
+        "window_ms",  "think_ms", "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
+        "caught_by"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;

@@ -48,6 +48,7 @@ struct Plan {
   bool sql = false;
   std::uint64_t endpoints = 1;  // 1: the primary's, wherever that is; 2: one of each server
   bool privileged = false;      // the nodes' user writes to a server that says it takes no writes
+  bool trigger = false;         // the table has one, and replies do not tell where a range ends
   bool peer_clocks = false;
   bool fixed_step = false;
   bool near_end = false;  // one tag has few numbers left

@@ -25,7 +25,7 @@ Outcome Simulate(const Plan& plan, bool loud) {
   Outcome outcome;
   {
     std::unique_ptr<SqlDatabase> sql;
-    if (plan.sql) sql = std::make_unique<SqlDatabase>(world, history, plan.endpoints, plan.privileged);
+    if (plan.sql) sql = std::make_unique<SqlDatabase>(world, history, plan);
     Database plain(world, history);
     Database& database = sql ? *sql : plain;
     Ensemble ensemble(world);

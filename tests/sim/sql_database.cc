@@ -23,15 +23,16 @@ std::int64_t NumberOf(const SqlServer::Value& value) {
 
 }  // namespace
 
-SqlDatabase::SqlDatabase(World& world, History& history, std::uint64_t endpoints, bool privileged)
-    : Database(world, history), endpoints_(endpoints) {
+SqlDatabase::SqlDatabase(World& world, History& history, const Plan& plan)
+    : Database(world, history), endpoints_(plan.endpoints) {
   LEAF_CHECK(the_database == nullptr);
   the_database = this;
   for (const std::size_t index : {std::size_t{0}, std::size_t{1}}) {
     servers_[index] = std::make_unique<SqlServer>(
         fmt::format("db{}", index),
         [this, index](const SqlServer::Commit& commit) { Committed(index, commit); });
-    servers_[index]->privileged = privileged;
+    servers_[index]->privileged = plan.privileged;
+    servers_[index]->tells_insert_ids = !plan.trigger;
   }
   RolesChanged();
 }

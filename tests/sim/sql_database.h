@@ -20,15 +20,14 @@
 #include "leaf/sql/mysql_connector.h"
 #include "leaf/sql/segment_store.h"
 #include "sim/database.h"
+#include "sim/plan.h"
 #include "sim/sql_server.h"
 
 namespace leaf::sim {
 
 class SqlDatabase final : public Database {
  public:
-  // `endpoints`: 1, an address that is always the primary's, or 2, one of each server. `privileged`: a server
-  // that says it takes no writes takes those of the nodes all the same, as of a user who may do everything.
-  SqlDatabase(World& world, History& history, std::uint64_t endpoints, bool privileged);
+  SqlDatabase(World& world, History& history, const Plan& plan);
   ~SqlDatabase() override;
 
   Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag) override;

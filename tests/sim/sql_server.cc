@@ -384,7 +384,8 @@ SqlServer::Outcome SqlServer::DoWrite(Connection& connection, const Statement& s
     ++version_;
     if (outcome.affected > 0) on_commit_({{statement.text, std::move(binds)}});
   }
-  if (tells_insert_id_) outcome.insert_id = connection.insert_id = told_insert_id_;
+  if (tells_insert_id_ && (statement.numbers || tells_insert_ids))
+    outcome.insert_id = connection.insert_id = told_insert_id_;
   return outcome;
 }
 

@@ -71,6 +71,8 @@ class SqlServer {
   // It says of itself that it takes no writes; `privileged` users' writes are taken all the same.
   bool read_only = false;
   bool privileged = false;
+  // The replies to UPDATE tell LAST_INSERT_ID(expr); they do not where the table has a trigger.
+  bool tells_insert_ids = true;
 
   // ---- connections
   std::uint64_t Connect(Nanos now);
