@@ -161,8 +161,8 @@ void Cluster::ReleaseSqlWorkerOf(const Node& node) {
       for (const sql::OwnerRow& owner : tables->owners) {
         if (owner.ip_port != node.own_address || owner.uuid.empty()) continue;
         if (own && own->node_uuid == owner.uuid) continue;
-        const auto step = sql::PlanRelease(*tables, static_cast<std::uint64_t>(owner.worker),
-                                           nodes_.front()->machine->Wall());
+        const auto step =
+            sql::PlanRelease(*tables, static_cast<std::uint64_t>(owner.worker), TrueWall(world_));
         if (step.ok() && !*step) continue;
         done = step.ok() && done;
         if (!step.ok()) {
