@@ -36,7 +36,7 @@ Cluster::Cluster(Surroundings& around, Process& outside)
     node->own_address = node->address = fmt::format("127.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
     around_.workers[node->address] = static_cast<std::int64_t>(kFirstWorker + i);
     node->machine = std::make_unique<Machine>(world_, fmt::format("host{}", i));
-    node->state = std::make_shared<StateDir>(next_state_++, *node->machine);
+    node->state = std::make_shared<StateDir>(next_state_++, *node->machine, plan.sql);
     node->seen.resize(plan.connections);
     nodes_.push_back(std::move(node));
   }
@@ -233,7 +233,7 @@ void Cluster::Do(const Act& act) {
   } else if (what == "state_lost") {
     if (node.java || node.own_state) return;
     KillNode(node, kSecond);
-    node.state = std::make_shared<StateDir>(next_state_++, *node.machine);
+    node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan.sql);
     Forget(node);
     Later(time, [this, &node] { ReleaseWorkerOf(node); });
   } else if (what == "state_copied") {
