@@ -62,15 +62,7 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
   // A number that a live node has is given to another one where the database loses what it has committed.
   if (plan.registry == Registry::kSql) {
     for (const char* const kind : {"db_failover", "db_restore", "db_split"}) plan.faults.erase(kind);
-    // And where it goes on taking claims after the other server has taken over.
-    plan.privileged = false;
   }
-  // A write that waits on its way, or at a row, while its server is demoted is lost with it
-  // (museum/switched_meanwhile.toml).
-  static const std::set<std::string> kHoldUp = {"db_slow", "db_lock", "stop", "suspend"};
-  if (std::any_of(plan.faults.begin(), plan.faults.end(),
-                  [](const auto& kind) { return kHoldUp.contains(kind); }))
-    plan.privileged = false;
 }
 
 Error Bad(const std::string& path, std::string_view why) {

@@ -175,6 +175,14 @@ Result<void> Database::TryTransact(std::string_view what, Finish finish, const B
     if (!InUse(place.connection().term)) return AnotherServer(what);
     phase = Phase::kCommit;
     soci << "COMMIT";
+    // One that was demoted meanwhile takes the COMMIT of a user who may do everything, and its successor has
+    // taken over without it.
+    if (!IsUsable(place.connection())) {
+      return Error{
+          ErrorCode::kOutcomeUnknown,
+          fmt::format("cannot {}: the database server took no writes any more when it was done", what),
+          "retry later"};
+    }
     GiveBack(std::move(place));
     return {};
   } catch (const std::exception& exception) {

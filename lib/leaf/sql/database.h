@@ -122,8 +122,8 @@ class Database {
   // undone it in favour of another one, a deadlock say, it is tried again, so `body` may be called several
   // times. Otherwise the caller would be told kUnavailable, as if the database was away: a node whose claim
   // of a worker number met the report of a copy that had taken its number over started without the registry.
-  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost; kUnavailable, and nothing has
-  // happened, if another server came into use meanwhile.
+  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost, or the server takes no writes
+  // any more after it; kUnavailable, and nothing has happened, if another server came into use meanwhile.
   Result<void> Transact(std::string_view what, Finish finish, const Body& body);
 
  private:
