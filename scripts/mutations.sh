@@ -42,7 +42,7 @@ check_one() {
   seeds=$(field seeds "$name")
   scenario=$(field scenario "$name")
   test=$(field test "$name")
-  if [[ ! $name =~ ^[0-9]{2,3}-[a-z0-9-]+$ ]]; then problem="its name is not NN-what-it-is or NNN-what-it-is"; fi
+  if [[ ! $name =~ ^[0-9]{2,3}-[a-z0-9-]+$ ]]; then problem="its name is not NN-what-it-is, or NNN"; fi
   if [[ -z $(field breaks "$name") ]]; then problem="no line 'breaks: '"; fi
   if [[ ! $(field promise "$name") =~ ^P[1-8](,\ P[1-8])*$ ]]; then problem="no line 'promise: P1..P8'"; fi
   if [[ ! $seeds =~ ^[1-9][0-9]*$ ]] || ((seeds > 300)); then problem="no line 'seeds: 1..300'"; fi

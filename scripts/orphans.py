@@ -198,7 +198,7 @@ def check_museum(files, texts):
             problem(readme, "lists %s, of which there is no scenario" % name)
         elif times > 1:
             problem(readme, "lists %s twice" % name)
-    patches = {os.path.basename(path)[:2] for path in files if path.endswith(".patch")}
+    patches = {os.path.basename(path).split("-")[0] for path in files if path.endswith(".patch")}
     for row in re.findall(r"^\| [\w-]+ \|.*\| *([\d, ]*)\|$", texts[readme], re.M):
         for number in re.findall(r"\d+", row):
             if number not in patches:

@@ -268,6 +268,34 @@ TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatWasMadeReadOnly) {
   EXPECT_EQ(Reserve("nobody's").error().code, ErrorCode::kNotFound);
 }
 
+// Between the two statements of a grant, over which a slow link or a stopped process can take any time.
+TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatIsMadeReadOnlyMeanwhile) {
+  root_ << "GRANT READ_ONLY ADMIN ON *.* TO leaf";
+  connector_->pool().DropIdle();  // the right comes with the next connection
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  const auto row = store_->Describe(TagName(0));
+  ASSERT_TRUE(row.ok());
+  const auto lost = store_->Reserve(TagName(0), [&](const core::TagRow&) -> Result<core::GrantSize> {
+    root_ << "SET GLOBAL read_only = 1";
+    return core::GrantSize{10, 10};
+  });
+  root_ << "SET GLOBAL read_only = 0";
+  const auto after = Reserve(TagName(0));
+  const long long before = Status("Questions");
+  const long long between = Status("Questions");
+  ASSERT_TRUE(Reserve(TagName(0)).ok());
+  const long long questions = Status("Questions") - between - (between - before);
+  root_ << "REVOKE READ_ONLY ADMIN ON *.* FROM leaf";
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kOutcomeUnknown) << lost.error().message;
+  EXPECT_NE(lost.error().message.find("read-only"), std::string::npos) << lost.error().message;
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  const auto end = static_cast<std::uint64_t>(row->max_id) + 20;
+  EXPECT_EQ(after->range, (IdRange{end - 10, end}))
+      << "a replica that is told the statement raises its row, too";
+  EXPECT_EQ(questions, 2) << "it is no reason to take the server for one that does not tell where ranges end";
+}
+
 TEST_F(MariaDbConnections, AConnectionThatWasEndedCostsNoGrant) {
   ASSERT_TRUE(Reserve(TagName(0)).ok());
   int id = 0;

@@ -35,6 +35,21 @@ printf 'nodes = 1\n[[act]]\nat = 1\ndo = "dance"\n' >"$scratch/unknown_act.toml"
 expect 2 "unknown act 'dance'" --scenario "$scratch/unknown_act.toml"
 printf 'nodes = 1\nfaults = ["rain"]\n' >"$scratch/unknown_fault.toml"
 expect 2 "unknown fault 'rain'" --scenario "$scratch/unknown_fault.toml"
+printf 'registry = "paper"\n' >"$scratch/unknown_registry.toml"
+expect 2 "registry paper" --scenario "$scratch/unknown_registry.toml"
+printf 'registry = "sql"\ndatabase = "maps"\n' >"$scratch/no_sql.toml"
+expect 2 "registry sql without database sql" --scenario "$scratch/no_sql.toml"
+printf 'faults = ["db_lock"]\n' >"$scratch/needs_sql.toml"
+expect 2 "unknown fault 'db_lock'" --scenario "$scratch/needs_sql.toml"
+printf 'expected = ["P11"]\n' >"$scratch/no_promise.toml"
+expect 2 "expected P11" --scenario "$scratch/no_promise.toml"
+# What is expected to be broken has to be, and nothing else.
+museum=$(dirname "${BASH_SOURCE[0]}")/museum
+expect 0 "breaks P1, as expected" --scenario "$museum/sql_registry_split.toml"
+sed 's/^expected = .*/expected = ["P5"]/' "$museum/sql_registry_split.toml" >"$scratch/other_promise.toml"
+expect 10 "VIOLATION" --scenario "$scratch/other_promise.toml"
+printf 'expected = ["P1"]\nnodes = 1\ntrouble_s = 1\n' >"$scratch/not_broken.toml"
+expect 10 "was expected to be broken" --scenario "$scratch/not_broken.toml"
 printf 'nodse = 1\n' >"$scratch/unknown_key.toml"
 expect 2 "unknown key 'nodse'" --scenario "$scratch/unknown_key.toml"
 printf 'nodes = [\n' >"$scratch/no_toml.toml"
@@ -42,7 +57,6 @@ expect 2 "no_toml.toml" --scenario "$scratch/no_toml.toml"
 expect 2 "does not exist" --scenario "$scratch/none.toml"
 expect 2 "--sede" --sede 7
 
-museum=$(dirname "${BASH_SOURCE[0]}")/museum
 for scenario in "$museum"/*.toml; do
   name=$(basename "$scenario" .toml)
   grep -qF "| $name |" "$museum/README.md" || fail "$name is not in the museum's README"

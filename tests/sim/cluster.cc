@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "leaf/sql/worker_inspection.h"
 #include "leaf/zookeeper/inspection.h"
 #include "leaf/zookeeper/snapshot.h"
 
@@ -24,7 +25,8 @@ Cluster::Cluster(Surroundings& around, Process& outside)
     : around_(around),
       world_(around.world),
       outside_(outside),
-      operator_(around.ensemble, outside, kOperator) {
+      operator_(around.ensemble, outside, kOperator),
+      operator_log_(around.world, outside, around.loud) {
   const Plan& plan = around_.plan;
   for (std::uint64_t i = 0; i < plan.nodes + plan.java_nodes; ++i) {
     auto node = std::make_unique<Node>();
@@ -32,8 +34,9 @@ Cluster::Cluster(Surroundings& around, Process& outside)
     node->java = node->java_slot = i >= plan.nodes;
     // One is a prefix of another, as addresses are.
     node->own_address = node->address = fmt::format("127.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
+    around_.workers[node->address] = static_cast<std::int64_t>(kFirstWorker + i);
     node->machine = std::make_unique<Machine>(world_, fmt::format("host{}", i));
-    node->state = std::make_shared<StateDir>(next_state_++, *node->machine);
+    node->state = std::make_shared<StateDir>(next_state_++, *node->machine, plan.sql);
     node->seen.resize(plan.connections);
     nodes_.push_back(std::move(node));
   }
@@ -42,6 +45,10 @@ Cluster::Cluster(Surroundings& around, Process& outside)
   if (plan.java_nodes > 1) {
     for (const char* const folder : {"/snowflake", "/snowflake/sim", "/snowflake/sim/forever"})
       around_.ensemble.tree().Create(folder, "");
+  }
+  if (around_.sql != nullptr) {
+    operator_sql_ = std::make_unique<SqlPorts>(*around_.sql, outside_, kOperator, *nodes_.front()->machine,
+                                               operator_log_, [](std::string_view, const IdRange&) {});
   }
   around_.find_peer = [this](const std::string& url) -> const Machine* {
     for (const auto& node : nodes_) {
@@ -116,6 +123,7 @@ std::optional<core::WorkerState> Cluster::StateOf(const DirPtr& dir) {
 
 // As `leafctl worker release`, by an operator who knows that whoever had the number of this address is gone.
 void Cluster::ReleaseWorkerOf(const Node& node) {
+  if (around_.plan.registry == Registry::kSql) return ReleaseSqlWorkerOf(node);
   if (around_.plan.registry != Registry::kFixed) return;
   const auto tree = zookeeper::Tree::Make("sim");
   // A daemon that was killed looks alive until its session has run out.
@@ -136,6 +144,36 @@ void Cluster::ReleaseWorkerOf(const Node& node) {
         if (!step.ok()) continue;
         const auto written = operator_.Write(zookeeper::OperationsOf(*tree, **step));
         done = done && written.ok() && written->done();
+      }
+      if (done) return;
+    }
+    world_.Block(outside_, 200 * kMilli);
+  }
+}
+
+void Cluster::ReleaseSqlWorkerOf(const Node& node) {
+  sql::Database& database = operator_sql_->registry_database();
+  for (int attempt = 0; attempt < 300; ++attempt) {
+    const auto tables = sql::ReadWorkerTables(database);
+    if (tables.ok()) {
+      const auto own = StateOf(node.state);
+      bool done = true;
+      for (const sql::OwnerRow& owner : tables->owners) {
+        if (owner.ip_port != node.own_address || owner.uuid.empty()) continue;
+        if (own && own->node_uuid == owner.uuid) continue;
+        const auto step =
+            sql::PlanRelease(*tables, static_cast<std::uint64_t>(owner.worker), TrueWall(world_));
+        if (step.ok() && !*step) continue;
+        done = step.ok() && done;
+        if (!step.ok()) {
+          // It looks alive for as long as its clock was ahead when it reported last: only a statement by hand
+          // says that it is not.
+          if (WallTimeOf(owner.reported_ms) > TrueWall(world_) + std::chrono::seconds{10})
+            around_.sql->MarkGone(owner.worker);
+          continue;
+        }
+        const auto applied = sql::ApplyStep(database, **step);
+        done = done && applied.ok() && *applied;
       }
       if (done) return;
     }
@@ -195,7 +233,7 @@ void Cluster::Do(const Act& act) {
   } else if (what == "state_lost") {
     if (node.java || node.own_state) return;
     KillNode(node, kSecond);
-    node.state = std::make_shared<StateDir>(next_state_++, *node.machine);
+    node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan.sql);
     Forget(node);
     Later(time, [this, &node] { ReleaseWorkerOf(node); });
   } else if (what == "state_copied") {
@@ -241,6 +279,12 @@ void Cluster::Do(const Act& act) {
   } else if (what == "db_split") {
     database.Split();
     Later(time, [&database] { database.Join(); });
+  } else if (what == "db_switch") {
+    database.BeginSwitch();
+    Later(std::min(time, kSecond), [&database] { database.EndSwitch(); });
+  } else if (what == "db_lock") {
+    around_.sql->HoldRow(tag);
+    Later(time, [this] { around_.sql->LetRowsGo(); });
   } else if (what == "db_lower") {
     const auto row = database.rows().find(tag);
     if (row != database.rows().end())
@@ -316,7 +360,7 @@ Act Cluster::Draw(const std::string& kind) {
   // How far ahead of true time a directory had got that is lost, nobody knows: clocks are right there.
   static const std::set<std::string> kWrongClocks = {"clock_step", "clock_jump", "clock_strobe",
                                                      "clock_drift", "suspend"};
-  if (kind == "state_lost" && plan.registry == Registry::kFixed &&
+  if (kind == "state_lost" && (plan.registry == Registry::kFixed || plan.registry == Registry::kSql) &&
       std::any_of(plan.faults.begin(), plan.faults.end(),
                   [](const auto& other) { return kWrongClocks.contains(other); }))
     act.what = "kill";
@@ -340,7 +384,9 @@ void Cluster::Heal() {
   database.refuses = database.loses_reply = 0;
   database.cut_off.clear();
   database.lag = 0;
+  database.EndSwitch();
   database.Join();
+  if (around_.sql != nullptr) around_.sql->LetRowsGo();
   ensemble.away = false;
   ensemble.refuses = ensemble.loses_reply = ensemble.is_late = ensemble.is_behind = 0;
   ensemble.cut_off.clear();
@@ -400,7 +446,9 @@ bool Cluster::IsBurnt(Node& node) {
   const WallTime limit = TrueWall(world_) + std::chrono::seconds{10};
   const auto state = StateOf(node.state);
   if (state && state->ceiling > limit) return true;
-  if (around_.plan.registry == Registry::kRecycling) return false;
+  if (around_.plan.registry == Registry::kSql)
+    return WallTimeOf(around_.sql->CeilingOf(node.address)) > limit;
+  if (around_.plan.registry != Registry::kFixed) return false;
   // Or another directory did, under the number that this address has.
   const auto tree = zookeeper::Tree::Make("sim");
   const auto hold = around_.ensemble.tree().Find(tree->Address(node.address));
@@ -435,9 +483,13 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
     while (!node.daemon || !node.daemon->Try(tag, why)) {
       if (!node.daemon && node.last_failure) why = node.last_failure->message;
       // Its number is that of a directory which is lost, or of a copy.
-      if (why.find("belongs to another state directory") != std::string::npos) ReleaseWorkerOf(node);
+      if (why.find("belongs to another state directory") != std::string::npos ||
+          why.find("belongs to state directory") != std::string::npos)
+        ReleaseWorkerOf(node);
       // It has stopped rather than repeat, until somebody starts it again.
-      if (tag.empty() && node.daemon && why.find("somebody else has used the number") != std::string::npos)
+      if (tag.empty() && node.daemon &&
+          (why.find("somebody else has used the number") != std::string::npos ||
+           why.find("is no longer this node's") != std::string::npos))
         node.daemon->Terminate();
       if (world_.now() >= deadline) {
         // A daemon whose snowflake mode cannot start does not start.

@@ -65,6 +65,7 @@ class Cluster {
   void KillNode(Node& node, Nanos down_for);
   void Forget(Node& node);
   void ReleaseWorkerOf(const Node& node);
+  void ReleaseSqlWorkerOf(const Node& node);
   void Later(Nanos delay, std::function<void()> what);
   // Whether nothing has happened that makes a node forget how far its clock was from its boot time.
   bool ClocksAreGuarded() const;
@@ -76,7 +77,9 @@ class Cluster {
   World& world_;
   Process& outside_;
   SimClient operator_;
+  Journal operator_log_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::unique_ptr<SqlPorts> operator_sql_;  // null without such a database
   std::uint64_t next_state_ = 1;
   std::uint64_t acts_ = 0;
   std::uint64_t starts_ = 0;

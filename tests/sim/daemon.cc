@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/sql/worker_registry.h"
+#include "leaf/sys/static_registry.h"
 
 namespace leaf::sim {
 namespace {
@@ -14,6 +16,8 @@ using std::chrono::milliseconds;
 // As server.request_timeout and server.leaf_wait have them.
 constexpr service::ParkLimits kWait{.wait = milliseconds{2000}, .wait_while_failing = milliseconds{10}};
 constexpr milliseconds kSnowflakeWait{1000};
+// What "auto" comes to with the default time-outs.
+constexpr milliseconds kSqlClaimWatch{22'000};
 
 zookeeper::Tree ClusterTree() {
   auto tree = zookeeper::Tree::Make("sim");
@@ -63,8 +67,13 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
             std::chrono::duration_cast<std::chrono::nanoseconds>(around.plan.flush).count()),
       state_file_(StateDir::kPath, disk_),
       marks_(around.world, process_, setting.state.marks, around.history, issuer_),
-      store_(around.database, process_, setting.node,
-             [this](std::string_view tag, const IdRange& range) { marks_.Reserved(tag, range); }),
+      sql_(around.sql == nullptr ? nullptr
+                                 : std::make_unique<SqlPorts>(*around.sql, process_, setting.node,
+                                                              setting.machine, log_, OnReserved())),
+      plain_store_(around.sql != nullptr ? nullptr
+                                         : std::make_unique<SimSegmentStore>(around.database, process_,
+                                                                             setting.node, OnReserved())),
+      store_(sql_ ? sql_->store() : *plain_store_),
       zookeeper_(around.ensemble, process_, setting.node),
       tree_(ClusterTree()),
       witness_(tree_, process_.name, zookeeper_, setting.machine),
@@ -78,6 +87,10 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       ceilings_(around.world, process_, setting.machine, 1),
       registry_worker_(around.world, process_, setting.machine, 1),
       peer_worker_(around.world, process_, setting.machine, 1) {}
+
+WatchedStore::OnReserved Daemon::OnReserved() {
+  return [this](std::string_view tag, const IdRange& range) { marks_.Reserved(tag, range); };
+}
 
 Daemon::~Daemon() { LEAF_CHECK(ended()); }
 
@@ -106,6 +119,34 @@ service::SnowflakeOptions Daemon::SnowflakeOptionsOf() {
 }
 
 void Daemon::OpenRegistry() {
+  OpenRegistryOf(around_.plan.registry);
+  if (around_.plan.peer_clocks && peers_ != nullptr) {
+    peer_clocks_ = std::make_unique<SimPeerClocks>(around_, process_, setting_.machine);
+  }
+}
+
+void Daemon::OpenRegistryOf(Registry registry) {
+  if (registry == Registry::kStatic) {
+    registry_ = std::make_unique<sys::StaticRegistry>(kFirstWorker + setting_.node,
+                                                      std::map<std::string, std::int64_t>{});
+    return;
+  }
+  if (registry == Registry::kMap) {
+    registry_ = std::make_unique<sys::StaticRegistry>(std::nullopt, around_.workers);
+    return;
+  }
+  if (registry == Registry::kSql) {
+    sql::SqlRegistryOptions options;
+    if (around_.plan.workers > 0) options.worker_end = around_.plan.workers;
+    options.host = setting_.machine.name();
+    options.url = UrlOf(setting_.node);
+    options.claim_watch = around_.plan.claim_watch.value_or(kSqlClaimWatch);
+    auto sql =
+        std::make_unique<sql::SqlWorkerRegistry>(sql_->registry_database(), options, setting_.machine, log_);
+    peers_ = sql.get();
+    registry_ = std::move(sql);
+    return;
+  }
   zookeeper::RegistryOptions registry_options;
   registry_options.advertise = UrlOf(setting_.node);
   registry_options.host = setting_.machine.name();
@@ -119,7 +160,7 @@ void Daemon::OpenRegistry() {
     registry_options.worker_begin = kFirstWorker;
     registry_options.worker_end = kFirstWorker + around_.plan.workers;
   }
-  if (around_.plan.registry == Registry::kFixed) {
+  if (registry == Registry::kFixed) {
     auto fixed =
         std::make_unique<zookeeper::FixedRegistry>(registry_options, zookeeper_, setting_.machine, log_);
     peers_ = fixed.get();
@@ -129,9 +170,6 @@ void Daemon::OpenRegistry() {
         std::make_unique<zookeeper::LeaseRegistry>(registry_options, zookeeper_, setting_.machine, log_);
     peers_ = lease.get();
     registry_ = std::move(lease);
-  }
-  if (around_.plan.peer_clocks) {
-    peer_clocks_ = std::make_unique<SimPeerClocks>(around_, process_, setting_.machine);
   }
 }
 

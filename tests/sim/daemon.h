@@ -22,6 +22,7 @@
 #include "sim/history.h"
 #include "sim/plan.h"
 #include "sim/ports.h"
+#include "sim/sql_database.h"
 #include "sim/state_dir.h"
 
 namespace leaf::sim {
@@ -37,9 +38,11 @@ struct Surroundings {
   World& world;
   const Plan& plan;
   Database& database;
+  SqlDatabase* sql = nullptr;  // the same, where it is one
   Ensemble& ensemble;
   History& history;
   std::vector<std::string> tags;
+  std::map<std::string, std::int64_t> workers;  // of a static map: by address
   // The machine of a daemon that runs now and answers, by its URL; null if there is none.
   std::function<const Machine*(const std::string& url)> find_peer;
   bool loud = false;
@@ -94,6 +97,8 @@ class Daemon {
   service::SegmentOptions SegmentOptionsOf();
   service::SnowflakeOptions SnowflakeOptionsOf();
   void OpenRegistry();
+  void OpenRegistryOf(Registry registry);
+  WatchedStore::OnReserved OnReserved();
   void StopAll();
 
   Surroundings& around_;
@@ -105,7 +110,9 @@ class Daemon {
   SimDisk disk_;
   sys::WorkerStateFile state_file_;
   SimMarks marks_;
-  SimSegmentStore store_;
+  std::unique_ptr<SqlPorts> sql_;                 // null without such a database
+  std::unique_ptr<SimSegmentStore> plain_store_;  // null with one
+  WatchedStore& store_;
   SimClient zookeeper_;
   const zookeeper::Tree tree_;
   zookeeper::ZookeeperWitness witness_;

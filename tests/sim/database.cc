@@ -19,46 +19,77 @@ bool CanGrant(const core::TagRow& row) { return row.step >= 1 && row.step <= kSt
 }  // namespace
 
 void Database::Put(const std::string& tag, std::int64_t max_id, std::int64_t step) {
-  servers_[primary_][tag] = {tag, max_id, step, std::nullopt, {}};
-  Changed(primary_, tag);
+  Store(primary_, tag, core::TagRow{tag, max_id, step, std::nullopt, {}});
   NoteRegressions();
+}
+
+void Database::Store(std::size_t server, const std::string& tag, const std::optional<core::TagRow>& row) {
+  if (row) {
+    servers_[server][tag] = *row;
+  } else {
+    servers_[server].erase(tag);
+  }
+  Changed(server, tag);
 }
 
 void Database::Live(const Process& outside) {
   while (true) {
-    if (backups_.empty() || world_.now() - backups_.back().at >= kBackupInterval) {
-      backups_.push_back({world_.now(), rows()});
-      if (backups_.size() > kBackups) backups_.pop_front();
+    if (!backed_up_at_ || world_.now() - *backed_up_at_ >= kBackupInterval) {
+      KeepBackup(kBackups);
+      backed_up_at_ = world_.now();
     }
-    while (!split_ && !log_.empty() && log_.front().at + lag <= world_.now()) {
-      const Change& change = log_.front();
-      Rows& replica = servers_[1 - primary_];
-      if (change.row) {
-        replica[change.tag] = *change.row;
-      } else {
-        replica.erase(change.tag);
-      }
-      log_.pop_front();
-    }
+    Replicate(/*all=*/false);
     world_.Block(outside, 100 * kMilli);
   }
 }
 
-void Database::Changed(std::size_t server, const std::string& tag) {
-  const auto found = servers_[server].find(tag);
-  std::optional<core::TagRow> row;
-  if (found != servers_[server].end()) {
-    row = found->second;
-    auto& highest = highest_[tag];
-    highest = std::max(highest, static_cast<std::uint64_t>(std::max<std::int64_t>(row->max_id, 0)));
+void Database::KeepBackup(std::size_t most) {
+  backups_.push_back({world_.now(), rows()});
+  if (backups_.size() > most) backups_.pop_front();
+}
+
+bool Database::LoadBackup(Nanos age) {
+  if (backups_.empty()) return false;
+  const Backup* chosen = &backups_.front();
+  for (const Backup& backup : backups_) {
+    if (backup.at <= world_.now() - age) chosen = &backup;
   }
-  if (!split_) log_.push_back({world_.now(), tag, std::move(row)});
+  servers_ = {chosen->rows, chosen->rows};
+  return true;
+}
+
+void Database::Replicate(bool all) {
+  while (!split_ && !log_.empty() && (all || log_.front().at + lag <= world_.now())) {
+    const Change& change = log_.front();
+    Rows& replica = servers_[1 - primary_];
+    if (change.row) {
+      replica[change.tag] = *change.row;
+    } else {
+      replica.erase(change.tag);
+    }
+    log_.pop_front();
+  }
+}
+
+void Database::Log(const std::string& tag) {
+  const auto found = servers_[primary_].find(tag);
+  log_.push_back(
+      {world_.now(), tag, found == servers_[primary_].end() ? std::nullopt : std::optional(found->second)});
+}
+
+void Database::Changed(std::size_t server, const std::string& tag) {
+  const Rows& rows = RowsOf(server);
+  if (const auto found = rows.find(tag); found != rows.end()) {
+    auto& highest = highest_[tag];
+    highest = std::max(highest, static_cast<std::uint64_t>(std::max<std::int64_t>(found->second.max_id, 0)));
+  }
+  if (!split_) Log(tag);
 }
 
 void Database::NoteRegressions() {
-  for (const Rows& rows : servers_) {
-    if (&rows != &servers_[primary_] && !split_) continue;
-    for (const auto& [tag, row] : rows) {
+  for (const std::size_t server : {std::size_t{0}, std::size_t{1}}) {
+    if (server != primary_ && !split_) continue;
+    for (const auto& [tag, row] : RowsOf(server)) {
       if (row.max_id < static_cast<std::int64_t>(highest_[tag])) history_.WentBack(tag);
     }
   }
@@ -71,30 +102,44 @@ std::uint64_t Database::HighestOf(const std::string& tag) const {
 
 void Database::FailOver() {
   if (split_) return;
+  switching_ = false;
   primary_ = 1 - primary_;
-  servers_[1 - primary_] = servers_[primary_];
-  log_.clear();
+  Overwrite(1 - primary_);
+  ForgetLog();
+  RolesChanged();
+  NoteRegressions();
+}
+
+void Database::BeginSwitch() {
+  if (split_ || switching_) return;
+  switching_ = true;
+  RolesChanged();
+}
+
+void Database::EndSwitch() {
+  if (!switching_) return;
+  switching_ = false;
+  Replicate(/*all=*/true);
+  primary_ = 1 - primary_;
+  RolesChanged();
   NoteRegressions();
 }
 
 void Database::Restore(Nanos age) {
-  if (split_ || backups_.empty()) return;
-  const Backup* chosen = &backups_.front();
-  for (const Backup& backup : backups_) {
-    if (backup.at <= world_.now() - age) chosen = &backup;
-  }
-  servers_ = {chosen->rows, chosen->rows};
-  log_.clear();
+  if (split_ || !LoadBackup(age)) return;
+  ForgetLog();
   NoteRegressions();
 }
 
 void Database::Split() {
   if (split_) return;
+  switching_ = false;
   split_ = true;
-  log_.clear();
+  ForgetLog();
+  RolesChanged();
   // From here on both may grant the same.
-  for (const Rows& rows : servers_) {
-    for (const auto& [tag, row] : rows) history_.WentBack(tag);
+  for (const std::size_t server : {std::size_t{0}, std::size_t{1}}) {
+    for (const auto& [tag, row] : RowsOf(server)) history_.WentBack(tag);
   }
 }
 
@@ -102,35 +147,36 @@ void Database::Join() {
   if (!split_) return;
   split_ = false;
   if (world_.dice().Chance(0.5)) primary_ = 1 - primary_;
-  servers_[1 - primary_] = servers_[primary_];
+  Overwrite(1 - primary_);
+  RolesChanged();
   NoteRegressions();
 }
 
-void Database::Erase(const std::string& tag) {
-  servers_[primary_].erase(tag);
-  Changed(primary_, tag);
-}
+void Database::Erase(const std::string& tag) { Store(primary_, tag, std::nullopt); }
 
 void Database::SetStep(const std::string& tag, std::int64_t step) {
-  const auto found = servers_[primary_].find(tag);
-  if (found == servers_[primary_].end()) return;
-  found->second.step = step;
-  Changed(primary_, tag);
+  const auto found = rows().find(tag);
+  if (found == rows().end()) return;
+  core::TagRow row = found->second;
+  row.step = step;
+  Store(primary_, tag, row);
 }
 
 void Database::Lower(const std::string& tag, std::int64_t max_id) {
-  const auto found = servers_[primary_].find(tag);
-  if (found == servers_[primary_].end() || found->second.max_id <= max_id) return;
-  found->second.max_id = max_id;
-  Changed(primary_, tag);
+  const auto found = rows().find(tag);
+  if (found == rows().end() || found->second.max_id <= max_id) return;
+  core::TagRow row = found->second;
+  row.max_id = max_id;
+  Store(primary_, tag, row);
   NoteRegressions();
 }
 
 void Database::RaiseTo(const std::string& tag, std::uint64_t max_id) {
-  const auto found = servers_[primary_].find(tag);
-  if (found == servers_[primary_].end() || found->second.max_id >= static_cast<std::int64_t>(max_id)) return;
-  found->second.max_id = static_cast<std::int64_t>(max_id);
-  Changed(primary_, tag);
+  const auto found = rows().find(tag);
+  if (found == rows().end() || found->second.max_id >= static_cast<std::int64_t>(max_id)) return;
+  core::TagRow row = found->second;
+  row.max_id = static_cast<std::int64_t>(max_id);
+  Store(primary_, tag, row);
 }
 
 Result<std::optional<core::Grant>> Database::Raise(std::uint64_t node, const core::TagRow& seen,
@@ -234,8 +280,7 @@ Result<std::vector<core::TagRow>> SimSegmentStore::List() {
   std::vector<core::TagRow> rows;
   for (const auto& [tag, row] : database_.RowsFor(node_)) rows.push_back(row);
   Travel();
-  ++lists_;
-  for (const core::TagRow& row : rows) Saw(row.tag);
+  SawAll(rows);
   return rows;
 }
 
@@ -250,7 +295,12 @@ Result<core::TagRow> SimSegmentStore::Describe(std::string_view tag) {
   return row;
 }
 
-std::uint64_t SimSegmentStore::ListsWithout(const std::string& tag) const {
+void WatchedStore::SawAll(const std::vector<core::TagRow>& rows) {
+  ++lists_;
+  for (const core::TagRow& row : rows) Saw(row.tag);
+}
+
+std::uint64_t WatchedStore::ListsWithout(const std::string& tag) const {
   const auto found = seen_.find(tag);
   return lists_ - (found == seen_.end() ? 0 : found->second);
 }

@@ -1,5 +1,6 @@
 // The database of a cluster: a primary with the table leaf_alloc and a replica that lags, and everything that
-// can happen to both. Each node asks it through a store of its own.
+// can happen to both. Each node asks it through a store of its own. This one is two maps and is asked for
+// grants; sql_database.h has one that the code of lib/leaf/sql works with.
 #pragma once
 
 #include <array>
@@ -23,6 +24,9 @@ class Database {
   using Rows = std::map<std::string, core::TagRow>;
 
   Database(World& world, History& history) : world_(world), history_(history) {}
+  virtual ~Database() = default;
+  Database(const Database&) = delete;
+  Database& operator=(const Database&) = delete;
 
   void Put(const std::string& tag, std::int64_t max_id, std::int64_t step);
   // Replicates and keeps backups; a task of its own.
@@ -38,6 +42,10 @@ class Database {
 
   // The replica takes over as it is.
   void FailOver();
+  // A planned change of primaries: the old one takes no writes any more; once the replica has everything it
+  // takes over.
+  void BeginSwitch();
+  void EndSwitch();
   // As it was `age` ago.
   void Restore(Nanos age);
   // Both take writes from now on, each from the nodes of one parity; Join() keeps one of them.
@@ -51,7 +59,7 @@ class Database {
   // As `leafctl tag repair`: never down.
   void RaiseTo(const std::string& tag, std::uint64_t max_id);
 
-  const Rows& rows() const { return servers_[primary_]; }
+  const Rows& rows() const { return RowsOf(primary_); }
   // The highest max_id a tag ever had on any server.
   std::uint64_t HighestOf(const std::string& tag) const;
 
@@ -61,9 +69,32 @@ class Database {
   Result<std::optional<core::Grant>> Raise(std::uint64_t node, const core::TagRow& seen,
                                            const core::GrantSize& size);
   // Java Leaf's transaction: raises the row by its step.
-  Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag);
-  const Rows& RowsFor(std::uint64_t node) const { return servers_[ServerOf(node)]; }
+  virtual Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag);
+  const Rows& RowsFor(std::uint64_t node) const { return RowsOf(ServerOf(node)); }
   World& world() { return world_; }
+
+ protected:
+  // ---- how it is kept
+  virtual const Rows& RowsOf(std::size_t server) const { return servers_[server]; }
+  // By hand; nothing: deleted.
+  virtual void Store(std::size_t server, const std::string& tag, const std::optional<core::TagRow>& row);
+  // Becomes what the other one is.
+  virtual void Overwrite(std::size_t server) { servers_[server] = servers_[1 - server]; }
+  // What the replica has not got yet, up to its lag; every 100 ms, and `all` of it.
+  virtual void Replicate(bool all);
+  virtual void ForgetLog() { log_.clear(); }
+  virtual void Log(const std::string& tag);
+  virtual void KeepBackup(std::size_t most);
+  // Both servers become what they were `age` ago; false if there is no backup.
+  virtual bool LoadBackup(Nanos age);
+  // Who is primary has changed, or whether it takes writes, or whether there are two that do.
+  virtual void RolesChanged() {}
+  bool switching() const { return switching_; }
+
+  // A row that `server` has now, because it was committed there.
+  void Changed(std::size_t server, const std::string& tag);
+  std::size_t ServerOf(std::uint64_t node) const { return split_ && node % 2 == 1 ? 1 - primary_ : primary_; }
+  std::size_t primary() const { return primary_; }
 
  private:
   struct Change {
@@ -71,8 +102,6 @@ class Database {
     std::string tag;
     std::optional<core::TagRow> row;  // nothing: deleted
   };
-  std::size_t ServerOf(std::uint64_t node) const { return split_ && node % 2 == 1 ? 1 - primary_ : primary_; }
-  void Changed(std::size_t server, const std::string& tag);
   // The table is no longer what it was: notes every tag that is lower than it was once.
   void NoteRegressions();
 
@@ -81,20 +110,38 @@ class Database {
   std::array<Rows, 2> servers_;
   std::size_t primary_ = 0;
   bool split_ = false;
+  bool switching_ = false;
   std::deque<Change> log_;  // not replicated yet
   struct Backup {
     Nanos at = 0;
     Rows rows;
   };
   std::deque<Backup> backups_;
+  std::optional<Nanos> backed_up_at_;
   std::map<std::string, std::uint64_t> highest_;
 };
 
-// One process's way to it.
-class SimSegmentStore final : public core::SegmentStore {
+// A store that knows what its process has seen.
+class WatchedStore : public core::SegmentStore {
  public:
   // A range that was reserved and may become a grant.
   using OnReserved = std::function<void(std::string_view tag, const IdRange& range)>;
+
+  // How often this process has read the whole table since it last saw `tag` in it.
+  std::uint64_t ListsWithout(const std::string& tag) const;
+
+ protected:
+  void Saw(std::string_view tag) { seen_[std::string(tag)] = lists_; }
+  void SawAll(const std::vector<core::TagRow>& rows);
+
+ private:
+  std::uint64_t lists_ = 0;                    // answered
+  std::map<std::string, std::uint64_t> seen_;  // lists_ when the tag was there
+};
+
+// One process's way to it.
+class SimSegmentStore final : public WatchedStore {
+ public:
   SimSegmentStore(Database& database, const Process& process, std::uint64_t node, OnReserved on_reserved)
       : database_(database), process_(process), node_(node), on_reserved_(std::move(on_reserved)) {}
 
@@ -102,11 +149,7 @@ class SimSegmentStore final : public core::SegmentStore {
   Result<std::vector<core::TagRow>> List() override;
   Result<core::TagRow> Describe(std::string_view tag) override;
 
-  // How often this process has read the whole table since it last saw `tag` in it.
-  std::uint64_t ListsWithout(const std::string& tag) const;
-
  private:
-  void Saw(std::string_view tag) { seen_[std::string(tag)] = lists_; }
   Result<core::Grant> RaiseFrom(std::string_view tag, const core::GrantSizer& sizer);
   // The way there.
   Result<void> Ask();
@@ -116,8 +159,6 @@ class SimSegmentStore final : public core::SegmentStore {
   const Process& process_;
   const std::uint64_t node_;
   const OnReserved on_reserved_;
-  std::uint64_t lists_ = 0;                    // answered
-  std::map<std::string, std::uint64_t> seen_;  // lists_ when the tag was there
 };
 
 }  // namespace leaf::sim

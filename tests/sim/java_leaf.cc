@@ -37,6 +37,7 @@ std::optional<std::uint64_t> JavaLeaf::Register() {
 
 std::optional<std::uint64_t> JavaLeaf::TryRegister() {
   World& world = around_.world;
+  if (around_.plan.registry == Registry::kSql) return TryRegisterInTable();
   testing::MemoryZooKeeper& tree = around_.ensemble.tree();
   const auto travel = [&] { world.Block(process_, world.dice().Between(kMilli, 5 * kMilli)); };
   travel();
@@ -68,6 +69,32 @@ std::optional<std::uint64_t> JavaLeaf::TryRegister() {
   travel();
   path_ = tree.CreateSequential(forever + "/" + address_ + "-", data);
   return std::stoull(path_.substr(path_.rfind('-') + 1));
+}
+
+// Leaf's best-known fork (leaf-compat 3.4).
+std::optional<std::uint64_t> JavaLeaf::TryRegisterInTable() {
+  World& world = around_.world;
+  world.Block(process_, world.dice().Between(kMilli, 5 * kMilli));
+  if (!ReachesDatabase()) return std::nullopt;
+  const auto worker = around_.sql->ForkNumber(node_, address_, UnixMillis(machine_.Wall()));
+  if (worker) around_.world.Spawn(&process_, [this, number = *worker] { ReportInTable(number); });
+  world.Block(process_, world.dice().Between(kMilli, 5 * kMilli));
+  return worker;
+}
+
+bool JavaLeaf::ReachesDatabase() const {
+  return !around_.database.away && !around_.database.cut_off.contains(node_);
+}
+
+void JavaLeaf::ReportInTable(std::uint64_t worker) {
+  World& world = around_.world;
+  while (true) {
+    world.Block(process_, 3 * kSecond);
+    if (const WallTime now = machine_.Wall(); ReachesDatabase() && now >= reported_at_) {
+      around_.sql->ForkReport(node_, worker, UnixMillis(now));
+      reported_at_ = now;
+    }
+  }
 }
 
 void JavaLeaf::Report() {
@@ -103,7 +130,7 @@ void JavaLeaf::TakeSegment() {
   IdRange& range = ranges_[tag];
   if (range.empty()) {
     world.Block(process_, world.dice().Between(kMilli, 5 * kMilli));
-    if (around_.database.away || around_.database.cut_off.contains(node_)) return;
+    if (!ReachesDatabase()) return;
     const auto grant = around_.database.RaiseByStep(node_, tag);
     if (!grant.ok()) return;
     range = grant->range;

@@ -26,8 +26,11 @@ class JavaLeaf {
   // SnowflakeZookeeperHolder.init; nothing if the node cannot start in this mode.
   std::optional<std::uint64_t> Register();
   std::optional<std::uint64_t> TryRegister();
+  std::optional<std::uint64_t> TryRegisterInTable();
   bool Reaches() const;
+  bool ReachesDatabase() const;
   void Report();
+  void ReportInTable(std::uint64_t worker);
   void Serve();
   void TakeSegment();
   void TakeSnowflake();

@@ -21,7 +21,59 @@ std::string_view NameOf(Fence fence) {
   return "node";
 }
 
-std::string_view NameOf(Registry registry) { return registry == Registry::kFixed ? "fixed" : "recycling"; }
+constexpr std::pair<std::string_view, Registry> kRegistries[] = {{"fixed", Registry::kFixed},
+                                                                 {"recycling", Registry::kRecycling},
+                                                                 {"static", Registry::kStatic},
+                                                                 {"map", Registry::kMap},
+                                                                 {"sql", Registry::kSql}};
+
+std::string_view NameOf(Registry registry) {
+  const auto* const found = std::find_if(std::begin(kRegistries), std::end(kRegistries),
+                                         [&](const auto& named) { return named.second == registry; });
+  return found->first;
+}
+
+// Over what a database is to lib/leaf/sql, and what registries there are besides ZooKeeper's. With dice of
+// its own, so that the other options are what they were before there was any of this.
+void DrawDatabase(std::uint64_t seed, Plan& plan) {
+  Dice dice(seed ^ 0xDA7ABA5EU);
+  const double registry = dice.Real();
+  plan.sql = dice.Chance(0.35);
+  if (registry < 0.08) {
+    plan.registry = Registry::kStatic;
+  } else if (registry < 0.16) {
+    plan.registry = Registry::kMap;
+  } else if (registry < 0.3) {
+    plan.registry = Registry::kSql;
+    plan.sql = true;
+  }
+  plan.endpoints = dice.Chance(0.5) ? 2 : 1;
+  plan.privileged = dice.Chance(0.5);
+  plan.trigger = dice.Chance(0.2);
+  for (const std::string& kind : SqlFaultKinds()) {
+    if (dice.Chance(0.3) && plan.sql) plan.faults.insert(kind);
+  }
+  // Nobody watches over such a number but the one who wrote it down, and nobody but the state directory
+  // remembers how far it got.
+  if (plan.HasLocalNumbers()) {
+    plan.faults.erase("state_lost");
+    plan.faults.erase("state_copied");
+  }
+  // Two primaries give one number to two nodes. One that loses what it has committed does not, as long as owners
+  // come back within the watch of a fresh claim.
+  if (plan.registry != Registry::kSql) return;
+  plan.faults.erase("db_split");
+  if (dice.Chance(0.5)) {
+    for (const char* const kind : {"db_failover", "db_restore"}) plan.faults.erase(kind);
+    return;
+  }
+  plan.claim_watch.reset();
+  plan.trouble += 60 * kSecond;
+  plan.java_nodes = 0;
+  for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_cut", "db_away", "db_slow",
+                                 "db_flaky", "db_lock", "java_restart", "swap"})
+    plan.faults.erase(kind);
+}
 
 Error Bad(const std::string& path, std::string_view why) {
   return {ErrorCode::kConfig, fmt::format("scenario {}: {}", path, why), ""};
@@ -40,14 +92,20 @@ const std::vector<std::string>& FaultKinds() {
   return kinds;
 }
 
+const std::vector<std::string>& SqlFaultKinds() {
+  static const std::vector<std::string> kinds = {"db_switch", "db_lock"};
+  return kinds;
+}
+
 namespace {
 
 // ZooKeeper that goes back, in some of the runs. What it cannot be held against is left out: an owner that is
 // away for longer than the watch, Java, which takes what number there is, and, until what a whole cluster
 // remembers is fenced, too, a database that goes back at the same time.
-void DrawForgetfulZookeeper(Plan& plan, std::uint64_t seed) {
+void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
   Dice dice(seed ^ 0xF0E6E7U);
-  if (!dice.Chance(0.2)) return;
+  const bool zookeeper = plan.registry == Registry::kFixed || plan.registry == Registry::kRecycling;
+  if (!dice.Chance(0.2) || !zookeeper) return;
   for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_failover", "db_restore",
                                  "db_split", "db_lower", "db_remove", "zk_cut", "java_restart", "swap"})
     plan.faults.erase(kind);
@@ -86,22 +144,26 @@ Plan Plan::Draw(std::uint64_t seed) {
   for (const std::string& kind : FaultKinds()) {
     if (dice.Chance(share)) plan.faults.insert(kind);
   }
-  DrawForgetfulZookeeper(plan, seed);
+  DrawDatabase(seed, plan);
+  DrawForgetfulZookeeper(seed, plan);
   return plan;
 }
 
 std::string Plan::Text() const {
   return fmt::format(
-      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}, refresh {} ms, window {} ms, "
+      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} ms, "
       "lease {} "
       "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}, {} s of trouble, each "
       "kind "
       "every {} s: {}",
       scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
       fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
-      claim_watch ? "" : " watched", workers > 0 ? fmt::format(" of {} numbers", workers) : "",
-      peer_clocks ? " with peers' clocks" : "", refresh_interval.count(), window.count(), lease_time.count(),
-      preemption, connections, think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
+      claim_watch ? "" : " watched", workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
+      sql ? fmt::format(", SQL with {} endpoint{}{}{}", endpoints, endpoints == 1 ? "" : "s",
+                        privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
+          : "",
+      refresh_interval.count(), window.count(), lease_time.count(), preemption, connections,
+      think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
       faults.empty() ? "no random faults" : fmt::format("{}", fmt::join(faults, " ")));
 }
 
@@ -145,9 +207,22 @@ Result<Plan> Plan::Load(const std::string& path) {
   number(file, "step", plan.step);
   number(file, "workers", plan.workers);
   number(file, "preemption", plan.preemption);
+  number(file, "endpoints", plan.endpoints);
   number(file, "connections", plan.connections);
   number(file, "batch_max", plan.batch_max);
   plan.peer_clocks = file["peer_clocks"].value_or(false);
+  plan.privileged = file["privileged"].value_or(false);
+  plan.trigger = file["trigger"].value_or(false);
+  if (const toml::array* const expected = file["expected"].as_array()) {
+    for (const toml::node& node : *expected) {
+      const auto promise = node.value_or<std::string>("");
+      if (promise.size() != 2 || promise[0] != 'P' || promise[1] < '1' || promise[1] > '8')
+        return Bad(path, "expected " + promise);
+      plan.expected.insert(promise);
+    }
+  } else if (file.contains("expected")) {
+    return Bad(path, "expected is no list of promises");
+  }
   plan.fixed_step = file["fixed_step"].value_or(false);
   plan.near_end = file["near_end"].value_or(false);
   millis("refresh_interval_ms", plan.refresh_interval);
@@ -168,14 +243,25 @@ Result<Plan> Plan::Load(const std::string& path) {
   if (fence != "cluster" && fence != "fallback" && fence != "node") return Bad(path, "fence " + fence);
   plan.fence = fence == "cluster" ? Fence::kCluster : fence == "fallback" ? Fence::kFallback : Fence::kNode;
   const auto registry = file["registry"].value_or<std::string>("fixed");
-  if (registry != "fixed" && registry != "recycling") return Bad(path, "registry " + registry);
-  plan.registry = registry == "fixed" ? Registry::kFixed : Registry::kRecycling;
+  const auto* const known_registry = std::find_if(std::begin(kRegistries), std::end(kRegistries),
+                                                  [&](const auto& named) { return named.first == registry; });
+  if (known_registry == std::end(kRegistries)) return Bad(path, "registry " + registry);
+  plan.registry = known_registry->second;
+  const auto database =
+      file["database"].value_or<std::string>(plan.registry == Registry::kSql ? "sql" : "maps");
+  if (database != "maps" && database != "sql") return Bad(path, "database " + database);
+  plan.sql = database == "sql";
+  if (plan.registry == Registry::kSql && !plan.sql) return Bad(path, "registry sql without database sql");
+  if (plan.endpoints < 1 || plan.endpoints > 2) return Bad(path, "endpoints: 1 or 2");
 
   // Not among those that are drawn at any time: a mistake in a configuration, which lasts until it is mended,
   // and what needs the watch of fresh claims.
-  const auto known = [](const std::string& kind) {
-    return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" ||
-           std::find(FaultKinds().begin(), FaultKinds().end(), kind) != FaultKinds().end();
+  const auto known = [&](const std::string& kind) {
+    const auto is_one_of = [&](const std::vector<std::string>& kinds) {
+      return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+    };
+    return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || is_one_of(FaultKinds()) ||
+           (plan.sql && is_one_of(SqlFaultKinds()));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {
@@ -202,33 +288,13 @@ Result<Plan> Plan::Load(const std::string& path) {
     }
   }
   for (const auto& [key, value] : file) {
-    static const std::set<std::string_view> keys = {"about",
-                                                    "found",
-                                                    "seed",
-                                                    "nodes",
-                                                    "java_nodes",
-                                                    "tags",
-                                                    "step",
-                                                    "workers",
-                                                    "preemption",
-                                                    "connections",
-                                                    "batch_max",
-                                                    "peer_clocks",
-                                                    "fixed_step",
-                                                    "near_end",
-                                                    "fence",
-                                                    "registry",
-                                                    "faults",
-                                                    "act",
-                                                    "refresh_interval_ms",
-                                                    "window_ms",
-                                                    "think_ms",
-                                                    "trouble_s",
-                                                    "lease_time_ms",
-                                                    "flush_ms",
-                                                    "claim_watch",
-                                                    "fault_interval_s",
-                                                    "caught_by"};
+    static const std::set<std::string_view> keys = {
+        "about",      "found",    "seed",       "nodes",         "java_nodes", "tags",
+        "step",       "workers",  "preemption", "connections",   "batch_max",  "peer_clocks",
+        "fixed_step", "near_end", "fence",      "registry",      "database",   "endpoints",
+        "privileged", "trigger",  "expected",   "faults",        "act",        "refresh_interval_ms",
+        "window_ms",  "think_ms", "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
+        "caught_by",  "claim_watch"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;

@@ -15,7 +15,9 @@
 namespace leaf::sim {
 
 enum class Fence { kCluster, kFallback, kNode };
-enum class Registry { kFixed, kRecycling };
+// kFixed and kRecycling: ZooKeeper's. kStatic, kMap: a number of its own in each node's configuration, or one
+// map in all of them. kSql: SqlWorkerRegistry.
+enum class Registry { kFixed, kRecycling, kStatic, kMap, kSql };
 
 // Where a short range of worker numbers begins: above what Leaf's own tree gives out, and the margin.
 inline constexpr std::uint64_t kFirstWorker = 100;
@@ -33,12 +35,21 @@ struct Act {
 struct Plan {
   std::uint64_t seed = 0;
   std::string scenario;  // "" for one that was drawn
+  // Promises ("P1") that the program is known to break here: a scenario succeeds if one of its seeds shows
+  // it, and no other promise is broken.
+  std::set<std::string> expected;
   std::uint64_t nodes = 3;
   std::uint64_t java_nodes = 0;
   std::uint64_t tags = 3;
   std::int64_t step = 100;
   Fence fence = Fence::kCluster;
   Registry registry = Registry::kFixed;
+  // Behind the segment store stands lib/leaf/sql on simulated servers, instead of two maps. The registry kSql
+  // needs them.
+  bool sql = false;
+  std::uint64_t endpoints = 1;  // 1: the primary's, wherever that is; 2: one of each server
+  bool privileged = false;      // the nodes' user writes to a server that says it takes no writes
+  bool trigger = false;         // the table has one, and replies do not tell where a range ends
   bool peer_clocks = false;
   bool fixed_step = false;
   bool near_end = false;  // one tag has few numbers left
@@ -59,6 +70,8 @@ struct Plan {
   Nanos fault_interval = 8 * kSecond;  // of each kind
   std::vector<Act> acts;
 
+  bool HasLocalNumbers() const { return registry == Registry::kStatic || registry == Registry::kMap; }
+
   // Every option is drawn from `seed`; some kinds of faults are left out, so that others get further.
   static Plan Draw(std::uint64_t seed);
   // Errors: kConfig that names what is wrong with it.
@@ -67,7 +80,9 @@ struct Plan {
   std::string Text() const;
 };
 
-// Every kind that can be drawn.
+// Every kind there is, but for those of SqlFaultKinds.
 const std::vector<std::string>& FaultKinds();
+// What takes a database that is more than two maps.
+const std::vector<std::string>& SqlFaultKinds();
 
 }  // namespace leaf::sim

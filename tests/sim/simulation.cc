@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -24,7 +25,10 @@ Outcome Simulate(const Plan& plan, bool loud) {
   Process outside("outside", 0);
   Outcome outcome;
   {
-    Database database(world, history);
+    std::unique_ptr<SqlDatabase> sql;
+    if (plan.sql) sql = std::make_unique<SqlDatabase>(world, history, plan);
+    Database plain(world, history);
+    Database& database = sql ? *sql : plain;
     Ensemble ensemble(world);
     ensemble.keeps_backups = plan.faults.contains("zk_restore") ||
                              std::any_of(plan.acts.begin(), plan.acts.end(),
@@ -32,9 +36,11 @@ Outcome Simulate(const Plan& plan, bool loud) {
     Surroundings around{.world = world,
                         .plan = plan,
                         .database = database,
+                        .sql = sql.get(),
                         .ensemble = ensemble,
                         .history = history,
                         .tags = {},
+                        .workers = {},
                         .find_peer = nullptr,
                         .loud = loud};
     for (std::uint64_t i = 0; i < plan.tags; ++i) {

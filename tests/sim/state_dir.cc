@@ -1,18 +1,62 @@
 #include "sim/state_dir.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+
+#include "leaf/base/check.h"
 
 namespace leaf::sim {
 namespace {
 
 Error ProcessGone() { return {ErrorCode::kUnavailable, "the process is gone", ""}; }
 
+Error DiskFull() { return {ErrorCode::kUnavailable, "no space left on the disk", ""}; }
+
+// A database in memory that all connections of the process share, and no other one has the name of.
+std::string MemoryUri() {
+  static std::uint64_t last = 0;
+  return fmt::format("file:marks-{}?mode=memory&cache=shared", ++last);
+}
+
 }  // namespace
 
+DirMarks::DirMarks(const Clock& clock, bool sqlite) : memory_(clock), keeper_(nullptr, sqlite3_close) {
+  if (!sqlite) return;
+  const std::string uri = MemoryUri();
+  sqlite3* keeper = nullptr;
+  LEAF_CHECK(sqlite3_open_v2(uri.c_str(), &keeper,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI,
+                             nullptr) == SQLITE_OK);
+  keeper_.reset(keeper);
+  sqlite_ = std::make_unique<sql::SqliteMarkStore>(
+      uri, [this](std::string_view tag) { return memory_.Acquire(tag); }, clock, "leafsim");
+}
+
+Result<void> DirMarks::Raise(const core::MarkRaise& raise) {
+  if (full_) return DiskFull();
+  return store().Raise(raise);
+}
+
+Result<void> DirMarks::BeginRun() {
+  if (full_) return DiskFull();
+  return store().BeginRun();
+}
+
+Result<void> DirMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
+  if (full_) return DiskFull();
+  return store().EndRun(unissued);
+}
+
+void DirMarks::SetFull(bool full) {
+  full_ = full;
+  memory_.SetFull(full);
+}
+
 std::unique_ptr<StateDir> StateDir::Copy(std::uint64_t copy_number, const Clock& clock) const {
-  auto copy = std::make_unique<StateDir>(copy_number, clock);
+  auto copy = std::make_unique<StateDir>(copy_number, clock, marks.in_sqlite());
   const std::string path = std::string(kPath) + "/" + std::string(sys::WorkerStateFile::kName);
   if (auto content = disk.Content(path)) copy->disk.Put(path, std::move(*content));
   if (const auto all = marks.LoadAll(); all.ok()) {

@@ -2,6 +2,8 @@
 // outlives the processes that use it, can be lost, and can be copied.
 #pragma once
 
+#include <sqlite3.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "leaf/core/ports.h"
+#include "leaf/sql/mark_store.h"
 #include "leaf/sys/worker_state_file.h"
 #include "sim/history.h"
 #include "sim/ports.h"
@@ -17,8 +20,35 @@
 
 namespace leaf::sim {
 
+// The marks of a directory: in memory, or the shipped SqliteMarkStore on a database in memory. Between two
+// calls no transaction is open there; what a disk may lose of one is SQLite's business.
+class DirMarks final : public core::MarkStore {
+ public:
+  DirMarks(const Clock& clock, bool sqlite);
+
+  Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override { return memory_.Acquire(tag); }
+  Result<std::vector<core::Mark>> LoadAll() override { return store().LoadAll(); }
+  Result<core::Mark> Load(std::string_view tag) override { return store().Load(tag); }
+  Result<void> Raise(const core::MarkRaise& raise) override;
+  Result<void> BeginRun() override;
+  Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+
+  void SetFull(bool full);
+  bool in_sqlite() const { return sqlite_ != nullptr; }
+
+ private:
+  core::MarkStore& store() { return sqlite_ ? static_cast<core::MarkStore&>(*sqlite_) : memory_; }
+
+  testing::MemoryMarkStore memory_;
+  // Null without: what keeps the database, and the store.
+  std::unique_ptr<sqlite3, int (*)(sqlite3*)> keeper_;
+  std::unique_ptr<sql::SqliteMarkStore> sqlite_;
+  bool full_ = false;
+};
+
 struct StateDir {
-  StateDir(std::uint64_t its_number, const Clock& clock) : number(its_number), marks(clock) {}
+  StateDir(std::uint64_t its_number, const Clock& clock, bool sqlite_marks)
+      : number(its_number), marks(clock, sqlite_marks) {}
   static constexpr const char* kPath = "/state";
 
   // What a copy made now would hold.
@@ -27,7 +57,7 @@ struct StateDir {
 
   const std::uint64_t number;
   testing::CrashingDisk disk;
-  mutable testing::MemoryMarkStore marks;
+  mutable DirMarks marks;
 };
 
 // One process's way to the disk. A crash that was planned at a system call ends the process there.
@@ -72,7 +102,7 @@ class SimDisk final : public sys::FileOps {
 // One process's way to the marks. A mark that is durable makes the range it covers a grant of this process.
 class SimMarks final : public core::MarkStore {
  public:
-  SimMarks(World& world, const Process& process, testing::MemoryMarkStore& marks, History& history,
+  SimMarks(World& world, const Process& process, core::MarkStore& marks, History& history,
            const Issuer& issuer)
       : world_(world), process_(process), marks_(marks), history_(history), issuer_(issuer) {}
 
@@ -91,7 +121,7 @@ class SimMarks final : public core::MarkStore {
 
   World& world_;
   const Process& process_;
-  testing::MemoryMarkStore& marks_;
+  core::MarkStore& marks_;
   History& history_;
   const Issuer issuer_;
   std::map<std::string, std::vector<IdRange>> reserved_;

@@ -1,9 +1,13 @@
 #include "sim/world.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <ctime>
 #include <exception>
 #include <utility>
 
@@ -137,6 +141,40 @@ int World::Lock(void* mutex) {
   }
 }
 
+bool World::WaitFor(void* condition, void* mutex, std::optional<Nanos> timeout) {
+  Task* const task = current_;
+  LEAF_CHECK(task != nullptr);
+  const Nanos deadline = timeout ? now_ + std::max<Nanos>(*timeout, 0) : 0;
+  waiting_[condition].push_back(task);
+  pthread_mutex_unlock(static_cast<pthread_mutex_t*>(mutex));
+  if (timeout) {
+    Sleep(*timeout);
+  } else {
+    Park();
+  }
+  // It may be there no more: who notifies takes it out.
+  if (const auto found = waiting_.find(condition); found != waiting_.end()) {
+    std::erase(found->second, task);
+    if (found->second.empty()) waiting_.erase(found);
+  }
+  Lock(mutex);
+  return !timeout || now_ < deadline;
+}
+
+void World::Notify(void* condition, bool all) {
+  const auto found = waiting_.find(condition);
+  if (found == waiting_.end()) return;
+  std::vector<Task*> woken;
+  if (all) {
+    woken.swap(found->second);
+  } else {
+    woken.push_back(found->second.front());
+    found->second.erase(found->second.begin());
+  }
+  if (found->second.empty()) waiting_.erase(found);
+  for (Task* const task : woken) Wake(task);
+}
+
 void World::Run(const std::function<bool()>& done) {
   LEAF_CHECK(the_world == nullptr);
   the_world = this;
@@ -163,10 +201,62 @@ void World::Run(const std::function<bool()>& done) {
 
 }  // namespace leaf::sim
 
+namespace {
+
+using leaf::sim::Nanos;
+using leaf::sim::World;
+
+constexpr Nanos kNanosPerSecond = leaf::sim::kSecond;
+
+Nanos NanosOf(const timespec& time) { return time.tv_sec * kNanosPerSecond + time.tv_nsec; }
+
+// What a deadline of a wait is compared with, as long as a task runs: simulated time.
+int WaitUntil(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* deadline) {
+  World* const world = World::running();
+  if (world == nullptr) return EINVAL;
+  timespec now{};
+  clock_gettime(clock, &now);
+  return world->WaitFor(condition, mutex, NanosOf(*deadline) - NanosOf(now)) ? 0 : ETIMEDOUT;
+}
+
+}  // namespace
+
 // std::mutex::lock comes here. A task that finds a lock taken must let its holder run, which the system's
 // function would never do on this one thread.
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  if (leaf::sim::World* const world = leaf::sim::World::running(); world != nullptr)
-    return world->Lock(mutex);
+  if (World* const world = World::running(); world != nullptr) return world->Lock(mutex);
   return pthread_mutex_trylock(mutex);
+}
+
+// std::condition_variable's. Outside of a world there is no other thread that could wait or notify.
+extern "C" int pthread_cond_wait(pthread_cond_t* condition, pthread_mutex_t* mutex) {
+  if (World* const world = World::running(); world != nullptr) world->WaitFor(condition, mutex, std::nullopt);
+  return 0;
+}
+extern "C" int pthread_cond_timedwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                                      const timespec* deadline) {
+  return WaitUntil(condition, mutex, CLOCK_REALTIME, deadline);
+}
+extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                      const timespec* deadline) {
+  return WaitUntil(condition, mutex, clock, deadline);
+}
+extern "C" int pthread_cond_signal(pthread_cond_t* condition) noexcept {
+  if (World* const world = World::running(); world != nullptr) world->Notify(condition, /*all=*/false);
+  return 0;
+}
+extern "C" int pthread_cond_broadcast(pthread_cond_t* condition) noexcept {
+  if (World* const world = World::running(); world != nullptr) world->Notify(condition, /*all=*/true);
+  return 0;
+}
+
+// From which std::condition_variable::wait_for counts. Two runs must not differ by what this machine's clock
+// said.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  if (World* const world = World::running(); world != nullptr && world->current() != nullptr) {
+    time->tv_sec = world->now() / kNanosPerSecond;
+    time->tv_nsec = world->now() % kNanosPerSecond;
+    return 0;
+  }
+  return static_cast<int>(syscall(SYS_clock_gettime, clock, time));
 }

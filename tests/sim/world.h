@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <string>
 #include <string_view>
@@ -109,6 +111,10 @@ class World {
   void Preempt();
   // Takes a lock that other tasks may hold; called for every std::mutex of the program.
   int Lock(void* mutex);
+  // The same for every std::condition_variable: lets `mutex` go until it is notified, or `timeout` is over
+  // (false). Like the real one it may end for no reason, and does when the process is killed.
+  bool WaitFor(void* condition, void* mutex, std::optional<Nanos> timeout);
+  void Notify(void* condition, bool all);
 
   // Runs until `done` says so, which is asked after each step, or nothing is left to do.
   void Run(const std::function<bool()>& done);
@@ -141,6 +147,7 @@ class World {
   std::uint64_t last_wake_ = 0;
   std::priority_queue<Event> events_;
   Task* current_ = nullptr;
+  std::map<void*, std::vector<Task*>> waiting_;  // by condition, in the order in which they came
   std::deque<std::unique_ptr<Task>> tasks_;
   std::vector<Task*> free_;
 };

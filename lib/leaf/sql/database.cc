@@ -41,6 +41,10 @@ Error WithWhat(std::string_view what, Error error) {
   return error;
 }
 
+// How often a transaction is tried that the server has undone in favour of another one.
+constexpr int kTransactAttempts = 4;
+constexpr std::chrono::milliseconds kTransactPause{1};  // doubled for each attempt
+
 Error AnotherServer(std::string_view what) {
   return {ErrorCode::kUnavailable,
           fmt::format("cannot {}: another database server came into use meanwhile", what), "retry later"};
@@ -148,6 +152,15 @@ DatabaseState Database::State() const {
 }
 
 Result<void> Database::Transact(std::string_view what, Finish finish, const Body& body) {
+  for (int attempt = 1;; ++attempt) {
+    bool conflict = false;
+    Result<void> done = TryTransact(what, finish, body, conflict);
+    if (!conflict || attempt == kTransactAttempts) return done;
+    pool_->Pause(kTransactPause * (1 << attempt));
+  }
+}
+
+Result<void> Database::TryTransact(std::string_view what, Finish finish, const Body& body, bool& conflict) {
   LEAF_ASSIGN_OR_RETURN(Place place, Lease(what, use_));
   Phase phase = Phase::kStatement;
   try {
@@ -162,10 +175,19 @@ Result<void> Database::Transact(std::string_view what, Finish finish, const Body
     if (!InUse(place.connection().term)) return AnotherServer(what);
     phase = Phase::kCommit;
     soci << "COMMIT";
+    // One that was demoted meanwhile takes the COMMIT of a user who may do everything, and its successor has
+    // taken over without it.
+    if (!IsUsable(place.connection())) {
+      return Error{
+          ErrorCode::kOutcomeUnknown,
+          fmt::format("cannot {}: the database server took no writes any more when it was done", what),
+          "retry later"};
+    }
     GiveBack(std::move(place));
     return {};
   } catch (const std::exception& exception) {
     // Dropping the connection rolls back whatever is open.
+    conflict = IsConflict(exception);
     return Failed(what, exception, phase);
   }
 }

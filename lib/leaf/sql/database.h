@@ -118,9 +118,12 @@ class Database {
                              Use use = Use::kOrdinary);
 
   enum class Finish { kCommit, kRollback };
-  // Runs `body` in a transaction that `finish` ends if it succeeds; an error rolls back.
-  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost; kUnavailable, and nothing has
-  // happened, if another server came into use meanwhile.
+  // Runs `body` in a transaction that `finish` ends if it succeeds; an error rolls back. Where the server has
+  // undone it in favour of another one, a deadlock say, it is tried again, so `body` may be called several
+  // times. Otherwise the caller would be told kUnavailable, as if the database was away: a node whose claim
+  // of a worker number met the report of a copy that had taken its number over started without the registry.
+  // Errors: those of `body`; kOutcomeUnknown if the reply to COMMIT was lost, or the server takes no writes
+  // any more after it; kUnavailable, and nothing has happened, if another server came into use meanwhile.
   Result<void> Transact(std::string_view what, Finish finish, const Body& body);
 
  private:
@@ -131,6 +134,8 @@ class Database {
   Result<Place> Lease(std::string_view what, Use use, Check check = Check::kNow);
   // With a connection that can be used; without one where another one has to be waited for.
   Result<std::optional<Place>> Prepare(std::string_view what, Place place, Check check);
+  // `conflict`: it was undone in favour of another one.
+  Result<void> TryTransact(std::string_view what, Finish finish, const Body& body, bool& conflict);
   // Nothing, of kByUser only: nothing was written, and the connection has to be asked.
   std::optional<Result<void>> TryAutocommit(std::string_view what,
                                             const std::function<Result<void>(Autocommit&)>& body, Use use,

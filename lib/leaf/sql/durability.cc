@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_server.h"
 
 namespace leaf::sql {
 namespace {

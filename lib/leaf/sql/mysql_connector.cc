@@ -9,6 +9,7 @@
 #include "leaf/base/check.h"
 #include "leaf/base/limits.h"
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_server.h"
 
 namespace leaf::sql {
 

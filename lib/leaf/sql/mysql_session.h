@@ -1,15 +1,13 @@
-// One connection to one MySQL or MariaDB server: how it is made, and what the server says about itself.
+// One connection to one MySQL or MariaDB server: how it is made. With mysql_library.h all that the client
+// library is needed for; the simulator (tests/sim) has connections of its own in its place.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "leaf/base/endpoint.h"
@@ -42,9 +40,6 @@ struct MysqlOptions {
   std::size_t connections_max = 8;  // at once
 };
 
-// "HOST:PORT", as people write it.
-std::string EndpointText(const Endpoint& endpoint);
-
 // Connects. Each wait for a peer that says nothing ends: connect_timeout for the TCP connection and as much
 // for the server's greeting, query_timeout for everything after it. A name is looked up each time, and its
 // addresses are tried in order.
@@ -65,32 +60,5 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
 
 // Whether a locking read can be told not to wait (NOWAIT). Sends nothing.
 bool CanReadWithoutWaiting(soci::session& session);
-
-// What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all
-// else.
-struct MysqlServer {
-  // host:port, server_id, and what the server has of server_uuid (MySQL), node name (Galera) and data folder,
-  // and its version: differs between any two servers, and stays the same over a restart.
-  std::string identity;
-  bool read_only = false;
-  bool galera = false;         // the rest only if so
-  bool ready = false;          // wsrep_ready
-  std::string cluster_status;  // "Primary", or else
-  std::string cluster_uuid;    // of the cluster's state
-  std::string cluster_size;    // nodes in this component
-  std::string state;           // "Synced", "Donor/Desynced", …
-};
-
-// May throw what SOCI throws.
-MysqlServer AskServer(soci::session& session);
-
-// Names in lower case, and values, as a SHOW VARIABLES or SHOW STATUS gives them: it leaves out what this
-// server does not have. May throw what SOCI throws.
-using ServerFacts = std::map<std::string, std::string>;
-ServerFacts ShowFacts(soci::session& session, const std::string& statement);
-
-inline constexpr std::string_view kReadOnlyText = "read-only";
-// Why `server` takes no writes; nullopt if it does.
-std::optional<std::string> WhyNotWritable(const MysqlServer& server);
 
 }  // namespace leaf::sql

@@ -132,6 +132,16 @@ Result<core::TagRow> ReadUnlessLocked(soci::session& session, const Dialect& dia
   }
 }
 
+// That a server which did not tell where a range ends takes writes.
+Result<void> ExpectWritable(soci::session& session, const Dialect& dialect, std::string_view what) {
+  int read_only = 1;
+  session << fmt::format("SELECT {}", dialect.read_only), soci::into(read_only);
+  if (read_only == 0) return {};
+  return Error{ErrorCode::kOutcomeUnknown,
+               fmt::format("cannot {}: the database server was made read-only meanwhile", what),
+               "retry later"};
+}
+
 // How many IDs a grant from this row has.
 Result<std::uint64_t> CountOf(const core::TagRow& row, std::string_view what, const core::GrantSizer& sizer) {
   if (row.step < 1 || row.step > kStepMax) {
@@ -172,6 +182,11 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
 // would be locked for two round trips, and a node with a slow link would keep all others waiting.
 // What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
 // what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
+//
+// The server may have been demoted since it was read, and a user who may do everything can write to it all
+// the same: its successor, which has taken over without that write, grants the range once more. So what it
+// tells is 0 once it takes no writes. That stands where it makes no difference to the row, since a replica,
+// which takes none either, may execute the statement again.
 //
 // MariaDB leaves the value out of the reply if the table has a trigger, even one that does nothing. Then
 // grants are obtained in transactions.
@@ -236,9 +251,10 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
   const long long seen = row.max_id;
   const auto highest = static_cast<long long>(kMaxIdLimit - count);
   soci::statement update =
-      (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = LAST_INSERT_ID(max_id + :delta) "
-                                      "WHERE {} AND max_id BETWEEN :seen AND :highest",
-                                      dialect.tag_matches),
+      (session.prepare << fmt::format(
+           "UPDATE leaf_alloc SET max_id = max_id + :delta WHERE {} AND max_id BETWEEN :seen AND :highest "
+           "AND LAST_INSERT_ID((max_id + :delta) * ({} = 0)) >= 0",
+           dialect.tag_matches, dialect.read_only),
        soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(seen, "seen"),
        soci::use(highest, "highest"));
   update.execute(true);
@@ -246,7 +262,9 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
   if (changed == 0) return std::optional<core::Grant>();
   LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
   long long end = 0;
-  if (!session.get_last_insert_id("leaf_alloc", end) || end < seen + delta) {
+  const bool told = session.get_last_insert_id("leaf_alloc", end);
+  if (end == 0) LEAF_RETURN_IF_ERROR(ExpectWritable(session, dialect, what));
+  if (!told || end < seen + delta) {
     ends_are_told_.store(false);
     return Error{
         ErrorCode::kOutcomeUnknown,
