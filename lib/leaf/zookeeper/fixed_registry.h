@@ -9,16 +9,17 @@
 //  I3  A write of a former life changes nothing: every write is conditional on the version of
 //      ceilings/<n>, which each claim raises. (owners/<n> alone is not enough: deleted and made again it
 //      has version 0 again.)
-//  I5  A number that is new to a state directory is claimed after a watch that is longer than its owner, if
-//      ZooKeeper has forgotten it, needs to put its records back (WatchForOwners), and only if there is still
-//      no owner then. Owners put back, on the first write that meets less than they were acknowledged for,
-//      all that Leaf's and our records said, without taking anything from an owner that stands there.
 //  I4  Whatever was issued under a number is below the ceiling its next claim returns: the ceiling covers
 //      what we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not
 //      moved for kJavaWatch. The ceiling says which version of the node it covers; another version was
 //      not ours.
+//  I5  A number that is new to a state directory is claimed after a watch that is longer than its owner, if
+//      ZooKeeper has forgotten it, needs to put its records back (WatchForOwners), and only if there is still
+//      no owner then. Owners put back, on the first write that meets less than they were acknowledged for,
+//      all that Leaf's and our records said, without taking anything from an owner that stands there.
 //
-// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
+// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc, or
+// zookeeper_goes_back_test.cc)
 //  S1  The reply to the node's creation is lost, we create again: two numbers. → I2, and the next attempt
 //      looks for the node in the session in which its own raise of the hold was acknowledged, so that it
 //      sees it.

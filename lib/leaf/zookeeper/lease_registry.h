@@ -15,7 +15,8 @@
 //  is
 //      not theirs to take (fork_numbers.h). Each renewal looks whether it still is so.
 //
-// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc)
+// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc, or
+// zookeeper_goes_back_test.cc)
 //  S1  The reply to a claim is lost. → the next one looks for its own uuid first, and takes that lease again.
 //  S2  That claim is late, and lands after the second one took the same or another number. → it fails on the
 //      version; or it makes us the holder of a second lease, which nobody uses and which runs out.
@@ -28,16 +29,15 @@
 //      in the same session, so that it cannot be older than that.
 //  S7  A node of the fork takes the number while it is being leased. → the lease removes the record that it
 //      saw in the fork's tree, in one transaction: one of the two fails.
+//  S8  The fork's tree is made after the lease, with all numbers in it. → a renewal removes its own from
+//      notuse; if a node of the fork was first, the lease is lost.
 //  S9  ZooKeeper is restored from a backup, or wiped, while a node holds a lease; a new node finds the number
 //      free, or held by a node that is gone, with a ceiling of long ago. → it watches first (WatchForOwners):
 //      the holder issues below its last acknowledged ceiling, which has passed by then, and puts its record
 //      back where nobody holds the number, or stops. What is found to be further than what the holder was
 //      acknowledged for was issued by another node: then it stops, too.
 //  S10 The holder restarts instead. → its own record is taken at once only if it says what the state
-//  directory
-//      remembers: the same ceiling once it is free, and one not much lower while it is held.
-//  S8  The fork's tree is made after the lease, with all numbers in it. → a renewal removes its own from
-//      notuse; if a node of the fork was first, the lease is lost.
+//      directory remembers: the same ceiling once it is free, and one not much lower while it is held.
 #pragma once
 
 #include <atomic>
