@@ -36,6 +36,8 @@ std::string_view NameOf(Registry registry) {
 // Over what a database is to lib/leaf/sql, and what registries there are besides ZooKeeper's. With dice of
 // its own, so that the other options are what they were before there was any of this.
 void DrawDatabase(std::uint64_t seed, Plan& plan) {
+  // Takers that are held up meet the most where grants come fast.
+  if (plan.preemption > 0) return;
   Dice dice(seed ^ 0xDA7ABA5EU);
   const double registry = dice.Real();
   plan.sql = dice.Chance(0.35);
