@@ -61,8 +61,8 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
     plan.faults.erase("state_lost");
     plan.faults.erase("state_copied");
   }
-  // Two primaries give one number to two nodes. One that loses what it has committed does not, as long as owners
-  // come back within the watch of a fresh claim.
+  // Two primaries give one number to two nodes. One that loses what it has committed does not, as long as
+  // owners come back within the watch of a fresh claim.
   if (plan.registry != Registry::kSql) return;
   plan.faults.erase("db_split");
   if (dice.Chance(0.5)) {
@@ -72,8 +72,8 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
   plan.claim_watch.reset();
   plan.trouble += 60 * kSecond;
   plan.java_nodes = 0;
-  for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_cut", "db_away", "db_slow",
-                                 "db_flaky", "db_lock", "java_restart", "swap"})
+  for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_cut", "db_away",
+                                 "db_slow", "db_flaky", "db_lock", "java_restart", "swap"})
     plan.faults.erase(kind);
 }
 
@@ -153,14 +153,16 @@ Plan Plan::Draw(std::uint64_t seed) {
 
 std::string Plan::Text() const {
   return fmt::format(
-      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} ms, "
+      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} "
+      "ms, "
       "lease {} "
       "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}, {} s of trouble, each "
       "kind "
       "every {} s: {}",
       scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
       fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
-      claim_watch ? "" : " watched", workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
+      claim_watch ? "" : " watched", workers > 0 ? fmt::format(" of {} numbers", workers) : "",
+      peer_clocks ? " with peers' clocks" : "",
       sql ? fmt::format(", SQL with {} endpoint{}{}{}", endpoints, endpoints == 1 ? "" : "s",
                         privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
           : "",
@@ -291,11 +293,11 @@ Result<Plan> Plan::Load(const std::string& path) {
   }
   for (const auto& [key, value] : file) {
     static const std::set<std::string_view> keys = {
-        "about",      "found",    "seed",       "nodes",         "java_nodes", "tags",
-        "step",       "workers",  "preemption", "connections",   "batch_max",  "peer_clocks",
-        "fixed_step", "near_end", "fence",      "registry",      "database",   "endpoints",
-        "privileged", "trigger",  "expected",   "faults",        "act",        "refresh_interval_ms",
-        "window_ms",  "think_ms", "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
+        "about",      "found",      "seed",       "nodes",         "java_nodes", "tags",
+        "step",       "workers",    "preemption", "connections",   "batch_max",  "peer_clocks",
+        "fixed_step", "near_end",   "fence",      "registry",      "database",   "endpoints",
+        "privileged", "trigger",    "expected",   "faults",        "act",        "refresh_interval_ms",
+        "window_ms",  "think_ms",   "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
         "caught_by",  "claim_watch"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
