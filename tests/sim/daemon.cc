@@ -152,10 +152,7 @@ void Daemon::OpenRegistryOf(Registry registry) {
   registry_options.host = setting_.machine.name();
   registry_options.lease_time = around_.plan.lease_time;
   registry_options.claim_watch = around_.plan.claim_watch;
-  if (registry_options.watches_claims()) {
-    registry_options.session_timeout =
-        std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds{Ensemble::kSessionTimeout});
-  }
+  registry_options.window = around_.plan.window;
   if (around_.plan.workers > 0) {
     registry_options.worker_begin = kFirstWorker;
     registry_options.worker_end = kFirstWorker + around_.plan.workers;

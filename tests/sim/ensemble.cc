@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "leaf/zookeeper/session.h"
+
 namespace leaf::sim {
 namespace {
 
@@ -109,7 +111,7 @@ void SimClient::Keep() {
     world.Block(process_, Ensemble::kSessionTimeout / 4);
     if (!Reaches()) continue;
     if (incarnation_ != ensemble_.incarnation_ &&
-        world.now() < ensemble_.went_back_at_ + 2 * Ensemble::kSessionTimeout)
+        world.now() < ensemble_.went_back_at_ + NanosOf(zookeeper::kStaleMax))
       continue;
     if (ensemble_.Lives(session_)) {
       ensemble_.sessions_[session_].heard_at = world.now();

@@ -251,9 +251,61 @@ TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
   EXPECT_EQ(Watcher()->Claim(late, cluster_)->worker, 9U);
 }
 
+// Restored during the watch, or between it and the claim: a live node's number is the next one then.
+TEST_F(SqlRegistryTest, ADatabaseThatGoesBackDuringTheWatchIsWatchedOnceMore) {
+  for (const int at : {0, 11, 21, 22}) {
+    SCOPED_TRACE(at);
+    Execute("DELETE FROM leafctl_workers");
+    Execute("DELETE FROM leaf_workerid_alloc");
+    const auto one = Connect();
+    const auto claim = one->Claim(node_, cluster_);
+    ASSERT_TRUE(claim.ok());
+    ASSERT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+    const MonotonicTime begin = clock_.Monotonic();
+    bool went_back = false;
+    clock_.meanwhile = [&] {
+      const auto passed = clock_.Monotonic() - begin;
+      if (passed >= seconds{at} && !std::exchange(went_back, true)) {
+        Execute("DELETE FROM leafctl_workers");
+        Execute("DELETE FROM leaf_workerid_alloc");
+      } else if (passed >= seconds{at + 15}) {
+        EXPECT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+      }
+    };
+    const auto two = Watcher();
+    const auto other = two->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
+    clock_.meanwhile = nullptr;
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    ASSERT_TRUE(went_back);
+    EXPECT_NE(other->worker, claim->worker);
+    EXPECT_TRUE(one->Renew(*claim, clock_.Wall() + seconds{6}).ok());
+  }
+}
+
+TEST_F(SqlRegistryTest, ANumberThatWasDeniedIsRememberedUntilAClaimSucceeds) {
+  const auto owned = Connect()->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
+  ASSERT_TRUE(owned.ok());
+  core::NodeIdentity late = node_;
+  late.held = owned->worker;
+  const auto registry = Watcher();
+  EXPECT_FALSE(registry->disputes_held());
+  bool is_away = false;
+  clock_.meanwhile = [&] {
+    if (!std::exchange(is_away, true)) Execute("ALTER TABLE leafctl_workers RENAME TO away");
+  };
+  EXPECT_FALSE(registry->Claim(late, cluster_).ok());
+  clock_.meanwhile = nullptr;
+  EXPECT_TRUE(registry->disputes_held());
+  // It was made anew.
+  Execute("DROP TABLE IF EXISTS leafctl_workers");
+  Execute("ALTER TABLE away RENAME TO leafctl_workers");
+  EXPECT_NE(registry->Claim(late, cluster_)->worker, owned->worker);
+  EXPECT_FALSE(registry->disputes_held());
+}
+
 TEST_F(SqlRegistryTest, AWatchForOwnersNeedsADatabaseThatAnswers) {
   const auto registry = Watcher();
-  clock_.meanwhile = [&] { Execute("DROP TABLE IF EXISTS leafctl_cluster"); };
+  clock_.meanwhile = [&] { Execute("DROP TABLE IF EXISTS leafctl_workers"); };
   EXPECT_FALSE(registry->Claim(node_, cluster_).ok());
   clock_.meanwhile = nullptr;
   EXPECT_EQ(Number("SELECT count(*) FROM leaf_workerid_alloc"), 0);

@@ -1,7 +1,9 @@
 // ZooKeeper that is restored from a backup, or wiped, under live nodes: no number that one of them has is
 // given to another, and each gets back what ZooKeeper has forgotten.
+#include <optional>
 #include <utility>
 
+#include "leaf/zookeeper/session.h"
 #include "unit/zookeeper_registry_fixture.h"
 
 namespace leaf::zookeeper {
@@ -15,7 +17,6 @@ class ForgetfulZooKeeperTest : public FixedRegistryTest {
 
   RegistryOptions Watching() const {
     RegistryOptions options = Options();
-    options.session_timeout = seconds{6};
     options.claim_watch = std::nullopt;
     return options;
   }
@@ -84,16 +85,14 @@ TEST_F(ForgetfulZooKeeperTest, ARestartAndAReportMakeNoCallsForIt) {
   EXPECT_EQ(calls(/*watching=*/false), (std::pair{start, report}));
 }
 
-TEST_F(ForgetfulZooKeeperTest, TheLongestSessionTimeoutOfTheClusterDecides) {
-  MemoryZooKeeper server;
-  RegistryOptions slow = Watching();
-  slow.session_timeout = seconds{30};
-  const auto other = Start<FixedRegistry>(server, slow);
-  Get(*other, "b", second_address_);
-  const auto process = Watcher(server);
-  const BootTime begin = clock_.Boot();
-  Get(*process, "a");
-  EXPECT_EQ(clock_.Boot() - begin, seconds{70});
+// A node's session may not outlast that: it begins another one after kStaleMax.
+TEST_F(ForgetfulZooKeeperTest, TheWatchCoversTheWindowAndEverySession) {
+  RegistryOptions options = Watching();
+  EXPECT_EQ(options.WatchTime(), kStaleMax + kOwnerMargin);
+  options.window = seconds{60};
+  EXPECT_EQ(options.WatchTime(), seconds{70}) << "a lease is used up to its last ceiling";
+  options.claim_watch = seconds{1};
+  EXPECT_EQ(options.WatchTime(), seconds{1});
 }
 
 TEST_F(ForgetfulZooKeeperTest, AWatchCountsOnlyWhileTheServersAnswerInOneSession) {
@@ -329,6 +328,108 @@ TEST_F(ForgetfulZooKeeperTest, ANumberThatJavaGotMeanwhileIsLeftToIt) {
   ASSERT_TRUE(restarted.ok()) << restarted.error().message;
   EXPECT_EQ(restarted->worker, 1U);
   EXPECT_EQ(clock_.Boot() - begin, kWatch);
+}
+
+// An original that ZooKeeper refuses reports nothing for longer than a copy is watched otherwise.
+TEST_F(ForgetfulZooKeeperTest, ACopyIsWatchedAsLongAsAnyNewNode) {
+  MemoryZooKeeper server;
+  const auto original = Fixed(server);
+  const auto claim = Get(*original, "a");
+  ASSERT_TRUE(Renew(*original, claim).ok());
+  const auto copy = Watcher(server);
+  const BootTime back = clock_.Boot() + seconds{15};
+  clock_.OnWait([&] {
+    if (clock_.Boot() >= back) {
+      EXPECT_TRUE(Renew(*original, claim).ok());
+    }
+  });
+  const auto refused = copy->registry.Claim(
+      {.address = kAddress, .uuid = "a2", .former_uuid = "a", .held = claim.worker}, cluster_);
+  clock_.OnWait(nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused) << refused.error().message;
+  EXPECT_TRUE(Renew(*original, claim).ok());
+}
+
+// A start without the registry is for a number that it has not denied.
+TEST_F(ForgetfulZooKeeperTest, ANumberThatWasDeniedIsRememberedUntilAClaimSucceeds) {
+  MemoryZooKeeper server;
+  const auto owner = Fixed(server);
+  const auto owned = Get(*owner, "b", second_address_);
+  const auto process = Watcher(server);
+  EXPECT_FALSE(process->registry.disputes_held());
+  process->client.SetDown(true);
+  EXPECT_FALSE(Restart(*process, "a", kAddress, owned.worker).ok());
+  EXPECT_FALSE(process->registry.disputes_held()) << "nothing was said";
+  process->client.SetDown(false);
+  clock_.OnWait([&] { process->client.SetDown(true); });
+  EXPECT_EQ(Restart(*process, "a", kAddress, owned.worker).error().code, ErrorCode::kUnavailable);
+  clock_.OnWait(nullptr);
+  EXPECT_TRUE(process->registry.disputes_held());
+  EXPECT_FALSE(Restart(*process, "a", kAddress, owned.worker).ok());
+  EXPECT_TRUE(process->registry.disputes_held());
+  process->client.SetDown(false);
+  EXPECT_NE(Restart(*process, "a", kAddress, owned.worker)->worker, owned.worker);
+  EXPECT_FALSE(process->registry.disputes_held());
+}
+
+// What a new node is configured with binds no other before its watch is over.
+TEST_F(ForgetfulZooKeeperTest, OwnersThatComeBackDecideWhatTheClusterIs) {
+  MemoryZooKeeper server;
+  const auto owner = Fixed(server);
+  const auto owned = Get(*owner, "a");
+  server.Wipe();
+  const auto newcomer = Watcher(server);
+  bool is_back = false;
+  clock_.OnWait([&] {
+    if (!std::exchange(is_back, true)) {
+      EXPECT_TRUE(Renew(*owner, owned).ok());
+    }
+  });
+  core::ClusterProperties other = cluster_;
+  other.layout = *core::IdLayout::Make(40, 11, 12, cluster_.layout.epoch_ms());
+  const auto refused = newcomer->registry.Claim({.address = second_address_, .uuid = "b"}, other);
+  clock_.OnWait(nullptr);
+  ASSERT_TRUE(is_back);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_TRUE(Renew(*owner, owned).ok());
+}
+
+// Java makes a node between any two calls with which an owner comes back.
+TEST_F(ForgetfulZooKeeperTest, JavaThatComesMeanwhileIsNoticed) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    const auto owner = Fixed(server);
+    const auto owned = Get(*owner, "a");
+    server.Wipe();
+    std::optional<Java> java;
+    owner->client.BeforeCall(call, [&] { java = StartJava(server, second_address_); });
+    auto renewed = Renew(*owner, owned);
+    if (!java) return;
+    if (!renewed.ok() && renewed.error().code == ErrorCode::kUnavailable) renewed = Renew(*owner, owned);
+    EXPECT_EQ(renewed.ok(), java->worker != owned.worker) << "both have it";
+  }
+  FAIL() << "a renewal makes more calls than that";
+}
+
+TEST_F(ForgetfulZooKeeperTest, AHighNumberComesBackInSeveralTransactions) {
+  MemoryZooKeeper server;
+  core::ClusterProperties wide = cluster_;
+  wide.layout = *core::IdLayout::Make(38, 13, 12, cluster_.layout.epoch_ms());
+  RegistryOptions options = Options();
+  options.worker_end = 8192;
+  const auto process = Start<FixedRegistry>(server, options);
+  const auto claim = process->registry.Claim({.address = kAddress, .uuid = "a", .held = 5000}, wide);
+  ASSERT_TRUE(claim.ok()) << claim.error().message;
+  EXPECT_EQ(claim->worker, 5000U);
+  server.Wipe();
+  auto renewed = Renew(*process, *claim);
+  for (int i = 0; i < 3 && !renewed.ok(); ++i) renewed = Renew(*process, *claim);
+  EXPECT_TRUE(renewed.ok()) << renewed.error().message;
+  EXPECT_EQ(NextNumber(server), 5001U);
+  EXPECT_EQ(Forever(server).size(), 1U);
 }
 
 // The owner comes back between any two calls of a claim that has finished its watch.

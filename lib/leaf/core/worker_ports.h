@@ -123,6 +123,9 @@ class WorkerRegistry {
   // of Renew.
   virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
 
+  // Whether a Claim has learnt that the number of NodeIdentity::held is not this node's (any more), and none
+  // has succeeded since: then there is no start with it without the registry.
+  virtual bool disputes_held() const { return false; }
   // How often the registry had forgotten what it acknowledged, and was told again, by this object.
   virtual std::uint64_t times_put_back() const { return 0; }
 

@@ -171,7 +171,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
     options.worker_begin = numbers.begin;
     options.worker_end = numbers.end;
     options.lease_time = snowflake.lease_time;
-    options.session_timeout = config.zookeeper.session_timeout;
+    options.window = snowflake.window;
     options.claim_watch = ClaimWatchOf(config);
     if (snowflake.recycle) {
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(

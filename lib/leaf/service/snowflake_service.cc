@@ -115,7 +115,8 @@ Result<void> SnowflakeService::TryToLive() {
   core::NodeIdentity node{.address = options_.address,
                           .uuid = state_.node_uuid,
                           .former_uuid = former_uuid_,
-                          .held = state_.worker,
+                          // A lease is no fixed number, whatever it is called.
+                          .held = state_.leased == registry_.leased() ? state_.worker : std::nullopt,
                           .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
   auto claimed = registry_.Claim(node, state_.cluster);
@@ -153,13 +154,15 @@ Result<void> SnowflakeService::TryToLive() {
 Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry_error) const {
   const bool away =
       registry_error.code == ErrorCode::kUnavailable || registry_error.code == ErrorCode::kOutcomeUnknown;
-  if (!away || registry_.leased() || life_.load() != nullptr) return registry_error;
+  if (!away || registry_.leased() || life_.load() != nullptr || stopped_.load()) return registry_error;
   const auto refuse = [&](std::string why) {
     Error error = registry_error;
     error.message += "; no start without it: " + std::move(why);
     return error;
   };
   if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
+  if (registry_.disputes_held())
+    return refuse(fmt::format("it has said that worker {} is not this node's any more", *loaded_->worker));
   if (loaded_->leased)
     return refuse("the number in this state directory was a lease, which others may have by now");
   if (MayBeCopied())

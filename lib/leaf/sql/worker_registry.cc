@@ -166,25 +166,38 @@ bool SqlWorkerRegistry::WaitUntil(MonotonicTime end) const {
   return !interrupted_.load();
 }
 
-Result<void> SqlWorkerRegistry::WatchForOwners() {
+Result<void> SqlWorkerRegistry::WatchForOwners(std::optional<Position>& seen) {
   if (options_.claim_watch.count() == 0) return {};
   log_.Warning(
       "this node needs a worker number that its state directory did not hold before: watching the database "
       "for "
       "{} first, in case it was restored from a backup and the number is another node's",
       FormatDuration(options_.claim_watch));
-  const MonotonicTime end = clock_.Monotonic() + options_.claim_watch;
-  while (clock_.Monotonic() < end) {
-    if (!WaitUntil(std::min(end, clock_.Monotonic() + 2 * kLook)))
-      return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
+  MonotonicTime end = clock_.Monotonic() + options_.claim_watch;
+  while (true) {
     // While the database does not answer, owners cannot come back either.
-    LEAF_RETURN_IF_ERROR(database_.Run("watch for the owners of worker numbers", [](soci::session& session) {
-      int rows = 0;
-      session << "SELECT COUNT(*) FROM leafctl_cluster", soci::into(rows);
+    Position now;
+    LEAF_RETURN_IF_ERROR(database_.Run("watch for the owners of worker numbers", [&](soci::session& session) {
+      now = ReadPosition(session);
       return Result<void>{};
     }));
+    if (seen && now.IsBehind(*seen)) {
+      log_.Warning("the database went back, or another server answers: watching once more");
+      end = clock_.Monotonic() + options_.claim_watch;
+    }
+    seen = std::move(now);
+    if (clock_.Monotonic() >= end) return {};
+    if (!WaitUntil(std::min(end, clock_.Monotonic() + 2 * kLook)))
+      return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
   }
-  return {};
+}
+
+SqlWorkerRegistry::Position SqlWorkerRegistry::ReadPosition(soci::session& session) const {
+  Position position;
+  position.server = database_.State().identity;
+  session << "SELECT COALESCE(SUM(claims), 0), COALESCE(MAX(reported_ms), 0) FROM leafctl_workers",
+      soci::into(position.claims), soci::into(position.reported);
+  return position;
 }
 
 Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& node,
@@ -193,8 +206,9 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
   std::optional<Watched> watched;
   // A number that this process lost is no new one, and it gets no other.
   bool watched_for_owners = node.again.has_value();
+  std::optional<Position> seen;
   for (int attempt = 0;; ++attempt) {
-    auto tried = TryClaim(node, cluster, watched, watched_for_owners);
+    auto tried = TryClaim(node, cluster, watched, watched_for_owners, seen);
     if (!tried.ok()) {
       // Somebody inserted the same row in between: now it can be read.
       if (tried.error().code == ErrorCode::kAlreadyExists && attempt < kInsertAttempts) continue;
@@ -202,12 +216,13 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
     }
     if (tried->new_to_node) {
       if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
-      LEAF_RETURN_IF_ERROR(WatchForOwners());
+      LEAF_RETURN_IF_ERROR(WatchForOwners(seen));
       if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
       watched_for_owners = true;
       continue;
     }
     if (!tried->to_watch) {
+      disputes_held_.store(false);
       const std::lock_guard lock(mutex_);
       held_ = {node.uuid, node.address, tried->claim.ceiling.value_or(WallTime{})};
       return tried->claim;
@@ -236,7 +251,8 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
 Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeIdentity& node,
                                                                const core::ClusterProperties& cluster,
                                                                const std::optional<Watched>& watched,
-                                                               bool watched_for_owners) {
+                                                               bool watched_for_owners,
+                                                               const std::optional<Position>& seen) {
   const Dialect& dialect = database_.dialect();
   const std::string what = fmt::format("claim a worker number for {}", node.address);
   Attempt attempt;
@@ -251,17 +267,20 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                                dialect.for_update),
             soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
         const bool fresh = !session.got_data();
-        const std::optional<std::uint64_t> held = node.again ? node.again : node.held;
-        const bool recreated = fresh && held && node.former_uuid.empty() &&
-                               IsUnknown(session, dialect, static_cast<long long>(*held));
+        // A copy has held nothing: where the database went back its original may not have come back yet.
+        const std::optional<std::uint64_t> held = node.again                 ? node.again
+                                                  : node.former_uuid.empty() ? node.held
+                                                                             : std::nullopt;
+        const bool recreated = fresh && held && IsUnknown(session, dialect, static_cast<long long>(*held));
         if (fresh && node.again && !recreated) {
           return Error{ErrorCode::kRefused,
                        fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
                        "look at leafctl worker check; a restart claims a new number"};
         }
         const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
-        if (!is_held && !watched_for_owners) {
+        if (!is_held && (!watched_for_owners || (seen && ReadPosition(session).IsBehind(*seen)))) {
           attempt.new_to_node = true;
+          if (node.held && node.former_uuid.empty()) disputes_held_.store(true);
           return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
         }
         if (fresh) {
@@ -306,8 +325,8 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
         const bool foreign =
             !fresh && timestamp_state == soci::i_ok && (!owner.found || timestamp != owner.reported_ms);
         if (foreign || formerly_ours) {
-          if (const Watched seen{timestamp, owner.ceiling_ms, formerly_ours}; seen != watched) {
-            attempt.to_watch = seen;
+          if (const Watched now{timestamp, owner.ceiling_ms, formerly_ours}; now != watched) {
+            attempt.to_watch = now;
             return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
           }
         }

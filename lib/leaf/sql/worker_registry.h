@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "leaf/base/clock.h"
@@ -79,6 +80,7 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
   std::uint64_t times_put_back() const override { return times_put_back_.load(); }
+  bool disputes_held() const override { return disputes_held_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   // The other nodes that are live by their own word. Errors: kUnavailable, kConfig.
@@ -96,12 +98,24 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
     std::string address;
     WallTime ceiling;
   };
+  // What shows that the database went back: another server, or less than there was.
+  struct Position {
+    std::string server;
+    long long claims = 0;    // of all numbers
+    long long reported = 0;  // the newest report
+    bool IsBehind(const Position& before) const {
+      return server != before.server || claims < before.claims || reported < before.reported;
+    }
+  };
   enum class Finality { kGoesOn, kEnds };
   Result<void> Report(const core::WorkerClaim& claim, WallTime ceiling, Finality finality);
   Result<Attempt> TryClaim(const core::NodeIdentity& node, const core::ClusterProperties& cluster,
-                           const std::optional<Watched>& watched, bool watched_for_owners);
-  // Until options.claim_watch has passed with a database that answers. Errors: kUnavailable.
-  Result<void> WatchForOwners();
+                           const std::optional<Watched>& watched, bool watched_for_owners,
+                           const std::optional<Position>& seen);
+  Position ReadPosition(soci::session& session) const;
+  // Until options.claim_watch has passed with a database that answers, and did not go back meanwhile: is not
+  // behind `seen`, which is what was seen last. Errors: kUnavailable.
+  Result<void> WatchForOwners(std::optional<Position>& seen);
   bool WaitUntil(MonotonicTime end) const;
   // The database has forgotten the claim: makes or raises its rows, in the transaction under way. `found`:
   // the row of leafctl_workers, if there is one. The row as it is then.
@@ -114,6 +128,7 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Logger& log_;
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
+  std::atomic<bool> disputes_held_{false};
   std::mutex mutex_;
   Held held_;  // guarded by mutex_
 };

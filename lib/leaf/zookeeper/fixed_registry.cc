@@ -46,18 +46,21 @@ Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, false};
   properties.cluster.registry = kRegistryKind;
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, options_.session_timeout));
-  seen_before_watch_.clear();
   // A number that this process lost is no new one, and it gets no other.
   bool has_watched = node.again || !options_.watches_claims();
+  // What a new node believes of the cluster binds others once it has waited for those that know.
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, has_watched || node.held));
+  seen_before_watch_.clear();
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
     LEAF_ASSIGN_OR_RETURN(const Attempt tried, TryClaim(tree, node, properties, has_watched));
     if (tried.watch_first) {
       LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
       has_watched = true;
+      LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, /*make_properties=*/true));
     }
     if (!tried.claim) continue;
     lost_.reset();
+    disputes_held_.store(false);
     presence_.Begin(tree, node.address, {options_.advertise, tried.claim->worker, node.uuid});
     return *tried.claim;
   }
@@ -68,15 +71,22 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
                                                        const PropertiesRecord& properties, bool has_watched) {
   const core::ClusterProperties& cluster = properties.cluster;
   const Attempt again;
-  const Attempt watch_first{std::nullopt, true};
+  const auto watch_first = [&] {
+    // ZooKeeper was asked, and the number of the state directory is not this node's.
+    if (node.held && node.former_uuid.empty()) disputes_held_.store(true);
+    return Attempt{std::nullopt, true};
+  };
   LEAF_ASSIGN_OR_RETURN(const auto hold, TakeHold(tree, node));
   if (!hold) return again;
 
   LEAF_ASSIGN_OR_RETURN(auto numbers, FindOwn(tree, node.address, *hold));
   if (!numbers) return again;
   std::string created;
-  const std::optional<std::uint64_t> held = node.again ? node.again : node.held;
-  if (numbers->own.empty() && held && node.former_uuid.empty()) {
+  // A copy has held nothing: where ZooKeeper went back its original may not have come back yet.
+  const std::optional<std::uint64_t> held = node.again                 ? node.again
+                                            : node.former_uuid.empty() ? node.held
+                                                                       : std::nullopt;
+  if (numbers->own.empty() && held) {
     LEAF_ASSIGN_OR_RETURN(const auto path, Recreate(tree, node, *hold, *held, *numbers, cluster));
     if (!path) return again;
     created = *path;
@@ -88,7 +98,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
           fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
           "look at `leafctl worker check`; a restart claims a new number"};
     }
-    if (!has_watched) return watch_first;
+    if (!has_watched) return watch_first();
     LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
     if (!path) return again;
     created = *path;
@@ -111,6 +121,11 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
       return a.node.stat.modified_zxid < b.node.stat.modified_zxid;
     });
   }
+  if (node.again && own->worker != *node.again) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("{} has the number {} now", Quoted(node.address), own->worker),
+                 "look at `leafctl worker check`, then restart this node"};
+  }
   LEAF_RETURN_IF_ERROR(CheckNumber(own->worker, cluster, tree.ForeverNode(own->name) == created));
 
   const std::string owner_path = tree.Owner(own->worker);
@@ -130,10 +145,13 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
       return again;
     }
   }
-  if (tree.ForeverNode(own->name) == created && own->worker != held &&
-      numbers->others.count(own->worker) > 0) {
-    LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
-    return again;
+  if (tree.ForeverNode(own->name) == created && numbers->others.count(own->worker) > 0) {
+    // Another node of ours that is claiming it meets our owner, if the number was this node's before.
+    LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, own->worker, *numbers));
+    if (javas || own->worker != held) {
+      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
+      return again;
+    }
   }
   CeilingRecord ceiling;
   bool covered = tree.ForeverNode(own->name) == created;
@@ -148,7 +166,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
     for (const LeafNode& leaf : *nodes)
       seen_before_watch_.emplace(tree.ForeverNode(leaf.name), leaf.node.stat.modified_zxid);
     if (ceiling_node) seen_before_watch_.emplace(ceiling_path, ceiling_node->stat.modified_zxid);
-    return watch_first;
+    return watch_first();
   }
   if (formerly_ours && ceiling_node) {
     log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",
@@ -245,9 +263,9 @@ Result<std::optional<std::string>> FixedRegistry::Recreate(const Tree& tree, con
       Operation::Check(tree.Address(node.address), hold.version)};
   for (Operation& operation : RecreateNumber(tree, *forever, node.address, worker, clock_.Wall()))
     operations.push_back(std::move(operation));
-  const std::string path = operations.back().path;
+  const Operation last = operations.back();
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client_.Write(operations));
-  return made.done() ? std::optional(path) : again;
+  return made.done() && last.kind == Operation::Kind::kCreate ? std::optional(last.path) : again;
 }
 
 Result<void> FixedRegistry::GiveUp(const Tree& tree, const std::string& address, const Hold& hold,
@@ -372,7 +390,7 @@ Result<bool> FixedRegistry::WatchUnmoved(const std::vector<std::pair<std::string
     watched = watched && seen != seen_before_watch_.end() && seen->second == stat.modified_zxid;
   }
   // The watch for owners took longer than this one would.
-  if (watched && options_.claim_watch.value_or(ClaimWatch(options_.session_timeout)) >= time) return true;
+  if (watched && options_.WatchTime() >= time) return true;
   const BootTime end = clock_.Boot() + time;
   while (WaitTowards(clock_, end, interrupted_)) {
     LEAF_ASSIGN_OR_RETURN(const auto now, client_.GetAll(paths));
@@ -510,7 +528,7 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
                                     const std::optional<NodeData>& leaf) {
   const Tree& tree = held_->tree;
   const std::uint64_t worker = held_->worker;
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, held_->properties, options_.session_timeout));
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, held_->properties, /*make_properties=*/true));
   const std::int64_t session = client_.session_id();
   LEAF_ASSIGN_OR_RETURN(const auto beside, client_.GetAll({tree.Properties(), tree.Address(held_->address)}));
   LEAF_ASSIGN_OR_RETURN(const auto forever, client_.Exists(tree.Forever()));
@@ -519,16 +537,18 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   LEAF_ASSIGN_OR_RETURN(const auto numbers, FindOwn(tree, held_->address, hold));
   if (!beside[0] || !forever || !numbers) return KeepsChanging();
   LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, worker, *numbers));
-  if (javas) {
-    return Displaced(fmt::format("ZooKeeper had forgotten it, and a Java Leaf node has it now: {}",
-                                 Quoted(numbers->others.at(worker))));
-  }
+  const auto displaced_by_java = [&](const Numbers& seen) {
+    Error error = Displaced(fmt::format("ZooKeeper had forgotten it, and a Java Leaf node has it now: {}",
+                                        Quoted(seen.others.at(worker))));
+    error.hint = "restart this node: it then claims another number";
+    lost_ = error;
+    return error;
+  };
+  if (javas) return displaced_by_java(*numbers);
 
   CeilingRecord record = held_->ceiling;
   const WallTime now = clock_.Wall();
-  std::vector<Operation> operations{
-      // As in Recreate.
-      Operation::Set(tree.Properties(), beside[0]->data, beside[0]->stat.version)};
+  std::vector<Operation> operations;
   const std::string address_data = FormatAddress({held_->uuid, worker});
   // An address that another state directory holds by now is left to it.
   if (!beside[1]) operations.push_back(Operation::CreateOwn(tree.Address(held_->address), address_data));
@@ -545,8 +565,16 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   } else {
     record.leaf_version = 0;
     record.leaf_timestamp_ms = UnixMillis(now);
-    for (Operation& operation : RecreateNumber(tree, *forever, held_->address, worker, now))
-      operations.push_back(std::move(operation));
+    std::vector<Operation> recreated = RecreateNumber(tree, *forever, held_->address, worker, now);
+    const bool whole = recreated.back().kind == Operation::Kind::kCreate;
+    // As in Recreate.
+    recreated.insert(recreated.begin(),
+                     Operation::Set(tree.Properties(), beside[0]->data, beside[0]->stat.version));
+    if (!whole) {
+      LEAF_RETURN_IF_ERROR(client_.Write(recreated));
+      return {};
+    }
+    operations.insert(operations.end(), recreated.begin(), recreated.end());
   }
   operations.push_back(
       ceiling ? Operation::Set(tree.Ceiling(worker), FormatCeiling(record), ceiling->stat.version)
@@ -559,6 +587,11 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   held_->ceiling_version = ceiling ? written.parts.back().stat->version : 0;
   held_->ceiling = std::move(record);
   times_put_back_.fetch_add(1);
+  // Java knows no owner, and may have made a node of the number between the look and the write.
+  LEAF_ASSIGN_OR_RETURN(const auto after, FindOwn(tree, held_->address, hold));
+  if (!after) return KeepsChanging();
+  LEAF_ASSIGN_OR_RETURN(const bool java_came, IsJavas(tree, worker, *after));
+  if (java_came) return displaced_by_java(*after);
   log_.Warning(
       "worker {}: ZooKeeper knew less of it than it had acknowledged (it was restored from a backup, or "
       "wiped): "

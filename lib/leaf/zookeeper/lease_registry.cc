@@ -37,7 +37,9 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, true};
   properties.cluster.registry = kRegistryKind;
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, options_.session_timeout));
+  // As with a fixed number.
+  LEAF_RETURN_IF_ERROR(
+      PrepareTree(client_, tree, properties, !options_.watches_claims() || node.held.has_value()));
 
   const auto patience = options_.lease_time + kLeaseMargin;
   const BootTime begin = clock_.Boot();
@@ -93,6 +95,7 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
     if (!watched && !own_first) {
       LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
       watched = true;
+      LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, /*make_properties=*/true));
       continue;
     }
     bool raced = false;
@@ -321,7 +324,7 @@ Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
 }
 
 Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
-  LEAF_RETURN_IF_ERROR(PrepareTree(client_, held_->tree, held_->properties, options_.session_timeout));
+  LEAF_RETURN_IF_ERROR(PrepareTree(client_, held_->tree, held_->properties, /*make_properties=*/true));
   const std::string path = held_->tree.Lease(held_->worker);
   const std::string data = FormatLease(held_->record);
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome written,

@@ -9,14 +9,19 @@
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "leaf/zookeeper/folders.h"
+#include "leaf/zookeeper/session.h"
 
 namespace leaf::zookeeper {
 namespace {
 
-// A day: what is above that was not written by a node of ours.
-constexpr std::uint64_t kSessionTimeoutMax = 86'400'000;
+// Numbers that are passed over in one transaction, which has a limit of 1 MB by default.
+constexpr std::uint64_t kPassedOverMax = 1024;
 
 }  // namespace
+
+std::chrono::milliseconds RegistryOptions::WatchTime() const {
+  return claim_watch.value_or(std::max(kStaleMax, window) + kOwnerMargin);
+}
 
 Error UnusableNode(std::string_view path, const Error& why) {
   return {ErrorCode::kRefused, fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), why.message),
@@ -35,13 +40,8 @@ bool WaitTowards(const Clock& clock, BootTime end, const std::atomic<bool>& inte
 }
 
 Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties,
-                         std::chrono::milliseconds session_timeout) {
-  std::vector<std::string> folders = tree.Folders();
-  if (session_timeout.count() > 0) {
-    folders.push_back(tree.Sessions());
-    folders.push_back(tree.Session(session_timeout));
-  }
-  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree, folders));
+                         bool make_properties) {
+  LEAF_RETURN_IF_ERROR(EnsureFolders(client, tree, tree.Folders()));
 
   const std::string path = tree.Properties();
   const auto check = [&](const NodeData& node) -> Result<void> {
@@ -51,6 +51,7 @@ Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecor
   };
   LEAF_ASSIGN_OR_RETURN(const auto stored, client.Get(path));
   if (stored) return check(*stored);
+  if (!make_properties) return {};
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome made,
                         client.Write({Operation::CreateOwn(path, FormatProperties(properties))}));
   if (made.done()) return {};
@@ -62,14 +63,8 @@ Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecor
 
 Result<void> WatchForOwners(Client& client, const Tree& tree, const RegistryOptions& options,
                             const Clock& clock, Logger& log, const std::atomic<bool>& interrupted) {
-  std::chrono::milliseconds longest = options.session_timeout;
   const std::int64_t session = client.session_id();
-  LEAF_ASSIGN_OR_RETURN(const auto noted, client.Children(tree.Sessions()));
-  for (const std::string& name : noted.value_or(std::vector<std::string>{})) {
-    if (const auto timeout = ParseNumberName(name))
-      longest = std::max(longest, std::chrono::milliseconds{std::min(*timeout, kSessionTimeoutMax)});
-  }
-  const std::chrono::milliseconds time = options.claim_watch.value_or(ClaimWatch(longest));
+  const std::chrono::milliseconds time = options.WatchTime();
   log.Warning(
       "this node needs a worker number that its state directory did not hold before: watching ZooKeeper for "
       "{} first, in case it was restored from a backup, or wiped, and the number is another node's",
@@ -93,12 +88,13 @@ std::vector<Operation> RecreateNumber(const Tree& tree, const NodeStat& forever,
   const std::string data = FormatForeverData(address, now);
   std::vector<Operation> operations;
   // Each node that is made counts, and one that is removed in the same transaction was never seen.
-  for (std::uint64_t next = NextForeverNumber(forever.child_version, forever.children); next < worker;
-       ++next) {
+  const std::uint64_t next = NextForeverNumber(forever.child_version, forever.children);
+  const std::uint64_t passed_over = worker > next ? std::min(worker - next, kPassedOverMax) : 0;
+  for (std::uint64_t i = 0; i < passed_over; ++i) {
     operations.push_back(Operation::Create(path, data));
     operations.push_back(Operation::Delete(path, Operation::kAnyVersion));
   }
-  operations.push_back(Operation::Create(path, data));
+  if (next + passed_over >= worker) operations.push_back(Operation::Create(path, data));
   return operations;
 }
 

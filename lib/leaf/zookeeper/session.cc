@@ -290,6 +290,7 @@ class Session::Impl {
   }
 
   MonotonicTime Deadline() const { return clock_.Monotonic() + options_.operation_timeout; }
+  milliseconds StaleAfter() const { return std::min(kStaleTimeouts * options_.session_timeout, kStaleMax); }
   std::string Path(const std::string& path) const { return options_.connect.chroot + path; }
 
   Result<std::shared_ptr<Call>> BeginGet(const std::string& path, MonotonicTime deadline) {
@@ -586,8 +587,7 @@ class Session::Impl {
         Announce(lock);
       } else if (handle_->connected || !handle_->has_seen) {
         changed_.wait(lock);
-      } else if (const auto left =
-                     disconnected_since_ + kStaleTimeouts * options_.session_timeout - clock_.Monotonic();
+      } else if (const auto left = disconnected_since_ + StaleAfter() - clock_.Monotonic();
                  left > left.zero()) {
         changed_.wait_for(lock, left);
       } else {
@@ -596,7 +596,7 @@ class Session::Impl {
         // servers may have lost some.
         log_.Warning(
             "ZooKeeper: no connection for {}: opening a new session, in case the servers' data went back",
-            FormatDuration(kStaleTimeouts * options_.session_timeout));
+            FormatDuration(StaleAfter()));
         session_id_ = 0;
         CloseHandle(lock);
       }

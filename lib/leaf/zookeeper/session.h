@@ -3,9 +3,9 @@
 //
 // The C client reconnects within a session by itself. A session that has expired is final there: a thread of
 // ours closes its handle and opens the next one. The same happens to a handle that has had no connection for
-// two session time-outs, after one: servers whose data went back refuse a client that has seen more, and the
-// C client never forgets. The client's own threads only ever note down what happened; nothing of ours blocks
-// them, and nothing is closed from them.
+// two session time-outs, and kStaleMax at most, after one: servers whose data went back refuse a client that
+// has seen more, and the C client never forgets. The client's own threads only ever note down what happened;
+// nothing of ours blocks them, and nothing is closed from them.
 //
 // A write whose connection is lost, or whose deadline passes, may take effect at any later time: it is
 // kOutcomeUnknown, never kUnavailable. What was never handed to the client is kUnavailable.
@@ -26,6 +26,10 @@
 #include "leaf/zookeeper/connect_string.h"
 
 namespace leaf::zookeeper {
+
+// For how long a session may be without a connection before another one is begun, whatever its time-out:
+// other nodes count on it (kClaimWatch).
+inline constexpr std::chrono::milliseconds kStaleMax{12'000};
 
 struct SessionOptions {
   ConnectString connect;

@@ -11,7 +11,6 @@
 //       temporary/<ip:port>   ephemeral: who is live, and where it answers
 //       witness/<tag>         of segment mode: the highest end granted to any node
 //       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
-//       sessions/<ms>         which session time-outs the cluster's nodes ever asked for
 //   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; of it only
 //     the number that is leased is removed (fork_numbers.h)
 //
@@ -19,7 +18,6 @@
 // breaks every Java node that starts (leaf-compat M1, M2).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,11 +66,6 @@ class Tree {
   std::string Witness(std::string_view tag) const;
   std::string Daemons() const { return Own() + "/daemons"; }
   std::string Daemon(std::string_view id) const { return Join(Daemons(), id); }
-
-  std::string Sessions() const { return Own() + "/sessions"; }
-  std::string Session(std::chrono::milliseconds timeout) const {
-    return Join(Sessions(), std::to_string(timeout.count()));
-  }
 
   std::string RecycleUnused() const { return base_ + "/recycle/notuse"; }
   std::string RecycleUnused(std::uint64_t worker) const { return RecycleChild(RecycleUnused(), worker); }
