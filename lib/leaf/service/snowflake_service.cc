@@ -115,7 +115,7 @@ Result<void> SnowflakeService::TryToLive() {
   core::NodeIdentity node{.address = options_.address,
                           .uuid = state_.node_uuid,
                           .former_uuid = former_uuid_,
-                          // A lease is no fixed number, whatever it is called.
+                          // The number of a lease is not a fixed number.
                           .held = state_.leased == registry_.leased() ? state_.worker : std::nullopt,
                           .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;

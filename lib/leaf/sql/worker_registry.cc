@@ -383,7 +383,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
     put_back = false;
     const auto worker = static_cast<long long>(claim.worker);
     RegisteredOwner owner = ReadOwner(session, dialect, worker);
-    // Nobody has had the number since: what is there is older than what was acknowledged.
+    // No other node has had the number since: the row is older than what was acknowledged.
     const bool forgotten = !owner.found || (owner.claims < static_cast<long long>(claim.generation) &&
                                             (owner.uuid == uuid || owner.uuid.empty()) &&
                                             owner.ceiling_ms <= UnixMillis(held.ceiling));

@@ -45,8 +45,8 @@
 //      new node comes, and Leaf's counter gives it the same number. → I5: the new node watches; the owner
 //      comes back, finds its owner node missing and its ceiling older than what was acknowledged, and puts
 //      all of it back; the new node meets that owner, gives its own node up and makes the next number.
-//  S10 The owner was released on purpose meanwhile. → its ceiling stands as it was acknowledged, or somebody
-//      claimed since: nothing is put back, the number is lost.
+//  S10 The owner was released on purpose meanwhile. → its ceiling is as it was acknowledged, or another
+//      node claimed since: nothing is put back, the number is lost.
 //  S11 The owner is cut off for longer than the watch. → it meets another owner, and stops (kNotOwner). What
 //      it issued meanwhile may be issued twice: that much cannot be prevented.
 //  S12 The owner was down. → its start finds neither owner nor ceiling of the number that its state directory
@@ -87,8 +87,8 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return false; }
 
-  // Blocks for options.claim_watch where the number is new to this node; else for kJavaWatch where somebody
-  // else wrote the node last, and for core::kCopyWatch where the state directory may be a copy. Errors,
+  // Blocks for options.claim_watch where the number is new to this node; else for kJavaWatch where another
+  // program wrote the node last, and for core::kCopyWatch where the state directory may be a copy. Errors,
   // beside the port's: kConfig (address or chroot), kRefused (another state directory owns the number, with
   // its host; Java is alive with this address; its number is outside worker_range), kExhausted (no number of
   // the range or of the layout is left).

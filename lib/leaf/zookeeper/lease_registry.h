@@ -34,8 +34,8 @@
 //  S9  ZooKeeper is restored from a backup, or wiped, while a node holds a lease; a new node finds the number
 //      free, or held by a node that is gone, with a ceiling of long ago. → it watches first (WatchForOwners):
 //      the holder issues below its last acknowledged ceiling, which has passed by then, and puts its record
-//      back where nobody holds the number, or stops. What is found to be further than what the holder was
-//      acknowledged for was issued by another node: then it stops, too.
+//      back where no other node holds the number, or stops. What is found to be further than what the holder
+//      was acknowledged for was issued by another node: then it stops, too.
 //  S10 The holder restarts instead. → its own record is taken at once only if it says what the state
 //      directory remembers: the same ceiling once it is free, and one not much lower while it is held.
 #pragma once
@@ -120,7 +120,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Nothing if somebody else was first.
   Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const PropertiesRecord& properties,
                                                 const core::NodeIdentity& node, const Candidate& candidate);
-  // Whether the state directory of `node` held this number last, and nobody did since, as far as the record
+  // Whether the state directory of `node` held this number last, and no other since, as far as the record
   // and the state directory tell.
   static bool IsOwn(const Candidate& candidate, const core::NodeIdentity& node);
   // True if `candidate` has been seen unchanged for long enough; remembers what is seen.
@@ -131,7 +131,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // What a conflict means: adopts what a lost write of ours has left, or finds that the lease is lost. True
   // if it is free by now.
   Result<bool> Reconcile(std::int64_t session);
-  // ZooKeeper has forgotten the lease: `node` is what it has, an older record that nobody else holds, or
+  // ZooKeeper has forgotten the lease: `node` is what it has, an older record that no other node holds, or
   // nothing.
   Result<void> PutBack(const std::optional<NodeData>& node);
   // Requires that a lease is held: sees to it that no node of the fork has its number, or can take it.

@@ -47,8 +47,8 @@ inline constexpr std::chrono::milliseconds kOwnerMargin{10'000};
 Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties,
                          bool make_properties);
 
-// Waits until the servers have answered for options.WatchTime(): whatever owns a number has put its records
-// back by then, or is cut off. Errors: kUnavailable (they did not answer all the time, or the session
+// Waits until the servers have answered for options.WatchTime(): each node that owns a number has put its
+// records back by then, or is cut off. Errors: kUnavailable (they did not answer all the time, or the session
 // changed; interrupted).
 Result<void> WatchForOwners(Client& client, const Tree& tree, const RegistryOptions& options,
                             const Clock& clock, Logger& log, const std::atomic<bool>& interrupted);
