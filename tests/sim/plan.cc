@@ -112,6 +112,14 @@ void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
                                  "db_split", "db_lower", "db_remove", "zk_cut", "java_restart", "swap"})
     plan.faults.erase(kind);
   plan.java_nodes = 0;
+  // A privileged user's commit can be lost in a switch; the witness that would tell may have gone back, too.
+  plan.faults.erase("db_switch");
+  plan.privileged = false;
+  // Where the ceiling of a lease is forgotten whose holder is gone, clocks are all there is.
+  if (plan.registry == Registry::kRecycling) {
+    for (const char* const kind : {"clock_step", "clock_jump", "clock_strobe", "clock_drift"})
+      plan.faults.erase(kind);
+  }
   plan.claim_watch.reset();
   plan.trouble += 60 * kSecond;
   plan.faults.insert(dice.Chance(0.7) ? "zk_restore" : "zk_wipe");
