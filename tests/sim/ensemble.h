@@ -34,9 +34,9 @@ class Ensemble {
   std::set<std::uint64_t> cut_off;  // nodes that do not reach it
   // Ends every session of this node.
   void Expire(std::uint64_t node);
-  // The servers start again with what they had `age` ago, or with nothing. They know no session that there was,
-  // and refuse clients that have seen more until those begin anew, as ours do after kStaleMax. Nothing that was
-  // on its way arrives.
+  // The servers start again with what they had `age` ago, or with nothing. They know no session that there
+  // was, and refuse clients that have seen more until those begin anew, as ours do after kStaleMax. Nothing
+  // that was on its way arrives.
   void Restore(Nanos age);
   void Wipe();
   bool keeps_backups = false;  // for Restore
