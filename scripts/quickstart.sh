@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to the first IDs: installs what the build needs, builds, then adds a tag, runs the daemon and
 # takes IDs from it, in a temporary folder that is removed again. Ends with an error if any result is not as it should be.
+# Usage: quickstart.sh            everything
+#        quickstart.sh --built    installs and builds nothing: with build/release as it is, for the tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
 . scripts/lib.sh
 
-apt_need "${quickstart_packages[@]}"
-set_cmake_flags
-cmake --preset release -DLEAF_BUILD_TESTS=OFF "${cmake_flags[@]}"
-cmake --build --preset release
+if [[ $* != --built ]]; then
+  (($# == 0)) || die "what is '$*'? usage: quickstart.sh [--built]"
+  apt_need "${quickstart_packages[@]}"
+  set_cmake_flags
+  cmake --preset release -DLEAF_BUILD_TESTS=OFF "${cmake_flags[@]}"
+  cmake --build --preset release
+fi
 
 scratch=$(mktemp -d)
 daemon=''
@@ -99,7 +104,8 @@ snowflake=$result
 step leafctl next --mode snowflake
 ((result > snowflake)) || die "the second snowflake ID is not above the first"
 step leafctl decode "$snowflake"
-[[ $result == "$snowflake time="*" worker=0 sequence="* ]] || die "that is not what is in the ID"
+# The worker number of a private cluster is drawn.
+[[ $result =~ ^"$snowflake"\ time=.*\ worker=[0-9]+\ sequence=[0-9]+$ ]] || die "that is not what is in the ID"
 step leafctl status
 [[ $result == *pay* ]] || die "the status does not know the tag"
 
