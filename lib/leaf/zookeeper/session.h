@@ -27,7 +27,7 @@
 
 namespace leaf::zookeeper {
 
-// For how long a session may be without a connection before another one is begun, whatever its time-out:
+// For how long a session may be without a connection before another one is begun, however long its time-out:
 // other nodes count on it (kClaimWatch).
 inline constexpr std::chrono::milliseconds kStaleMax{12'000};
 
