@@ -2,6 +2,7 @@
 #include "leaf/sql/mark_store.h"
 
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 
 #include <fstream>
 #include <functional>
@@ -21,6 +22,7 @@ class MarkWorld {
  public:
   virtual ~MarkWorld() = default;
   virtual core::MarkStore& marks() = 0;
+  virtual core::ClusterMemoryStore& memories() = 0;
   virtual FakeClock& clock() = 0;
   // As after a restart of the process.
   virtual void Reopen() = 0;
@@ -29,6 +31,7 @@ class MarkWorld {
 class MemoryMarkWorld final : public MarkWorld {
  public:
   core::MarkStore& marks() override { return marks_; }
+  core::ClusterMemoryStore& memories() override { return marks_; }
   FakeClock& clock() override { return clock_; }
   void Reopen() override {}
 
@@ -41,6 +44,7 @@ class SqliteMarkWorld final : public MarkWorld {
  public:
   SqliteMarkWorld() { Reopen(); }
   core::MarkStore& marks() override { return *marks_; }
+  core::ClusterMemoryStore& memories() override { return *marks_; }
   FakeClock& clock() override { return clock_; }
   void Reopen() override {
     marks_ = std::make_unique<sql::SqliteMarkStore>(
@@ -66,6 +70,7 @@ class MarkStoreContract : public ::testing::TestWithParam<MarkWorldFactory> {
  protected:
   MarkStoreContract() : world_(GetParam().make()) {}
   core::MarkStore& marks() { return world_->marks(); }
+  core::ClusterMemoryStore& memories() { return world_->memories(); }
   const std::unique_ptr<MarkWorld> world_;
 };
 
@@ -158,6 +163,99 @@ TEST_P(MarkStoreContract, AHoldExcludesOthersOfTheSameTag) {
   EXPECT_TRUE(marks().Acquire("pay").ok());
 }
 
+TEST_P(MarkStoreContract, RemembersHowFarTheClusterWasGranted) {
+  ASSERT_TRUE(marks().Raise({"pay", 11, std::nullopt, 21}).ok());
+  EXPECT_EQ(marks().Load("pay")->end, 11U);
+  EXPECT_EQ(marks().Load("pay")->witness, 21U);
+  ASSERT_TRUE(marks().Raise({"pay", 31, std::nullopt, 11}).ok());  // an older look
+  ASSERT_TRUE(marks().Raise({"pay", 41, 5}).ok());                 // a grant without a claim
+  world_->Reopen();
+  EXPECT_EQ(marks().Load("pay")->end, 41U);
+  EXPECT_EQ(marks().Load("pay")->witness, 21U);
+  ASSERT_TRUE(marks().Raise({"pay", 41, std::nullopt, kMaxIdLimit}).ok());
+  EXPECT_EQ(marks().LoadAll()->at(0).witness, kMaxIdLimit);
+}
+
+TEST_P(MarkStoreContract, RemembersWhatOthersWereGranted) {
+  ASSERT_TRUE(marks().Raise({"pay", 2001, 7, 2001}).ok());
+  const core::Mark before = *marks().Load("pay");
+  ASSERT_TRUE(memories().RaiseWitnesses({}).ok());
+  ASSERT_TRUE(memories().RaiseWitnesses({{"pay", 3001}, {"订单'", 11}, {"mail", 1}}).ok());
+  ASSERT_TRUE(memories().RaiseWitnesses({{"pay", 2501}, {"mail", 5}}).ok());  // lowers none
+  world_->Reopen();
+  const core::Mark pay = *marks().Load("pay");
+  EXPECT_EQ(pay.witness, 3001U);
+  // All else of the mark is as it was: nothing was granted to this node.
+  EXPECT_EQ(pay.end, before.end);
+  EXPECT_EQ(pay.raised_at, before.raised_at);
+  EXPECT_EQ(pay.raised_by, before.raised_by);
+  EXPECT_EQ(pay.held, before.held);
+  EXPECT_EQ(marks().Load("mail")->witness, 5U);
+  EXPECT_EQ(marks().Load("mail")->end, 0U);
+  EXPECT_EQ(marks().Load("订单'")->witness, 11U);
+  EXPECT_EQ(marks().LoadAll()->size(), 3U);
+}
+
+// What others were granted says nothing about when this node first saw the tag: from 0 to its first grant
+// would be an age's worth of IDs in no time.
+TEST_P(MarkStoreContract, ABaselineBeginsWithTheFirstGrantAndNotWithWhatOthersWereGranted) {
+  ASSERT_TRUE(memories().RaiseWitnesses({{"pay", 1'000'000}}).ok());
+  world_->clock().Advance(std::chrono::hours{1});
+  ASSERT_TRUE(marks().Raise({"pay", 1'000'010, 3, 1'000'010}).ok());
+  world_->Reopen();
+  const core::Mark mark = *marks().Load("pay");
+  EXPECT_EQ(mark.end, 1'000'010U);
+  EXPECT_EQ(mark.base.max_id, 1'000'010U);
+  EXPECT_EQ(mark.base.at, world_->clock().Wall());
+  EXPECT_EQ(mark.held, 3U);
+  EXPECT_EQ(mark.raised_by, "test");
+}
+
+TEST_P(MarkStoreContract, KnowsNothingOfAClusterThatItWasNotIn) {
+  const auto memory = memories().LoadMemory("/snowflake/pay");
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(*memory, core::ClusterMemory{});
+}
+
+TEST_P(MarkStoreContract, RemembersEachClusterAcrossRestarts) {
+  const WallTime now = world_->clock().Wall();
+  const core::ClusterMemory pay{"a1", 3, 7, {"b", "c"}, {{"d", 0}, {"e", 41}}, now};
+  const core::ClusterMemory mail{"a2", 1, 0, {}, {}, now - std::chrono::hours{1}};
+  ASSERT_TRUE(memories().SaveMemory("/snowflake/pay", pay).ok());
+  ASSERT_TRUE(memories().SaveMemory("/it's/mail", mail).ok());
+  world_->Reopen();
+  EXPECT_EQ(*memories().LoadMemory("/snowflake/pay"), pay);
+  EXPECT_EQ(*memories().LoadMemory("/it's/mail"), mail);
+  EXPECT_EQ(*memories().LoadMemory("/snowflake/PAY"), core::ClusterMemory{});
+  EXPECT_EQ(marks().LoadAll()->size(), 0U) << "no mark comes of it";
+}
+
+TEST_P(MarkStoreContract, AMemoryIsNotOverwrittenByAnOlderOne) {
+  const WallTime now = world_->clock().Wall();
+  const auto save = [&](core::ClusterMemory memory) {
+    ASSERT_TRUE(memories().SaveMemory("c", memory).ok());
+    world_->Reopen();
+  };
+  save({"a", 2, 7, {"b"}, {{"c", 3}}, now});
+  // Of another process of this directory, which looked earlier.
+  save({"a", 2, 5, {"b", "d"}, {}, now - std::chrono::seconds{3}});
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {}, now}));
+  save({"a", 1, 6, {"b"}, {}, now});
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b"}, {}, now}));
+  // A node's heartbeats go on over the incarnations, and the time is that of the last one.
+  save({"a", 3, 1, {}, {{"b", 8}}, now + std::chrono::seconds{1}});
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {}, {{"b", 8}}, now}));
+  save({"a", 3, 8, {}, {}, now + std::chrono::seconds{1}});
+  EXPECT_EQ(memories().LoadMemory("c")->beat, 8U);
+}
+
+// Two processes that begin with a directory at once.
+TEST_P(MarkStoreContract, ADirectoryKeepsItsFirstName) {
+  ASSERT_TRUE(memories().SaveMemory("c", {"first", 0, 0, {}, {}, {}}).ok());
+  ASSERT_TRUE(memories().SaveMemory("c", {"second", 0, 0, {}, {}, {}}).ok());
+  EXPECT_EQ(memories().LoadMemory("c")->id, "first");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, MarkStoreContract,
     ::testing::Values(MarkWorldFactory{"Memory", [] { return std::make_unique<MemoryMarkWorld>(); }},
@@ -173,6 +271,97 @@ TEST(SqliteMarkStore, AFileThatIsNoDatabaseIsRefusedByName) {
   ASSERT_FALSE(loaded.ok());
   EXPECT_EQ(loaded.error().code, ErrorCode::kConfig);
   EXPECT_NE(loaded.error().message.find("marks.db"), std::string::npos);
+}
+
+// What version 0.1 made: no column for the witness, and nothing about clusters.
+void MakeFileOfVersion01(const std::string& path) {
+  sqlite3* file = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &file), SQLITE_OK);
+  EXPECT_EQ(
+      sqlite3_exec(
+          file,
+          "CREATE TABLE marks (tag TEXT NOT NULL PRIMARY KEY, end INTEGER NOT NULL, "
+          "raised_at INTEGER NOT NULL, raised_by TEXT NOT NULL, "
+          "base_end INTEGER NOT NULL, base_at INTEGER NOT NULL, "
+          "next_end INTEGER NOT NULL, next_at INTEGER NOT NULL, "
+          "held INTEGER NOT NULL, held_exactly INTEGER NOT NULL DEFAULT 0, "
+          "wasted_last INTEGER NOT NULL DEFAULT 0, wasted INTEGER NOT NULL DEFAULT 0, "
+          "wasted_exactly INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID;"
+          "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, held) "
+          "VALUES ('pay', 2001, 1795000000000, 'old', 1, 1794000000000, 1000, 1795000000000, 7)",
+          nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(file);
+}
+
+bool HasWitnessColumn(const std::string& path) {
+  sqlite3* file = nullptr;
+  EXPECT_EQ(sqlite3_open_v2(path.c_str(), &file, SQLITE_OPEN_READONLY, nullptr), SQLITE_OK);
+  const bool has = sqlite3_table_column_metadata(file, nullptr, "marks", "witness", nullptr, nullptr, nullptr,
+                                                 nullptr, nullptr) == SQLITE_OK;
+  sqlite3_close(file);
+  return has;
+}
+
+TEST(SqliteMarkStore, AFileOfVersion01KeepsItsMarksAndGetsTheColumn) {
+  TempDir dir;
+  const std::string path = dir.path() + "/marks.db";
+  MakeFileOfVersion01(path);
+  ASSERT_FALSE(HasWitnessColumn(path));
+  const FakeClock clock;
+  for (int round = 0; round < 2; ++round) {  // the second time it has it
+    sql::SqliteMarkStore marks(path, nullptr, clock, "new");
+    const auto mark = marks.Load("pay");
+    ASSERT_TRUE(mark.ok()) << mark.error().message;
+    EXPECT_EQ(mark->end, 2001U);
+    EXPECT_EQ(mark->raised_by, "old");
+    EXPECT_EQ(mark->base.max_id, 1U);
+    EXPECT_EQ(mark->held, 7U);
+    EXPECT_EQ(mark->witness, round == 0 ? 0U : 2001U);
+    EXPECT_TRUE(HasWitnessColumn(path));
+    EXPECT_EQ(*marks.LoadMemory("c"), core::ClusterMemory{});
+    ASSERT_TRUE(marks.Raise({"pay", 2001, std::nullopt, 2001}).ok());
+  }
+}
+
+TEST(SqliteMarkStore, AFileOfVersion01IsOpenedByManyAtOnce) {
+  const FakeClock clock;
+  for (int round = 0; round < 20; ++round) {
+    TempDir dir;
+    const std::string path = dir.path() + "/marks.db";
+    MakeFileOfVersion01(path);
+    std::vector<std::string> failures(4);
+    std::vector<std::thread> threads;
+    for (std::string& failure : failures) {
+      threads.emplace_back([&] {
+        sql::SqliteMarkStore marks(path, nullptr, clock, "new");
+        if (const auto raised = marks.Raise({"pay", 2001, std::nullopt, 2001}); !raised.ok())
+          failure = raised.error().message;
+        if (const auto saved = marks.SaveMemory("c", {"a", 1, 1, {}, {}, {}}); !saved.ok())
+          failure = saved.error().message;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) ASSERT_EQ(failure, "") << "round " << round;
+    sql::SqliteMarkStore marks(path, nullptr, clock, "new");
+    EXPECT_EQ(marks.Load("pay")->witness, 2001U);
+    EXPECT_EQ(marks.LoadAll()->size(), 1U);
+  }
+}
+
+// `leafctl status` on the directory of a daemon of version 0.1 that is running.
+TEST(SqliteMarkStore, ALookAtAFileOfVersion01ChangesNothing) {
+  TempDir dir;
+  const std::string path = dir.path() + "/marks.db";
+  MakeFileOfVersion01(path);
+  const FakeClock clock;
+  sql::SqliteMarkStore marks(sql::SqliteOptions{.path = path, .read_only = true}, clock);
+  const auto all = marks.LoadAll();
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  ASSERT_EQ(all->size(), 1U);
+  EXPECT_EQ(all->at(0).end, 2001U);
+  EXPECT_EQ(all->at(0).witness, 0U);
+  EXPECT_FALSE(HasWitnessColumn(path));
 }
 
 // SQLite sends away one of two connections that make a new file at once, even with a busy time-out.

@@ -118,6 +118,11 @@ std::span<const Target> Targets() {
                                                      "%",
                                                      "\xE4\xB8\xAD"};
   static constexpr std::string_view kZnodeRecords[] = {"forever\n",
+                                                       "node\n",
+                                                       "incarnation\n",
+                                                       "\"contributed\":",
+                                                       "\"number\":",
+                                                       "4611686018427387905",
                                                        "owner\n",
                                                        "ceiling\n",
                                                        "\"ip\":",

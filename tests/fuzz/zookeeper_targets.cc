@@ -83,6 +83,9 @@ constexpr Kind kKinds[] = {
      [](std::string_view s) { RoundTrip(s, zookeeper::ParseTemporary, zookeeper::FormatTemporary); }},
     {"witness", [](std::string_view s) { RoundTrip(s, zookeeper::ParseWitness, zookeeper::FormatWitness); }},
     {"daemon", [](std::string_view s) { RoundTrip(s, zookeeper::ParseDaemon, zookeeper::FormatDaemon); }},
+    {"node", [](std::string_view s) { RoundTrip(s, zookeeper::ParseNode, zookeeper::FormatNode); }},
+    {"incarnation",
+     [](std::string_view s) { RoundTrip(s, zookeeper::ParseIncarnation, zookeeper::FormatIncarnation); }},
 };
 
 // %XX undone, for the names of witnesses.
@@ -220,6 +223,9 @@ void ZnodeNames(std::string_view input) {
   LEAF_CHECK(witness.find('/') == std::string::npos);
   ExpectOneLine(witness);
   LEAF_CHECK(Unescaped(witness) == name);
+  if (!name.empty()) LEAF_CHECK(zookeeper::ParseWitnessName(witness) == name);
+  if (const auto tag = zookeeper::ParseWitnessName(name))
+    LEAF_CHECK(!tag->empty() && zookeeper::WitnessName(*tag) == name);
 
   if (const auto address = zookeeper::ValidateAddress(name); address.ok()) {
     const auto again = zookeeper::ParseForeverName(zookeeper::FormatForeverName(name, 7));

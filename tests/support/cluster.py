@@ -99,7 +99,8 @@ class ClusterTest(LeafTest):
         lines += [
             "[mysql]\nendpoints = %s" % self.endpoints(server),
             'database = "%s"\nuser = "leaf"\npassword_file = "%s"' % (self.name, password),
-            '[snowflake]\nenabled = false\ncluster = "%s"' % self.name,
+            # A node that is new waits for others, which is what test_fault_matrix is about.
+            '[snowflake]\nenabled = false\ncluster = "%s"\nclaim_watch = "0s"' % self.name,
             '[zookeeper]\nconnect = "%s"\nsession_timeout = "2s"' % self.zookeeper.connect,
         ]
         box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", "\n".join(lines) + "\n")

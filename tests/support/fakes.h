@@ -20,6 +20,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/random.h"
 #include "leaf/base/text.h"
+#include "leaf/core/membership.h"
 #include "leaf/core/ports.h"
 
 namespace leaf::testing {
@@ -351,7 +352,7 @@ class FaultySegmentStore final : public core::SegmentStore {
   int describes_ = 0;
 };
 
-class MemoryMarkStore final : public core::MarkStore {
+class MemoryMarkStore final : public core::MarkStore, public core::ClusterMemoryStore {
  public:
   explicit MemoryMarkStore(const Clock& clock) : clock_(clock) {}
 
@@ -383,7 +384,7 @@ class MemoryMarkStore final : public core::MarkStore {
     auto [found, added] = marks_.try_emplace(std::string(raise.tag));
     Entry& entry = found->second;
     core::Mark& mark = entry.mark;
-    if (added) {
+    if (added || mark.end == 0) {
       mark.tag = raise.tag;
       mark.base = entry.next = {raise.end, now};
     } else if (now - entry.next.at >= kBaselineAge) {
@@ -399,7 +400,41 @@ class MemoryMarkStore final : public core::MarkStore {
       mark.held = *raise.held;
       entry.held_exactly = false;
     }
+    mark.witness = std::max(mark.witness, raise.witness);
     return {};
+  }
+  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override {
+    const std::lock_guard lock(mutex_);
+    if (failing_) return Failure();
+    return memories_[std::string(cluster)];
+  }
+  Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override {
+    const std::lock_guard lock(mutex_);
+    if (failing_ || full_) return Failure();
+    core::ClusterMemory& stored = memories_[std::string(cluster)];
+    if (stored.id.empty()) stored.id = memory.id;
+    stored.others = memory.others;
+    stored.covered = memory.covered;
+    if (memory.beat >= stored.beat) stored.at = memory.at;
+    stored.beat = std::max(stored.beat, memory.beat);
+    stored.incarnation = std::max(stored.incarnation, memory.incarnation);
+    ++saves_;
+    return {};
+  }
+  Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override {
+    const std::lock_guard lock(mutex_);
+    if (failing_ || full_) return Failure();
+    for (const auto& [tag, end] : ends) {
+      core::Mark& mark = marks_[tag].mark;
+      mark.tag = tag;
+      mark.witness = std::max(mark.witness, end);
+    }
+    return {};
+  }
+  // How often a memory was written.
+  int saves() {
+    const std::lock_guard lock(mutex_);
+    return saves_;
   }
   Result<void> BeginRun() override {
     const std::lock_guard lock(mutex_);
@@ -460,6 +495,8 @@ class MemoryMarkStore final : public core::MarkStore {
   const Clock& clock_;
   std::mutex mutex_;
   std::map<std::string, Entry> marks_;
+  std::map<std::string, core::ClusterMemory> memories_;
+  int saves_ = 0;
   std::set<std::string> held_;
   bool failing_ = false;
   bool full_ = false;

@@ -235,6 +235,10 @@ class HungWitness final : public core::Witness {
     clock_.Advance(std::chrono::milliseconds{2000});
     return Error{ErrorCode::kOutcomeUnknown, "no reply", ""};
   }
+  Result<bool> Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                     std::string_view claim) override {
+    return Raise(tag, seen, end, claim);
+  }
 
  private:
   testing::FakeClock& clock_;
@@ -317,7 +321,9 @@ TEST(DaemonRoster, ListsWhoIsLiveAndWhereItAnswers) {
     testing::MemoryClient client(zookeeper);
     zookeeper::DaemonEntry entry(PayTree(), client, log);
     entry.Begin("one", record);
-    EXPECT_EQ(*zookeeper::ReadDaemonRoster(reader, PayTree()), std::vector{record});
+    zookeeper::DaemonRecord listed = record;
+    listed.id = "one";
+    EXPECT_EQ(*zookeeper::ReadDaemonRoster(reader, PayTree()), std::vector{listed});
     // A new session makes it anew.
     client.Expire();
     EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leaf/zookeeper/tree.h"
@@ -20,6 +22,8 @@ TEST(TreeTest, PathsAreLeafs) {
   EXPECT_EQ(tree.Ceiling(0), "/snowflake/com.sankuai.leaf-test/leafctl/ceilings/0");
   EXPECT_EQ(tree.Lease(1023), "/snowflake/com.sankuai.leaf-test/leafctl/leases/1023");
   EXPECT_EQ(tree.Temporary("[::1]:80"), "/snowflake/com.sankuai.leaf-test/leafctl/temporary/[::1]:80");
+  EXPECT_EQ(tree.Node("a1"), "/snowflake/com.sankuai.leaf-test/leafctl/nodes/a1");
+  EXPECT_EQ(tree.Incarnation(), "/snowflake/com.sankuai.leaf-test/leafctl/incarnation");
   EXPECT_EQ(tree.RecycleUsed(), "/snowflake/com.sankuai.leaf-test/recycle/inuse");
 }
 
@@ -30,6 +34,15 @@ TEST(TreeTest, FoldersComeParentsFirstAndForeverAsEarlyAsItCan) {
   EXPECT_TRUE(std::equal(begin.begin(), begin.end(), folders.begin()));
   EXPECT_EQ(Tree::Make("c")->Folders().front(), "/snowflake");
   EXPECT_EQ(Tree::Make("c", "")->Folders().front(), "/c");
+}
+
+TEST(TreeTest, ANodesFolderIsMadeBeforeARangeIsClaimed) {
+  const Tree tree = *Tree::Make("c");
+  const auto folders = tree.SegmentFolders();
+  const auto own = std::find(folders.begin(), folders.end(), tree.Own());
+  EXPECT_NE(std::find(own, folders.end(), tree.Nodes()), folders.end());
+  EXPECT_TRUE(tree.IsOwn(tree.Node("a")));
+  EXPECT_TRUE(tree.IsOwn(tree.Incarnation()));
 }
 
 TEST(TreeTest, LeafctlsOwnFolderIsToldFromLeafs) {
@@ -100,6 +113,23 @@ TEST(TreeTest, NumberNames) {
   EXPECT_EQ(ParseRecycleName("workId:1024"), 1024U);
   EXPECT_FALSE(ParseRecycleName("workId:").has_value());
   EXPECT_FALSE(ParseRecycleName("7").has_value());
+}
+
+// A witness can be told whose it is, and no name that WitnessName does not make is taken for one.
+TEST(TreeTest, TheNameOfAWitnessSaysItsTag) {
+  for (const std::string& tag :
+       std::vector<std::string>{"pay", "a/b", "a%2Fb", ".", "..", ".a", "a.b", "A", "a b", "订单", "%", "%2",
+                                std::string("a\0b", 3), "\xff", "zookeeper", std::string(128, '/')}) {
+    const std::string name = WitnessName(tag);
+    EXPECT_EQ(name.find('/'), std::string::npos) << name;
+    EXPECT_EQ(ParseWitnessName(name), tag) << name;
+  }
+  EXPECT_EQ(WitnessName("a/b"), "a%2Fb");
+  EXPECT_EQ(WitnessName(".a"), "%2Ea");
+  for (const std::string& none :
+       std::vector<std::string>{"", ".", "..", ".a", "a b", "a%2fb", "a%", "a%2", "a%2G", "%61", "a%2Eb",
+                                "a%+2", "a%-1", "a% 2", "订", "a%0x1", "a%%2F"})
+    EXPECT_FALSE(ParseWitnessName(none).has_value()) << none;
 }
 
 TEST(TreeTest, TheNextNumberIsHowManyWereEverCreated) {
@@ -184,6 +214,78 @@ TEST(TreeTest, OurRecordsAreReadStrictly) {
   EXPECT_FALSE(ParseOwner(R"({"uuid":"","address":"","host":"","since_ms":1})").ok());
 }
 
+TEST(TreeTest, WhatANodeHasMadeKnownComesBackAsItWasWritten) {
+  for (const NodeRecord& node :
+       {NodeRecord{7, 12, true, true, "d-1", "host \"x\"", "leafctl serve, process 7", WallTimeOf(9)},
+        NodeRecord{0, 0, false, false, "", "", "", WallTimeOf(0)},
+        NodeRecord{std::uint64_t{1} << 62, std::uint64_t{1} << 62, true, false, "", "h", "p", WallTimeOf(1)}})
+    EXPECT_EQ(*ParseNode(FormatNode(node)), node);
+  EXPECT_EQ(
+      FormatNode({7, 12, true, false, "d", "h", "p", WallTimeOf(9)}),
+      R"({"contributed":7,"beat":12,"claims":true,"left":false,"daemon":"d","host":"h","process":"p","at_ms":9})");
+  for (const IncarnationRecord& incarnation :
+       {IncarnationRecord{1, true, "the first node", "p", WallTimeOf(9)},
+        IncarnationRecord{std::uint64_t{1} << 62, false, "", "", WallTimeOf(0)}})
+    EXPECT_EQ(*ParseIncarnation(FormatIncarnation(incarnation)), incarnation);
+  EXPECT_EQ(FormatIncarnation({2, false, "w", "b", WallTimeOf(9)}),
+            R"({"number":2,"settled":false,"why":"w","by":"b","at_ms":9})");
+}
+
+TEST(TreeTest, WhatANodeHasMadeKnownIsReadStrictly) {
+  const std::string good =
+      R"({"contributed":1,"beat":2,"claims":true,"left":false,"daemon":"","host":"h","process":"p","at_ms":5})";
+  ASSERT_TRUE(ParseNode(good).ok());
+  std::vector<std::string> all_bad{"", "x", "[]", "null", "{}", good + " {}"};
+  for (const auto& [part, instead] : std::vector<std::pair<std::string, std::string>>{
+           {R"("contributed":1,)", ""},
+           {R"("contributed":1)", R"("contributed":-1)"},
+           {R"("contributed":1)", R"("contributed":1.5)"},
+           {R"("contributed":1)", R"("contributed":"1")"},
+           {R"("contributed":1)", R"("contributed":4611686018427387905)"},
+           {R"("beat":2,)", ""},
+           {R"("beat":2)", R"("beat":-2)"},
+           {R"("beat":2)", R"("beat":"2")"},
+           {R"("beat":2)", R"("beat":4611686018427387905)"},
+           {R"("claims":true,)", ""},
+           {R"("claims":true)", R"("claims":1)"},
+           {R"("left":false)", R"("left":0)"},
+           {R"("left":false)", R"("left":null)"},
+           {R"("left":false)", R"("left":false,"left":false)"},
+           {R"("daemon":"")", R"("daemon":null)"},
+           {R"("host":"h")", R"("host":7)"},
+           {R"(,"at_ms":5)", ""},
+           {R"("at_ms":5)", R"("at_ms":-5)"},
+           {R"("at_ms":5)", R"("at_ms":"5")"},
+           {R"("at_ms":5)", R"("at_ms":5,"more":1)"}}) {
+    std::string bad = good;
+    ASSERT_NE(good.find(part), std::string::npos) << part;
+    all_bad.push_back(bad.replace(good.find(part), part.size(), instead));
+  }
+  for (const std::string& bad : all_bad) {
+    const auto parsed = ParseNode(bad);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(parsed.error().message.find("node"), std::string::npos);
+  }
+  ASSERT_TRUE(ParseIncarnation(R"({"number":1,"settled":true,"why":"w","by":"b","at_ms":5})").ok());
+  for (const std::string bad :
+       {"", "x", "[]", "null", "{}", R"({"number":1,"settled":true,"why":"w","by":"b"})",
+        R"({"number":0,"settled":true,"why":"w","by":"b","at_ms":5})",
+        R"({"number":-1,"settled":true,"why":"w","by":"b","at_ms":5})",
+        R"({"number":4611686018427387905,"settled":true,"why":"w","by":"b","at_ms":5})",
+        R"({"number":"1","settled":true,"why":"w","by":"b","at_ms":5})",
+        R"({"number":1,"number":1,"settled":true,"why":"w","by":"b","at_ms":5})",
+        R"({"number":1,"settled":"true","why":"w","by":"b","at_ms":5})",
+        R"({"number":1,"settled":true,"why":null,"by":"b","at_ms":5})",
+        R"({"number":1,"settled":true,"why":"w","by":["b"],"at_ms":5})",
+        R"({"number":1,"settled":true,"why":"w","by":"b","at_ms":5,"more":1})"}) {
+    const auto parsed = ParseIncarnation(bad);
+    ASSERT_FALSE(parsed.ok()) << bad;
+    EXPECT_EQ(parsed.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(parsed.error().message.find("incarnation"), std::string::npos);
+  }
+}
+
 TEST(TreeTest, AnotherKindOfNumbersIsAnotherCluster) {
   const PropertiesRecord fixed{{"c", "zookeeper", {}}, false};
   PropertiesRecord leased = fixed;
@@ -236,6 +338,9 @@ TEST(TreeTest, NoBytesBreakAParser) {
     (void)ParseLease(text).ok();
     (void)ParseTemporary(text).ok();
     (void)ParseRecycleData(text).ok();
+    (void)ParseNode(text).ok();
+    (void)ParseIncarnation(text).ok();
+    (void)ParseWitnessName(text);
     (void)ParseForeverName(text);
   }
 }

@@ -43,6 +43,7 @@ struct Config {
     std::int64_t max_tags = 0;
     std::string fence;
     bool witness_fallback = false;
+    std::string claim_watch;  // "auto" or a duration
     std::string step_policy;
     std::int64_t step_max = 0;
     Millis reserve_time{};

@@ -290,6 +290,10 @@ std::vector<Key> MakeKeys() {
   add(Bool(
       "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",
       [](C & c) -> auto& { return c.segment.witness_fallback; }));
+  add(CheckedString(
+      "segment.claim_watch", "auto",
+      "how long a node that is new to its cluster waits before its first claim from the witness",
+      CheckClaimWatch, [](C & c) -> auto& { return c.segment.claim_watch; }));
   add(Choice(
       "segment.step_policy", "leaf", {"leaf", "fixed"}, "Leaf's dynamic step, or the table's step as it is",
       [](C & c) -> auto& { return c.segment.step_policy; }));

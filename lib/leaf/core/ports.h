@@ -111,7 +111,9 @@ class TagAdmin {
 struct Mark {
   std::string tag;
   std::uint64_t end = 0;  // exclusive end of everything this node was ever granted; 0: nothing yet
-  WallTime raised_at;     // when, and by which process, it was raised last
+  // Exclusive end of what any node of the cluster was ever granted, as far as this one saw it; 0: nothing.
+  std::uint64_t witness = 0;
+  WallTime raised_at;  // when, and by which process, it was raised last
   std::string raised_by;
   Baseline base;           // where max_id stood one to two kBaselineAge ago, or when this node first saw it
   std::uint64_t held = 0;  // IDs that the daemon of this directory holds unissued at most, or left behind
@@ -127,6 +129,8 @@ struct MarkRaise {
   std::uint64_t end = 0;
   // IDs this process may hold unissued from now on; nullopt for one that holds none back.
   std::optional<std::uint64_t> held;
+  // What the witness of the cluster was raised to; 0 where there is none, or it was away.
+  std::uint64_t witness = 0;
 };
 
 // IDs of a tag that a daemon did not issue before it ended.

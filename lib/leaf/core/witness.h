@@ -42,6 +42,10 @@ class Witness {
   // tells.
   virtual Result<bool> Raise(std::string_view tag, const WitnessState& seen, std::uint64_t end,
                              std::string_view claim) = 0;
+  // The same, and only while it is certain that the witness has forgotten nothing (membership.h). Further
+  // errors: kUnavailable where it is not.
+  virtual Result<bool> Claim(std::string_view tag, const WitnessState& seen, std::uint64_t end,
+                             std::string_view claim) = 0;
 };
 
 }  // namespace leaf::core

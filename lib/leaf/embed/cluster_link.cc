@@ -5,14 +5,43 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/zookeeper/inspection.h"
+#include "leaf/zookeeper/registry_options.h"
 #include "leaf/zookeeper/snapshot.h"
 
 namespace leaf::embed {
+namespace {
+
+// segment.claim_watch, whose "auto" is snowflake.claim_watch, whose "auto" is what nodes need that have to
+// find out. The configuration has checked their form.
+std::chrono::milliseconds SegmentWatchOf(const config::Config& config) {
+  // It goes on without the witness: there is nothing to wait for.
+  if (config.segment.witness_fallback) return std::chrono::milliseconds{0};
+  for (const std::string& text : {config.segment.claim_watch, config.snowflake.claim_watch}) {
+    if (const auto watch = ParseDuration(text); watch.ok()) return *watch;
+  }
+  return zookeeper::kStaleMax + zookeeper::kOwnerMargin;
+}
+
+// What a state directory knows to have been granted.
+service::ClusterFence::Known KnownFrom(core::MarkStore& marks) {
+  return [&marks]() -> Result<service::ClusterFence::KnownEnds> {
+    LEAF_ASSIGN_OR_RETURN(const auto all, marks.LoadAll());
+    service::ClusterFence::KnownEnds known;
+    for (const core::Mark& mark : all) {
+      known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
+      known.has_marks = known.has_marks || mark.end > 0;
+    }
+    return known;
+  };
+}
+
+}  // namespace
 
 bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
   const config::Config& config = resolved.config;
@@ -24,6 +53,18 @@ bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
 
 Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(Setting& setting, Logger& log,
                                                        const std::string& process) {
+  return OpenAs(setting, log, process, nullptr, JoinAs::kCommand);
+}
+
+Result<std::unique_ptr<ClusterLink>> ClusterLink::Join(Setting& setting, Logger& log,
+                                                       const std::string& process,
+                                                       core::ClusterMemoryStore& memory, JoinAs as) {
+  return OpenAs(setting, log, process, &memory, as);
+}
+
+Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Setting& setting, Logger& log,
+                                                         const std::string& process,
+                                                         core::ClusterMemoryStore* memory, JoinAs as) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   if (!IsConfigured(*resolved)) return std::unique_ptr<ClusterLink>();
   const config::Config& config = resolved->config;
@@ -33,26 +74,84 @@ Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(Setting& setting, Logger&
   LEAF_ASSIGN_OR_RETURN(zookeeper::Tree tree, zookeeper::Tree::Make(name));
   const auto timeout = setting.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
   LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(setting, log, timeout));
-  return std::unique_ptr<ClusterLink>(
-      new ClusterLink(std::move(session), std::move(tree), process, config.segment.witness_fallback,
-                      config.zookeeper.connect, timeout, setting.ClockInUse(), log));
+  return std::unique_ptr<ClusterLink>(new ClusterLink(
+      std::move(session), std::move(tree), process,
+      Part{memory,
+           {.host = sys::HostName(),
+            .process = process,
+            .watch = SegmentWatchOf(config),
+            .one_shot = as != JoinAs::kDaemon,
+            .is_passive = as == JoinAs::kBesideDaemon}},
+      config.segment.witness_fallback, config.zookeeper.connect, timeout, setting.ClockInUse(), log));
 }
 
 ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree,
-                         const std::string& process, bool fallback, std::string servers,
+                         const std::string& process, const Part& part, bool fallback, std::string servers,
                          std::chrono::milliseconds operation_timeout, const Clock& clock, Logger& log)
     : process_(process),
       servers_(std::move(servers)),
       operation_timeout_(operation_timeout),
       tree_(std::move(tree)),
       session_(std::move(session)),
-      witness_(tree_, process_, *session_, clock),
-      fence_(witness_, fallback, clock, random_, log),
+      clock_(clock),
+      watch_(part.options.watch),
+      membership_(part.memory == nullptr
+                      ? std::nullopt
+                      : std::make_optional<zookeeper::Membership>(tree_, part.options, *session_,
+                                                                  *part.memory, clock, random_, log)),
+      witness_(tree_, process_, *session_, clock, membership_ ? &*membership_ : nullptr),
+      fence_(witness_, fallback, clock, random_, log, membership_ ? &*membership_ : nullptr),
       entry_(tree_, *session_, log) {}
+
+Result<void> ClusterLink::Contribute(core::MarkStore& marks) {
+  const auto known = KnownFrom(marks);
+  LEAF_RETURN_IF_ERROR(known());
+  fence_.StepMembership(known);
+  fence_.LeaveMembership();
+  return {};
+}
+
+Result<void> ClusterLink::RaiseWitness(std::string_view tag, std::uint64_t end) {
+  LEAF_ASSIGN_OR_RETURN(auto seen, witness_.Load(tag));
+  return fence_.CatchUp(tag, std::move(seen), end);
+}
+
+Result<void> ClusterLink::AwaitClaims(core::MarkStore& marks, std::chrono::milliseconds patience) {
+  using State = core::MembershipStatus::State;
+  const auto known = KnownFrom(marks);
+  const MonotonicTime begin = clock_.Monotonic();
+  while (true) {
+    fence_.StepMembership(known);
+    const core::MembershipStatus status = membership_->Status();
+    if (status.state == State::kOpen) return {};
+    const MonotonicTime now = clock_.Monotonic();
+    // With fallback, what is not in reach is the fence's business.
+    if (status.state == State::kJoining && fence_.Status().fallback_allowed && now >= begin + patience)
+      return {};
+    if (now >= begin + patience + (status.state == State::kWatching ? watch_ : watch_.zero()))
+      return membership_->Ready();
+    clock_.WaitUntil(now + core::kMembershipPoll);
+  }
+}
+
+// With fallback ZooKeeper may be away all the time.
+Result<void> ClusterLink::LookAgain() {
+  if (!membership_->Ready().ok()) return {};
+  return membership_->LookAgain();
+}
 
 std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Witnesses(), servers_); }
 
 Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
+  LEAF_ASSIGN_OR_RETURN(const zookeeper::ClusterRecords records, ReadCluster());
+  if (records.incarnation && !records.incarnation->settled) {
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format("cannot add tag {}: ZooKeeper went back ({}), and not all nodes have made known yet "
+                    "what they were granted",
+                    Quoted(tag.tag), records.incarnation->why),
+        fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", cluster())};
+  }
   LEAF_ASSIGN_OR_RETURN(const auto look, fence_.See(tag.tag));
   if (look.away) {
     return Error{ErrorCode::kUnavailable,
@@ -66,8 +165,9 @@ Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
 }
 
 void ClusterLink::Announce(std::vector<std::string> urls) {
-  entry_.Begin(fmt::format("{:016x}{:016x}", random_.Next(), random_.Next()),
-               {sys::HostName(), process_, std::move(urls)});
+  const std::string id = fmt::format("{:016x}{:016x}", random_.Next(), random_.Next());
+  if (membership_) membership_->SetDaemon(id);
+  entry_.Begin(id, {sys::HostName(), process_, std::move(urls)});
 }
 
 Result<std::vector<zookeeper::DaemonRecord>> ClusterLink::Daemons() {
@@ -96,6 +196,15 @@ service::Dependency ClusterLink::Dependency() const {
                           FormatRfc3339(*status.away_since), status.problem->message,
                           fence_.Blocking() ? "grants wait" : "grants are fenced by this node's own marks"),
               status.problem->hint};
+  }
+  if (status.membership) {
+    dependency.went_back = status.membership->went_back;
+    using State = core::MembershipStatus::State;
+    if (!dependency.problem &&
+        (status.membership->state == State::kGathering || status.membership->state == State::kWatching)) {
+      dependency.problem =
+          membership_->Ready().ok() ? std::nullopt : std::optional(membership_->Ready().error());
+    }
   }
   return dependency;
 }

@@ -12,6 +12,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
+#include "leaf/core/membership.h"
 #include "leaf/core/ports.h"
 #include "leaf/core/worker_inspection.h"
 #include "leaf/embed/setting.h"
@@ -19,6 +20,7 @@
 #include "leaf/service/tallies.h"
 #include "leaf/sys/system_random.h"
 #include "leaf/zookeeper/daemon_roster.h"
+#include "leaf/zookeeper/membership.h"
 #include "leaf/zookeeper/session.h"
 #include "leaf/zookeeper/witness.h"
 
@@ -33,8 +35,32 @@ class ClusterLink {
   // Null for the node fence. Begins to connect and does not wait for it. The setting and `log` outlive it.
   // `process`: who claims, for people. Errors: kConfig.
   static Result<std::unique_ptr<ClusterLink>> Open(Setting& setting, Logger& log, const std::string& process);
+  // The same for what claims ranges, and takes part in the cluster with what its state directory remembers in
+  // `memory`, which outlives it.
+  enum class JoinAs {
+    kDaemon,        // or what has the lock of the state directory
+    kCommand,       // without it, while no daemon has it
+    kBesideDaemon,  // of the same directory
+  };
+  static Result<std::unique_ptr<ClusterLink>> Join(Setting& setting, Logger& log, const std::string& process,
+                                                   core::ClusterMemoryStore& memory, JoinAs as);
 
   service::ClusterFence& fence() { return fence_; }
+  // For a command that has joined: blocks until ranges can be claimed, `patience` at most, or as long as a
+  // node that is new has to wait, which is said. Errors: kUnavailable that says why not.
+  Result<void> AwaitClaims(core::MarkStore& marks, std::chrono::milliseconds patience);
+  // For a command that has joined with another node's state directory, whose daemon is down: makes known what
+  // that node was granted, as its daemon would at its start. Errors: those of MarkStore.
+  Result<void> Contribute(core::MarkStore& marks);
+  // Raises the witness of a tag to `end`, whatever was granted. Errors: those of Witness.
+  Result<void> RaiseWitness(std::string_view tag, std::uint64_t end);
+  // After a command's grant, before its first ID: whether it may still be issued. Errors: kUnavailable.
+  Result<void> LookAgain();
+  // What stands in ZooKeeper of the nodes that claim. Errors: those of zookeeper::Client, kRefused for a
+  // record that cannot be read.
+  Result<zookeeper::ClusterRecords> ReadCluster() { return zookeeper::ReadCluster(*session_, tree_); }
+  const zookeeper::Tree& tree() const { return tree_; }
+  zookeeper::Client& client() { return *session_; }
   core::Witness& witness() { return witness_; }
   // Raises the mark of a tag that is to be added to all that the cluster was granted under its name, and
   // returns that end. Errors: kUnavailable while the witness is away, also where daemons may go on without
@@ -61,9 +87,16 @@ class ClusterLink {
   service::Dependency Dependency() const;
 
  private:
+  struct Part {
+    core::ClusterMemoryStore* memory = nullptr;  // null to take no part
+    zookeeper::MembershipOptions options;
+  };
+  static Result<std::unique_ptr<ClusterLink>> OpenAs(Setting& setting, Logger& log,
+                                                     const std::string& process,
+                                                     core::ClusterMemoryStore* memory, JoinAs as);
   ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree, const std::string& process,
-              bool fallback, std::string servers, std::chrono::milliseconds operation_timeout,
-              const Clock& clock, Logger& log);
+              const Part& part, bool fallback, std::string servers,
+              std::chrono::milliseconds operation_timeout, const Clock& clock, Logger& log);
 
   const std::string process_;
   const std::string servers_;
@@ -71,6 +104,9 @@ class ClusterLink {
   const zookeeper::Tree tree_;
   sys::SystemRandom random_;
   const std::unique_ptr<zookeeper::Session> session_;
+  const Clock& clock_;
+  const std::chrono::milliseconds watch_;
+  std::optional<zookeeper::Membership> membership_;
   zookeeper::ZookeeperWitness witness_;
   service::ClusterFence fence_;
   zookeeper::DaemonEntry entry_;

@@ -29,7 +29,10 @@ Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Setting& setting,
   LEAF_RETURN_IF_ERROR(adapters->paused_.Load());
   LEAF_ASSIGN_OR_RETURN(adapters->store_, Store::Open(setting, Store::Access::kWrite, &log));
   LEAF_ASSIGN_OR_RETURN(adapters->marks_, OpenMarks(setting, process));
-  LEAF_ASSIGN_OR_RETURN(adapters->cluster_, ClusterLink::Open(setting, log, sys::ProcessName(process)));
+  LEAF_ASSIGN_OR_RETURN(adapters->cluster_,
+                        ClusterLink::Join(setting, log, sys::ProcessName(process), *adapters->marks_,
+                                          ClusterLink::JoinAs::kDaemon));
+  if (adapters->cluster_) adapters->cluster_thread_.emplace("leaf-cluster", 1, setting.ClockInUse());
   if (adapters->cluster_) log.Info("grants are claimed from the witness {}", adapters->cluster_->name());
   return adapters;
 }
@@ -41,7 +44,8 @@ service::SegmentPorts SegmentAdapters::Ports() {
           .store = store_->segments(),
           .marks = *marks_,
           .random = random_,
-          .executors = {timers_, workers_, slow_workers_, refresher_}};
+          .executors = {timers_, workers_, slow_workers_, refresher_,
+                        cluster_thread_ ? &*cluster_thread_ : nullptr}};
 }
 
 }  // namespace leaf::embed

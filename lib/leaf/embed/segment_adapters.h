@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "leaf/base/logger.h"
@@ -52,6 +53,7 @@ class SegmentAdapters {
   sys::ThreadPool workers_;
   sys::ThreadPool slow_workers_;
   sys::ThreadPool refresher_;
+  std::optional<sys::ThreadPool> cluster_thread_;  // where there is a cluster
 };
 
 }  // namespace leaf::embed

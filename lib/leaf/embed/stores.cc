@@ -158,6 +158,23 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::s
                                                 sys::ProcessName(command));
 }
 
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Setting& setting, const std::string& state_dir,
+                                                          std::string_view command) {
+  const std::string path = state_dir + "/marks.db";
+  if (IsMissing(path)) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("state directory {} has no marks: there is no {}", state_dir, path),
+                 "name the state directory of a node that has issued segments"};
+  }
+  LEAF_RETURN_IF_ERROR(sys::CheckStateDir(state_dir));
+  return std::make_unique<sql::SqliteMarkStore>(
+      path,
+      [](std::string_view) -> Result<std::unique_ptr<core::MarkStore::Hold>> {
+        return Error{ErrorCode::kInternal, "nothing is granted from here", ""};
+      },
+      setting.ClockInUse(), sys::ProcessName(command));
+}
+
 Result<core::Mark> LocalMark(Setting& setting, std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(setting));
   return marks ? marks->Load(tag) : core::Mark{};

@@ -54,6 +54,11 @@ service::Dependency DependencyOf(const sql::Database& database, std::string name
 // The marks of the state directory; makes the directory if it is missing. `command`: who raises them.
 Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command);
 
+// The same of another node's state directory, which has to be there. Errors: kConfig where it has no marks,
+// kPermission.
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Setting& setting, const std::string& state_dir,
+                                                          std::string_view command);
+
 // This state directory's mark of `tag`; its end is 0 if it has none. Makes nothing.
 Result<core::Mark> LocalMark(Setting& setting, std::string_view tag);
 // All of them. Makes nothing.

@@ -242,6 +242,21 @@ void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& 
   AddGauge(kinds, {{"fence", "node"}}, cluster ? 0 : 1);
   if (!fence) return;
   Gauge("leaf_witness_usable", "Whether grants can be claimed from the witness.", fence->away_since ? 0 : 1);
+  if (fence->membership) {
+    const core::MembershipStatus& membership = *fence->membership;
+    Gauge("leaf_cluster_open",
+          "Whether it is certain that what holds the witness has forgotten nothing, so that ranges may be "
+          "claimed.",
+          membership.state == core::MembershipStatus::State::kOpen ? 1 : 0);
+    Gauge("leaf_cluster_incarnation", "How often the cluster was found to have gone back, plus one.",
+          Number(membership.incarnation));
+    Gauge("leaf_cluster_nodes", "Nodes that claim ranges of this cluster.", Number(membership.nodes));
+    Gauge("leaf_cluster_nodes_missing", "Nodes whose grants may be forgotten, and are waited for.",
+          Number(membership.waiting_for.size()));
+    Gauge("leaf_cluster_older_daemons",
+          "Daemons of a version before 0.2, which claim without looking whether ZooKeeper went back.",
+          Number(membership.older_daemons));
+  }
   Counter("leaf_witness_claims_total", "Grants that were claimed from the witness.", Number(fence->claims));
   Counter("leaf_witness_outbid_total",
           "Grants that were dropped since another node claimed above them first.", Number(fence->outbid));

@@ -201,6 +201,18 @@ void AddFence(Json& json, const service::SegmentService* segment) {
     witness["away_since_ms"] = UnixMillis(*fence->away_since);
   }
   if (fence->problem) witness["problem"] = ErrorJson(*fence->problem);
+  if (fence->membership) {
+    const core::MembershipStatus& membership = *fence->membership;
+    Json cluster{{"state", core::NameOf(membership.state)},
+                 {"incarnation", membership.incarnation},
+                 {"nodes", membership.nodes},
+                 {"older_daemons", membership.older_daemons},
+                 {"heartbeats", membership.heartbeats},
+                 {"went_back", membership.went_back}};
+    if (!membership.why.empty()) cluster["why"] = membership.why;
+    if (!membership.waiting_for.empty()) cluster["missing"] = membership.waiting_for;
+    witness["cluster"] = std::move(cluster);
+  }
   json["witness"] = std::move(witness);
 }
 

@@ -20,8 +20,13 @@ bool IsAway(const Error& error) {
 }  // namespace
 
 ClusterFence::ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random,
-                           Logger& log)
-    : witness_(witness), fallback_(fallback), clock_(clock), random_(random), log_(log) {
+                           Logger& log, core::Membership* membership)
+    : witness_(witness),
+      fallback_(fallback),
+      clock_(clock),
+      random_(random),
+      log_(log),
+      membership_(membership) {
   status_.fallback_allowed = fallback;
 }
 
@@ -56,13 +61,16 @@ void ClusterFence::NoteAnswer() {
 }
 
 Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
+  // Before the look: what is seen in an older era may be of an older witness.
+  const std::uint64_t era = membership_ != nullptr ? membership_->Era() : 0;
   auto state = witness_.Load(tag);
   if (state.ok()) {
     NoteAnswer();
-    return Look{std::move(*state), false};
+    if (membership_ != nullptr) LEAF_RETURN_IF_ERROR(membership_->Ready());
+    return Look{std::move(*state), false, era};
   }
   Error error = Noted(std::move(state).error());
-  if (fallback_ && IsAway(error)) return Look{{}, true};
+  if (fallback_ && IsAway(error) && !IsSuspended()) return Look{{}, true, era};
   if (!IsAway(error)) return error;
   return Error{ErrorCode::kUnavailable,
                fmt::format("cannot look for the witness of tag {}: {}", Quoted(tag), error.message),
@@ -75,7 +83,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
   // far he got is what could not be seen.
   const auto give_up = [&](Error error, bool refused) -> Result<Verdict> {
     error = Noted(std::move(error));
-    if (!fallback_ || !IsAway(error) || refused) {
+    if (!fallback_ || !IsAway(error) || refused || (membership_ != nullptr && !membership_->Ready().ok())) {
       error.message = fmt::format("cannot claim [{}, {}) of tag {}: {}", range.begin, range.end, Quoted(tag),
                                   error.message);
       if (error.code == ErrorCode::kOutcomeUnknown) error.code = ErrorCode::kUnavailable;
@@ -100,7 +108,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
       ++status_.outbid;
       return Verdict::kOutbid;
     }
-    const auto raised = witness_.Raise(tag, look.state, range.end, claim);
+    const auto raised = witness_.Claim(tag, look.state, range.end, claim);
     if (!raised.ok() && raised.error().code != ErrorCode::kOutcomeUnknown)
       return give_up(raised.error(), refused);
     if (!raised.ok() || !*raised) {
@@ -124,6 +132,49 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
                fmt::format("the witness of tag {} keeps changing: gave up claiming [{}, {})", Quoted(tag),
                            range.begin, range.end),
                "retry later"};
+}
+
+// Whether the witness is known to have gone back: then there is no fallback either.
+bool ClusterFence::IsSuspended() const {
+  return membership_ != nullptr && membership_->Status().state == core::MembershipStatus::State::kGathering;
+}
+
+Error ClusterFence::WentBack(std::string_view tag, const Look& look, std::uint64_t known) {
+  LEAF_CHECK(membership_ != nullptr);
+  return membership_->WitnessWentBack(tag, look.state, known);
+}
+
+Result<void> ClusterFence::Holds(const Look& look) const {
+  if (membership_ == nullptr || membership_->Era() == look.era) return {};
+  return Error{ErrorCode::kUnavailable, "what ZooKeeper remembers has changed since the range was claimed",
+               "retry"};
+}
+
+bool ClusterFence::StepMembership(const Known& known) {
+  LEAF_CHECK(membership_ != nullptr);
+  const bool was_ready = membership_->Ready().ok();
+  const std::int32_t version = membership_->Status().version;
+  membership_->Step([&] { return MakeKnown(known); });
+  return membership_->Ready().ok() && (!was_ready || membership_->Status().version != version);
+}
+
+void ClusterFence::LeaveMembership() {
+  if (membership_ != nullptr) membership_->Leave();
+}
+
+Result<bool> ClusterFence::MakeKnown(const Known& known) {
+  LEAF_ASSIGN_OR_RETURN(const KnownEnds all, known());
+  const auto& ends = all.ends;
+  std::vector<std::string> tags;
+  tags.reserve(ends.size());
+  for (const auto& [tag, end] : ends) tags.push_back(tag);
+  LEAF_ASSIGN_OR_RETURN(auto states, witness_.LoadAll(tags));
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    // Nobody can claim from a record that cannot be read.
+    if (states[i] && states[i]->end < ends[i].second)
+      LEAF_RETURN_IF_ERROR(CatchUp(tags[i], std::move(*states[i]), ends[i].second));
+  }
+  return all.has_marks;
 }
 
 std::optional<core::WitnessStates> ClusterFence::SeeAll(const std::vector<std::string>& tags) {
@@ -153,16 +204,25 @@ Result<void> ClusterFence::CatchUp(std::string_view tag, core::WitnessState seen
 }
 
 std::optional<Error> ClusterFence::Blocking() const {
+  std::optional<Error> not_ready;
+  if (membership_ != nullptr) {
+    if (auto ready = membership_->Ready(); !ready.ok() && (!fallback_ || IsSuspended()))
+      not_ready = std::move(ready).error();
+  }
   const std::lock_guard lock(mutex_);
-  if (!status_.problem || (fallback_ && IsAway(*status_.problem))) return std::nullopt;
+  if (!status_.problem || (fallback_ && IsAway(*status_.problem))) return not_ready;
   return Error{status_.problem->code,
                fmt::format("the witness of the cluster cannot be used: {}", status_.problem->message),
                status_.problem->hint};
 }
 
 ClusterFenceStatus ClusterFence::Status() const {
+  std::optional<core::MembershipStatus> membership;
+  if (membership_ != nullptr) membership = membership_->Status();
   const std::lock_guard lock(mutex_);
-  return status_;
+  ClusterFenceStatus status = status_;
+  status.membership = std::move(membership);
+  return status;
 }
 
 }  // namespace leaf::service

@@ -8,14 +8,20 @@
 // the witness moved, is outbid, and its next look freezes the tag); the reply to a claim is lost (the
 // record's claim says whose it is; until it does, nothing is issued); that write lands later than the next
 // one (it asks for a version that is gone).
+//
+// That what keeps the witness has not gone back itself is the membership's business (core/membership.h):
+// while it is not certain, nothing is claimed, whatever `fallback` says. A claim that was made before that
+// turned out, and whose mark came after this node had made its marks known again, is dropped (Holds).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/clock.h"
@@ -23,6 +29,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/core/membership.h"
 #include "leaf/core/witness.h"
 
 namespace leaf::service {
@@ -37,6 +44,7 @@ struct ClusterFenceStatus {
   std::uint64_t outbid = 0;     // grants dropped because another node claimed above them first
   std::uint64_t unfenced = 0;   // grants that went without a claim while it was away
   std::uint64_t raised_to = 0;  // marks of this node that the witness did not know of
+  std::optional<core::MembershipStatus> membership;  // nothing where there is none
 
   // Whether every grant is claimed at present, rather than some fenced by this node's own marks only.
   bool guards() const { return !away_since || !fallback_allowed; }
@@ -50,12 +58,15 @@ class ClusterFence {
   static constexpr std::chrono::milliseconds kClaimPatience{3000};
 
   // `fallback`: go on without it while it is not available, and only then.
-  ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random, Logger& log);
+  // `membership`: null to trust the witness. Outlives it.
+  ClusterFence(core::Witness& witness, bool fallback, const Clock& clock, Random& random, Logger& log,
+               core::Membership* membership = nullptr);
 
   // What was seen of a tag's witness.
   struct Look {
     core::WitnessState state;
-    bool away = false;  // it could not be seen, and this node may go on without
+    bool away = false;      // it could not be seen, and this node may go on without
+    std::uint64_t era = 0;  // of the membership
   };
   // Before a grant is reserved: nothing leaves the table while the witness is away. Errors: those of Witness;
   // with fallback, not kUnavailable.
@@ -68,6 +79,27 @@ class ClusterFence {
   // After the COMMIT of `range`, before its first ID. `look` is moved on to what was seen last. On an error
   // the range must be dropped, too.
   Result<Verdict> Claim(std::string_view tag, Look& look, const IdRange& range);
+
+  // What this node knows to have been granted is above what was seen: the witness went back. Why nothing can
+  // be granted now.
+  Error WentBack(std::string_view tag, const Look& look, std::uint64_t known);
+  // After the mark of a claimed range is durable, before its first ID: whether it may still be issued.
+  // Errors: kUnavailable.
+  Result<void> Holds(const Look& look) const;
+
+  // Whether there is a membership, to be stepped.
+  bool has_membership() const { return membership_ != nullptr; }
+  // One step (core::Membership::Step). Returns whether tags and their rows are to be looked at again: ranges
+  // can be claimed from now on, and could not before, or an operator has recovered the cluster.
+  struct KnownEnds {
+    // Exclusive ends of what this node knows to have been granted to any node, by tag.
+    std::vector<std::pair<std::string, std::uint64_t>> ends;
+    bool has_marks = false;  // something was granted to this node
+  };
+  using Known = std::function<Result<KnownEnds>()>;
+  bool StepMembership(const Known& known);
+  // Nothing more is claimed.
+  void LeaveMembership();
 
   // The witness of each, in order; nothing at all if it cannot be used.
   std::optional<core::WitnessStates> SeeAll(const std::vector<std::string>& tags);
@@ -82,6 +114,8 @@ class ClusterFence {
  private:
   Error Noted(Error error);
   void NoteAnswer();
+  bool IsSuspended() const;
+  Result<bool> MakeKnown(const Known& known);
   std::string NewClaim();
 
   core::Witness& witness_;
@@ -89,6 +123,7 @@ class ClusterFence {
   const Clock& clock_;
   Random& random_;
   Logger& log_;
+  core::Membership* const membership_;
 
   mutable std::mutex mutex_;
   ClusterFenceStatus status_;  // guarded by mutex_

@@ -36,6 +36,8 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
   ClusterFence::Look look;
   if (fence_ != nullptr) {
     LEAF_ASSIGN_OR_RETURN(look, fence_->See(tag));
+    if (fence_->has_membership() && !look.away && look.state.end < known.witness)
+      return fence_->WentBack(tag, look, known.witness);
   }
   for (int attempt = 0; attempt < kOutbidMax; ++attempt) {
     // A look that failed, or an older server's answer, may be behind what was seen before.
@@ -53,8 +55,10 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
         continue;
       }
     }
-    LEAF_RETURN_IF_ERROR(marks_.Raise(
-        {tag, grant.range.end, held ? std::optional<std::uint64_t>(held(granted)) : std::nullopt}));
+    LEAF_RETURN_IF_ERROR(
+        marks_.Raise({tag, grant.range.end, held ? std::optional<std::uint64_t>(held(granted)) : std::nullopt,
+                      fence_ != nullptr && !look.away ? grant.range.end : 0}));
+    if (fence_ != nullptr) LEAF_RETURN_IF_ERROR(fence_->Holds(look));
     obtained.dropped -= granted;
     return grant;
   }

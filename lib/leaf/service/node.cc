@@ -12,6 +12,7 @@ void Node::AddSegments(const SegmentPorts& ports) {
   const SegmentExecutors& executors = ports.executors;
   executors_.insert(executors_.end(),
                     {&executors.timers, &executors.workers, &executors.slow_workers, &executors.refresher});
+  if (executors.cluster != nullptr) executors_.push_back(executors.cluster);
 }
 
 void Node::AddSnowflakes(const SnowflakePorts& ports) {
@@ -48,6 +49,7 @@ void Node::Stop() {
   for (Executor* const executor : executors_) executor->Stop();
   if (!segment_) return;
   // Nothing is granted any more that could be missed.
+  segment_->LeaveCluster();
   if (const auto recorded = segment_->RecordUnissued(); !recorded.ok())
     log_.Warning("cannot record what was left in reserve: {}", recorded.error().message);
 }

@@ -30,6 +30,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       random_(random),
       timers_(executors.timers),
       refresher_(executors.refresher),
+      cluster_(executors.cluster),
       log_(log),
       granter_(store, marks, options.fence, clock, log, options.reply_timeout),
       world_{.store = store,
@@ -52,6 +53,36 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
 
 void SegmentService::Start() {
   refresher_.Post([this] { RunRefresh(0); });
+  if (options_.fence == nullptr || !options_.fence->has_membership()) return;
+  LEAF_CHECK(cluster_ != nullptr);
+  cluster_->Post([this] { StepMembership(); });
+}
+
+// What this node knows: its marks, and what it has seen of the witnesses.
+void SegmentService::StepMembership() {
+  if (world_.stop.raised()) return;
+  const auto known = [this]() -> Result<ClusterFence::KnownEnds> {
+    std::unordered_map<std::string, std::uint64_t> ends;
+    ClusterFence::KnownEnds all;
+    LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> marks, marks_.LoadAll());
+    for (const core::Mark& mark : marks) {
+      ends[mark.tag] = std::max(mark.end, mark.witness);
+      all.has_marks = all.has_marks || mark.end > 0;
+    }
+    for (const auto& generator : directory_.All()) {
+      if (const std::uint64_t end = generator->known_end(); end > 0)
+        ends[generator->tag()] = std::max(ends[generator->tag()], end);
+    }
+    all.ends.assign(ends.begin(), ends.end());
+    return all;
+  };
+  if (options_.fence->StepMembership(known)) {
+    for (const auto& generator : directory_.All()) generator->Kick();
+    // What was made known again may be above the table's rows.
+    refresher_.Post([this] { RunRefresh(refresh_chain_.fetch_add(1) + 1); });
+  }
+  timers_.PostAt(clock_.Monotonic() + core::kMembershipPoll,
+                 [this] { cluster_->Post([this] { StepMembership(); }); });
 }
 
 void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
@@ -66,6 +97,10 @@ void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
 }
 
 void SegmentService::Stop() { Halt(ShuttingDown()); }
+
+void SegmentService::LeaveCluster() {
+  if (options_.fence != nullptr) options_.fence->LeaveMembership();
+}
 
 void SegmentService::Halt(Error why) {
   world_.stop.Raise(std::move(why));

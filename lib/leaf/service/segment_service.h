@@ -42,6 +42,8 @@ struct SegmentExecutors {
   Executor& workers;       // refills
   Executor& slow_workers;  // refills of tags in trouble, and of names not confirmed yet
   Executor& refresher;     // reads the whole table; one thread does, and keeps what it allocates to itself
+  // Takes part in the cluster; one thread. Null where there is no membership.
+  Executor* cluster = nullptr;
 };
 
 struct SegmentStatus {
@@ -68,6 +70,9 @@ class SegmentService {
   void Halt(Error why);
   // Blocks. After Stop, once the executors have ended: writes down what was dropped, for `tag show`.
   Result<void> RecordUnissued();
+
+  // Blocks. After Stop, once the executors have ended: other nodes need not count on this one any more.
+  void LeaveCluster();
 
   // Takes `count` IDs of `tag` from its reserve, or none. Never blocks; never allocates for a tag that this
   // thread asked for lately.
@@ -148,6 +153,7 @@ class SegmentService {
   Result<void> Refresh();
   bool FenceIsAway() const;
   void ScheduleFenceProbe();
+  void StepMembership();
   void ScheduleRefresh(MonotonicTime at, std::uint64_t chain);
   void Retire(const std::string& tag, bool known_absent);
   // Whether the table may be asked about a name that is not known here.
@@ -175,6 +181,7 @@ class SegmentService {
   Random& random_;
   Executor& timers_;
   Executor& refresher_;
+  Executor* const cluster_;
   Logger& log_;
   Granter granter_;
   GeneratorWorld world_;

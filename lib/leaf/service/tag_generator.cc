@@ -669,6 +669,11 @@ std::uint64_t TagGenerator::unissued() const {
   return AccountLocked().unissued;
 }
 
+std::uint64_t TagGenerator::known_end() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(mark_, witness_);
+}
+
 TagStatus TagGenerator::Status() {
   const std::lock_guard lock(mutex_);
   const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_relaxed);

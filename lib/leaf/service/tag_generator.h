@@ -202,6 +202,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void Stop();
   // After Stop: IDs granted that nobody was or will be given.
   std::uint64_t unissued() const;
+  // Exclusive end of what is known to have been granted to any node.
+  std::uint64_t known_end() const;
 
   std::uint64_t reserve() const;
   TagStatus Status();

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <utility>
 
 #include "leaf/base/limits.h"
@@ -34,8 +37,124 @@ Result<void> SqliteMarkStore::EnsureTable() {
                    "wasted_exactly INTEGER NOT NULL DEFAULT 1) WITHOUT ROWID";
         return {};
       }));
+  // Files before 0.2 know of no witness.
+  const auto look = [&] {
+    return database_.Run("open the marks of this node", [this](soci::session& session) -> Result<void> {
+      int found = 0;
+      session << "SELECT count(*) FROM pragma_table_info('marks') WHERE name = 'witness'", soci::into(found);
+      has_witness_.store(found > 0);
+      return {};
+    });
+  };
+  LEAF_RETURN_IF_ERROR(look());
+  if (!has_witness_.load()) {
+    // If it fails, another process has just done it, or the file may only be read.
+    (void)database_.Run("open the marks of this node", [](soci::session& session) -> Result<void> {
+      session << "ALTER TABLE marks ADD COLUMN witness INTEGER NOT NULL DEFAULT 0";
+      return {};
+    });
+    LEAF_RETURN_IF_ERROR(look());
+  }
   table_ready_.store(true);
   return {};
+}
+
+Result<void> SqliteMarkStore::EnsureMemoryTable() {
+  if (memory_ready_.load()) return {};
+  LEAF_RETURN_IF_ERROR(database_.Run(
+      "open what this node remembers of its cluster", [](soci::session& session) -> Result<void> {
+        session
+            << "CREATE TABLE IF NOT EXISTS clusters (cluster TEXT NOT NULL PRIMARY KEY, id TEXT NOT NULL, "
+               "incarnation INTEGER NOT NULL, beat INTEGER NOT NULL, others TEXT NOT NULL, "
+               "at INTEGER NOT NULL) WITHOUT ROWID";
+        return {};
+      }));
+  memory_ready_.store(true);
+  return {};
+}
+
+Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster) {
+  LEAF_RETURN_IF_ERROR(EnsureMemoryTable());
+  core::ClusterMemory memory;
+  const std::string name(cluster);
+  LEAF_RETURN_IF_ERROR(database_.Run(
+      "read what this node remembers of its cluster", [&](soci::session& session) -> Result<void> {
+        std::string others;
+        long long incarnation = 0;
+        long long beat = 0;
+        long long at = 0;
+        session << "SELECT id, incarnation, beat, others, at FROM clusters WHERE cluster = :cluster",
+            soci::use(name), soci::into(memory.id), soci::into(incarnation), soci::into(beat),
+            soci::into(others), soci::into(at);
+        if (!session.got_data()) return {};
+        memory.incarnation = static_cast<std::uint64_t>(incarnation);
+        memory.beat = static_cast<std::uint64_t>(beat);
+        memory.at = WallTimeOf(at);
+        // "ID" for one of the others, "ID=BEAT" for one that is covered.
+        for (std::size_t begin = 0; begin < others.size();) {
+          const std::size_t end = std::min(others.find(' ', begin), others.size());
+          const std::string one = others.substr(begin, end - begin);
+          const std::size_t equals = one.find('=');
+          if (equals == std::string::npos) {
+            memory.others.push_back(one);
+          } else {
+            std::uint64_t covered = 0;
+            std::from_chars(one.data() + equals + 1, one.data() + one.size(), covered);
+            memory.covered.emplace_back(one.substr(0, equals), covered);
+          }
+          begin = end + 1;
+        }
+        return {};
+      }));
+  return memory;
+}
+
+Result<void> SqliteMarkStore::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
+  LEAF_RETURN_IF_ERROR(EnsureMemoryTable());
+  const std::string name(cluster);
+  std::string others;
+  for (const std::string& id : memory.others) others += (others.empty() ? "" : " ") + id;
+  for (const auto& [id, beat] : memory.covered)
+    others += fmt::format("{}{}={}", others.empty() ? "" : " ", id, beat);
+  return database_.Transact(
+      "remember how far this node has got in its cluster", Database::Finish::kCommit,
+      [&](soci::session& session) -> Result<void> {
+        const auto incarnation = static_cast<long long>(memory.incarnation);
+        const auto beat = static_cast<long long>(memory.beat);
+        const long long at = UnixMillis(memory.at);
+        session << "INSERT INTO clusters (cluster, id, incarnation, beat, others, at) "
+                   "VALUES (:cluster, :id, :incarnation, :beat, :others, :at) "
+                   "ON CONFLICT (cluster) DO UPDATE SET others = excluded.others, "
+                   "beat = max(beat, excluded.beat), incarnation = max(incarnation, excluded.incarnation), "
+                   "at = CASE WHEN excluded.beat >= beat THEN excluded.at ELSE at END",
+            soci::use(name, "cluster"), soci::use(memory.id, "id"), soci::use(incarnation, "incarnation"),
+            soci::use(beat, "beat"), soci::use(others, "others"), soci::use(at, "at");
+        return {};
+      });
+}
+
+Result<void> SqliteMarkStore::RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) {
+  LEAF_RETURN_IF_ERROR(EnsureTable());
+  if (ends.empty()) return {};
+  return database_.Transact(
+      "remember what the cluster was granted", Database::Finish::kCommit,
+      [&](soci::session& session) -> Result<void> {
+        std::string name;
+        long long end = 0;
+        const long long now = UnixMillis(clock_.Wall());
+        soci::statement keep =
+            (session.prepare << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, "
+                                "next_end, next_at, "
+                                "held, witness) VALUES (:tag, 0, :now, '', 0, :now, 0, :now, 0, :end) "
+                                "ON CONFLICT (tag) DO UPDATE SET witness = max(witness, excluded.witness)",
+             soci::use(name, "tag"), soci::use(now, "now"), soci::use(end, "end"));
+        for (const auto& [tag, granted] : ends) {
+          name = tag;
+          end = static_cast<long long>(granted);
+          keep.execute(true);
+        }
+        return {};
+      });
 }
 
 Result<std::vector<core::Mark>> SqliteMarkStore::Read(std::string_view what, std::string_view where,
@@ -52,6 +171,7 @@ Result<std::vector<core::Mark>> SqliteMarkStore::Read(std::string_view what, std
     long long wasted_last = 0;
     long long wasted = 0;
     int wasted_exactly = 0;
+    long long witness = 0;
     soci::statement read(session);
     if (!where.empty()) read.exchange(soci::use(tag, "tag"));
     read.exchange(soci::into(mark.tag));
@@ -64,11 +184,12 @@ Result<std::vector<core::Mark>> SqliteMarkStore::Read(std::string_view what, std
     read.exchange(soci::into(wasted_last));
     read.exchange(soci::into(wasted));
     read.exchange(soci::into(wasted_exactly));
+    read.exchange(soci::into(witness));
     read.alloc();
     read.prepare(
         fmt::format("SELECT tag, end, raised_at, raised_by, base_end, base_at, held, wasted_last, wasted, "
-                    "wasted_exactly FROM marks{}",
-                    where));
+                    "wasted_exactly, {} FROM marks{}",
+                    has_witness_.load() ? "witness" : "0", where));
     read.define_and_bind();
     read.execute();
     while (read.fetch()) {
@@ -79,6 +200,7 @@ Result<std::vector<core::Mark>> SqliteMarkStore::Read(std::string_view what, std
       mark.wasted_last = static_cast<std::uint64_t>(wasted_last);
       mark.wasted = static_cast<std::uint64_t>(wasted);
       mark.wasted_exactly = wasted_exactly != 0;
+      mark.witness = static_cast<std::uint64_t>(witness);
       marks.push_back(mark);
     }
     return {};
@@ -114,28 +236,35 @@ Result<void> SqliteMarkStore::RaiseAll(const std::vector<const core::MarkRaise*>
     std::string name;
     long long end = 0;
     long long held = 0;
+    long long witness = 0;
     const long long now = UnixMillis(clock_.Wall());
     const long long age = std::chrono::milliseconds(kBaselineAge).count();
     soci::statement insert =
         (session.prepare
              << "INSERT INTO marks (tag, end, raised_at, raised_by, base_end, base_at, next_end, next_at, "
-                "held) "
-                "VALUES (:tag, :end, :now, :writer, :end, :now, :end, :now, max(:held, 0)) "
+                "held, witness) "
+                "VALUES (:tag, :end, :now, :writer, :end, :now, :end, :now, max(:held, 0), :witness) "
                 "ON CONFLICT (tag) DO UPDATE SET end = max(end, excluded.end), "
                 "raised_at = CASE WHEN excluded.end > end THEN excluded.raised_at ELSE raised_at END, "
                 "raised_by = CASE WHEN excluded.end > end THEN excluded.raised_by ELSE raised_by END, "
-                "base_end = CASE WHEN :now - next_at >= :age THEN next_end ELSE base_end END, "
-                "base_at = CASE WHEN :now - next_at >= :age THEN next_at ELSE base_at END, "
-                "next_end = CASE WHEN :now - next_at >= :age THEN excluded.end ELSE next_end END, "
-                "next_at = CASE WHEN :now - next_at >= :age THEN excluded.next_at ELSE next_at END, "
+                // The first grant to this node, of a tag that others were granted (RaiseWitnesses).
+                "base_end = CASE WHEN end = 0 THEN excluded.end "
+                "WHEN :now - next_at >= :age THEN next_end ELSE base_end END, "
+                "base_at = CASE WHEN end = 0 THEN excluded.base_at "
+                "WHEN :now - next_at >= :age THEN next_at ELSE base_at END, "
+                "next_end = CASE WHEN end = 0 OR :now - next_at >= :age THEN excluded.end ELSE next_end END, "
+                "next_at = CASE WHEN end = 0 OR :now - next_at >= :age THEN excluded.next_at ELSE next_at "
+                "END, "
                 "held = CASE WHEN :held < 0 THEN held ELSE :held END, "
-                "held_exactly = CASE WHEN :held < 0 THEN held_exactly ELSE 0 END",
+                "held_exactly = CASE WHEN :held < 0 THEN held_exactly ELSE 0 END, "
+                "witness = max(witness, excluded.witness)",
          soci::use(name, "tag"), soci::use(end, "end"), soci::use(now, "now"), soci::use(writer_, "writer"),
-         soci::use(held, "held"), soci::use(age, "age"));
+         soci::use(held, "held"), soci::use(age, "age"), soci::use(witness, "witness"));
     for (const core::MarkRaise* raise : raises) {
       name = raise->tag;
       end = static_cast<long long>(raise->end);
       held = raise->held ? static_cast<long long>(*raise->held) : -1;  // -1: as it is
+      witness = static_cast<long long>(raise->witness);
       insert.execute(true);
     }
     return {};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "leaf/base/clock.h"
+#include "leaf/core/membership.h"
 #include "leaf/core/ports.h"
 #include "leaf/sql/database.h"
 #include "leaf/sql/group_commit.h"
@@ -17,7 +18,7 @@
 namespace leaf::sql {
 
 // Thread-safe. Marks that are raised at the same time are raised in one transaction.
-class SqliteMarkStore final : public core::MarkStore {
+class SqliteMarkStore final : public core::MarkStore, public core::ClusterMemoryStore {
  public:
   // Serialises grants of a tag between processes; the file that does it is not this one's business.
   using Locker = std::function<Result<std::unique_ptr<Hold>>(std::string_view tag)>;
@@ -34,11 +35,16 @@ class SqliteMarkStore final : public core::MarkStore {
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
 
+  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override;
+  Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
+  Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override;
+
   // Raises that wait for the transaction of others to end.
   std::size_t raises_waiting() const { return raises_.waiting(); }
 
  private:
   Result<void> EnsureTable();
+  Result<void> EnsureMemoryTable();
   // The rows of `where`, a clause on column tag with the parameter :tag, or "" for all.
   Result<std::vector<core::Mark>> Read(std::string_view what, std::string_view where, const std::string& tag);
   Result<void> RaiseAll(const std::vector<const core::MarkRaise*>& raises);
@@ -48,6 +54,8 @@ class SqliteMarkStore final : public core::MarkStore {
   const Clock& clock_;
   const std::string writer_;
   std::atomic<bool> table_ready_{false};
+  std::atomic<bool> has_witness_{false};  // false for an older file that may only be read
+  std::atomic<bool> memory_ready_{false};
   GroupCommit<core::MarkRaise> raises_{
       [this](const std::vector<const core::MarkRaise*>& raises) { return RaiseAll(raises); }};
 };

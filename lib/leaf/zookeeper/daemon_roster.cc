@@ -38,6 +38,7 @@ Result<std::vector<DaemonRecord>> ReadDaemonRoster(Client& client, const Tree& t
     if (!nodes[i]) continue;  // has just gone
     auto record = ParseDaemon(nodes[i]->data);
     if (!record.ok()) return UnusableNode(paths[i], record.error());
+    record->id = paths[i].substr(tree.Daemons().size() + 1);
     daemons.push_back(std::move(*record));
   }
   return daemons;

@@ -224,7 +224,8 @@ std::string Tree::Witness(std::string_view tag) const { return Join(Witnesses(),
 
 std::vector<std::string> Tree::SegmentFolders() const {
   std::vector<std::string> folders = RootFolders();
-  for (std::string folder : {Base(), Own(), Witnesses(), Daemons()}) folders.push_back(std::move(folder));
+  for (std::string folder : {Base(), Own(), Witnesses(), Daemons(), Nodes()})
+    folders.push_back(std::move(folder));
   return folders;
 }
 
@@ -285,6 +286,25 @@ std::string WitnessName(std::string_view tag) {
     }
   }
   return name;
+}
+
+std::optional<std::string> ParseWitnessName(std::string_view name) {
+  std::string tag;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    if (name[i] != '%') {
+      tag += name[i];
+      continue;
+    }
+    unsigned byte = 0;
+    const std::string_view digits = name.substr(i + 1, 2);
+    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
+    if (digits.size() != 2 || status != std::errc{} || end != digits.data() + digits.size())
+      return std::nullopt;
+    tag += static_cast<char>(byte);
+    i += 2;
+  }
+  if (tag.empty() || WitnessName(tag) != name) return std::nullopt;
+  return tag;
 }
 
 std::optional<std::uint64_t> ParseRecycleName(std::string_view name) {
@@ -423,6 +443,52 @@ Result<DaemonRecord> ParseDaemon(std::string_view json) {
   record.host = reader.Text("host");
   record.process = reader.Text("process");
   record.urls = reader.Texts("urls");
+  return reader.Finish(std::move(record));
+}
+
+std::string FormatNode(const NodeRecord& record) {
+  return Dump(Json{{"contributed", record.contributed},
+                   {"beat", record.beat},
+                   {"claims", record.claims},
+                   {"left", record.left},
+                   {"daemon", record.daemon},
+                   {"host", record.host},
+                   {"process", record.process},
+                   {"at_ms", UnixMillis(record.at)}});
+}
+
+Result<NodeRecord> ParseNode(std::string_view json) {
+  RecordReader reader("node", json,
+                      {"contributed", "beat", "claims", "left", "daemon", "host", "process", "at_ms"});
+  NodeRecord record;
+  record.contributed = reader.Unsigned("contributed", kGenerationMax);
+  record.beat = reader.Unsigned("beat", kGenerationMax);
+  record.claims = reader.Flag("claims");
+  record.left = reader.Flag("left");
+  record.daemon = reader.Text("daemon");
+  record.host = reader.Text("host");
+  record.process = reader.Text("process");
+  record.at = WallTimeOf(reader.Number("at_ms", kMillisMax));
+  return reader.Finish(std::move(record));
+}
+
+std::string FormatIncarnation(const IncarnationRecord& record) {
+  return Dump(Json{{"number", record.number},
+                   {"settled", record.settled},
+                   {"why", record.why},
+                   {"by", record.by},
+                   {"at_ms", UnixMillis(record.at)}});
+}
+
+Result<IncarnationRecord> ParseIncarnation(std::string_view json) {
+  RecordReader reader("incarnation", json, {"number", "settled", "why", "by", "at_ms"});
+  IncarnationRecord record;
+  record.number = reader.Unsigned("number", kGenerationMax);
+  record.settled = reader.Flag("settled");
+  record.why = reader.Text("why");
+  record.by = reader.Text("by");
+  record.at = WallTimeOf(reader.Number("at_ms", kMillisMax));
+  if (record.number == 0) reader.Fail("'number' is 0");
   return reader.Finish(std::move(record));
 }
 

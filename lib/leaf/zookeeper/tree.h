@@ -11,6 +11,9 @@
 //       temporary/<ip:port>   ephemeral: who is live, and where it answers
 //       witness/<tag>         of segment mode: the highest end granted to any node
 //       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
+//       nodes/<id>            which state directories claim ranges, and what they have made known
+//       (membership.h) incarnation           how often this tree was found to have gone back, and whether all
+//       is known again
 //   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; of it only
 //     the number that is leased is removed (fork_numbers.h)
 //
@@ -66,6 +69,9 @@ class Tree {
   std::string Witness(std::string_view tag) const;
   std::string Daemons() const { return Own() + "/daemons"; }
   std::string Daemon(std::string_view id) const { return Join(Daemons(), id); }
+  std::string Nodes() const { return Own() + "/nodes"; }
+  std::string Node(std::string_view id) const { return Join(Nodes(), id); }
+  std::string Incarnation() const { return Own() + "/incarnation"; }
 
   std::string RecycleUnused() const { return base_ + "/recycle/notuse"; }
   std::string RecycleUnused(std::uint64_t worker) const { return RecycleChild(RecycleUnused(), worker); }
@@ -120,6 +126,8 @@ std::optional<std::uint64_t> ParseNumberName(std::string_view name);
 // How a tag is called under witness/: itself where it is of letters, digits, '_', '-' and '.', with every
 // other byte (and a leading '.') as %XX; so no two have the same, and none is more than a path allows.
 std::string WitnessName(std::string_view tag);
+// The tag of such a name; nothing if no tag is called that.
+std::optional<std::string> ParseWitnessName(std::string_view name);
 // A child of notuse or inuse: "workId:7".
 std::optional<std::uint64_t> ParseRecycleName(std::string_view name);
 
@@ -223,10 +231,37 @@ struct DaemonRecord {
   std::string host;
   std::string process;            // for people
   std::vector<std::string> urls;  // where it answers; some of them only on that host
+  std::string id = "";            // what its node is called; not in the record
   friend bool operator==(const DaemonRecord&, const DaemonRecord&) = default;
 };
 std::string FormatDaemon(const DaemonRecord& record);
 Result<DaemonRecord> ParseDaemon(std::string_view json);
+
+// What a state directory has made known of its grants.
+struct NodeRecord {
+  std::uint64_t contributed = 0;  // the incarnation up to which its marks are in the witnesses; 0 for none
+  std::uint64_t beat = 0;         // raised by its owner, and nobody else: an older tree has a lower one
+  bool claims = false;            // it could claim once; before that nothing is to be missed
+  bool left = false;              // it claims nothing until it has changed this
+  std::string daemon;             // its entry among the daemons, or ""
+  std::string host;               // these are for people
+  std::string process;
+  WallTime at;
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+std::string FormatNode(const NodeRecord& record);
+Result<NodeRecord> ParseNode(std::string_view json);
+
+struct IncarnationRecord {
+  std::uint64_t number = 0;  // from 1 on
+  bool settled = false;      // every node whose grants may be forgotten has contributed
+  std::string why;           // these are for people
+  std::string by;
+  WallTime at;
+  friend bool operator==(const IncarnationRecord&, const IncarnationRecord&) = default;
+};
+std::string FormatIncarnation(const IncarnationRecord& record);
+Result<IncarnationRecord> ParseIncarnation(std::string_view json);
 
 // A number in the fork's recycle tree; the fork leaves everything but the number null until first use.
 struct RecycleData {

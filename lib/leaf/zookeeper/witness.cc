@@ -30,8 +30,13 @@ Result<core::WitnessState> StateOf(const std::string& path, const std::optional<
 
 }  // namespace
 
-ZookeeperWitness::ZookeeperWitness(Tree tree, std::string process, Client& client, const Clock& clock)
-    : tree_(std::move(tree)), process_(std::move(process)), client_(client), clock_(clock) {}
+ZookeeperWitness::ZookeeperWitness(Tree tree, std::string process, Client& client, const Clock& clock,
+                                   Membership* membership)
+    : tree_(std::move(tree)),
+      process_(std::move(process)),
+      client_(client),
+      clock_(clock),
+      membership_(membership) {}
 
 Result<core::WitnessState> ZookeeperWitness::Load(std::string_view tag) {
   const std::string path = tree_.Witness(tag);
@@ -61,8 +66,9 @@ Result<core::WitnessStates> ZookeeperWitness::LoadAll(const std::vector<std::str
   return states;
 }
 
-Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
-                                     std::string_view claim) {
+Result<std::optional<bool>> ZookeeperWitness::Write(std::string_view tag, const core::WitnessState& seen,
+                                                    std::uint64_t end, std::string_view claim,
+                                                    std::vector<Operation> checks) {
   LEAF_CHECK(end > seen.end);
   const std::string path = tree_.Witness(tag);
   std::string data = FormatWitness({end, std::string(claim), process_, clock_.Wall()});
@@ -71,18 +77,38 @@ Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessSt
     return Error{ErrorCode::kRefused, fmt::format("{} in ZooKeeper was written too often", Quoted(path)),
                  "stop the daemons and delete it: it is made anew, above every mark of theirs"};
   }
-  if (seen.version) {
-    LEAF_ASSIGN_OR_RETURN(const WriteOutcome set,
-                          client_.Write({Operation::Set(path, std::move(data), *seen.version)}));
-    return set.done();
-  }
-  LEAF_ASSIGN_OR_RETURN(WriteOutcome made, client_.Write({Operation::CreateOwn(path, data)}));
-  if (made.conflict == WriteOutcome::Conflict::kMissing) {
+  const std::size_t own = checks.size();
+  std::vector<Operation> operations = std::move(checks);
+  operations.push_back(seen.version ? Operation::Set(path, std::move(data), *seen.version)
+                                    : Operation::CreateOwn(path, std::move(data)));
+  LEAF_ASSIGN_OR_RETURN(WriteOutcome written, client_.Write(operations));
+  if (!seen.version && written.conflict == WriteOutcome::Conflict::kMissing && written.at == own) {
     // The first tag of a cluster.
     LEAF_RETURN_IF_ERROR(EnsureFolders(client_, tree_, tree_.SegmentFolders()));
-    LEAF_ASSIGN_OR_RETURN(made, client_.Write({Operation::CreateOwn(path, std::move(data))}));
+    LEAF_ASSIGN_OR_RETURN(written, client_.Write(operations));
   }
-  return made.done();
+  if (!written.done() && written.at < own) return std::optional<bool>();
+  return std::optional<bool>(written.done());
+}
+
+Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                                     std::string_view claim) {
+  LEAF_ASSIGN_OR_RETURN(const auto raised, Write(tag, seen, end, claim, {}));
+  return raised.value_or(false);
+}
+
+Result<bool> ZookeeperWitness::Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                                     std::string_view claim) {
+  if (membership_ == nullptr) return Raise(tag, seen, end, claim);
+  // The second time after a heartbeat of this node that came in between.
+  constexpr int kTries = 4;
+  for (int i = 0; i < kTries; ++i) {
+    LEAF_ASSIGN_OR_RETURN(auto checks, membership_->Checks());
+    LEAF_ASSIGN_OR_RETURN(const auto raised, Write(tag, seen, end, claim, std::move(checks)));
+    if (raised) return *raised;
+    LEAF_RETURN_IF_ERROR(membership_->LookAgain());
+  }
+  return Error{ErrorCode::kUnavailable, "the record of this node keeps changing", "retry later"};
 }
 
 }  // namespace leaf::zookeeper

@@ -1,0 +1,216 @@
+// Taking part in the segment mode of a cluster, by a record beside the witnesses (core/membership.h).
+//
+// Schedules that it stands against; T is the moment that the servers go back to.
+// M1. The servers go back, and a node that was in touch after T claims: its record has an older version, or
+// is
+//     gone, and the transaction fails.
+// M2. A node that was down, or cut off, since before T meets an older tree that says of it what it remembers.
+//     It claims before a node of M1 has found out. So it waits until other nodes have moved, which look
+//     before they move, or for the watch (kAwayMax). A node that is new knows no others, and waits for the
+//     watch.
+// M3. A read is answered by a server that is behind. What looks like M1 is confirmed by the transaction that
+//     raises the incarnation: it names the version that was seen.
+// M4. A node knows of another one that the servers have forgotten. It puts that record back before its own
+//     says that it has contributed. The node that settles the incarnation looks at the list and the records
+//     again after the last of them. Nodes that are there, and nobody knows of, have the watch to show up.
+// M5. The reply to any of these writes is lost, or it lands later: each names the version that it was made
+//     for, and each step begins with a look.
+// M6. A process claims, and its mark is under way while another process of the same directory makes the marks
+//     known again. The range is dropped (Holds in service/cluster_fence.h; LookAgain for a command), and a
+//     command beside a daemon leaves all this to the daemon (is_passive).
+// What it does not stand against: a node that was down before T, and is started while all that know more are
+// down for longer than the watch, or that has never known another node; and the last seconds that the servers
+// and the database lose at once, claimed by a node that has not found out yet.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/clock.h"
+#include "leaf/base/logger.h"
+#include "leaf/base/random.h"
+#include "leaf/core/membership.h"
+#include "leaf/zookeeper/client.h"
+#include "leaf/zookeeper/tree.h"
+
+namespace leaf::zookeeper {
+
+// How far apart a node's heartbeats are, and how often one that cannot claim yet looks again.
+inline constexpr std::chrono::milliseconds kNodeHeartbeat{5000};
+inline constexpr std::chrono::milliseconds kNodeLook{500};
+// A node that was not in touch for so long waits for the others to move before it claims.
+inline constexpr std::chrono::seconds kAwayMax{15};
+// A node whose record has not moved for so long is no longer counted on: what it was granted is remembered by
+// the others. One that has left, sooner; and no more often than that all witnesses are read for it.
+inline constexpr std::chrono::minutes kNodeGone{10};
+inline constexpr std::chrono::seconds kNodeLeft{30};
+inline constexpr std::chrono::seconds kCoverInterval{60};
+// The record of one that left is removed after so long. One that comes back later is as good as new.
+inline constexpr std::chrono::hours kNodeForgotten{24 * 14};
+// So many of those that are covered are remembered.
+inline constexpr std::size_t kCoveredMax = 1000;
+
+struct MembershipOptions {
+  std::string host;  // these are for people
+  std::string process;
+  // How long a node that is new watches before its first claim, and the longest that one that was away waits
+  // for the others.
+  std::chrono::milliseconds watch{0};
+  // For a command, which leaves the record of a daemon of its state directory alone.
+  bool one_shot = false;
+  // For a command beside a daemon that runs: what has to be put right is that one's business.
+  bool is_passive = false;
+};
+
+// What stands in ZooKeeper of the nodes that claim.
+struct ClusterRecords {
+  struct Node {
+    std::string id;
+    NodeRecord record;
+    std::int32_t version = 0;
+  };
+  std::vector<Node> nodes;  // sorted by id
+  std::optional<IncarnationRecord> incarnation;
+  std::int32_t incarnation_version = 0;
+
+  // Those whose grants are not known again: nothing is claimed without them.
+  std::vector<Node> Missing() const;
+};
+// Errors: those of Client; kRefused for a record that cannot be read.
+Result<ClusterRecords> ReadCluster(Client& client, const Tree& tree);
+
+// These nodes' grants are known by now, or allowed for: they are not waited for any more, and where nobody
+// else is missing the incarnation is settled. One that comes back has to contribute all the same. All daemons
+// look at the table again within kNodeHeartbeat. False if what was read has changed: nothing more is done
+// then. Errors: those of Client.
+Result<bool> Waive(Client& client, const Tree& tree, const ClusterRecords& records,
+                   const std::vector<std::string>& ids, const std::string& by, WallTime now);
+
+class Membership final : public core::Membership {
+ public:
+  // All of them outlive it.
+  Membership(Tree tree, MembershipOptions options, Client& client, core::ClusterMemoryStore& store,
+             const Clock& clock, Random& random, Logger& log);
+
+  Result<void> Ready() const override;
+  void Step(const Contribute& contribute) override;
+  void Leave() override;
+  Error WitnessWentBack(std::string_view tag, const core::WitnessState& seen, std::uint64_t end) override;
+  core::MembershipStatus Status() const override;
+  std::uint64_t Era() const override;
+  Result<void> LookAgain() override;
+
+  // What every claim's transaction begins with. Errors: as Ready.
+  Result<std::vector<Operation>> Checks() const;
+  // This process's entry among the daemons, from now on.
+  void SetDaemon(std::string id);
+
+ private:
+  using State = core::MembershipStatus::State;
+  // What stands in ZooKeeper.
+  struct Look {
+    std::optional<NodeRecord> own;
+    std::int32_t own_version = 0;
+    std::optional<IncarnationRecord> incarnation;
+    std::int32_t incarnation_version = 0;
+    std::uint64_t number() const { return incarnation ? incarnation->number : 0; }
+  };
+  struct Other {
+    NodeRecord record;
+    std::int32_t version = 0;
+    MonotonicTime moved_at;   // as far as this process has seen
+    bool is_seen = false;     // its record, by this process
+    bool is_watched = false;  // seen since this node began to wait, or is up
+    bool moved = false;       // while it was watched
+    // What it was granted until its beat was this is remembered here.
+    std::optional<std::uint64_t> covered;
+    bool is_covered() const { return covered && record.beat <= *covered; }
+  };
+  // A witness that is below what this node knows.
+  struct Suspicion {
+    std::string path;
+    std::optional<std::int32_t> version;
+    std::uint64_t end = 0;
+  };
+  enum class Next { kLookAgain, kWait };
+
+  Result<void> Load();
+  Result<Look> Read() const;
+  Result<Next> StepOnce(const Contribute& contribute);
+  Result<void> Save(bool opens = false);
+  Result<Next> Join(const Look& look);
+  // `evidence`: true only if the servers really went back; part of the same transaction.
+  Result<Next> RaiseIncarnation(const Look& look, const std::string& why, std::vector<Operation> evidence);
+  Result<Next> GiveBack(const Look& look, const Contribute& contribute);
+  Result<Next> PutBackOthers(const Look& look);
+  Result<Next> Settle(const Look& look);
+  Result<Next> Beat(const Look& look, bool waits);
+  Result<void> ReadOthers();
+  // Notes the record of another node.
+  Other& Seen(const std::string& id, const NodeRecord& record, std::int32_t version);
+  Result<void> Cover(const Look& look);
+  Result<void> KeepWitnesses();
+  // Whether this node has to wait before its first claim, and for what.
+  std::optional<std::string> Waits();
+  bool WentBack(const Look& look) const;
+  // Whether everything in it is what this node remembers, or newer, and it may claim.
+  bool IsWhole(const Look& look) const;
+  // Its next one.
+  NodeRecord OwnRecord(const Look& look, std::uint64_t contributed, bool left);
+  void BeginToWait();
+  void Close(State state, std::string why, std::vector<std::string> waiting_for = {});
+  // It cannot take part at present.
+  void Fail(const Error& why);
+  void CloseLocked(State state, std::string why);
+  // `in_touch`: before it was, at the latest.
+  void Open(const Look& look, BootTime in_touch);
+  bool is_open() const;
+
+  const Tree tree_;
+  const MembershipOptions options_;
+  Client& client_;
+  core::ClusterMemoryStore& store_;
+  const Clock& clock_;
+  Random& random_;
+  Logger& log_;
+
+  // Of the thread that steps:
+  bool loaded_ = false;
+  bool is_new_ = false;         // nothing of it is remembered yet
+  bool was_forgotten_ = false;  // it was away for so long that its record may have been removed
+  bool has_opened_ = false;
+  bool beats_ = false;  // its record is this process's to change
+  core::ClusterMemory memory_;
+  std::map<std::string, Other> others_;  // by id
+  std::optional<MonotonicTime> wait_until_;
+  MonotonicTime in_touch_at_;  // while it waits
+  MonotonicTime next_beat_;
+  std::optional<MonotonicTime> gathering_since_;
+  std::uint64_t gathering_ = 0;  // the incarnation
+  std::optional<MonotonicTime> covered_at_;
+  std::int32_t beat_version_ = 0;  // of its record, by its last beat
+  std::string told_;               // why claims wait, as the log has it
+
+  mutable std::mutex mutex_;  // never held across a call to the outside
+  // Guarded by mutex_:
+  core::MembershipStatus status_;
+  std::string daemon_;
+  std::optional<Suspicion> suspicion_;
+  ErrorCode why_code_ = ErrorCode::kUnavailable;  // what waiting does not cure has a code of its own
+  std::uint64_t era_ = 0;
+  std::string id_;
+  // What claims check, while it is open:
+  std::uint64_t incarnation_ = 0;
+  std::uint64_t own_beat_ = 0;
+  BootTime beat_at_;  // before it was in touch last: for a passive one, its daemon
+  std::int32_t own_version_ = 0;
+  std::int32_t incarnation_version_ = 0;
+};
+
+}  // namespace leaf::zookeeper
