@@ -23,10 +23,13 @@ constexpr std::string_view kFooter =
     "9 not found / already exists, 10 unhealthy, 11 refused.\n"
     "Environment: LEAFCTL_CONFIG names the configuration file; LEAFCTL_SECTION_KEY sets any key of it.";
 
+// More than any cluster has.
+constexpr int kStateDirsMax = 10'000;
+
 // What the parser fills in before it becomes GlobalFlags.
 struct RawGlobals {
   std::string config_file;
-  std::string state_dir;
+  std::vector<std::string> state_dirs;
   std::string output = "text";
   std::string color = "auto";
   std::string timeout;
@@ -39,9 +42,12 @@ void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
       ->type_name("FILE")
       ->check(NotEmpty)
       ->group(group);
-  app.add_option("--state-dir", raw.state_dir, "Where this node keeps its state")
+  app.add_option("--state-dir", raw.state_dirs, "Where this node keeps its state")
       ->type_name("DIR")
       ->check(NotEmpty)
+      ->expected(1, kStateDirsMax)
+      ->take_all()
+      ->allow_extra_args(false)
       ->group(group);
   app.add_option("--set", flags.sets, "Set any configuration key")
       ->type_name("SECTION.KEY=VALUE")
@@ -67,7 +73,10 @@ void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
 
 Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
   if (!raw.config_file.empty()) flags.config_file = raw.config_file;
-  if (!raw.state_dir.empty()) flags.state_dir = raw.state_dir;
+  if (!raw.state_dirs.empty()) {
+    flags.state_dir = raw.state_dirs.front();
+    flags.more_state_dirs.assign(raw.state_dirs.begin() + 1, raw.state_dirs.end());
+  }
   flags.json = raw.json || raw.output == "json";
   flags.color = raw.color == "always" ? Color::kAlways : raw.color == "never" ? Color::kNever : Color::kAuto;
   if (!raw.timeout.empty()) {
@@ -86,6 +95,7 @@ std::string_view GroupSummary(std::string_view group) {
   if (group == "tag") return "Add, list, change, repair and remove tags";
   if (group == "db") return "Create and examine the tables";
   if (group == "config") return "Show, check and import the configuration";
+  if (group == "cluster") return "Look after the nodes that issue segments together";
   if (group == "worker") return "Look after snowflake workers and their numbers";
   return "";
 }
@@ -182,6 +192,17 @@ class CommandLine {
     app->group(parent == &app_ ? std::string(command.group) : "Commands");
     app->fallthrough();
     runs_[app] = command.add(*app, context_);
+    if (!command.takes_state_dirs) {
+      runs_[app] = [run = std::move(runs_[app])](CommandContext& context) -> Result<void> {
+        if (!context.flags.more_state_dirs.empty()) {
+          return Error{ErrorCode::kInvalidArgument,
+                       fmt::format("--state-dir is given twice: {} and {}", Quoted(*context.flags.state_dir),
+                                   Quoted(context.flags.more_state_dirs.front())),
+                       "only leafctl cluster recover takes several"};
+        }
+        return run(context);
+      };
+    }
     if (!command.works_on_store) return;
     runs_[app] = [run = std::move(runs_[app])](CommandContext& context) -> Result<void> {
       LEAF_RETURN_IF_ERROR(CheckUniverse(context));

@@ -29,7 +29,8 @@ struct Command {
   std::string_view summary;
   // Declares the flags on `app` and returns what to run once they are parsed.
   Run (*add)(CLI::App& app, CommandContext& context);
-  bool works_on_store = false;  // on the store or the registry itself: see CheckUniverse
+  bool works_on_store = false;    // on the store or the registry itself: see CheckUniverse
+  bool takes_state_dirs = false;  // --state-dir may be given more than once
 };
 
 struct Parsed {

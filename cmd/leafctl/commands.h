@@ -5,6 +5,7 @@
 
 namespace leaf::cmd {
 
+Run AddClusterRecover(CLI::App& app, CommandContext& context);
 Run AddComplete(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);
 Run AddConfigImport(CLI::App& app, CommandContext& context);

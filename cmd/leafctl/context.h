@@ -58,7 +58,8 @@ enum class Color { kAuto, kAlways, kNever };
 struct GlobalFlags {
   std::optional<std::string> config_file;
   std::optional<std::string> state_dir;
-  std::vector<std::string> sets;  // "section.key=value"
+  std::vector<std::string> more_state_dirs;  // of other nodes, for the commands that look at several
+  std::vector<std::string> sets;             // "section.key=value"
   bool json = false;
   bool quiet = false;
   bool verbose = false;

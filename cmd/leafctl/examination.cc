@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -426,10 +427,50 @@ class Doctor {
     if (!daemons.ok()) return Failed("fence", daemons.error(), cause);
     Ok("fence", fmt::format("cluster, {}: {} daemons; ranges that Java Leaf was granted are not in it",
                             (*link)->name(), daemons->size()));
+    CheckCluster(**link, *daemons);
     CheckAccess(**link);
     if (config_.segment.witness_fallback)
       Warn("fence", "segment.witness_fallback is set",
            "while ZooKeeper is away each node notices only its own ranges", "unset it, if waiting is better");
+  }
+
+  // What the nodes have found out about ZooKeeper, and which of them cannot.
+  void CheckCluster(ClusterLink& link, const std::vector<zookeeper::DaemonRecord>& daemons) {
+    const auto records = link.ReadCluster();
+    if (!records.ok()) {
+      return Failed("cluster", records.error(), "no range is claimed from a witness that may have gone back");
+    }
+    std::set<std::string> takes_part;
+    for (const auto& node : records->nodes) takes_part.insert(node.record.daemon);
+    std::vector<std::string> older;
+    for (const zookeeper::DaemonRecord& daemon : daemons) {
+      if (!takes_part.contains(daemon.id))
+        older.push_back(Printable(fmt::format("{} on {}", daemon.process, daemon.host)));
+    }
+    if (!older.empty()) {
+      Warn("cluster",
+           fmt::format("{} daemon{} of a version before 0.2 claim{} ranges: {}", older.size(),
+                       older.size() == 1 ? "" : "s", older.size() == 1 ? "s" : "", fmt::join(older, ", ")),
+           "if database and ZooKeeper go back to the same moment, they may repeat IDs, and others theirs",
+           "upgrade them; this ends with the last one");
+    }
+    if (!records->incarnation) return;
+    const auto missing = records->Missing();
+    if (records->incarnation->settled) {
+      return Ok("cluster",
+                fmt::format("{} nodes, incarnation {}", records->nodes.size(), records->incarnation->number));
+    }
+    std::vector<std::string> names;
+    names.reserve(missing.size());
+    for (const auto& node : missing)
+      names.push_back(Printable(fmt::format("{} on {}", node.record.process, node.record.host)));
+    Problem("cluster", fmt::format("ZooKeeper went back: {}", Printable(records->incarnation->why)),
+            missing.empty() ? "no node claims a range until all have made known what they were granted"
+                            : fmt::format("no node claims a range until these have made known what they were "
+                                          "granted: {}",
+                                          fmt::join(names, ", ")),
+            fmt::format("start them, or, if they are lost: leafctl cluster recover --confirm {}",
+                        Printable(link.cluster())));
   }
 
   // Where the worker numbers are elsewhere, nothing else looks at this folder.

@@ -18,6 +18,7 @@ constexpr std::string_view kProvisioning = "Provisioning";
 constexpr std::string_view kOperating = "Operating";
 constexpr std::string_view kAbout = "About";
 constexpr bool kOnStore = true;
+constexpr bool kSeveralStateDirs = true;
 
 // In the order of the help.
 constexpr Command kCommands[] = {
@@ -41,6 +42,8 @@ constexpr Command kCommands[] = {
     {"serve", kOperating, "Run the daemon, in the foreground", AddServe},
     {"status", kOperating, "Show a running daemon's tags, reserves and problems", AddStatus},
     {"doctor", kOperating, "Check everything that can be checked from here", AddDoctor},
+    {"cluster recover", kOperating, "Go on after the database or ZooKeeper went back", AddClusterRecover,
+     kOnStore, kSeveralStateDirs},
     {"worker list", kOperating, "List the cluster's worker numbers", AddWorkerList, kOnStore},
     {"worker show", kOperating, "Show one worker number, with all that is stored about it", AddWorkerShow,
      kOnStore},

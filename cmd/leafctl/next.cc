@@ -136,6 +136,17 @@ class IdPrinter {
   std::uint64_t taken_ = 0;
 };
 
+// Whether a daemon speaks for the state directory.
+ClusterLink::JoinAs JoinAs(const config::Resolved& resolved) {
+  if (!ClusterLink::IsConfigured(resolved)) return ClusterLink::JoinAs::kCommand;
+  const std::string& state_dir = resolved.config.state_dir;
+  if (sys::StateDirLock::Take(state_dir, sys::StateDirUse::kCommand).ok())
+    return ClusterLink::JoinAs::kCommand;
+  const auto holder = sys::StateDirLock::HolderOf(state_dir);
+  return holder && holder->use == sys::StateDirUse::kCommand ? ClusterLink::JoinAs::kCommand
+                                                             : ClusterLink::JoinAs::kBesideDaemon;
+}
+
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
 Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::uint64_t count,
                         IdPrinter& printer) {
@@ -154,12 +165,23 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
                  TagCommand("resume", tag)};
   }
   ContextLogger log(context);
-  LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("next")));
+  LEAF_ASSIGN_OR_RETURN(const auto cluster,
+                        ClusterLink::Join(context, log, sys::ProcessName("next"), *marks, JoinAs(*resolved)));
   service::Granter granter(store->segments(), *marks, cluster ? &cluster->fence() : nullptr, context.clock,
                            log, ReplyTimeout(context, resolved->config));
   // An unknown tag is told before anything is locked or made for it.
   LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
-  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, granter.Obtain(tag, service::ExactSizer(count)).grant);
+  if (cluster)
+    LEAF_RETURN_IF_ERROR(cluster->AwaitClaims(*marks, context.flags.timeout.value_or(kTakeTimeout)));
+  auto granted = granter.Obtain(tag, service::ExactSizer(count)).grant;
+  if (cluster) {
+    // A daemon of this state directory may have made its marks known again before this one's was among them.
+    if (granted.ok()) {
+      if (auto holds = cluster->LookAgain(); !holds.ok()) granted = std::move(holds).error();
+    }
+    cluster->fence().LeaveMembership();
+  }
+  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, std::move(granted));
   LEAF_RETURN_IF_ERROR(printer.Add({grant.range}));
   return printer.Finish();
 }
