@@ -314,6 +314,11 @@ void Cluster::Do(const Act& act) {
     ensemble.Restore(Seconds(act.figure));
   } else if (what == "zk_wipe") {
     ensemble.Wipe();
+  } else if (what == "both_restore") {
+    ensemble.Restore(Seconds(act.figure));
+    database.Restore(Seconds(act.figure));
+    // So that there is something to repeat by the next time.
+    Later(time + 40 * kSecond, [this] { RepairTags(); });
   } else if (what == "zk_expire") {
     ensemble.Expire(node.number);
   } else if (what == "zk_behind") {
@@ -368,6 +373,9 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
   if (kind == "db_restore" || kind == "zk_restore") act.figure = 60 * dice.Real();
+  // The last seconds of both, lost at once, nobody knows who has not claimed meanwhile.
+  if (kind == "both_restore") act.figure = 60 * dice.Real();
+  if (kind == "zk_restore" || kind == "both_restore") act.figure = std::max(act.figure, 12.0);
   if (kind == "db_lower") act.figure = static_cast<double>(dice.Between(1, 20 * plan.step));
   if (kind == "db_step") {
     const double odd[] = {0, -5, 1, 1U << 30};
@@ -411,15 +419,20 @@ void Cluster::Heal() {
       world_.Continue(*process);
     node->machine->accepted = core::ClockGuard::OffsetOf(node->machine->Wall(), node->machine->Boot());
   }
-  // Rows that are missing or lower than what was granted, as far as anybody knows.
   world_.Block(outside_, 5 * kSecond);
+  RepairTags();
+}
+
+// Rows that are missing or lower than what was granted, as far as anybody knows.
+void Cluster::RepairTags() {
+  Database& database = around_.database;
   for (const std::string& tag : around_.tags) {
     std::uint64_t known = 0;
     for (const auto& node : nodes_) {
       if (const auto mark = node->state->marks.Load(tag); mark.ok()) known = std::max(known, mark->end);
     }
     const auto tree = zookeeper::Tree::Make("sim");
-    if (const auto witness = ensemble.tree().Find(tree->Witness(tag))) {
+    if (const auto witness = around_.ensemble.tree().Find(tree->Witness(tag))) {
       if (const auto record = zookeeper::ParseWitness(witness->data); record.ok())
         known = std::max(known, record->end);
     }
@@ -489,7 +502,8 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       // It has stopped rather than repeat, until somebody starts it again.
       if (tag.empty() && node.daemon &&
           (why.find("somebody else has used the number") != std::string::npos ||
-           why.find("is no longer this node's") != std::string::npos))
+           why.find("is no longer this node's") != std::string::npos ||
+           why.find("and the registry gives it") != std::string::npos))
         node.daemon->Terminate();
       if (world_.now() >= deadline) {
         // A daemon whose snowflake mode cannot start does not start.
@@ -502,6 +516,23 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       }
       world_.Block(outside_, 200 * kMilli);
     }
+  }
+}
+
+// An incarnation that was raised although ZooKeeper never went back.
+void Cluster::CheckAlarms() {
+  static const std::set<std::string> kGoesBack = {"zk_restore", "zk_wipe", "both_restore"};
+  const Plan& plan = around_.plan;
+  const auto goes_back = [](const std::string& kind) { return kGoesBack.contains(kind); };
+  if (std::any_of(plan.faults.begin(), plan.faults.end(), goes_back) ||
+      std::any_of(plan.acts.begin(), plan.acts.end(), [&](const Act& act) { return goes_back(act.what); }))
+    return;
+  const auto node = around_.ensemble.tree().Find(zookeeper::Tree::Make("sim")->Incarnation());
+  if (!node) return;
+  const auto record = zookeeper::ParseIncarnation(node->data);
+  if (!record.ok() || record->number != 1) {
+    around_.history.Broken(fmt::format("P4: the incarnation was raised, and ZooKeeper never went back: {}",
+                                       record.ok() ? record->why : record.error().message));
   }
 }
 

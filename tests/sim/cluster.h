@@ -30,6 +30,7 @@ class Cluster {
   void CheckRecovery(Nanos patience);
   // Whether no address has used up more than one number of Leaf's tree; breaks P8 in the history otherwise.
   void CheckNumbers();
+  void CheckAlarms();
   // Every process dies. From outside of the world, which has to run once more.
   void KillAll();
 
@@ -71,6 +72,7 @@ class Cluster {
   bool ClocksAreGuarded() const;
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);
+  void RepairTags();
   std::optional<core::WorkerState> StateOf(const DirPtr& dir);
 
   Surroundings& around_;

@@ -7,6 +7,8 @@
 #include "leaf/base/check.h"
 #include "leaf/sql/worker_registry.h"
 #include "leaf/sys/static_registry.h"
+#include "leaf/zookeeper/registry_options.h"
+#include "leaf/zookeeper/session.h"
 
 namespace leaf::sim {
 namespace {
@@ -18,6 +20,7 @@ constexpr service::ParkLimits kWait{.wait = milliseconds{2000}, .wait_while_fail
 constexpr milliseconds kSnowflakeWait{1000};
 // What "auto" comes to with the default time-outs.
 constexpr milliseconds kSqlClaimWatch{22'000};
+constexpr milliseconds kSegmentWatch = zookeeper::kStaleMax + zookeeper::kOwnerMargin;
 
 zookeeper::Tree ClusterTree() {
   auto tree = zookeeper::Tree::Make("sim");
@@ -76,13 +79,19 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       store_(sql_ ? sql_->store() : *plain_store_),
       zookeeper_(around.ensemble, process_, setting.node),
       tree_(ClusterTree()),
-      witness_(tree_, process_.name, zookeeper_, setting.machine),
-      fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_),
+      membership_(tree_,
+                  {.host = setting.machine.name(),
+                   .process = process_.name,
+                   .watch = around.plan.claim_watch.value_or(kSegmentWatch)},
+                  zookeeper_, marks_, setting.machine, random_, log_),
+      witness_(tree_, process_.name, zookeeper_, setting.machine, &membership_),
+      fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_, &membership_),
       node_(setting.machine, log_),
       timers_(around.world, process_, setting.machine, 1),
       workers_(around.world, process_, setting.machine, 4),
       slow_workers_(around.world, process_, setting.machine, 2),
       refresher_(around.world, process_, setting.machine, 1),
+      cluster_(around.world, process_, setting.machine, 1),
       snowflake_timers_(around.world, process_, setting.machine, 1),
       ceilings_(around.world, process_, setting.machine, 1),
       registry_worker_(around.world, process_, setting.machine, 1),
@@ -175,7 +184,7 @@ void Daemon::Main() {
                      .store = store_,
                      .marks = marks_,
                      .random = random_,
-                     .executors = {timers_, workers_, slow_workers_, refresher_}});
+                     .executors = {timers_, workers_, slow_workers_, refresher_, &cluster_}});
   OpenRegistry();
   std::optional<service::SnowflakePorts::Peers> peers;
   if (peer_clocks_) peers.emplace(service::SnowflakePorts::Peers{{}, *peers_, *peer_clocks_});

@@ -16,6 +16,7 @@
 #include "leaf/service/node.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
+#include "leaf/zookeeper/membership.h"
 #include "leaf/zookeeper/witness.h"
 #include "sim/database.h"
 #include "sim/ensemble.h"
@@ -115,6 +116,7 @@ class Daemon {
   WatchedStore& store_;
   SimClient zookeeper_;
   const zookeeper::Tree tree_;
+  zookeeper::Membership membership_;
   zookeeper::ZookeeperWitness witness_;
   service::ClusterFence fence_;
   std::unique_ptr<core::WorkerRegistry> registry_;
@@ -126,6 +128,7 @@ class Daemon {
   Threads workers_;
   Threads slow_workers_;
   Threads refresher_;
+  Threads cluster_;
   Threads snowflake_timers_;
   Threads ceilings_;
   Threads registry_worker_;

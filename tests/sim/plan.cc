@@ -101,20 +101,27 @@ const std::vector<std::string>& SqlFaultKinds() {
 
 namespace {
 
-// ZooKeeper that goes back, in some of the runs. What it cannot be held against is left out: an owner that is
-// away for longer than the watch, Java, which takes what number there is, and, until what a whole cluster
-// remembers is fenced, too, a database that goes back at the same time.
+// ZooKeeper that goes back, in some of the runs, and with the fence of a cluster the database, too, at any
+// other time. What it cannot be held against is left out: an owner that is away for longer than the watch,
+// state directories that are lost with what only they knew, and Java, which takes what number there is.
 void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
   Dice dice(seed ^ 0xF0E6E7U);
   const bool zookeeper = plan.registry == Registry::kFixed || plan.registry == Registry::kRecycling;
   if (!dice.Chance(0.2) || !zookeeper) return;
-  for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_failover", "db_restore",
-                                 "db_split", "db_lower", "db_remove", "zk_cut", "java_restart", "swap"})
+  for (const char* const kind :
+       {"stop", "suspend", "state_lost", "state_copied", "zk_cut", "java_restart", "swap"})
     plan.faults.erase(kind);
   plan.java_nodes = 0;
-  // A privileged user's commit can be lost in a switch; the witness that would tell may have gone back, too.
-  plan.faults.erase("db_switch");
-  plan.privileged = false;
+  // Without that fence a node knows of the database what its own marks say. A privileged user's commit can be
+  // lost in a switch.
+  if (plan.fence != Fence::kCluster) {
+    for (const char* const kind :
+         {"db_failover", "db_restore", "db_split", "db_lower", "db_remove", "db_switch"})
+      plan.faults.erase(kind);
+    plan.privileged = false;
+  } else if (dice.Chance(0.7)) {
+    plan.faults.insert(dice.Chance(0.6) ? "both_restore" : "db_restore");
+  }
   // Where the ceiling of a lease is forgotten whose holder is gone, clocks are all there is.
   if (plan.registry == Registry::kRecycling) {
     for (const char* const kind : {"clock_step", "clock_jump", "clock_strobe", "clock_drift"})
@@ -272,8 +279,8 @@ Result<Plan> Plan::Load(const std::string& path) {
     const auto is_one_of = [&](const std::vector<std::string>& kinds) {
       return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
-    return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || is_one_of(FaultKinds()) ||
-           (plan.sql && is_one_of(SqlFaultKinds()));
+    return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
+           is_one_of(FaultKinds()) || (plan.sql && is_one_of(SqlFaultKinds()));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {

@@ -30,9 +30,12 @@ Outcome Simulate(const Plan& plan, bool loud) {
     Database plain(world, history);
     Database& database = sql ? *sql : plain;
     Ensemble ensemble(world);
-    ensemble.keeps_backups = plan.faults.contains("zk_restore") ||
+    const auto needs_backups = [](const std::string& kind) {
+      return kind == "zk_restore" || kind == "both_restore";
+    };
+    ensemble.keeps_backups = std::any_of(plan.faults.begin(), plan.faults.end(), needs_backups) ||
                              std::any_of(plan.acts.begin(), plan.acts.end(),
-                                         [](const Act& act) { return act.what == "zk_restore"; });
+                                         [&](const Act& act) { return needs_backups(act.what); });
     Surroundings around{.world = world,
                         .plan = plan,
                         .database = database,
@@ -82,6 +85,7 @@ Outcome Simulate(const Plan& plan, bool loud) {
           cluster.Heal();
           cluster.CheckRecovery(kRecovery);
           cluster.CheckNumbers();
+          cluster.CheckAlarms();
           done = true;
         },
         plan.trouble);

@@ -50,6 +50,16 @@ Result<void> DirMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
   return store().EndRun(unissued);
 }
 
+Result<void> DirMarks::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
+  if (full_) return DiskFull();
+  return memories().SaveMemory(cluster, memory);
+}
+
+Result<void> DirMarks::RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) {
+  if (full_) return DiskFull();
+  return memories().RaiseWitnesses(ends);
+}
+
 void DirMarks::SetFull(bool full) {
   full_ = full;
   memory_.SetFull(full);
@@ -60,8 +70,12 @@ std::unique_ptr<StateDir> StateDir::Copy(std::uint64_t copy_number, const Clock&
   const std::string path = std::string(kPath) + "/" + std::string(sys::WorkerStateFile::kName);
   if (auto content = disk.Content(path)) copy->disk.Put(path, std::move(*content));
   if (const auto all = marks.LoadAll(); all.ok()) {
-    for (const core::Mark& mark : *all) (void)copy->marks.Raise({mark.tag, mark.end, std::nullopt});
+    for (const core::Mark& mark : *all) {
+      (void)copy->marks.Raise({mark.tag, mark.end, std::nullopt, mark.witness});
+    }
   }
+  if (const auto memory = marks.LoadMemory(kCluster); memory.ok() && !memory->id.empty())
+    (void)copy->marks.SaveMemory(kCluster, *memory);
   return copy;
 }
 
@@ -105,6 +119,23 @@ Result<void> SimMarks::Raise(const core::MarkRaise& raise) {
   reserved.clear();
   Work();
   return {};
+}
+
+Result<core::ClusterMemory> SimMarks::LoadMemory(std::string_view cluster) {
+  Work();
+  return marks_.LoadMemory(cluster);
+}
+
+Result<void> SimMarks::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
+  Work();
+  if (process_.dead) return ProcessGone();
+  return marks_.SaveMemory(cluster, memory);
+}
+
+Result<void> SimMarks::RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) {
+  Work();
+  if (process_.dead) return ProcessGone();
+  return marks_.RaiseWitnesses(ends);
 }
 
 Result<void> SimMarks::BeginRun() {

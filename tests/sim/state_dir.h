@@ -22,7 +22,7 @@ namespace leaf::sim {
 
 // The marks of a directory: in memory, or the shipped SqliteMarkStore on a database in memory. Between two
 // calls no transaction is open there; what a disk may lose of one is SQLite's business.
-class DirMarks final : public core::MarkStore {
+class DirMarks final : public core::MarkStore, public core::ClusterMemoryStore {
  public:
   DirMarks(const Clock& clock, bool sqlite);
 
@@ -33,11 +33,21 @@ class DirMarks final : public core::MarkStore {
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
 
+  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override {
+    return memories().LoadMemory(cluster);
+  }
+  Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
+  Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override;
+
   void SetFull(bool full);
   bool in_sqlite() const { return sqlite_ != nullptr; }
 
  private:
   core::MarkStore& store() { return sqlite_ ? static_cast<core::MarkStore&>(*sqlite_) : memory_; }
+
+  core::ClusterMemoryStore& memories() {
+    return sqlite_ ? static_cast<core::ClusterMemoryStore&>(*sqlite_) : memory_;
+  }
 
   testing::MemoryMarkStore memory_;
   // Null without: what keeps the database, and the store.
@@ -50,6 +60,7 @@ struct StateDir {
   StateDir(std::uint64_t its_number, const Clock& clock, bool sqlite_marks)
       : number(its_number), marks(clock, sqlite_marks) {}
   static constexpr const char* kPath = "/state";
+  static constexpr const char* kCluster = "/snowflake/sim";
 
   // What a copy made now would hold.
   std::unique_ptr<StateDir> Copy(std::uint64_t copy_number, const Clock& clock) const;
@@ -100,10 +111,9 @@ class SimDisk final : public sys::FileOps {
 };
 
 // One process's way to the marks. A mark that is durable makes the range it covers a grant of this process.
-class SimMarks final : public core::MarkStore {
+class SimMarks final : public core::MarkStore, public core::ClusterMemoryStore {
  public:
-  SimMarks(World& world, const Process& process, core::MarkStore& marks, History& history,
-           const Issuer& issuer)
+  SimMarks(World& world, const Process& process, DirMarks& marks, History& history, const Issuer& issuer)
       : world_(world), process_(process), marks_(marks), history_(history), issuer_(issuer) {}
 
   // The store has handed out a range, which may or may not become a grant.
@@ -115,13 +125,16 @@ class SimMarks final : public core::MarkStore {
   Result<void> Raise(const core::MarkRaise& raise) override;
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override;
+  Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
+  Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override;
 
  private:
   void Work();
 
   World& world_;
   const Process& process_;
-  core::MarkStore& marks_;
+  DirMarks& marks_;
   History& history_;
   const Issuer issuer_;
   std::map<std::string, std::vector<IdRange>> reserved_;
