@@ -240,7 +240,7 @@ class Alerts(Watched):
         self.box.ok("tag", "add", "seen", "--step", "100")
         daemon = self.box.serve(
             "--set", "segment.fence=cluster", "--set", "snowflake.enabled=false", "--set", "snowflake.cluster=alerts",
-            "--set", "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
+            "--set", "segment.claim_watch=0s", "--set", "zookeeper.connect=" + zookeeper.connect)  # fmt: skip
         prometheus = self.watch(daemon)
 
         def up():

@@ -369,7 +369,7 @@ class Configuration(ClusterTest):
         self.assertGreater(self.witness("pay"), 1)
 
     def test_sqlite_is_fenced_by_the_cluster_if_asked_to(self):
-        lines = '[segment]\nfence = "cluster"\nrefresh_interval = "1s"\n[snowflake]\nenabled = false\n%s[zookeeper]\nconnect = "%s"\n'
+        lines = '[segment]\nfence = "cluster"\nrefresh_interval = "1s"\n[snowflake]\nenabled = false\nclaim_watch = "0s"\n%s[zookeeper]\nconnect = "%s"\n'
         box = Sandbox()
         self.addCleanup(box.close)
         box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", lines % ("", self.zookeeper.connect))

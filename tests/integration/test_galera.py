@@ -159,8 +159,10 @@ class Galera(LeafTest):
         for load in self.loads:
             refused = len(load.refused)
             poll(lambda load=load, refused=refused: len(load.refused) > refused, "reserves are drained", PATIENCE_S)
-        check = self.box.run(["db", "check", "--json"])
-        self.assertEqual(check.rc, 10, check)
+        # A server on a busy machine may not answer in time.
+        check = poll(
+            lambda: (done := self.box.run(["db", "check", "--json"])).rc == 10 and done, "the one that answers is examined", PATIENCE_S
+        )  # fmt: skip
         self.assertEqual(
             [item["reached"] for item in json.loads(check.out)["endpoints"]], [False, True, False], check.out
         )

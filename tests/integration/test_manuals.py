@@ -287,6 +287,8 @@ class Manuals(LeafTest):
         properties = self.box.write("leaf.properties", "leaf.segment.enable=false\nleaf.snowflake.enable=false\n")
         calls = {
             "": [[], ["--version"], ["--help"]],
+            "cluster": [[]],
+            "cluster recover": [["--dry-run"], ["--beyond", "x"], []],
             "completion": [["bash"], ["zsh"], ["fish"]],
             "config": [[]],
             "config check": [[]],

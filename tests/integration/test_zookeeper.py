@@ -461,7 +461,7 @@ class Credentials(RegistryTest):
         self.assertEqual(self.forever(), before, "a number was used up")
         self.check(self.worker("release", "0", "--confirm", self.cluster, settings=self.settings(1)), 4, self.own)
         segment = self.box.run(["next", "order", "--direct", *self.settings(1, *self.witness)])
-        self.check(segment, 4, self.own + "/witness/order")
+        self.check(segment, 4, self.own + "/nodes/")
         # All may look.
         self.assertEqual(self.findings(self.settings(1)), [])
         self.box.ok("next", "order", "--direct", *self.settings(1, *settings))
