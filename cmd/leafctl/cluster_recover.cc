@@ -105,9 +105,12 @@ class Recovery {
       LEAF_ASSIGN_OR_RETURN(const auto all, marks->LoadAll());
       for (const core::Mark& mark : all)
         Know(mark.tag, std::max(mark.end, mark.witness), "state directory " + path);
-      if (dry_run_) continue;
       LEAF_ASSIGN_OR_RETURN(const core::ClusterMemory memory, marks->LoadMemory(cluster_->tree().Base()));
       if (memory.incarnation == 0) continue;
+      if (dry_run_) {
+        directories_.insert(memory.id);
+        continue;
+      }
       const auto lock = sys::StateDirLock::Take(path, sys::StateDirUse::kCommand);
       if (!lock.ok() && lock.error().code == ErrorCode::kRefused) {
         context_.Detail(fmt::format("state directory {} is in use: its daemon speaks for it", path));

@@ -444,8 +444,7 @@ class Doctor {
     for (const auto& node : records->nodes) takes_part.insert(node.record.daemon);
     std::vector<std::string> older;
     for (const zookeeper::DaemonRecord& daemon : daemons) {
-      if (!takes_part.contains(daemon.id))
-        older.push_back(Printable(fmt::format("{} on {}", daemon.process, daemon.host)));
+      if (!takes_part.contains(daemon.id)) older.push_back(Printable(daemon.process));
     }
     if (!older.empty()) {
       Warn("cluster",

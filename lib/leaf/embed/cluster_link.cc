@@ -28,6 +28,13 @@ std::chrono::milliseconds SegmentWatchOf(const config::Config& config) {
   return zookeeper::kStaleMax + zookeeper::kOwnerMargin;
 }
 
+// What a process is called, without the machine: a node's record says that apart.
+std::string WithoutHost(std::string process) {
+  const std::string suffix = " on " + sys::HostName();
+  if (process.ends_with(suffix)) process.resize(process.size() - suffix.size());
+  return process;
+}
+
 // What a state directory knows to have been granted.
 service::ClusterFence::Known KnownFrom(core::MarkStore& marks) {
   return [&marks]() -> Result<service::ClusterFence::KnownEnds> {
@@ -78,7 +85,7 @@ Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Setting& setting, Logge
       std::move(session), std::move(tree), process,
       Part{memory,
            {.host = sys::HostName(),
-            .process = process,
+            .process = WithoutHost(process),
             .watch = SegmentWatchOf(config),
             .one_shot = as != JoinAs::kDaemon,
             .is_passive = as == JoinAs::kBesideDaemon}},
