@@ -258,7 +258,7 @@ class Recovery {
                                              sys::ProcessName("cluster recover"), context_.clock.Wall()));
       LEAF_ASSIGN_OR_RETURN(records_, cluster_->ReadCluster());
       if (done) return {};
-      // Nobody else is left out who was not in the plan.
+      // No node is gone on without that was not in the plan.
       const auto missing = records_.Missing();
       for (const Node& node : missing) {
         if (std::find(waived.begin(), waived.end(), node.id) == waived.end()) {
@@ -343,7 +343,7 @@ Run AddClusterRecover(CLI::App& app, CommandContext& context) {
       "those\n"
       "that are down with --state-dir, as often as needed. All tags that the table has below what is known "
       "move\n"
-      "above it, and nodes that nobody can find are no longer waited for. What has to be confirmed is the "
+      "above it, and nodes that are missing are no longer waited for. What has to be confirmed is the "
       "name\n"
       "of the cluster. Example: leafctl cluster recover --state-dir /srv/node2 --confirm pay");
   return [options](CommandContext& run_context) { return Recovery(run_context, *options).Run(); };

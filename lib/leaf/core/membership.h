@@ -4,7 +4,7 @@
 // remembers has found out that the service went back, and says so to all: the incarnation of the cluster is
 // raised, no node claims anything, each node makes known again what it was granted, and only then they go on.
 //
-// Invariant (with one witness service, whatever it forgets): a range is claimed only where the witness of its
+// Invariant, whatever the witness service forgets: a range is claimed only where the witness of its
 // tag is at or above every end that was ever claimed by a node that is still remembered, by the service or by
 // any node that takes part.
 #pragma once

@@ -52,7 +52,7 @@ class ClusterLink {
   // For a command that has joined with another node's state directory, whose daemon is down: makes known what
   // that node was granted, as its daemon would at its start. Errors: those of MarkStore.
   Result<void> Contribute(core::MarkStore& marks);
-  // Raises the witness of a tag to `end`, whatever was granted. Errors: those of Witness.
+  // Raises the witness of a tag to `end`. Errors: those of Witness.
   Result<void> RaiseWitness(std::string_view tag, std::uint64_t end);
   // After a command's grant, before its first ID: whether it may still be issued. Errors: kUnavailable.
   Result<void> LookAgain();

@@ -170,7 +170,7 @@ Result<bool> ClusterFence::MakeKnown(const Known& known) {
   for (const auto& [tag, end] : ends) tags.push_back(tag);
   LEAF_ASSIGN_OR_RETURN(auto states, witness_.LoadAll(tags));
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    // Nobody can claim from a record that cannot be read.
+    // No node can claim from a record that cannot be read.
     if (states[i] && states[i]->end < ends[i].second)
       LEAF_RETURN_IF_ERROR(CatchUp(tags[i], std::move(*states[i]), ends[i].second));
   }

@@ -10,7 +10,7 @@
 // one (it asks for a version that is gone).
 //
 // That what keeps the witness has not gone back itself is the membership's business (core/membership.h):
-// while it is not certain, nothing is claimed, whatever `fallback` says. A claim that was made before that
+// while it is not certain, nothing is claimed, also with `fallback`. A claim that was made before that
 // turned out, and whose mark came after this node had made its marks known again, is dropped (Holds).
 #pragma once
 

@@ -23,7 +23,7 @@ constexpr int kRoundsMax = 12;
 // Records of so many other nodes are read with each heartbeat; of more of them, once a minute.
 constexpr std::size_t kOthersEachTime = 64;
 constexpr std::size_t kWitnessesAtOnce = 1000;
-// Whoever waits for others and sees nothing for so long begins again.
+// A node that waits for others, and sees nothing for so long, begins again.
 constexpr std::chrono::seconds kLostTouch{8};
 
 }  // namespace
@@ -247,7 +247,7 @@ bool Membership::WentBack(const Look& look) const {
 void Membership::BeginToWait() {
   in_touch_at_ = clock_.Monotonic();
   wait_until_ = in_touch_at_ + options_.watch;
-  // What moved while nobody looked may have moved before the servers went back.
+  // A record that moved unseen may have moved before the servers went back.
   for (auto& [id, other] : others_) other.moved = other.is_watched = false;
 }
 
@@ -349,7 +349,7 @@ void Membership::Step(const Contribute& contribute) {
     const auto next = StepOnce(contribute);
     if (next.ok() && *next == Next::kLookAgain) continue;
     if (!next.ok()) {
-      // Who could claim still can as far as is known: a claim finds out by itself.
+      // This node can still claim, as far as is known: a claim finds out by itself.
       if (is_open()) {
         log_.Debug("cannot tell {} that this node is there: {}", tree_.Nodes(), next.error().message);
       } else if (Status().state == State::kJoining) {
@@ -387,7 +387,7 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
     is_new_ = true;
   }
   if (memory_.incarnation == 0) return Join(look);
-  // Somebody has found out, since this node was here last, that the servers went back.
+  // Since this node was here last, another one has found out that the servers went back.
   if (look.number() > memory_.incarnation) return GiveBack(look, contribute);
   if (WentBack(look)) {
     return RaiseIncarnation(
@@ -442,7 +442,7 @@ Result<Membership::Next> Membership::Join(const Look& look) {
                                                                      .by = options_.process,
                                                                      .at = clock_.Wall()})));
   }
-  // It has left until its first claim: nobody has to count on it.
+  // It has left until its first claim: no node has to count on it.
   if (!look.own)
     operations.push_back(Operation::CreateOwn(tree_.Node(memory_.id), FormatNode(OwnRecord(look, 0, true))));
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client_.Write(operations));
@@ -610,7 +610,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
           waiting_for);
     return Next::kWait;
   }
-  // Whoever is there has found out by then, and said so.
+  // Each node that is there has found out by then, and said so.
   if (clock_.Monotonic() < *gathering_since_ + options_.watch) {
     Close(State::kGathering,
           fmt::format("ZooKeeper went back ({}): nodes that nobody knows of have {} to show up",
@@ -819,7 +819,7 @@ Result<void> Membership::KeepWitnesses() {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       const auto tag = ParseWitnessName(names[begin + i]);
       if (!nodes[i] || !tag) continue;
-      // Nobody can claim from one that cannot be read.
+      // No node can claim from one that cannot be read.
       if (const auto record = ParseWitness(nodes[i]->data); record.ok()) ends.emplace_back(*tag, record->end);
     }
   }
