@@ -128,9 +128,16 @@ std::string_view FileName(const std::source_location& where) {
   return path.substr(path.rfind('/') + 1);
 }
 
+// Without its class and what it takes.
+std::string_view FunctionName(const std::source_location& where) {
+  std::string_view name = where.function_name();
+  name = name.substr(0, name.find('('));
+  return name.substr(name.find_last_of(": ") + 1);
+}
+
 class Exploration {
  public:
-  Exploration(const internal::Steps& steps, const Weakening* weakening);
+  Exploration(const internal::Steps& steps, const std::vector<Weakening>& without);
   ~Exploration() { current = nullptr; }
   Exploration(const Exploration&) = delete;
   Exploration& operator=(const Exploration&) = delete;
@@ -221,7 +228,7 @@ class Exploration {
   std::string Trace() const;
 
   const internal::Steps& steps_;
-  const Weakening* const weakening_;
+  const std::vector<Weakening>& without_;
   std::unique_ptr<char[]> storage_;
   void* world_ = nullptr;
   Memory memory_{};
@@ -245,8 +252,8 @@ class Exploration {
 
 Exploration* Exploration::current = nullptr;
 
-Exploration::Exploration(const internal::Steps& steps, const Weakening* weakening)
-    : steps_(steps), weakening_(weakening) {
+Exploration::Exploration(const internal::Steps& steps, const std::vector<Weakening>& without)
+    : steps_(steps), without_(without) {
   Require(current == nullptr && steps.threads.size() <= kThreadsMax);
   current = this;
   constexpr std::size_t kAlignment = 64;
@@ -645,8 +652,8 @@ void Exploration::Note(const Operation& operation) {
   const bool reads = operation.kind != Kind::kStore;
   const bool writes = operation.kind != Kind::kLoad;
   const auto note = [&](Part part) {
-    orders_.insert(
-        {std::string(FileName(operation.where)), operation.where.line(), operation.where.column(), part});
+    orders_.insert({std::string(FileName(operation.where)), std::string(FunctionName(operation.where)),
+                    operation.where.line(), operation.where.column(), part});
   };
   if (reads && model::Acquires(operation.order)) note(Part::kAcquire);
   if (writes && model::Releases(operation.order)) note(Part::kRelease);
@@ -655,9 +662,10 @@ void Exploration::Note(const Operation& operation) {
 }
 
 bool Exploration::IsWeakened(const Operation& operation, Part part) const {
-  return weakening_ != nullptr && weakening_->line == operation.where.line() &&
-         weakening_->column == operation.where.column() && weakening_->part == part &&
-         weakening_->file == FileName(operation.where);
+  return std::ranges::any_of(without_, [&](const Weakening& order) {
+    return order.line == operation.where.line() && order.column == operation.where.column() &&
+           order.part == part && order.file == FileName(operation.where);
+  });
 }
 
 bool Exploration::Acquires(const Operation& operation) const {
@@ -705,8 +713,8 @@ WriterLock::~WriterLock() { Exploration::current->Unlock(); }
 void Fail(const char* what) { Exploration::current->Fail(what); }
 void Forget() { Exploration::current->Forget(); }
 
-Report internal::Explore(const Steps& steps, const Weakening* weakening) {
-  return Exploration(steps, weakening).Run();
+Report internal::Explore(const Steps& steps, const std::vector<Weakening>& without) {
+  return Exploration(steps, without).Run();
 }
 
 std::string ToString(Part part) {

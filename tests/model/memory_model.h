@@ -149,6 +149,7 @@ void Forget();
 enum class Part : std::uint8_t { kAcquire, kRelease, kAcquireOnFailure };
 struct Weakening {
   std::string file;  // its name without the folder
+  std::string function;
   unsigned line = 0;
   unsigned column = 0;
   Part part = Part::kAcquire;
@@ -183,13 +184,15 @@ struct Steps {
   std::vector<std::function<void(void* world)>> threads;
   std::function<void(void* world)> finish;
 };
-Report Explore(const Steps& steps, const Weakening* weakening);
+Report Explore(const Steps& steps, const std::vector<Weakening>& without);
 }  // namespace internal
 
-// Goes through all of a scenario, up to its first violation. `weakening`: an order to take away, or null.
+// Goes through all of a scenario, up to its first violation. `without`: orders to take away. Each adds runs
+// and removes none, so what scenarios do not show without several orders, they do not show without one of
+// them.
 // Uses one exploration's worth of global state: not thread-safe.
 template <typename World>
-Report Explore(const Scenario<World>& scenario, const Weakening* weakening = nullptr) {
+Report Explore(const Scenario<World>& scenario, const std::vector<Weakening>& without = {}) {
   internal::Steps steps;
   steps.world_size = sizeof(World);
   steps.make = [](void* storage) -> void* { return new (storage) World; };
@@ -197,7 +200,7 @@ Report Explore(const Scenario<World>& scenario, const Weakening* weakening = nul
   for (const auto& thread : scenario.threads)
     steps.threads.push_back([&thread](void* world) { thread(*static_cast<World*>(world)); });
   steps.finish = [&](void* world) { scenario.finish(*static_cast<World*>(world)); };
-  return internal::Explore(steps, weakening);
+  return internal::Explore(steps, without);
 }
 
 std::string ToString(Part part);

@@ -37,7 +37,7 @@ TEST(MemoryModel, AReleaseThatIsAcquiredBringsAllBeforeIt) {
   EXPECT_EQ(report.orders.size(), 2U);
   // Either half alone is nothing.
   for (const Weakening& order : report.orders)
-    EXPECT_EQ(Explore(WordAndFlag(std::memory_order_release, std::memory_order_acquire), &order).violation,
+    EXPECT_EQ(Explore(WordAndFlag(std::memory_order_release, std::memory_order_acquire), {order}).violation,
               "an old word behind a new flag")
         << ToString(order);
 }

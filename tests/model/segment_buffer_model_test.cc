@@ -240,7 +240,7 @@ TEST(SegmentBufferModel, AWeakerOrderIsSeen) {
     for (const model::Weakening& order : report.orders) {
       if (order.part != part || SourceOf(order).find(source) == std::string::npos) continue;
       ++found;
-      EXPECT_EQ(model::Explore(scenario, &order).violation, violation) << source;
+      EXPECT_EQ(model::Explore(scenario, {order}).violation, violation) << source;
     }
     EXPECT_EQ(found, 1) << source;
   }
