@@ -39,6 +39,7 @@ from fault_matrix import NO_ANSWER, Row, Table, go_on  # noqa: E402
 from galera import GaleraCluster  # noqa: E402
 from id_ledger import IdLedger  # noqa: E402
 from leafctl import DEADLINE_S, LeafTest, Sandbox, main, poll  # noqa: E402
+from restores import Restores  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 from zookeeper import Ensemble, ZooKeeper  # noqa: E402
 
@@ -84,6 +85,8 @@ ROWS = {
     "registry-restored": "registry sql: a dump older than a live node's number is restored, and a new node",
     "both-restored": "database and ZooKeeper restored to one moment, all daemons down; the one that knew less starts first",
     "both-restored-running": "the same with daemons that run, and a new node",
+    "both-restored-directory": "both restored, the node that knew more stays down: its state directory is named",
+    "both-restored-lost": "the same, and it is lost with its state directory: --beyond",
     "clock-boot": "killed, and started with the clock behind and ahead",
     "clock-running": "the clock moves back and forward at run time",
     "state-lost": "killed, and its state directory removed",
@@ -937,7 +940,7 @@ class GoesBack(Forgetful):
             self.a_third_node_after(row, daemons, restore, also_allowed=("config", "not_owner"), **settings)
 
 
-class BothGoBack(Forgetful):
+class BothGoBack(Restores, Forgetful):
     """Database and ZooKeeper forget the same: table and witness agree with each other, and are both wrong."""
 
     scopes = ("pay", "ship")
@@ -954,30 +957,8 @@ class BothGoBack(Forgetful):
         self.box.ok("db", "init")
         self.add_tags()
 
-    def back_up(self):
-        self.zookeeper.stop()
-        self.zookeeper.copy_data(os.path.join(self.box.home, "backup"))
-        self.zookeeper.start()
-        command = ["mariadb-dump", "--no-defaults", "--socket", self.one.socket, self.name]
-        self.dump = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S).stdout
-
-    def restore(self):
-        self.zookeeper.kill()
-        command = ["mariadb", "--no-defaults", "--socket", self.one.socket, self.name]
-        subprocess.run(command, input=self.dump, check=True, timeout=DEADLINE_S)
-        self.zookeeper.put_back_data(os.path.join(self.box.home, "backup"))
-        self.zookeeper.start()
-
-    def cluster(self, daemon):
-        return daemon.status()["witness"]["cluster"]
-
-    def beats_again(self, daemon):
-        """It has told ZooKeeper that it is there, after now."""
-        before = self.cluster(daemon)["heartbeats"]
-        poll(lambda: self.cluster(daemon)["heartbeats"] > before + 1, "it is in touch", PATIENCE_S)
-
     def recover(self, row, *args):
-        """One command, after which all go on."""
+        """One command, after which all go on. Returns what it planned."""
         refused = self.box.run(["cluster", "recover", "--confirm", "another", *args])
         self.assertEqual(refused.rc, 11, refused)
         plan = json.loads(self.box.ok("cluster", "recover", "--dry-run", "--json", *args))
@@ -985,39 +966,103 @@ class BothGoBack(Forgetful):
         done = json.loads(self.box.ok("cluster", "recover", "--json", "--confirm", self.name, *args))
         self.assertTrue(done["settled"])
         row.saw("tags moved by one command", len(done["tags"]))
+        return plan
+
+    def restore_with_one_that_knows_less(self, row):
+        """Two daemons that have ended, of which the second was granted more; both stores are as before that."""
+        less, more = (self.first_start(self.node(), "--set", "segment.claim_watch=0s") for _ in range(2))
+        customers = self.customers(row, [less, more])
+        with row.allowing(*STORE_AWAY):
+            self.back_up()
+            go_on(customers, 2, PATIENCE_S)
+        # From here on one of them is there, and asks for nothing.
+        customers[0].stop()
+        self.beat_again(less, more)
+        seen = row.ids
+        poll(lambda: row.ids > seen + 20 * STEP, "the other goes on", PATIENCE_S, interval=0.1)
+        customers[1].stop()
+        for daemon in (less, more):
+            daemon.kill()
+        self.restore()
+        return less, more
+
+    def start_again(self, row, daemon, name):
+        daemon = daemon.box.serve(ready=False)
+        return daemon, row.customer(daemon, self.scopes, count=COUNT, pause=0.01, name=name)
+
+    def is_refused(self, row, less, more):
+        """The one that knows more is waited for, and named."""
+        poll(lambda: self.cluster(less).get("missing"), "it waits for the other", PATIENCE_S)
+        row.saw("waits for the other")
+        for args in (["--dry-run"], ["--confirm", self.name]):
+            refused = self.box.run(["cluster", "recover", *args])
+            self.check(refused, 11, "start them", "--state-dir", "--beyond", "what was granted to a node is not known")
+            self.assertIn("process %d on " % more.process.pid, refused.err)
+            self.assertNotIn("process %d on " % less.process.pid, refused.err.split("is not known")[1])
 
     def test_restored(self):
         self.set_up_stores()
         with self.row("both-restored", "waits for the other", "tags moved by one command") as row:
-            less, more = (self.first_start(self.node(), "--set", "segment.claim_watch=0s") for _ in range(2))
-            customers = self.customers(row, [less, more])
-            with row.allowing(*STORE_AWAY):
-                self.back_up()
-                go_on(customers, 2, PATIENCE_S)
-            # From here on one of them is there, and asks for nothing.
-            customers[0].stop()
-            for daemon in (less, more):
-                self.beats_again(daemon)
-            seen = row.ids
-            poll(lambda: row.ids > seen + 20 * STEP, "the other goes on", PATIENCE_S, interval=0.1)
-            customers[1].stop()
-            for daemon in (less, more):
-                daemon.kill()
-            self.restore()
+            less, more = self.restore_with_one_that_knows_less(row)
             with row.allowing(NO_ANSWER, "frozen", *STORE_AWAY):
-                less = less.box.serve(ready=False)
-                customers = [row.customer(less, self.scopes, count=COUNT, pause=0.01, name="node 1 again")]
-                poll(lambda: self.cluster(less).get("missing"), "it waits for the other", PATIENCE_S)
-                row.saw("waits for the other")
-                refused = self.box.run(["cluster", "recover", "--confirm", self.name])
-                self.assertEqual(refused.rc, 11, refused)
-                self.assertIn("start them", refused.err)
-                more = more.box.serve(ready=False)
-                customers.append(row.customer(more, self.scopes, count=COUNT, pause=0.01, name="node 2 again"))
+                less, one = self.start_again(row, less, "node 1 again")
+                self.is_refused(row, less, more)
+                more, two = self.start_again(row, more, "node 2 again")
                 poll(lambda: self.cluster(more)["state"] == "open", "all is known again", PATIENCE_S)
                 self.recover(row)
-                go_on(customers, 2, PATIENCE_S)
-            self.fill(row, customers)
+                go_on([one, two], 2, PATIENCE_S)
+            self.fill(row, [one, two])
+
+    def go_on_without(self, row, less, more, *args):
+        """The other one stays down while the command is given; after it, service is back. Returns the plan."""
+        with row.allowing(NO_ANSWER, "frozen", *STORE_AWAY):
+            less, customer = self.start_again(row, less, "node 1 again")
+            self.is_refused(row, less, more)
+            plan = self.recover(row, *args)
+            began = time.monotonic()
+            customer.goes_on(1, PATIENCE_S)
+            row.note("seconds from the command to service", round(time.monotonic() - began, 2))
+            print("%s: service is back after %.2f s" % (row.name, row.notes["seconds from the command to service"]))
+        self.assertNotIn("missing", self.cluster(less))
+        # It is no longer waited for: the one that is there goes on, grant by grant.
+        taken = dict(customer.taken)
+        poll(
+            lambda: all(customer.taken[tag] > taken[tag] + 5 * STEP for tag in self.scopes), "it is granted more", PATIENCE_S
+        )
+        return customer, plan
+
+    def test_directory_is_named(self):
+        self.set_up_stores()
+        evidence = ("waits for the other", "tags known from its directory", "tags moved by one command", "IDs of the other again")
+        with self.row("both-restored-directory", *evidence) as row:
+            less, more = self.restore_with_one_that_knows_less(row)
+            one, plan = self.go_on_without(row, less, more, "--state-dir", more.box.state)
+            self.assertEqual(plan["missing"], [])
+            where = "state directory " + more.box.state
+            row.saw("tags known from its directory", sum(tag["where"] == where for tag in plan["tags"]))
+            # It was away, and goes on once it has seen that the other is there.
+            with row.allowing(NO_ANSWER, *STORE_AWAY):
+                more, two = self.start_again(row, more, "node 2 again")
+                two.goes_on(2, PATIENCE_S)
+            row.saw("IDs of the other again", sum(two.taken.values()))
+            self.fill(row, [one, two])
+
+    def test_lost(self):
+        self.set_up_stores()
+        evidence = ("waits for the other", "tags moved by one command", "missing nodes in the plan")
+        with self.row("both-restored-lost", *evidence) as row:
+            less, more = self.restore_with_one_that_knows_less(row)
+            shutil.rmtree(more.box.state)
+            # More than all IDs that there are yet.
+            beyond = row.ids + 10 * STEP
+            one, plan = self.go_on_without(row, less, more, "--beyond", str(beyond))
+            (missing,) = plan["missing"]
+            self.assertIn("process %d" % more.process.pid, missing["process"])
+            row.saw("missing nodes in the plan")
+            for tag in plan["tags"]:
+                base = max(int(tag["known"]), int(tag["max_id_before"]))
+                self.assertEqual(int(tag["to"]), base + beyond, tag)
+            self.fill(row, [one])
 
     def test_running(self):
         self.set_up_stores()
@@ -1027,8 +1072,7 @@ class BothGoBack(Forgetful):
             with row.allowing("frozen", *STORE_AWAY):
                 self.back_up()
                 go_on(customers, 2, PATIENCE_S)
-                for daemon in daemons:
-                    self.beats_again(daemon)
+                self.beat_again(*daemons)
                 seen = row.ids
                 poll(lambda: row.ids > seen + 20 * STEP, "they go on", PATIENCE_S, interval=0.1)
                 self.restore()
@@ -1406,7 +1450,8 @@ class Judge(LeafTest):
 PARTS = (
     ("KillAt", "Pause", "Database", "State", "Identity"),
     ("Galera", "Registry", "Clock", "AtOnce", "Judge"),
-    ("GoesBack", "BothGoBack"),
+    ("GoesBack",),
+    ("BothGoBack",),
 )
 
 
