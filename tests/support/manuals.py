@@ -1,6 +1,8 @@
 """What `--help`, the manual pages and the completion scripts say about commands and flags, in one form each, and how
-they differ. Structured: of a page only macros count, never its prose."""
+they differ. Structured: of a page only macros count, never its prose; but for the sentences of a section that a test does
+as they say."""
 
+import collections
 import re
 import subprocess
 
@@ -92,6 +94,51 @@ def section_of(text, name):
     """The lines of a section."""
     found = re.search(r"^\.Sh %s\n(.*?)(?=^\.Sh |\Z)" % re.escape(name), text, re.MULTILINE | re.DOTALL)
     return found.group(1).split("\n") if found else []
+
+
+# One sentence of a page: the kind of the list that it is an item of ("enum", "bullet", …; "" outside of lists), its text,
+# and the commands that are displayed below it.
+Sentence = collections.namedtuple("Sentence", "list text commands")
+
+
+def sentences_of(page, subsection):
+    """Those of a subsection, in order. As the pages are written: one that ends, ends its line."""
+    found = re.search(r"^\.Ss %s\n(.*?)(?=^\.S[sh] |\Z)" % re.escape(subsection), page, re.MULTILINE | re.DOTALL)
+    sentences, text, lists = [], "", [""]
+
+    def end():
+        nonlocal text
+        if text:
+            sentences.append(Sentence(lists[-1], text, []))
+        text = ""
+
+    for line in found.group(1).splitlines() if found else []:
+        words = line.split()
+        if words[0] == ".Dl":
+            end()
+            sentences[-1].commands.append(" ".join(words[1:]))
+        elif words[0] in (".Bl", ".El", ".It", ".Pp"):
+            end()
+            if words[0] == ".Bl":
+                lists.append(words[1].lstrip("-"))
+            elif words[0] == ".El":
+                lists.pop()
+        else:
+            more = _plain(words)
+            text += (" " if text else "") + more
+            if more.endswith("."):
+                end()
+    end()
+    return sentences
+
+
+def _plain(words):
+    """A line as it reads: without its macro, flags with their dash, and marks where they belong."""
+    if words[0] == ".Fl":
+        words = [words[0], "-" + words[1], *words[2:]]
+    if words[0].startswith("."):
+        words = words[1:]
+    return re.sub(r" ([.,:;])(?= |$)", r"\1", " ".join(words))
 
 
 def flags_of_tokens(words):
