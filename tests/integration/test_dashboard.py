@@ -21,7 +21,7 @@ EVIL = "<script>window.leaked=1</script><img src=x onerror='window.leaked=2'>\"&
 MANY_TAGS = 10_000
 PAGE = 50
 
-CSS = os.path.join(ROOT, "lib", "leaf", "server", "dashboard", "dashboard.css")
+CSS = os.path.join(ROOT, "lib", "leaf", "server", "http", "dashboard", "dashboard.css")
 
 browser = None
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "leaf/server/address_counts.h"
-#include "leaf/server/allowed_hosts.h"
+#include "leaf/server/http/allowed_hosts.h"
+#include "leaf/server/net/address_counts.h"
 #include "leaf/sys/process_name.h"
 #include "support/temp_dir.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "leaf/server/router.h"
+#include "leaf/server/http/router.h"
 #include "unit/router_fixture.h"
 
 namespace leaf::server {

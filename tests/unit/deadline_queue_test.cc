@@ -1,4 +1,4 @@
-#include "leaf/server/deadline_queue.h"
+#include "leaf/server/net/deadline_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,3 @@
-#include "leaf/server/http.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,11 +12,12 @@
 #include <vector>
 
 #include "leaf/base/id_range.h"
+#include "leaf/server/http/message.h"
+#include "leaf/server/http/plain_request.h"
+#include "leaf/server/http/request_reader.h"
+#include "leaf/server/http/router.h"
 #include "leaf/server/ids_text.h"
-#include "leaf/server/plain_request.h"
-#include "leaf/server/request_reader.h"
-#include "leaf/server/router.h"
-#include "leaf/server/unread_bytes.h"
+#include "leaf/server/net/unread_bytes.h"
 #include "support/fakes.h"
 
 namespace leaf::server {

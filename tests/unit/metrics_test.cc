@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "leaf/server/dashboard.h"
-#include "leaf/server/leaf_pages.h"
-#include "leaf/server/metrics_builder.h"
+#include "leaf/server/http/dashboard.h"
+#include "leaf/server/http/leaf_pages.h"
+#include "leaf/server/http/metrics_builder.h"
+#include "leaf/server/http/router.h"
+#include "leaf/server/http/status_json.h"
 #include "leaf/server/request_metrics.h"
-#include "leaf/server/router.h"
-#include "leaf/server/status_json.h"
 #include "support/fakes.h"
 
 namespace leaf::server {

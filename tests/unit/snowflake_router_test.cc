@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "leaf/server/router.h"
+#include "leaf/server/http/router.h"
 #include "leaf/sys/static_registry.h"
 #include "support/fakes.h"
 #include "support/snowflake_fakes.h"

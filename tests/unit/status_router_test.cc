@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "leaf/server/metrics_page.h"
+#include "leaf/server/http/metrics_page.h"
+#include "leaf/server/http/router.h"
 #include "leaf/server/request_metrics.h"
-#include "leaf/server/router.h"
 #include "unit/router_fixture.h"
 
 namespace leaf::server {

@@ -1,4 +1,4 @@
-#include "leaf/server/router.h"
+#include "leaf/server/http/router.h"
 
 #include <fmt/format.h>
 
@@ -13,10 +13,10 @@
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "leaf/server/dashboard.h"
+#include "leaf/server/http/dashboard.h"
+#include "leaf/server/http/leaf_pages.h"
+#include "leaf/server/http/status_json.h"
 #include "leaf/server/ids_text.h"
-#include "leaf/server/leaf_pages.h"
-#include "leaf/server/status_json.h"
 
 namespace leaf::server {
 namespace {

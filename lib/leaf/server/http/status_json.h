@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "leaf/base/time.h"
-#include "leaf/server/http.h"
+#include "leaf/server/http/message.h"
 #include "leaf/service/id_service.h"
 
 namespace leaf::server {

@@ -1,7 +1,7 @@
-#include "leaf/server/dashboard.h"
+#include "leaf/server/http/dashboard.h"
 
-#include "leaf/server/dashboard_files.h"
-#include "leaf/server/leaf_pages.h"
+#include "leaf/server/http/dashboard_files.h"
+#include "leaf/server/http/leaf_pages.h"
 
 namespace leaf::server {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "leaf/base/result.h"
 #include "leaf/server/ids_text.h"
-#include "leaf/server/unread_bytes.h"
+#include "leaf/server/net/unread_bytes.h"
 
 namespace leaf::server {
 

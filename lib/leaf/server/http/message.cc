@@ -1,4 +1,4 @@
-#include "leaf/server/http.h"
+#include "leaf/server/http/message.h"
 
 #include <fmt/format.h>
 

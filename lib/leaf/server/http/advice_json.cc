@@ -1,4 +1,4 @@
-#include "leaf/server/advice_json.h"
+#include "leaf/server/http/advice_json.h"
 
 #include <fmt/format.h>
 

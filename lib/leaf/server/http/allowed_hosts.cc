@@ -1,4 +1,4 @@
-#include "leaf/server/allowed_hosts.h"
+#include "leaf/server/http/allowed_hosts.h"
 
 #include <arpa/inet.h>
 

@@ -1,5 +1,5 @@
 # Writes OUTPUT, which defines what dashboard_files.h declares, from the files of FOLDER.
-set(SOURCE "#include \"leaf/server/dashboard_files.h\"\n\nnamespace leaf::server {\n\n")
+set(SOURCE "#include \"leaf/server/http/dashboard_files.h\"\n\nnamespace leaf::server {\n\n")
 foreach(FILE Html:index.html Css:dashboard.css Js:dashboard.js)
   string(REPLACE ":" ";" PAIR ${FILE})
   list(GET PAIR 0 NAME)

@@ -1,10 +1,10 @@
-#include "leaf/server/metrics_page.h"
+#include "leaf/server/http/metrics_page.h"
 
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
 
-#include "leaf/server/metrics_builder.h"
+#include "leaf/server/http/metrics_builder.h"
 
 namespace leaf::server {
 

@@ -1,4 +1,4 @@
-#include "leaf/server/address_counts.h"
+#include "leaf/server/net/address_counts.h"
 
 #include <netinet/in.h>
 

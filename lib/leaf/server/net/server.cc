@@ -1,4 +1,4 @@
-#include "leaf/server/server.h"
+#include "leaf/server/net/server.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -34,11 +34,11 @@
 #include <utility>
 
 #include "leaf/base/time.h"
-#include "leaf/server/address_counts.h"
-#include "leaf/server/deadline_queue.h"
-#include "leaf/server/high_water.h"
-#include "leaf/server/request_reader.h"
-#include "leaf/server/unread_bytes.h"
+#include "leaf/server/http/request_reader.h"
+#include "leaf/server/net/address_counts.h"
+#include "leaf/server/net/deadline_queue.h"
+#include "leaf/server/net/high_water.h"
+#include "leaf/server/net/unread_bytes.h"
 
 namespace leaf::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "leaf/server/leaf_pages.h"
+#include "leaf/server/http/leaf_pages.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "leaf/server/listener.h"
+#include "leaf/server/net/listener.h"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "leaf/server/http.h"
+#include "leaf/server/http/message.h"
 
 namespace leaf::server {
 

@@ -1,4 +1,4 @@
-#include "leaf/server/request_reader.h"
+#include "leaf/server/http/request_reader.h"
 
 #include <algorithm>
 #include <boost/beast/core/string.hpp>
@@ -8,7 +8,7 @@
 
 #include "leaf/base/check.h"
 #include "leaf/base/text.h"
-#include "leaf/server/plain_request.h"
+#include "leaf/server/http/plain_request.h"
 
 namespace leaf::server {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "leaf/server/short_body.h"
+#include "leaf/server/http/short_body.h"
 
 namespace leaf::server {
 

@@ -9,10 +9,10 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
-#include "leaf/server/allowed_hosts.h"
-#include "leaf/server/listener.h"
+#include "leaf/server/http/allowed_hosts.h"
+#include "leaf/server/http/router.h"
+#include "leaf/server/net/listener.h"
 #include "leaf/server/request_metrics.h"
-#include "leaf/server/router.h"
 
 namespace leaf::server {
 

@@ -1,4 +1,4 @@
-#include "leaf/server/status_json.h"
+#include "leaf/server/http/status_json.h"
 
 #include <fmt/format.h>
 

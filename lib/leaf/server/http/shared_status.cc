@@ -1,4 +1,4 @@
-#include "leaf/server/shared_status.h"
+#include "leaf/server/http/shared_status.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

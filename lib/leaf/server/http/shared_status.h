@@ -14,7 +14,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/time.h"
-#include "leaf/server/status_json.h"
+#include "leaf/server/http/status_json.h"
 #include "leaf/service/id_service.h"
 
 namespace leaf::server {

@@ -1,4 +1,4 @@
-#include "leaf/server/plain_request.h"
+#include "leaf/server/http/plain_request.h"
 
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "leaf/server/metrics_builder.h"
+#include "leaf/server/http/metrics_builder.h"
 
 #include <algorithm>
 #include <array>

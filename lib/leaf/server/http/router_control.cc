@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "leaf/base/text.h"
-#include "leaf/server/advice_json.h"
-#include "leaf/server/router.h"
+#include "leaf/server/http/advice_json.h"
+#include "leaf/server/http/router.h"
 
 namespace leaf::server {
 namespace {

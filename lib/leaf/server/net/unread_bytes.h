@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "leaf/server/high_water.h"
+#include "leaf/server/net/high_water.h"
 
 namespace leaf::server {
 
