@@ -261,20 +261,21 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
       {.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config.metrics.top_tags)}, ids,
       requests, context.clock, [] { return sys::ReadProcessStats(); });
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
+  server::Issuer issuer({.max_count = static_cast<std::uint64_t>(config.server.max_count),
+                         .why_no_snowflakes = why_no_snowflakes,
+                         .limit = &request_limit},
+                        ids);
   server::Router router({.request_timeout = config.server.request_timeout,
                          .leaf_wait = config.server.leaf_wait,
-                         .max_count = static_cast<std::uint64_t>(config.server.max_count),
                          .version = LEAFCTL_VERSION,
                          .store = config.segment.store,
                          .state_dir = std::filesystem::absolute(config.state_dir).string(),
                          .listen = names,
                          .layout = layout,
-                         .why_no_snowflakes = why_no_snowflakes,
-                         .limit = &request_limit,
                          .control = &control,
                          .metrics = &metrics,
                          .metrics_lane = &watching},
-                        ids, context.clock, reports);
+                        issuer, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -344,7 +345,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
     log.SetLevel(LevelOf(in_force, context.flags.verbose));
     SetRequestLimit(request_limit, in_force);
     server.SetLimits(ConnectionLimitsOf(in_force));
-    router.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
+    issuer.SetMaxCount(static_cast<std::uint64_t>(in_force.server.max_count));
     if (segment != nullptr)
       segment->Reconfigure(in_force.segment.refresh_interval, in_force.segment.reserve_time);
     ids.ConfigRead(context.clock.Wall());

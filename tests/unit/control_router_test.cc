@@ -29,10 +29,9 @@ class ControlRouter : public RouterTest {
   static nlohmann::json Body(const Response& response) { return nlohmann::json::parse(response.body); }
 
   service::RequestLimit limit_{clock_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}, .limit = &limit_, .control = &control_},
-                 ids_,
-                 clock_,
-                 workers_};
+  Issuer issuer_{{.limit = &limit_}, ids_};
+  Router router_{
+      {.version = "1", .store = "sqlite", .listen = {}, .control = &control_}, issuer_, clock_, workers_};
 };
 
 TEST_F(ControlRouter, PausesForWhoIsHereOnly) {
@@ -138,7 +137,7 @@ TEST_F(ControlRouter, ALimitIs429OnEveryRouteThatTakes) {
 
 TEST_F(ControlRouter, TheLimitOfACountCanChange) {
   EXPECT_EQ(Ask("/v1/segment/pay?count=100").status, 200);
-  router_.SetMaxCount(99);
+  issuer_.SetMaxCount(99);
   const Response large = Ask("/v1/segment/pay?count=100");
   EXPECT_EQ(large.status, 413);
   EXPECT_EQ(Body(large)["max_count"], 99);

@@ -351,7 +351,8 @@ class RouterTest : public ::testing::Test {
   service::SegmentService service_{
       {}, store_, marks_, clock_, random_, {timers_, workers_, slow_workers_, workers_}, log_};
   service::IdService ids_{&service_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
+  Issuer issuer_{{}, ids_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, clock_, workers_};
 };
 
 TEST_F(RouterTest, IdsThatFollowEachOtherGetLonger) {
@@ -507,7 +508,8 @@ TEST(Router, ADisabledModeIsAnError) {
   testing::FakeClock clock;
   service::IdService ids(nullptr);
   testing::ManualExecutor reports(clock);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, ids, clock, reports);
+  const Issuer issuer({}, ids);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock, reports);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });

@@ -95,7 +95,8 @@ TEST(RequestMetrics, TheRouterTellsTheRoute) {
   testing::FakeClock clock;
   testing::ManualExecutor reports{clock};
   service::IdService none(nullptr);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, none, clock, reports);
+  const Issuer issuer({}, none);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock, reports);
   const std::map<std::string, Route> routes{
       {"/api/segment/get/pay", Route::kLeafSegment},
       {"//api//segment/get/pay/", Route::kLeafSegment},

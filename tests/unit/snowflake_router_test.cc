@@ -60,7 +60,8 @@ class SnowflakeRouter : public ::testing::Test {
                                      {timers_, workers_, workers_},
                                      log_};
   service::IdService ids_{nullptr, &service_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, ids_, clock_, workers_};
+  Issuer issuer_{{}, ids_};
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, clock_, workers_};
 };
 
 TEST_F(SnowflakeRouter, AnswersLeafsRouteWithABareNumberWhateverTheName) {
@@ -122,7 +123,8 @@ TEST_F(SnowflakeRouter, RefusesBadCountsAndTakesNothing) {
 
 TEST_F(SnowflakeRouter, ADisabledModeIsAnError) {
   service::IdService none(nullptr);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, none, clock_, workers_);
+  const Issuer issuer({}, none);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock_, workers_);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });
@@ -258,7 +260,7 @@ TEST_F(SnowflakeRouter, DecodesWithTheConfiguredEpochAndLayout) {
                        .store = "sqlite",
                        .listen = {},
                        .layout = *core::IdLayout::Make(40, 3, 20, 1'700'000'000'000)},
-                      ids_, clock_, workers_);
+                      issuer_, clock_, workers_);
   std::optional<Response> response;
   router.Handle({"GET", "/decodeSnowflakeId?snowflakeId=8388608", ""},
                 [&](Response r) { response = std::move(r); });

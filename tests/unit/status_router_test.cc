@@ -61,13 +61,14 @@ class StatusRouter : public RouterTest {
   std::function<void()> on_look_;
   RequestMetrics requests_;
   MetricsPage metrics_{{.version = "1"}, ids_, requests_, clock_, [] { return ProcessStats{}; }};
+  Issuer issuer_{{}, ids_};
   Router router_{{.version = "1",
                   .store = "sqlite",
                   .listen = {},
                   .control = &workers_,
                   .metrics = &metrics_,
                   .metrics_lane = &watching_},
-                 ids_,
+                 issuer_,
                  clock_,
                  reports_};
 };
@@ -109,7 +110,8 @@ TEST_F(StatusRouter, AChangeMadeHereIsSeenAtOnce) {
   EXPECT_EQ(Ask("/v1/segment/pay/pause?dry_run=1", "POST").status, 200);
   EXPECT_TRUE(AskJson("/v1/status")["segment"]["paused"].empty());
   EXPECT_EQ(looks_, looks);
-  router_.SetMaxCount(77);
+  issuer_.SetMaxCount(77);
+  router_.Changed();
   EXPECT_EQ(AskJson("/v1/status")["limits"]["max_count"], 77);
 }
 

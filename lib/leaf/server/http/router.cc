@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "leaf/base/id_text.h"
@@ -86,10 +87,6 @@ Error TooManyUnread() {
   return {ErrorCode::kUnavailable, "too many answers of this server wait until their clients read them", ""};
 }
 
-Error SnowflakeDisabled(const std::string& why) {
-  return {ErrorCode::kDisabled, "snowflake mode is disabled on this server", why};
-}
-
 bool HasEncodedSlashOrNul(std::string_view path) {
   for (std::size_t at = 0; (at = path.find('%', at)) != std::string_view::npos; ++at) {
     const std::string_view code = path.substr(at + 1, 2);
@@ -136,8 +133,8 @@ Router::Withdraw AtOnce(const Router::Respond& respond, Response response) {
 
 // One that outlives its request.
 struct Router::ParkedTake {
-  explicit ParkedTake(const Take& parked) : tag(parked.tag), raw_path(parked.raw_path), take(parked) {
-    take.tag = tag;
+  explicit ParkedTake(const Take& parked) : tag(parked.ids.tag), raw_path(parked.raw_path), take(parked) {
+    take.ids.tag = tag;
     take.raw_path = raw_path;
   }
   ParkedTake(const ParkedTake&) = delete;
@@ -148,14 +145,14 @@ struct Router::ParkedTake {
   Take take;
 };
 
-Router::Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports)
+Router::Router(RouterOptions options, const Issuer& issuer, const Clock& clock, Executor& reports)
     : options_(std::move(options)),
-      ids_(ids),
+      issuer_(issuer),
+      ids_(issuer.ids()),
       clock_(clock),
       reports_(reports),
       started_at_(clock.Monotonic()),
-      max_count_(options_.max_count),
-      status_(clock, ids, [this] { return StatusSnapshot(Facts(), ids_); }) {}
+      status_(clock, ids_, [this] { return StatusSnapshot(Facts(), ids_); }) {}
 
 Route Router::RouteOf(const Target& target) {
   const auto& segments = target.segments;
@@ -230,18 +227,17 @@ Router::Withdraw Router::HandleLeaf(const Request& request, const Target& target
     return AtOnce(respond, std::move(response));
   }
   Take take{.dialect = Dialect::kLeaf,
-            .tag = segments[3],
-            .count = 1,
+            .ids = {.source = is_segment ? IdSource::kSegment : IdSource::kSnowflake,
+                    .tag = segments[3],
+                    .patience = {options_.request_timeout, options_.leaf_wait}},
             .as_ranges = false,
             .as_text = true,
             .raw_path = target.raw_path};
-  const bool head = request.method == "HEAD";
-  // Any name will do: Java Leaf does not look at it.
-  if (is_snowflake) return head ? LookAtSnowflakes(take, respond) : TakeSnowflakes(take, std::move(respond));
-  // A name that cannot be a tag is an unknown tag to Leaf's clients.
-  if (!ValidateTag(segments[3]).ok())
+  // A name that cannot be a tag is an unknown tag to Leaf's clients. For a snowflake ID any name will do:
+  // Java Leaf does not look at it.
+  if (is_segment && !ValidateTag(segments[3]).ok())
     return AtOnce(respond, LeafError(500, kLeafUnknownTag, target.raw_path));
-  return head ? LookAtTag(take, std::move(respond)) : TakeIds(take, std::move(respond));
+  return request.method == "HEAD" ? LookAtIds(take, std::move(respond)) : TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& target,
@@ -256,7 +252,7 @@ Router::Withdraw Router::HandleLeafDecode(const Request& request, const Target& 
     response.allow = kLeafAllow;
     return AtOnce(respond, std::move(response));
   }
-  if (const auto over = OverLimit(Kind::kOther))
+  if (const auto over = issuer_.RefuseOther())
     return AtOnce(respond, LeafPlainError(429, over->message, target.raw_path));
   // A servlet's parameters are those of the query and those of a posted form, together.
   const bool has_query = request.target.find('?') != std::string_view::npos;
@@ -317,10 +313,6 @@ Response Router::NotAllowed(std::string_view method, std::string_view allow) con
   return response;
 }
 
-Error Router::SegmentDisabled() {
-  return {ErrorCode::kDisabled, "segment mode is disabled on this server", ""};
-}
-
 bool Router::IsTakingMethod(std::string_view method) {
   return method == "GET" || method == "POST" || method == "HEAD";
 }
@@ -333,34 +325,19 @@ Response Router::Nothing(const Take& take) {
 
 // The status that a GET would have now, as far as that can be told without taking an ID: health checks ask
 // like this.
-Router::Withdraw Router::LookAtTag(const Take& take, Respond respond) const {
-  service::SegmentService* const segment = ids_.segment();
-  if (segment == nullptr) return AtOnce(respond, AnswerError(take, SegmentDisabled()));
-  if (const auto can = segment->CanIssue(); !can.ok()) return AtOnce(respond, AnswerError(take, can.error()));
+Router::Withdraw Router::LookAtIds(const Take& take, Respond respond) const {
   const auto asked = std::make_shared<const ParkedTake>(take);
-  segment->CheckTag(take.tag, [this, asked, respond = std::move(respond)](const Result<void>& exists) {
-    respond(exists.ok() ? Nothing(asked->take) : AnswerError(asked->take, exists.error()));
+  issuer_.Look(take.ids, [this, asked, respond = std::move(respond)](const Result<void>& can) {
+    respond(can.ok() ? Nothing(asked->take) : AnswerError(asked->take, can.error()));
   });
   return nullptr;
 }
 
-Router::Withdraw Router::LookAtSnowflakes(const Take& take, const Respond& respond) const {
-  const service::SnowflakeService* const snowflake = ids_.snowflake();
-  if (snowflake == nullptr)
-    return AtOnce(respond, AnswerError(take, SnowflakeDisabled(options_.why_no_snowflakes)));
-  const auto can = snowflake->CanIssue();
-  return AtOnce(respond, can.ok() ? Nothing(take) : AnswerError(take, can.error()));
-}
-
-Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Take& take) {
+Result<void> Router::ParseTake(const Target& target, Take& take) const {
   LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
   if (count) {
-    LEAF_ASSIGN_OR_RETURN(take.count, ParseUnsigned("count", *count, 1, kIdEnd));
-    if (take.count > max_count) {
-      return Error{ErrorCode::kTooLarge,
-                   fmt::format("count {} is over this server's limit of {}", take.count, max_count),
-                   "ask several times, or raise server.max_count"};
-    }
+    LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", *count, 1, kIdEnd));
+    LEAF_RETURN_IF_ERROR(issuer_.CheckCount(take.ids.source, take.ids.count));
   }
   LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
   if (form && *form != "ids" && *form != "range") {
@@ -374,34 +351,32 @@ Result<void> Router::ParseTake(const Target& target, std::uint64_t max_count, Ta
 Router::Withdraw Router::HandleV1Segment(const Request& request, const Target& target,
                                          Respond respond) const {
   if (!IsTakingMethod(request.method)) return AtOnce(respond, NotAllowed(request.method, kTakeAllow));
-  Take take{.dialect = Dialect::kV1,
-            .tag = target.segments[2],
-            .count = 1,
-            .as_ranges = false,
-            .as_text = PrefersText(request.accept),
-            .raw_path = target.raw_path};
-  if (const auto valid = ValidateTag(take.tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
-  if (const auto parsed = ParseTake(target, max_count_.load(), take); !parsed.ok())
+  Take take{
+      .dialect = Dialect::kV1,
+      .ids = {.tag = target.segments[2], .patience = {options_.request_timeout, options_.request_timeout}},
+      .as_ranges = false,
+      .as_text = PrefersText(request.accept),
+      .raw_path = target.raw_path};
+  if (const auto valid = ValidateTag(take.ids.tag); !valid.ok())
+    return AtOnce(respond, V1Error(valid.error()));
+  if (const auto parsed = ParseTake(target, take); !parsed.ok())
     return AtOnce(respond, V1Error(parsed.error()));
-  return request.method == "HEAD" ? LookAtTag(take, std::move(respond)) : TakeIds(take, std::move(respond));
+  return request.method == "HEAD" ? LookAtIds(take, std::move(respond)) : TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Snowflake(const Request& request, const Target& target,
                                            Respond respond) const {
   if (!IsTakingMethod(request.method)) return AtOnce(respond, NotAllowed(request.method, kTakeAllow));
   Take take{.dialect = Dialect::kV1,
-            .tag = "",
-            .count = 1,
+            .ids = {.source = IdSource::kSnowflake,
+                    .patience = {options_.request_timeout, options_.request_timeout}},
             .as_ranges = false,
             .as_text = PrefersText(request.accept),
             .raw_path = target.raw_path};
-  if (ids_.snowflake() == nullptr)
-    return AtOnce(respond, V1Error(SnowflakeDisabled(options_.why_no_snowflakes)));
-  const std::uint64_t max_count = std::min(max_count_.load(), ids_.snowflake()->count_max());
-  if (const auto parsed = ParseTake(target, max_count, take); !parsed.ok())
-    return AtOnce(respond, V1Error(parsed.error(), max_count));
-  return request.method == "HEAD" ? LookAtSnowflakes(take, respond)
-                                  : TakeSnowflakes(take, std::move(respond));
+  if (const auto disabled = issuer_.Disabled(take.ids.source)) return AtOnce(respond, V1Error(*disabled));
+  if (const auto parsed = ParseTake(target, take); !parsed.ok())
+    return AtOnce(respond, V1Error(parsed.error(), issuer_.MaxCount(take.ids.source)));
+  return request.method == "HEAD" ? LookAtIds(take, std::move(respond)) : TakeIds(take, std::move(respond));
 }
 
 Router::Withdraw Router::HandleV1Read(const Request& request, const Target& target, Respond respond) const {
@@ -413,7 +388,7 @@ Router::Withdraw Router::HandleV1Read(const Request& request, const Target& targ
     return AtOnce(respond,
                   JsonResponse(200, Json{{"time", FormatRfc3339(now)}, {"time_ms", UnixMillis(now)}}));
   }
-  if (const auto over = OverLimit(Kind::kOther)) return AtOnce(respond, V1Error(*over));
+  if (const auto over = issuer_.RefuseOther()) return AtOnce(respond, V1Error(*over));
   const auto format = target.Parameter("format");
   if (!format.ok()) return AtOnce(respond, V1Error(format.error()));
   std::optional<IdFormat> id_format;
@@ -434,9 +409,7 @@ Router::Withdraw Router::HandleMark(const Request& request, std::string_view tag
   if (request.method != "GET" && request.method != "HEAD")
     return AtOnce(respond, NotAllowed(request.method, kReadAllow));
   if (const auto valid = ValidateTag(tag); !valid.ok()) return AtOnce(respond, V1Error(valid.error()));
-  if (ids_.segment() == nullptr) {
-    return AtOnce(respond, V1Error(SegmentDisabled()));
-  }
+  if (const auto disabled = issuer_.Disabled(IdSource::kSegment)) return AtOnce(respond, V1Error(*disabled));
   ids_.segment()->LoadMark(tag, [this, tag = std::string(tag), respond = std::move(respond)](
                                     const Result<service::SegmentService::MarkReport>& report) {
     if (!report.ok()) return respond(V1Error(report.error()));
@@ -446,81 +419,40 @@ Router::Withdraw Router::HandleMark(const Request& request, std::string_view tag
 }
 
 Router::Withdraw Router::TakeIds(const Take& take, Respond respond) const {
-  service::SegmentService* const segment = ids_.segment();
-  if (segment == nullptr) {
-    return AtOnce(respond, AnswerError(take, SegmentDisabled()));
-  }
-  if (const auto over = OverLimit(Kind::kSegment, take.tag)) return AtOnce(respond, AnswerError(take, *over));
+  if (const auto refused = issuer_.Refuse(take.ids)) return AtOnce(respond, AnswerError(take, *refused));
   if (const auto over = OverMemory(take)) return AtOnce(respond, AnswerError(take, *over));
-  IdSpans spans;
-  if (segment->TryNext(take.tag, take.count, spans)) [[likely]]
-    return AtOnce(respond, AnswerRanges(take, spans.ranges()));
-  const service::ParkLimits limits{
-      .wait = options_.request_timeout,
-      .wait_while_failing = take.dialect == Dialect::kLeaf ? options_.leaf_wait : options_.request_timeout};
+  IssuedIds ids;
+  if (issuer_.TryTake(take.ids, ids)) [[likely]]
+    return AtOnce(respond, Answer(take, ids));
   const auto waiting = std::make_shared<const ParkedTake>(take);
-  const service::ParkedRequest parked =
-      segment->Next(take.tag, take.count, limits,
-                    [this, waiting, respond = std::move(respond)](const Result<IdSpans>& result) {
-                      respond(Answer(waiting->take, result));
-                    });
-  if (!parked) return nullptr;
-  return [parked] { parked.Withdraw(); };
-}
-
-Router::Withdraw Router::TakeSnowflakes(const Take& take, Respond respond) const {
-  service::SnowflakeService* const snowflake = ids_.snowflake();
-  if (snowflake == nullptr)
-    return AtOnce(respond, AnswerError(take, SnowflakeDisabled(options_.why_no_snowflakes)));
-  if (const auto over = OverLimit(Kind::kSnowflake)) return AtOnce(respond, AnswerError(take, *over));
-  if (const auto over = OverMemory(take)) return AtOnce(respond, AnswerError(take, *over));
-  core::SnowflakeRun run;
-  if (snowflake->TryNext(take.count, run)) [[likely]]
-    return AtOnce(respond, AnswerRun(take, run));
-  const auto waiting = std::make_shared<const ParkedTake>(take);
-  const std::uint64_t ticket = snowflake->Next(
-      take.count, options_.request_timeout,
-      [this, waiting, respond = std::move(respond)](const Result<core::SnowflakeRun>& result) {
-        respond(result.ok() ? AnswerRun(waiting->take, *result) : AnswerError(waiting->take, result.error()));
+  return issuer_.Park(
+      take.ids, [this, waiting, respond = std::move(respond)](const Result<IssuedIds>& result) {
+        respond(result.ok() ? Answer(waiting->take, *result) : AnswerError(waiting->take, result.error()));
       });
-  if (ticket == 0) return nullptr;
-  return [snowflake, ticket] { snowflake->Withdraw(ticket); };
 }
 
-Response Router::Answer(const Take& take, const Result<IdSpans>& result) const {
-  return result.ok() ? AnswerRanges(take, result->ranges()) : AnswerError(take, result.error());
-}
-
-Response Router::AnswerRun(const Take& take, const core::SnowflakeRun& run) {
-  const core::Snowflake& generator = *run.source;
-  if (run.count == 1) {
-    const std::uint64_t id = generator.FirstId(run);
-    const IdRange range{id, id + 1};
-    return AnswerRanges(take, {&range, 1});
-  }
-  return AnswerRanges(take, generator.RangesOf(run));
-}
-
-Response Router::AnswerRanges(const Take& take, std::span<const IdRange> ranges) {
+Response Router::Answer(const Take& take, const IssuedIds& ids) {
   Response response;
   response.content_type = take.as_text ? kPlainText : kJson;
-  if (take.as_ranges) {
-    response.body = RangesBody(ranges, take.as_text);
-    return response;
-  }
-  const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone : take.as_text ? kIdsAsText : kIdsAsJson;
-  if (take.count > kSmallBatch) {
-    response.ids = std::make_unique<IdsText>(ranges, form);
-  } else {
+  ids.With([&](std::span<const IdRange> ranges) {
+    if (take.as_ranges) {
+      response.body = RangesBody(ranges, take.as_text);
+      return;
+    }
+    const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone : take.as_text ? kIdsAsText : kIdsAsJson;
+    if (take.ids.count > kSmallBatch) {
+      response.ids = std::make_unique<IdsText>(ranges, form);
+      return;
+    }
     // An ID alone, Leaf's, nearly always fits without an allocation.
-    if (take.dialect == Dialect::kV1) response.body.reserve(16 + take.count * 23);
+    if (take.dialect == Dialect::kV1) response.body.reserve(16 + take.ids.count * 23);
     AppendIds(ranges, form, response.body);
-  }
+  });
   return response;
 }
 
 std::optional<Error> Router::OverMemory(const Take& take) const {
-  if (take.as_ranges || take.count <= kSmallBatch || !unread_.batches.full()) [[likely]]
+  if (take.as_ranges || take.ids.count <= kSmallBatch || !unread_.batches.full()) [[likely]]
     return std::nullopt;
   return TooManyUnread();
 }
@@ -563,7 +495,8 @@ Response Router::LeafPlainError(int status, std::string_view message, std::strin
 Response Router::V1Error(const Error& error, std::uint64_t max_count) const {
   const HttpMeaning meaning = MeaningOf(error.code);
   Json json{{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
-  if (error.code == ErrorCode::kTooLarge) json["max_count"] = max_count == 0 ? max_count_.load() : max_count;
+  if (error.code == ErrorCode::kTooLarge)
+    json["max_count"] = max_count == 0 ? issuer_.MaxCount(IdSource::kSegment) : max_count;
   Response response = JsonResponse(meaning.status, json);
   if (meaning.retry) response.retry_after_s = kRetryAfterSeconds;
   return response;
@@ -707,7 +640,7 @@ NodeFacts Router::Facts() const {
           .store = options_.store,
           .state_dir = options_.state_dir,
           .listen = options_.listen,
-          .max_count = max_count_.load(),
+          .max_count = issuer_.MaxCount(IdSource::kSegment),
           .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.Monotonic() - started_at_),
           .now = clock_.Wall()};
 }

@@ -1,12 +1,10 @@
 // Routes: what each request means. Knows HTTP's words but no socket; never blocks.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,25 +16,20 @@
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/shared_status.h"
 #include "leaf/server/http/status_json.h"
+#include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
-#include "leaf/service/id_service.h"
-#include "leaf/service/request_limit.h"
 
 namespace leaf::server {
 
 struct RouterOptions {
   std::chrono::milliseconds request_timeout{1000};
   std::chrono::milliseconds leaf_wait{10};
-  std::uint64_t max_count = 100'000;
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
   std::string state_dir{};          // for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
   core::IdLayout layout{};          // of the IDs that are decoded
-  // Where snowflake mode is off: why; "" for no more than that.
-  std::string why_no_snowflakes{};
-  service::RequestLimit* limit = nullptr;  // null for none
   // Where tags are paused and resumed, which blocks on the disk; null: with the reports.
   Executor* control = nullptr;
   const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
@@ -44,7 +37,7 @@ struct RouterOptions {
   Executor* metrics_lane = nullptr;
 };
 
-// Thread-safe. The service, the clock and the executor outlive it.
+// Thread-safe. What it is given outlives it.
 class Router {
  public:
   // Called exactly once for each request, at once or later, on any thread.
@@ -55,16 +48,11 @@ class Router {
   using Withdraw = std::function<void()>;
 
   // `reports`: where answers are made that take longer the more tags there are; nothing that blocks.
-  Router(RouterOptions options, service::IdService& ids, const Clock& clock, Executor& reports);
+  Router(RouterOptions options, const Issuer& issuer, const Clock& clock, Executor& reports);
 
   // `request` need not outlive the call. `route`, unless null, is told what it is for, before it is answered.
   Withdraw Handle(const Request& request, Respond respond, Route* route = nullptr) const;
 
-  // RouterOptions::max_count has changed. Any time.
-  void SetMaxCount(std::uint64_t max_count) {
-    max_count_.store(max_count);
-    Changed();
-  }
   // An operator changed something: the next /v1/status has it. Any time.
   void Changed() const { status_.Invalidate(); }
   // What the server counts there is looked at before more is taken or made.
@@ -75,8 +63,7 @@ class Router {
   // Views of the request.
   struct Take {
     Dialect dialect = Dialect::kV1;
-    std::string_view tag;
-    std::uint64_t count = 1;
+    IdRequest ids;
     bool as_ranges = false;
     bool as_text = false;
     std::string_view raw_path;
@@ -90,20 +77,15 @@ class Router {
   Withdraw HandleV1Read(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleLeafDecode(const Request& request, const Target& target, Respond respond) const;
   // The response to a request that takes no IDs although its route is for taking them, if it is one.
-  static Error SegmentDisabled();
   static bool IsTakingMethod(std::string_view method);
   static Response Nothing(const Take& take);
-  Withdraw LookAtTag(const Take& take, Respond respond) const;
-  Withdraw LookAtSnowflakes(const Take& take, const Respond& respond) const;
+  Withdraw LookAtIds(const Take& take, Respond respond) const;
   // Reads count and form. Errors: kInvalidArgument, kTooLarge.
-  static Result<void> ParseTake(const Target& target, std::uint64_t max_count, Take& take);
+  Result<void> ParseTake(const Target& target, Take& take) const;
   // POST /v1/segment/{tag}/pause and /resume.
   Withdraw HandleControl(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleAdvice(const Request& request, const Target& target, Respond respond) const;
-  // The error to answer with if a request is one too many.
-  enum class Kind { kSegment, kSnowflake, kOther };
-  std::optional<Error> OverLimit(Kind kind, std::string_view tag = "") const;
-  // The same of a batch that would have to wait in memory until the client reads it.
+  // The error to answer a batch with that would have to wait in memory until the client reads it.
   std::optional<Error> OverMemory(const Take& take) const;
   static Route RouteOf(const Target& target);
   // The pages for people and for Prometheus, and what belongs to them.
@@ -116,10 +98,7 @@ class Router {
   Withdraw HandleHealth(const Request& request, const Target& target, Respond respond) const;
   Withdraw HandleMark(const Request& request, std::string_view tag, Respond respond) const;
   Withdraw TakeIds(const Take& take, Respond respond) const;
-  Withdraw TakeSnowflakes(const Take& take, Respond respond) const;
-  Response Answer(const Take& take, const Result<IdSpans>& result) const;
-  static Response AnswerRun(const Take& take, const core::SnowflakeRun& run);
-  static Response AnswerRanges(const Take& take, std::span<const IdRange> ranges);
+  static Response Answer(const Take& take, const IssuedIds& ids);
   Response AnswerError(const Take& take, const Error& error) const;
   Response LeafError(int status, int leaf_code, std::string_view raw_path) const;
   Response LeafPlainError(int status, std::string_view message, std::string_view raw_path) const;
@@ -131,11 +110,11 @@ class Router {
   NodeFacts Facts() const;
 
   const RouterOptions options_;
+  const Issuer& issuer_;
   service::IdService& ids_;
   const Clock& clock_;
   Executor& reports_;
   const MonotonicTime started_at_;
-  std::atomic<std::uint64_t> max_count_;
   mutable SharedStatus status_;
   mutable UnreadAnswers unread_;
 };

@@ -1,4 +1,4 @@
-// Routes of operators: a tag is cut off, let go on, or looked at for advice. And the limits on requests.
+// Routes of operators: a tag is cut off, let go on, or looked at for advice.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -55,8 +55,10 @@ Router::Withdraw Router::HandleControl(const Request& request, const Target& tar
   if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));
   const auto dry_run = target.Parameter("dry_run");
   if (!dry_run.ok()) return answer(V1Error(dry_run.error()));
+  if (const auto disabled = issuer_.Disabled(IdSource::kSegment)) return answer(V1Error(*disabled));
   service::SegmentService* const segment = ids_.segment();
-  if (segment == nullptr || segment->paused() == nullptr) return answer(V1Error(SegmentDisabled()));
+  if (segment->paused() == nullptr)
+    return answer(V1Error({ErrorCode::kDisabled, "tags cannot be paused on this server", ""}));
   Executor& executor = options_.control != nullptr ? *options_.control : reports_;
   const auto act = [this, &executor, segment, tag, pause, dry = *dry_run == "1",
                     respond = std::move(respond)](const Result<void>& exists) {
@@ -94,31 +96,13 @@ Router::Withdraw Router::HandleAdvice(const Request& request, const Target& targ
   }
   const std::string tag(target.segments[2]);
   if (const auto valid = ValidateTag(tag); !valid.ok()) return answer(V1Error(valid.error()));
-  if (ids_.segment() == nullptr) return answer(V1Error(SegmentDisabled()));
+  if (const auto disabled = issuer_.Disabled(IdSource::kSegment)) return answer(V1Error(*disabled));
   const auto status = ids_.segment()->StatusOf(tag);
   if (!status) {
     return answer(V1Error({ErrorCode::kNotFound, fmt::format("this node does not serve tag {}", Quoted(tag)),
                            TagCommand("show", tag)}));
   }
   return answer(JsonAnswer(AdviceJson(*status, clock_.Monotonic() - started_at_)));
-}
-
-std::optional<Error> Router::OverLimit(Kind kind, std::string_view tag) const {
-  if (options_.limit == nullptr || !options_.limit->active()) [[likely]]
-    return std::nullopt;
-  using Verdict = service::RequestLimit::Verdict;
-  const Verdict verdict = kind == Kind::kSnowflake ? options_.limit->AdmitSnowflake()
-                          : kind == Kind::kOther || tag.empty()
-                              ? options_.limit->AdmitOther()
-                              : ids_.segment()->AdmitRequest(tag, *options_.limit);
-  if (verdict == Verdict::kAdmitted) [[likely]]
-    return std::nullopt;
-  if (verdict == Verdict::kOfOneTag) {
-    return Error{ErrorCode::kLimited, fmt::format("too many requests for tag {}", Quoted(tag)),
-                 "take more IDs with each request (count=N), or raise server.max_tag_requests_per_second"};
-  }
-  return Error{ErrorCode::kLimited, "too many requests for this server",
-               "ask another server, or raise server.max_requests_per_second"};
 }
 
 }  // namespace leaf::server

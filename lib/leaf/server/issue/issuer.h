@@ -1,0 +1,116 @@
+// What every protocol asks for: IDs. A request is held against the limits, and then served at once or parked.
+// Knows no protocol: a caller makes of the results what its protocol says.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "leaf/base/id_range.h"
+#include "leaf/base/result.h"
+#include "leaf/core/snowflake.h"
+#include "leaf/service/id_service.h"
+#include "leaf/service/request_limit.h"
+
+namespace leaf::server {
+
+enum class IdSource : std::uint8_t { kSegment, kSnowflake };
+
+// A request for IDs. Its views are not kept beyond a call.
+struct IdRequest {
+  IdSource source = IdSource::kSegment;
+  std::string_view tag = "";       // in segment mode: a valid one (ValidateTag)
+  std::uint64_t count = 1;         // 1..MaxCount
+  service::ParkLimits patience{};  // how long it may be parked
+};
+
+// The IDs that a request got, in order. Never allocates.
+class IssuedIds {
+ public:
+  IssuedIds() = default;
+  explicit IssuedIds(const IdSpans& spans) : spans_(spans) {}
+  explicit IssuedIds(const core::SnowflakeRun& run) : run_(run) {}
+
+  // What `use` returns for the ascending ranges, which are gone after the call. Allocates for a batch of
+  // snowflake IDs only.
+  template <typename Use>
+  auto With(Use use) const {
+    if (run_.source == nullptr) return use(spans_.ranges());
+    if (run_.count == 1) {
+      const std::uint64_t id = run_.source->FirstId(run_);
+      const IdRange range{id, id + 1};
+      return use(std::span<const IdRange>(&range, 1));
+    }
+    const std::vector<IdRange> ranges = run_.source->RangesOf(run_);
+    return use(std::span<const IdRange>(ranges));
+  }
+
+ private:
+  friend class Issuer;
+
+  IdSpans spans_;           // of segment mode
+  core::SnowflakeRun run_;  // of snowflake mode, once it has a source
+};
+
+struct IssuerOptions {
+  std::uint64_t max_count = 100'000;
+  // Where snowflake mode is off: why; "" for no more than that.
+  std::string why_no_snowflakes{};
+  service::RequestLimit* limit = nullptr;  // null for none; outlives the issuer
+};
+
+// Thread-safe, never blocks. The service outlives it.
+class Issuer {
+ public:
+  // Called exactly once, at once or later, on any thread. Errors: those of the service.
+  using Done = std::function<void(const Result<IssuedIds>&)>;
+  // Gives up a parked request: it ends with kExhausted, unless it has ended already. Any thread, any time.
+  // Empty if there is nothing to give up.
+  using Withdraw = std::function<void()>;
+
+  Issuer(IssuerOptions options, service::IdService& ids)
+      : options_(std::move(options)), ids_(ids), max_count_(options_.max_count) {}
+
+  service::IdService& ids() const { return ids_; }
+
+  // The most IDs that one request may ask for.
+  std::uint64_t MaxCount(IdSource source) const;
+  // Holds for requests that begin from now on. Any time.
+  void SetMaxCount(std::uint64_t max_count) { max_count_.store(max_count); }
+  // Errors: kTooLarge, with a message that names the limit.
+  Result<void> CheckCount(IdSource source, std::uint64_t count) const;
+
+  // Nothing if the mode is on, else kDisabled.
+  std::optional<Error> Disabled(IdSource source) const;
+  // Counts a request against the limits. The error to answer with if its mode is off (kDisabled), or it is
+  // one too many (kLimited).
+  std::optional<Error> Refuse(const IdRequest& request) const;
+  // The same for a request that asks for no IDs, such as decoding one.
+  std::optional<Error> RefuseOther() const;
+
+  // Takes what was asked for from what is in reserve, or nothing: then the request is one to park. Costs no
+  // allocation. Requires: the mode is on; Refuse has let the request pass.
+  bool TryTake(const IdRequest& request, IssuedIds& out) const;
+  // Serves what TryTake did not. Requires the same.
+  Withdraw Park(const IdRequest& request, Done done) const;
+
+  // Whether a request could be served now, as far as that can be told without taking an ID. `done` is called
+  // exactly once, at once or later. Errors: those of the service, and kDisabled.
+  using LookDone = std::function<void(const Result<void>&)>;
+  void Look(const IdRequest& request, const LookDone& done) const;
+
+ private:
+  static Error TooManyRequests();
+
+  const IssuerOptions options_;
+  service::IdService& ids_;
+  std::atomic<std::uint64_t> max_count_;
+};
+
+}  // namespace leaf::server
