@@ -265,6 +265,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .why_no_snowflakes = why_no_snowflakes,
                          .limit = &request_limit},
                         ids);
+  server::UnreadAnswers unread;
   server::Router router({.request_timeout = config.server.request_timeout,
                          .leaf_wait = config.server.leaf_wait,
                          .version = LEAFCTL_VERSION,
@@ -275,7 +276,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
                          .control = &control,
                          .metrics = &metrics,
                          .metrics_lane = &watching},
-                        issuer, context.clock, reports);
+                        issuer, unread, context.clock, reports);
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());

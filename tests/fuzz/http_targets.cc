@@ -261,8 +261,12 @@ class Node {
   service::IdService ids_{&segment_, &snowflake_};
   service::RequestLimit limit_{clock_};
   server::Issuer issuer_{{.max_count = 5000, .limit = &limit_}, ids_};
-  server::Router router_{
-      {.version = "1", .store = "sqlite", .listen = {}, .control = &workers_}, issuer_, clock_, workers_};
+  server::UnreadAnswers unread_;
+  server::Router router_{{.version = "1", .store = "sqlite", .listen = {}, .control = &workers_},
+                         issuer_,
+                         unread_,
+                         clock_,
+                         workers_};
   std::map<std::string, std::uint64_t> last_ends_;  // by tag; "" for snowflake
 };
 

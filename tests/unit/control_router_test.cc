@@ -30,8 +30,12 @@ class ControlRouter : public RouterTest {
 
   service::RequestLimit limit_{clock_};
   Issuer issuer_{{.limit = &limit_}, ids_};
-  Router router_{
-      {.version = "1", .store = "sqlite", .listen = {}, .control = &control_}, issuer_, clock_, workers_};
+  UnreadAnswers unread_;
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}, .control = &control_},
+                 issuer_,
+                 unread_,
+                 clock_,
+                 workers_};
 };
 
 TEST_F(ControlRouter, PausesForWhoIsHereOnly) {

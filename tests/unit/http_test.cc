@@ -352,7 +352,8 @@ class RouterTest : public ::testing::Test {
       {}, store_, marks_, clock_, random_, {timers_, workers_, slow_workers_, workers_}, log_};
   service::IdService ids_{&service_};
   Issuer issuer_{{}, ids_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, clock_, workers_};
+  UnreadAnswers unread_;
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, unread_, clock_, workers_};
 };
 
 TEST_F(RouterTest, IdsThatFollowEachOtherGetLonger) {
@@ -371,7 +372,7 @@ TEST_F(RouterTest, IdsThatFollowEachOtherGetLonger) {
 
 TEST_F(RouterTest, ALargeBatchIsRefusedBeforeItIsTakenWhereMemoryIsShort) {
   table_.Put("long", 7, 2000);
-  const UnreadBytes::Held held = router_.unread().batches.Hold(std::size_t{1024} * 1024 * 1024);
+  const UnreadBytes::Held held = unread_.batches.Hold(std::size_t{1024} * 1024 * 1024);
   const Response refused = Get("/v1/segment/long?count=1100");
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.retry_after_s, 1u);
@@ -385,7 +386,7 @@ TEST_F(RouterTest, ALargeBatchIsRefusedBeforeItIsTakenWhereMemoryIsShort) {
 TEST_F(RouterTest, AReportIsRefusedBeforeItIsMadeWhereMemoryIsShort) {
   table_.Put("long", 7, 2000);
   {
-    const UnreadBytes::Held held = router_.unread().reports.Hold(std::size_t{1024} * 1024 * 1024);
+    const UnreadBytes::Held held = unread_.reports.Hold(std::size_t{1024} * 1024 * 1024);
     for (const char* const path : {"/v1/status", "/cache", "/db"}) {
       const Response refused = Get(path);
       EXPECT_EQ(refused.status, 503) << path;
@@ -509,7 +510,8 @@ TEST(Router, ADisabledModeIsAnError) {
   service::IdService ids(nullptr);
   testing::ManualExecutor reports(clock);
   const Issuer issuer({}, ids);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock, reports);
+  UnreadAnswers unread;
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, unread, clock, reports);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });

@@ -96,7 +96,8 @@ TEST(RequestMetrics, TheRouterTellsTheRoute) {
   testing::ManualExecutor reports{clock};
   service::IdService none(nullptr);
   const Issuer issuer({}, none);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock, reports);
+  UnreadAnswers unread;
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, unread, clock, reports);
   const std::map<std::string, Route> routes{
       {"/api/segment/get/pay", Route::kLeafSegment},
       {"//api//segment/get/pay/", Route::kLeafSegment},
@@ -107,11 +108,16 @@ TEST(RequestMetrics, TheRouterTellsTheRoute) {
       {"/db.html", Route::kLeafPages},
       {"/v1/segment/pay?count=3", Route::kV1Segment},
       {"/v1/segment/pay/mark", Route::kV1Mark},
+      {"/v1/segment/pay/advice", Route::kV1Advice},
+      {"/v1/segment/pay/pause", Route::kV1Pause},
+      {"/v1/segment/pay/resume", Route::kV1Resume},
+      {"/v1/segment/pay/other", Route::kOther},
       {"/v1/snowflake", Route::kV1Snowflake},
       {"/v1/decode/1", Route::kV1Decode},
       {"/v1/clock", Route::kV1Clock},
       {"/v1/status", Route::kV1Status},
       {"/health/live", Route::kHealth},
+      {"/health/other", Route::kHealth},
       {"/metrics", Route::kMetrics},
       {"/", Route::kDashboard},
       {"/dashboard.css", Route::kDashboard},

@@ -61,7 +61,8 @@ class SnowflakeRouter : public ::testing::Test {
                                      log_};
   service::IdService ids_{nullptr, &service_};
   Issuer issuer_{{}, ids_};
-  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, clock_, workers_};
+  UnreadAnswers unread_;
+  Router router_{{.version = "1", .store = "sqlite", .listen = {}}, issuer_, unread_, clock_, workers_};
 };
 
 TEST_F(SnowflakeRouter, AnswersLeafsRouteWithABareNumberWhateverTheName) {
@@ -124,7 +125,7 @@ TEST_F(SnowflakeRouter, RefusesBadCountsAndTakesNothing) {
 TEST_F(SnowflakeRouter, ADisabledModeIsAnError) {
   service::IdService none(nullptr);
   const Issuer issuer({}, none);
-  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, clock_, workers_);
+  const Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer, unread_, clock_, workers_);
   const auto get = [&](std::string_view target) {
     std::optional<Response> response;
     router.Handle({"GET", target, ""}, [&](Response answer) { response = std::move(answer); });
@@ -260,7 +261,7 @@ TEST_F(SnowflakeRouter, DecodesWithTheConfiguredEpochAndLayout) {
                        .store = "sqlite",
                        .listen = {},
                        .layout = *core::IdLayout::Make(40, 3, 20, 1'700'000'000'000)},
-                      issuer_, clock_, workers_);
+                      issuer_, unread_, clock_, workers_);
   std::optional<Response> response;
   router.Handle({"GET", "/decodeSnowflakeId?snowflakeId=8388608", ""},
                 [&](Response r) { response = std::move(r); });

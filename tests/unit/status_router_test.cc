@@ -36,8 +36,7 @@ class StatusRouter : public RouterTest {
     while (reports_.RunOne()) {
     }
   }
-  Router::Withdraw Send(std::string_view target, std::vector<Response>& answers,
-                        std::string_view method = "GET") {
+  Withdraw Send(std::string_view target, std::vector<Response>& answers, std::string_view method = "GET") {
     return router_.Handle({.method = method, .target = target, .accept = "", .from_operator = true},
                           [&](Response answer) { answers.push_back(std::move(answer)); });
   }
@@ -62,6 +61,7 @@ class StatusRouter : public RouterTest {
   RequestMetrics requests_;
   MetricsPage metrics_{{.version = "1"}, ids_, requests_, clock_, [] { return ProcessStats{}; }};
   Issuer issuer_{{}, ids_};
+  UnreadAnswers unread_;
   Router router_{{.version = "1",
                   .store = "sqlite",
                   .listen = {},
@@ -69,6 +69,7 @@ class StatusRouter : public RouterTest {
                   .metrics = &metrics_,
                   .metrics_lane = &watching_},
                  issuer_,
+                 unread_,
                  clock_,
                  reports_};
 };
@@ -170,7 +171,7 @@ TEST_F(StatusRouter, AReportThatNobodyWaitsForIsNotMade) {
   std::vector<Response> answers;
   for (const char* const target : {"/v1/status", "/v1/status?tag=pay", "/cache"}) {
     answers.clear();
-    const Router::Withdraw withdraw = Send(target, answers);
+    const Withdraw withdraw = Send(target, answers);
     ASSERT_TRUE(withdraw) << target;
     withdraw();
     ASSERT_EQ(answers.size(), 1U) << target;
@@ -182,7 +183,7 @@ TEST_F(StatusRouter, AReportThatNobodyWaitsForIsNotMade) {
   EXPECT_EQ(looks_, 0U);
   // Too late: it is made.
   answers.clear();
-  const Router::Withdraw withdraw = Send("/v1/status", answers);
+  const Withdraw withdraw = Send("/v1/status", answers);
   RunReports();
   withdraw();
   ASSERT_EQ(answers.size(), 1U);

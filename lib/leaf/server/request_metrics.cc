@@ -19,40 +19,6 @@ std::size_t DurationSlot(std::chrono::nanoseconds took) {
 
 }  // namespace
 
-std::string_view RouteName(Route route) {
-  switch (route) {
-    case Route::kLeafSegment:
-      return "/api/segment/get";
-    case Route::kLeafSnowflake:
-      return "/api/snowflake/get";
-    case Route::kLeafDecode:
-      return "/decodeSnowflakeId";
-    case Route::kLeafPages:
-      return "/cache,/db";
-    case Route::kV1Segment:
-      return "/v1/segment";
-    case Route::kV1Snowflake:
-      return "/v1/snowflake";
-    case Route::kV1Decode:
-      return "/v1/decode";
-    case Route::kV1Clock:
-      return "/v1/clock";
-    case Route::kV1Mark:
-      return "/v1/segment/mark";
-    case Route::kV1Status:
-      return "/v1/status";
-    case Route::kHealth:
-      return "/health";
-    case Route::kMetrics:
-      return "/metrics";
-    case Route::kDashboard:
-      return "/";
-    case Route::kOther:
-      break;
-  }
-  return "other";
-}
-
 void RequestMetrics::Shard::Count(Route route, int status, std::chrono::nanoseconds took) {
   took = std::max(took, std::chrono::nanoseconds{0});
   RouteCells& cells = routes_[static_cast<std::size_t>(route)];

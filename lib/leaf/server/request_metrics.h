@@ -17,7 +17,7 @@
 
 namespace leaf::server {
 
-// What a request was for. A label of metrics, so there are few, whatever clients ask for.
+// What a request was for, as metrics label it: there are few of them, whatever clients ask for.
 enum class Route : std::uint8_t {
   kOther,  // nothing that exists, or no request at all
   kLeafSegment,
@@ -29,14 +29,34 @@ enum class Route : std::uint8_t {
   kV1Decode,
   kV1Clock,
   kV1Mark,
+  kV1Advice,
+  kV1Pause,
+  kV1Resume,
   kV1Status,
   kHealth,
   kMetrics,
   kDashboard,
 };
 inline constexpr std::size_t kRoutes = static_cast<std::size_t>(Route::kDashboard) + 1;
-// "/api/segment/get", "/v1/status", ..., "other".
-std::string_view RouteName(Route route);
+// By route, in the order of the enumeration.
+inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
+                                                                   "/api/segment/get",
+                                                                   "/api/snowflake/get",
+                                                                   "/decodeSnowflakeId",
+                                                                   "/cache,/db",
+                                                                   "/v1/segment",
+                                                                   "/v1/snowflake",
+                                                                   "/v1/decode",
+                                                                   "/v1/clock",
+                                                                   "/v1/segment/mark",
+                                                                   "/v1/segment/advice",
+                                                                   "/v1/segment/pause",
+                                                                   "/v1/segment/resume",
+                                                                   "/v1/status",
+                                                                   "/health",
+                                                                   "/metrics",
+                                                                   "/"};
+constexpr std::string_view RouteName(Route route) { return kRouteNames.at(static_cast<std::size_t>(route)); }
 
 // The status codes that are counted on their own; any other one is counted as the last of them, 0.
 inline constexpr std::array<int, 15> kCountedStatuses{200, 304, 400, 403, 404, 405, 409, 413,

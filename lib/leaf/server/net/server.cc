@@ -338,7 +338,7 @@ class Worker {
 
   // Lets the router handle a request of a connection. If it is answered before this returns, that costs
   // nothing but the call.
-  Router::Withdraw Handle(const Request& request, ConnectionId id, AnyConnection& connection, Route& route) {
+  Withdraw Handle(const Request& request, ConnectionId id, AnyConnection& connection, Route& route) {
     LEAF_CHECK(handled_ == nullptr);
     handled_ = &connection;
     handled_id_ = id;
@@ -891,7 +891,7 @@ class Connection final : public AnyConnection, public std::enable_shared_from_th
   bool is_sending_ = false;
   bool watches_peer_ = false;
   bool timed_out_ = false;
-  Router::Withdraw withdraw_;  // of a parked request
+  Withdraw withdraw_;  // of a parked request
   MonotonicTime idle_since_;
   ReadBuffer buffer_;
   RequestReader reader_;

@@ -1,0 +1,68 @@
+#include "leaf/server/http/routes.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "leaf/base/check.h"
+#include "leaf/server/http/handlers.h"
+
+namespace leaf::server {
+namespace {
+
+constexpr std::string_view kLeafMethods = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTIONS";
+constexpr std::string_view kTakeMethods = "GET,HEAD,POST";
+constexpr std::string_view kReadMethods = "GET,HEAD";
+constexpr std::string_view kChangeMethods = "POST";
+constexpr std::string_view kAnyMethod;
+
+// The first row that matches counts. Those that take IDs stand first: they are asked for most.
+// clang-format off
+constexpr RouteRow kTable[] = {
+    {"/api/segment/get/{tag}",     kLeafMethods,   Dialect::kLeaf, Access::kIds,   Route::kLeafSegment,   LeafSegment},
+    {"/api/snowflake/get/{name}",  kLeafMethods,   Dialect::kLeaf, Access::kIds,   Route::kLeafSnowflake, LeafSnowflake},
+    {"/v1/segment/{tag}",          kTakeMethods,   Dialect::kV1,   Access::kIds,   Route::kV1Segment,     V1Segment},
+    {"/v1/snowflake",              kTakeMethods,   Dialect::kV1,   Access::kIds,   Route::kV1Snowflake,   V1Snowflake},
+    {"/v1/segment/{tag}/mark",     kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Mark,        V1Mark},
+    {"/v1/segment/{tag}/advice",   kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Advice,      V1Advice},
+    {"/v1/segment/{tag}/pause",    kChangeMethods, Dialect::kV1,   Access::kAdmin, Route::kV1Pause,       V1Pause},
+    {"/v1/segment/{tag}/resume",   kChangeMethods, Dialect::kV1,   Access::kAdmin, Route::kV1Resume,      V1Resume},
+    {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Decode,      V1Decode},
+    {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Clock,       V1Clock},
+    {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Status,      V1Status},
+    {"/health/live",               kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthLive},
+    {"/health/ready",              kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthReady},
+    {"/metrics",                   kReadMethods,   Dialect::kPage, Access::kRead,  Route::kMetrics,       Metrics},
+    {"/",                          kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
+    {"/dashboard.css",             kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
+    {"/dashboard.js",              kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
+    {"/decodeSnowflakeId.*",       kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafDecode,    LeafDecode},
+    {"/cache.*",                   kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafPages,     LeafCache},
+    {"/db.*",                      kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafPages,     LeafDb},
+    {"/v1/...",                    kAnyMethod,     Dialect::kV1,   Access::kRead,  Route::kOther,         V1Nothing},
+    {"/health/...",                kAnyMethod,     Dialect::kPage, Access::kRead,  Route::kHealth,        Nothing},
+    {"/...",                       kAnyMethod,     Dialect::kPage, Access::kRead,  Route::kOther,         Nothing},
+};
+// clang-format on
+
+}  // namespace
+
+bool RouteRow::Serves(std::string_view method) const {
+  if (methods.empty()) return true;
+  if (dialect == Dialect::kLeaf) return method != "OPTIONS" && method != "TRACE" && method != "CONNECT";
+  std::string_view rest = methods;
+  while (!rest.empty()) {
+    const std::string_view served = rest.substr(0, rest.find(','));
+    if (served == method) return true;
+    rest.remove_prefix(std::min(served.size() + 1, rest.size()));
+  }
+  return false;
+}
+
+const RouteRow& FindRoute(const Target::Segments& segments) {
+  const auto* const row = std::find_if(std::begin(kTable), std::end(kTable),
+                                       [&](const RouteRow& each) { return each.path.Matches(segments); });
+  LEAF_CHECK(row != std::end(kTable));
+  return *row;
+}
+
+}  // namespace leaf::server

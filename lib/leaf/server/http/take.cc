@@ -1,0 +1,119 @@
+#include "leaf/server/http/take.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "leaf/server/http/errors.h"
+#include "leaf/server/ids_text.h"
+
+namespace leaf::server {
+namespace {
+
+// One that outlives its request.
+struct ParkedTake {
+  explicit ParkedTake(const Take& parked) : tag(parked.ids.tag), raw_path(parked.raw_path), take(parked) {
+    take.ids.tag = tag;
+    take.raw_path = raw_path;
+  }
+  ParkedTake(const ParkedTake&) = delete;
+  ParkedTake& operator=(const ParkedTake&) = delete;
+
+  const std::string tag;
+  const std::string raw_path;
+  Take take;
+};
+
+std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
+  std::string body = as_text ? "" : R"({"ranges":[)";
+  bool first = true;
+  for (const IdRange& range : ranges) {
+    if (as_text) {
+      body += fmt::format("{} {}\n", range.begin, range.end);
+    } else {
+      body += fmt::format(R"({}{{"begin":"{}","end":"{}"}})", first ? "" : ",", range.begin, range.end);
+    }
+    first = false;
+  }
+  if (!as_text) body += "]}";
+  return body;
+}
+
+Response AnswerWith(const Take& take, const IssuedIds& ids) {
+  Response response;
+  response.content_type = take.as_text ? kPlainText : kJson;
+  ids.With([&](std::span<const IdRange> ranges) {
+    if (take.as_ranges) {
+      response.body = RangesBody(ranges, take.as_text);
+      return;
+    }
+    const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone : take.as_text ? kIdsAsText : kIdsAsJson;
+    if (take.ids.count > kSmallBatch) {
+      response.ids = std::make_unique<IdsText>(ranges, form);
+      return;
+    }
+    // An ID alone, Leaf's, nearly always fits without an allocation.
+    if (take.dialect == Dialect::kV1) response.body.reserve(16 + take.ids.count * 23);
+    AppendIds(ranges, form, response.body);
+  });
+  return response;
+}
+
+Response AnswerWithError(const Backend& backend, const Take& take, const Error& error) {
+  if (take.dialect == Dialect::kV1) return V1Error(backend, error);
+  switch (error.code) {
+    case ErrorCode::kLimited:
+      return LeafPlainError(backend, 429, error.message, take.raw_path);
+    case ErrorCode::kNotFound:
+      return LeafError(backend, kLeafUnknownTag, take.raw_path);
+    case ErrorCode::kDisabled:
+      return LeafError(backend, kLeafDisabled, take.raw_path);
+    case ErrorCode::kNotOwner:
+      return LeafError(backend, kLeafNotOwner, take.raw_path);
+    default:
+      return LeafError(backend, kLeafNotReady, take.raw_path);
+  }
+}
+
+// The error to answer a batch with that would have to wait in memory until the client reads it.
+std::optional<Error> OverMemory(const Backend& backend, const Take& take) {
+  if (take.as_ranges || take.ids.count <= kSmallBatch || !backend.unread.batches.full()) [[likely]]
+    return std::nullopt;
+  return TooManyUnread();
+}
+
+Withdraw LookAtIds(const Backend& backend, const Take& take, Respond respond) {
+  const auto asked = std::make_shared<const ParkedTake>(take);
+  backend.issuer.Look(take.ids, [&backend, asked, respond = std::move(respond)](const Result<void>& can) {
+    if (!can.ok()) return respond(AnswerWithError(backend, asked->take, can.error()));
+    Response response;
+    response.content_type = asked->take.as_text ? kPlainText : kJson;
+    respond(std::move(response));
+  });
+  return nullptr;
+}
+
+}  // namespace
+
+Withdraw ServeTake(const Backend& backend, const Take& take, const Request& request, Respond respond) {
+  if (request.method == "HEAD") return LookAtIds(backend, take, std::move(respond));
+  auto refused = backend.issuer.Refuse(take.ids);
+  if (!refused) [[likely]]
+    refused = OverMemory(backend, take);
+  if (refused) return AtOnce(respond, AnswerWithError(backend, take, *refused));
+  IssuedIds ids;
+  if (backend.issuer.TryTake(take.ids, ids)) [[likely]]
+    return AtOnce(respond, AnswerWith(take, ids));
+  const auto waiting = std::make_shared<const ParkedTake>(take);
+  return backend.issuer.Park(
+      take.ids, [&backend, waiting, respond = std::move(respond)](const Result<IssuedIds>& result) {
+        respond(result.ok() ? AnswerWith(waiting->take, *result)
+                            : AnswerWithError(backend, waiting->take, result.error()));
+      });
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,26 @@
+// Requests for IDs over HTTP, whatever their dialect: asked of the issuer, and answered in the form that was
+// asked for.
+#pragma once
+
+#include <string_view>
+
+#include "leaf/server/http/handler.h"
+#include "leaf/server/http/routes.h"
+#include "leaf/server/issue/issuer.h"
+
+namespace leaf::server {
+
+// Views of the request.
+struct Take {
+  Dialect dialect = Dialect::kV1;  // or kLeaf
+  IdRequest ids;
+  bool as_ranges = false;
+  bool as_text = false;
+  std::string_view raw_path;
+};
+
+// Takes the IDs; a HEAD takes none, and has the status that a GET would have now, as far as that can be told:
+// health checks ask like this.
+Withdraw ServeTake(const Backend& backend, const Take& take, const Request& request, Respond respond);
+
+}  // namespace leaf::server

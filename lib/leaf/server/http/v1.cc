@@ -1,0 +1,131 @@
+// The routes under /v1 that give IDs or tell something.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "leaf/base/id_text.h"
+#include "leaf/base/text.h"
+#include "leaf/base/time.h"
+#include "leaf/server/http/errors.h"
+#include "leaf/server/http/handlers.h"
+#include "leaf/server/http/report.h"
+#include "leaf/server/http/status_json.h"
+#include "leaf/server/http/take.h"
+
+namespace leaf::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Take V1Take(const Backend& backend, const Call& call, IdSource source, std::string_view tag) {
+  return {.dialect = Dialect::kV1,
+          .ids = {.source = source,
+                  .tag = tag,
+                  .patience = {backend.options.request_timeout, backend.options.request_timeout}},
+          .as_text = PrefersText(call.request.accept),
+          .raw_path = call.target.raw_path};
+}
+
+// Reads count and form. Errors: kInvalidArgument, kTooLarge.
+Result<void> ReadParameters(const Issuer& issuer, const Target& target, Take& take) {
+  LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
+  if (count) {
+    LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", *count, 1, kIdEnd));
+    LEAF_RETURN_IF_ERROR(issuer.CheckCount(take.ids.source, take.ids.count));
+  }
+  LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
+  if (form && *form != "ids" && *form != "range") {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad form {}: neither ids nor range", Quoted(*form)), ""};
+  }
+  take.as_ranges = form == "range";
+  return {};
+}
+
+}  // namespace
+
+Withdraw V1Segment(Backend& backend, const Call& call, Respond respond) {
+  Take take = V1Take(backend, call, IdSource::kSegment, call.target.segments[2]);
+  if (const auto valid = ValidateTag(take.ids.tag); !valid.ok())
+    return AtOnce(respond, V1Error(backend, valid.error()));
+  if (const auto read = ReadParameters(backend.issuer, call.target, take); !read.ok())
+    return AtOnce(respond, V1Error(backend, read.error()));
+  return ServeTake(backend, take, call.request, std::move(respond));
+}
+
+Withdraw V1Snowflake(Backend& backend, const Call& call, Respond respond) {
+  Take take = V1Take(backend, call, IdSource::kSnowflake, "");
+  if (const auto disabled = backend.issuer.Disabled(take.ids.source))
+    return AtOnce(respond, V1Error(backend, *disabled));
+  if (const auto read = ReadParameters(backend.issuer, call.target, take); !read.ok())
+    return AtOnce(respond, V1Error(backend, read.error(), backend.issuer.MaxCount(take.ids.source)));
+  return ServeTake(backend, take, call.request, std::move(respond));
+}
+
+Withdraw V1Mark(Backend& backend, const Call& call, Respond respond) {
+  const std::string_view tag = call.target.segments[2];
+  if (const auto valid = ValidateTag(tag); !valid.ok())
+    return AtOnce(respond, V1Error(backend, valid.error()));
+  if (const auto disabled = backend.issuer.Disabled(IdSource::kSegment))
+    return AtOnce(respond, V1Error(backend, *disabled));
+  backend.issuer.ids().segment()->LoadMark(
+      tag, [&backend, tag = std::string(tag),
+            respond = std::move(respond)](const Result<service::SegmentService::MarkReport>& report) {
+        if (!report.ok()) return respond(V1Error(backend, report.error()));
+        respond(JsonResponse(200, MarkJson(tag, report->mark, report->status)));
+      });
+  return nullptr;
+}
+
+Withdraw V1Decode(Backend& backend, const Call& call, Respond respond) {
+  const auto fail = [&](const Error& error) { return AtOnce(respond, V1Error(backend, error)); };
+  if (const auto over = backend.issuer.RefuseOther()) return fail(*over);
+  const auto format = call.target.Parameter("format");
+  if (!format.ok()) return fail(format.error());
+  std::optional<IdFormat> id_format;
+  if (*format) {
+    id_format = ParseIdFormat(**format);
+    if (!id_format) {
+      return fail({ErrorCode::kInvalidArgument,
+                   fmt::format("bad format {}: none of dec, hex, base62", Quoted(**format)), ""});
+    }
+  }
+  const auto id = ParseId(call.target.segments[2], id_format);
+  if (!id.ok()) return fail(id.error());
+  const core::IdFields fields = backend.options.layout.Decompose(*id);
+  return AtOnce(respond, JsonResponse(200, Json{{"id", std::to_string(*id)},
+                                                {"time", FormatRfc3339(fields.time)},
+                                                {"time_ms", UnixMillis(fields.time)},
+                                                {"worker", fields.worker},
+                                                {"sequence", fields.sequence}}));
+}
+
+Withdraw V1Clock(Backend& backend, const Call&, Respond respond) {
+  const WallTime now = backend.clock.Wall();
+  return AtOnce(respond, JsonResponse(200, Json{{"time", FormatRfc3339(now)}, {"time_ms", UnixMillis(now)}}));
+}
+
+Withdraw V1Status(Backend& backend, const Call& call, Respond respond) {
+  auto query = ParseStatusQuery(call.target);
+  if (!query.ok()) return AtOnce(respond, V1Error(backend, query.error()));
+  UnreadBytes& unread = call.request.is_local ? backend.unread.local : backend.unread.reports;
+  return PostReport(backend, backend.reports, unread, std::move(respond),
+                    [&backend, query = *std::move(query)] {
+                      Response response;
+                      response.content_type = kJson;
+                      response.body = backend.status.Answer(query);
+                      return response;
+                    });
+}
+
+Withdraw V1Nothing(Backend& backend, const Call& call, Respond respond) {
+  return AtOnce(respond,
+                V1Error(backend, {ErrorCode::kNotFound,
+                                  fmt::format("there is nothing at {}", Quoted(call.target.raw_path)), ""}));
+}
+
+}  // namespace leaf::server
