@@ -170,6 +170,13 @@ check_layers() (
     fi
   done
 
+  inner=':[0-9]+: *# *include +"leaf/server/'
+  forbid "lib/leaf/server/net knows no protocol, and not what requests are for" \
+    "^lib/leaf/server/net/[^:]*$inner(http|issue)/" 'nothing:' || failed=1
+  forbid "lib/leaf/server/issue knows no protocol and no connection" \
+    "^lib/leaf/server/issue/[^:]*$inner(http|net)/" 'nothing:' || failed=1
+  forbid "what stands in lib/leaf/server itself is for all its folders, and knows none" \
+    "^lib/leaf/server/[^/:]*$inner(http|issue|net)/" 'nothing:' || failed=1
   include=':[0-9]+: *# *include *<'
   forbid "database headers belong in lib/leaf/sql" "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/sql/' || failed=1
   forbid "ZooKeeper headers belong in lib/leaf/zookeeper" "$include(zookeeper|zookeeper\\.h)" 'lib/leaf/zookeeper/' ||

@@ -17,9 +17,11 @@
 #include "leaf/base/limits.h"
 #include "leaf/config/reload.h"
 #include "leaf/embed/node.h"
+#include "leaf/server/http/http_protocol.h"
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/router.h"
 #include "leaf/server/net/listener.h"
+#include "leaf/server/net/places.h"
 #include "leaf/server/net/server.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/service/id_service.h"
@@ -280,10 +282,11 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   const std::size_t threads = config.server.threads > 0
                                   ? static_cast<std::size_t>(config.server.threads)
                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
-  server::Server server({.threads = threads,
-                         .limits = ConnectionLimitsOf(config),
-                         .hosts = {config.server.allowed_hosts, NamesOfThisServer(config)}},
-                        router, std::move(listeners), context.clock, log, requests);
+  const server::HttpProtocolFactory http(router, {config.server.allowed_hosts, NamesOfThisServer(config)},
+                                         context.clock);
+  server::Server server({.threads = threads, .limits = ConnectionLimitsOf(config)}, unread, context.clock,
+                        log, requests);
+  server.Listen(std::move(listeners), http);
   // Idempotent, and in this order: what asks the services ends before they do.
   const auto stop = [&] {
     for (sys::ThreadPool* const pool : {&control, &reports, &watching}) pool->Stop();

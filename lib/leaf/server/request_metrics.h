@@ -1,7 +1,7 @@
 // What the server counts of its requests: by route and status, how long they took, and its connections.
 //
 // Every thread that serves counts in a shard that only it writes: no lock, no read-modify-write, and no cache
-// line that another thread writes. Whoever collects reads all shards while they are written: each number is
+// line that another thread writes. A collection reads all shards while they are written: each number is
 // right for some moment of the collection, and none ever goes back.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Puts what was counted into Prometheus' words. Pure: whoever collects hands in the numbers.
+// Puts what was counted into Prometheus' words. Pure: the caller hands in the numbers.
 //
 // Thousands of tags: the `top_tags` that matter most have metrics of their own (those in trouble, then the
 // fastest); all of them are in the totals. A tag's counters vanish when it drops out, and come back with what

@@ -103,7 +103,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     header_seen_ = true;
     const auto& message = parser_->get();
     if (const std::string_view wrong = WrongHost(message); !wrong.empty()) return Refuse(400, wrong);
-    // A body whose length nobody can tell would be taken for the next request (RFC 9112, 6.3).
+    // A body whose length is not known would be taken for the next request (RFC 9112, 6.3).
     if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
       return Refuse(501, "this Transfer-Encoding is not known here");
     wants_continue =

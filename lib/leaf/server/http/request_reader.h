@@ -1,7 +1,6 @@
 // The bytes of a connection, taken apart into requests; without the connection.
 #pragma once
 
-#include <boost/beast/core/flat_static_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cstddef>
@@ -10,13 +9,14 @@
 #include <string_view>
 
 #include "leaf/server/http/short_body.h"
+#include "leaf/server/net/protocol.h"
 
 namespace leaf::server {
 
 inline constexpr std::size_t kHeaderBytesMax = std::size_t{16} * 1024;
 inline constexpr std::size_t kBodyBytesMax = std::size_t{64} * 1024;
 // The parser needs a whole header line at a time; with this much room the header limit is always met first.
-using ReadBuffer = boost::beast::flat_static_buffer<2 * kHeaderBytesMax>;
+static_assert(sizeof(ReadBuffer) >= 2 * kHeaderBytesMax);
 
 // Views of the reader and its buffer, up to RequestReader::Release.
 struct ReceivedRequest {

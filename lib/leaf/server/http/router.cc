@@ -84,6 +84,11 @@ Withdraw Router::Handle(const Request& request, Respond respond, Route* label) c
   return row.handle(backend_, call, std::move(respond));
 }
 
+bool Router::IsForWatchers(std::string_view target) {
+  const auto parsed = ParseTarget(target);
+  return parsed.ok() && FindRoute(parsed->segments).for_watchers;
+}
+
 NodeFacts Router::Facts() const {
   const RouterOptions& options = backend_.options;
   return {.version = options.version,

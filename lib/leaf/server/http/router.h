@@ -1,6 +1,8 @@
 // From a request to the handler of its route. Knows HTTP's words but no socket; never blocks.
 #pragma once
 
+#include <string_view>
+
 #include "leaf/server/http/handler.h"
 #include "leaf/server/request_metrics.h"
 
@@ -17,9 +19,11 @@ class Router {
   // the request is for, before it is answered.
   Withdraw Handle(const Request& request, Respond respond, Route* label = nullptr) const;
 
+  // Whether a connection over a limit may ask for `target`.
+  static bool IsForWatchers(std::string_view target);
+
   // An operator changed something: the next /v1/status has it. Any time.
   void Changed() const { backend_.status.Invalidate(); }
-  UnreadAnswers& unread() const { return backend_.unread; }
 
  private:
   NodeFacts Facts() const;

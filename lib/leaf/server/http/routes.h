@@ -1,4 +1,4 @@
-// The table of routes: what there is at which path, who may use it, and how it is counted.
+// The table of routes: what there is at which path, what a caller needs to use it, and how it is counted.
 //
 // A new route is a row in routes.cc, its handler in handlers.h, and its label in request_metrics.h.
 #pragma once
@@ -76,6 +76,9 @@ struct RouteRow {
   Access access;
   Route label;  // of metrics
   Handler handle;
+  // Clients that watch a server have to see that it is full: they are served on connections over a limit,
+  // too.
+  bool for_watchers = false;
 
   bool Serves(std::string_view method) const;
 };

@@ -29,8 +29,7 @@ std::optional<Error> Issuer::Disabled(IdSource source) const {
   if (segment ? ids_.segment() != nullptr : ids_.snowflake() != nullptr) [[likely]]
     return std::nullopt;
   if (segment) return Error{ErrorCode::kDisabled, "segment mode is disabled on this server", ""};
-  return Error{ErrorCode::kDisabled, "snowflake mode is disabled on this server",
-               options_.why_no_snowflakes};
+  return Error{ErrorCode::kDisabled, "snowflake mode is disabled on this server", options_.why_no_snowflakes};
 }
 
 std::optional<Error> Issuer::Refuse(const IdRequest& request) const {

@@ -1,10 +1,10 @@
 // The deadlines of many connections, of which hardly any ever passes.
 //
 // Each request moves its connection's deadline several times, nearly always to a later one, and a daemon can
-// hold ten thousand connections that do nothing: neither may cost anything. So whoever is in the queue stands
-// at some time that is not after his deadline, and is moved only when a deadline comes before that time, or
+// hold ten thousand connections that do nothing: neither may cost anything. So a member of the queue stands
+// at some time that is not after its deadline, and is moved only when a deadline comes before that time, or
 // when the time has come and the deadline turns out to be later. A busy connection is moved about twice in
-// the shortest of its time-outs, an idle one once in its own, and nobody else is looked at.
+// the shortest of its time-outs, an idle one once in its own, and no other is looked at.
 //
 // Invariant: a member whose deadline is not kNever is in the queue, at a time <= its deadline. Were it moved
 // with later deadlines only, a connection that was idle (ten minutes left) and begins a request (ten seconds)

@@ -14,10 +14,10 @@ class Listener {
   // `address`: HOST:PORT, port 0 for a free one. A second listener on one address fails: SO_REUSEPORT is not
   // used, threads share the socket instead. Errors: kRefused (in use), kPermission, kConfig (no such host).
   static Result<Listener> OnTcp(const std::string& address);
-  // Replaces a socket file nobody answers on. Errors: kRefused (somebody answers), kPermission, kConfig.
+  // Replaces a socket file on which no server answers. Errors: kRefused (one answers), kPermission, kConfig.
   static Result<Listener> OnUnix(const std::string& path);
 
-  // A listening socket that was there before this process and outlives it: whoever made it looks after its
+  // A listening socket that was there before this process and outlives it: its maker looks after its
   // file. Takes `fd` over.
   static Listener OnPassed(int fd);
 

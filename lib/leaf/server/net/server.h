@@ -1,4 +1,4 @@
-// The HTTP server: threads, connections, time-outs. What requests mean is the router's business.
+// The server's threads and listeners. What is said on a connection is its protocol's business.
 #pragma once
 
 #include <chrono>
@@ -9,9 +9,9 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
-#include "leaf/server/http/allowed_hosts.h"
-#include "leaf/server/http/router.h"
 #include "leaf/server/net/listener.h"
+#include "leaf/server/net/protocol.h"
+#include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
 
 namespace leaf::server {
@@ -27,34 +27,32 @@ struct ConnectionLimits {
   std::chrono::milliseconds idle_timeout{600'000};
 };
 
-// An operator is not locked out by those who take all places.
-inline constexpr std::size_t kReservedConnections = 64;
-
 struct ServerOptions {
   std::size_t threads = 1;
   ConnectionLimits limits;
-  AllowedHosts hosts{{}, {}};
 };
 
-// The first request of a connection over a limit, which has a second to come, is answered with 503, unless it
-// is for /health or /metrics. Of too many such connections, the rest is closed without a word.
+// The first request of a connection over a limit, which has a second to come, is answered, as its protocol
+// thinks fit. Of too many such connections, the rest is closed without a word.
 
 class Server {
  public:
-  // Serves on `listeners` from Start() on. The router, the clock, the log and the metrics outlive it.
-  Server(const ServerOptions& options, const Router& router, std::vector<Listener> listeners,
-         const Clock& clock, Logger& log, RequestMetrics& metrics);
+  // What it is given outlives it.
+  Server(const ServerOptions& options, UnreadAnswers& unread, const Clock& clock, Logger& log,
+         RequestMetrics& metrics);
   ~Server();
 
+  // Serves on `listeners` from Start() on; before that. `protocol` outlives the server.
+  void Listen(std::vector<Listener> listeners, const ProtocolFactory& protocol);
   void Start();
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);
   // Calls `done` once every thread has come round, on one of them: none is stuck. Dropped by Drain.
   void Probe(std::function<void()> done);
-  // Stops accepting, lets requests in flight finish, and whoever asked a moment ago ask once more, up to
-  // `timeout`; then closes the rest and joins the threads. Who waits to be accepted is still served, unless
-  // the socket was passed to us: then he waits for the next process. Blocks. Returns how many connections
-  // were cut off.
+  // Stops accepting, lets requests in flight finish, and clients that asked a moment ago ask once more, up to
+  // `timeout`; then closes the rest and joins the threads. A client that waits to be accepted is still
+  // served, unless the socket was passed to us: then it waits for the next process. Blocks. Returns how many
+  // connections were cut off.
   std::size_t Drain(std::chrono::milliseconds timeout);
 
  private:

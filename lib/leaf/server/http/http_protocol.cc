@@ -1,0 +1,189 @@
+#include "leaf/server/http/http_protocol.h"
+
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "leaf/base/time.h"
+#include "leaf/server/net/loop.h"
+
+namespace leaf::server {
+namespace {
+
+constexpr std::string_view kOtherHost =
+    "the Host field names another machine; if clients know this one by that name, add it to "
+    "server.allowed_hosts";
+constexpr std::string_view kOtherHostJson =
+    R"({"code":"refused","message":"the Host field names another machine",)"
+    R"("hint":"if clients know this server by that name, add it to server.allowed_hosts"})";
+constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+constexpr std::uint32_t kRetrySeconds = 1;
+
+// A large answer counts until it is sent, or given up; one too many becomes an error. What was taken for it
+// is lost: handlers refuse most of them before that.
+void CountUnread(Response& response, UnreadAnswers& unread) {
+  if (!response.is_large() || response.held) return;
+  response.held = response.ids ? unread.batches.Hold(response.ids->held_bytes())
+                               : unread.reports.Hold(response.body.capacity());
+  if (response.held) return;
+  response = Response{};
+  response.status = 503;
+  response.content_type = kPlainText;
+  response.body = kTooManyUnread;
+  response.retry_after_s = kRetrySeconds;
+}
+
+// The Date header; made now and then, by each thread for itself.
+std::string_view DateText(const Clock& clock, MonotonicTime now) {
+  // How long one is good without a look at the clock.
+  constexpr std::chrono::milliseconds kDateTime{100};
+  struct Made {
+    MonotonicTime at;
+    std::string text;
+  };
+  thread_local Made made;
+  if (made.text.empty() || now - made.at >= kDateTime) {
+    made.at = now;
+    made.text = FormatHttpDate(std::chrono::floor<std::chrono::seconds>(clock.Wall()));
+  }
+  return made.text;
+}
+
+// The body of a large response.
+class LongBody final : public LongAnswer {
+ public:
+  explicit LongBody(Response response) : response_(std::move(response)) {}
+
+  std::string_view Peek(std::size_t most, std::string& scratch) const override {
+    if (!response_.ids) return std::string_view(response_.body).substr(sent_, most);
+    scratch.clear();
+    response_.ids->Peek(most, scratch);
+    return scratch;
+  }
+
+  bool Skip(std::size_t bytes) override {
+    sent_ += bytes;
+    if (response_.ids) response_.ids->Skip(bytes);
+    return sent_ < response_.body_size();
+  }
+
+ private:
+  Response response_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace
+
+class HttpProtocol final : public Protocol {
+ public:
+  HttpProtocol(const HttpProtocolFactory& factory, bool checks_host)
+      : factory_(factory), checks_host_(checks_host) {}
+
+  Step Handle(Stream& stream) override {
+    switch (reader_.Read(stream.in())) {
+      case RequestReader::Outcome::kMore:
+        return Step::kMore;
+      case RequestReader::Outcome::kContinue:
+        stream.out() += kContinue;
+        return Step::kMore;
+      case RequestReader::Outcome::kBroken:
+        Refuse(stream, reader_.status(), reader_.why());
+        return Step::kAnswered;
+      case RequestReader::Outcome::kRequest:
+        break;
+    }
+    const ReceivedRequest& received = reader_.request();
+    if (!MayAsk(stream, received)) return Step::kAnswered;
+    says_keep_alive_ = received.says_keep_alive;
+    is_head_ = received.is_head;
+    // After the answer to a connection over a limit, too.
+    if (!received.keep_alive || !stream.origin().refusal.empty()) stream.EndAfterAnswer();
+    const Request request{.method = received.method,
+                          .target = received.target,
+                          .accept = received.accept,
+                          .accept_language = received.accept_language,
+                          .form = received.form,
+                          .from_operator = stream.origin().is_local && received.is_post_without_origin,
+                          .is_local = stream.origin().is_local};
+    const WayBack back = stream.way_back();
+    auto withdraw = factory_.router_.Handle(
+        request,
+        [back](Response response) {
+          CountUnread(response, back.loop().shared().unread);
+          back.Deliver(std::move(response), &HttpProtocol::WriteTo);
+        },
+        &route_);
+    reader_.Release(stream.in());
+    if (stream.is_answered()) return Step::kAnswered;
+    stream.Park(std::move(withdraw));
+    return Step::kParked;
+  }
+
+  void HandleTimeout(Stream& stream) override { Refuse(stream, 408, "the request took too long to arrive"); }
+
+ private:
+  // Whether the client may ask anything here; refused if not.
+  bool MayAsk(Stream& stream, const ReceivedRequest& received) {
+    const std::string_view refusal = stream.origin().refusal;
+    if (!refusal.empty() && !Router::IsForWatchers(received.target)) {
+      Refuse(stream, 503, refusal, kRetrySeconds);
+      return false;
+    }
+    if (!checks_host_ || received.host == allowed_host_) return true;
+    if (!factory_.hosts_.Allows(received.host)) {
+      Refuse(stream, 421, kOtherHost, std::nullopt,
+             received.target.starts_with("/v1/") ? kOtherHostJson : "");
+      return false;
+    }
+    allowed_host_ = received.host;
+    return true;
+  }
+
+  // Answers what is no request; the connection has to end, since it is not known where the next one would
+  // begin. `json`: the body for clients that expect JSON, instead of `why`; "" for none.
+  void Refuse(Stream& stream, int status, std::string_view why,
+              std::optional<std::uint32_t> retry_after_s = std::nullopt, std::string_view json = "") {
+    route_ = Route::kOther;
+    is_head_ = false;
+    stream.EndAfterAnswer();
+    Response response;
+    response.status = status;
+    response.content_type = json.empty() ? kPlainText : kJson;
+    response.body = json.empty() ? why : json;
+    if (json.empty()) response.body += '\n';
+    response.retry_after_s = retry_after_s;
+    Write(stream, response);
+  }
+
+  static void WriteTo(Stream& stream, Response& response) {
+    static_cast<HttpProtocol&>(stream.protocol()).Write(stream, response);
+  }
+
+  void Write(Stream& stream, Response& response) {
+    stream.BeginAnswer();
+    const bool large = response.is_large();
+    const Persistence persistence = stream.is_last()   ? Persistence::kClose
+                                    : says_keep_alive_ ? Persistence::kKeepAlive
+                                                       : Persistence::kDefault;
+    Render(response, persistence, is_head_ || large, DateText(factory_.clock_, stream.answered_at()),
+           stream.out());
+    stream.metrics().Count(route_, response.status, stream.answered_at() - stream.began_at());
+    if (large && !is_head_) stream.SendLong(std::make_unique<LongBody>(std::move(response)));
+  }
+
+  const HttpProtocolFactory& factory_;
+  const bool checks_host_;
+  RequestReader reader_;
+  // Of the request under way:
+  Route route_ = Route::kOther;
+  bool says_keep_alive_ = false;
+  bool is_head_ = false;
+  std::string allowed_host_;  // the last Host field that was looked at
+};
+
+std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {
+  return std::make_unique<HttpProtocol>(*this, !origin.is_local && hosts_.ChecksListener(origin.on_loopback));
+}
+
+}  // namespace leaf::server

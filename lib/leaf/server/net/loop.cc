@@ -1,0 +1,201 @@
+#include "leaf/server/net/loop.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
+#include <optional>
+
+#include "leaf/base/check.h"
+
+namespace leaf::server {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kSweepInterval{250};
+constexpr std::chrono::milliseconds kAcceptPause{50};
+// So much waits in the kernel for a client to read. Without it that would be megabytes for each connection;
+// what is on its way does not count, so that a distant client that reads gets its answer no later.
+constexpr int kKernelBytes = 32 * 1024;
+// Of memory that a connection takes up once its client has sent a long request.
+constexpr std::size_t kConnectionBytes = sizeof(ReadBuffer);
+
+}  // namespace
+
+constinit thread_local Loop* Loop::current_ = nullptr;
+
+void SharedByLoops::CountClosed() {
+  if (connections.fetch_sub(1) != 1 || !draining.load()) return;
+  const std::lock_guard lock(mutex);
+  connection_closed.notify_all();
+}
+
+Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
+    : shared_(shared),
+      metrics_(metrics),
+      surplus_max_(surplus_max),
+      loop_(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO),
+      sweep_timer_(loop_) {}
+
+void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol) {
+  // A descriptor of its own for each loop; they share one socket and so one queue.
+  const int fd = fcntl(listener.fd(), F_DUPFD_CLOEXEC, 0);
+  LEAF_CHECK(fd >= 0);
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  LEAF_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  listeners_.push_back(
+      {.socket = {loop_.get_executor(), asio::generic::stream_protocol(address.ss_family, 0), fd},
+       .protocol = protocol,
+       .is_passed = listener.is_passed(),
+       .origin = {.is_local = listener.is_unix(), .on_loopback = !listener.is_reachable_from_elsewhere()}});
+}
+
+void Loop::Start() {
+  for (Accepting& accepting : listeners_) Accept(accepting);
+  ScheduleSweep();
+  thread_ = std::thread([this] {
+    current_ = this;
+    loop_.run();
+  });
+  pthread_setname_np(thread_.native_handle(), "leaf-http");
+}
+
+void Loop::BeginDrain() {
+  Post([this] {
+    for (Accepting& accepting : listeners_) StopAccepting(accepting);
+    // A copy, since closing a connection changes the table.
+    std::vector<std::shared_ptr<Connection>> all;
+    all.reserve(connections_.size());
+    for (const auto& [id, connection] : connections_) all.push_back(connection);
+    for (const auto& connection : all) connection->BeginDrain();
+    // What the loop has accepted already, but not come to, is counted first.
+    Post([this] {
+      const std::lock_guard lock(shared_.mutex);
+      ++shared_.loops_draining;
+      shared_.connection_closed.notify_all();
+    });
+  });
+}
+
+void Loop::Stop() {
+  loop_.stop();
+  if (thread_.joinable()) thread_.join();
+  connections_.clear();  // the thread they belong to is gone, and no other ever had them
+}
+
+Protocol::Step Loop::Handle(Connection& connection) {
+  LEAF_CHECK(handled_ == nullptr);
+  handled_ = &connection;
+  const Protocol::Step step = connection.protocol().Handle(connection);
+  handled_ = nullptr;
+  return step;
+}
+
+void Loop::PostTurn() {
+  asio::post(loop_, [this] {
+    const ConnectionId id = turns_.front();
+    turns_.pop_front();
+    if (!turns_.empty()) PostTurn();
+    if (const auto connection = Find(id)) connection->TakeTurn();
+  });
+}
+
+void Loop::Accept(Accepting& accepting) {
+  accepting.socket.async_accept([this, &accepting](error_code failed, StreamSocket socket) {
+    if (failed && !accepting.socket.is_open()) return;
+    if (failed) {
+      // Out of descriptors: the queue stays as it is, and trying at once would spin.
+      const auto pause = std::make_shared<asio::steady_timer>(loop_, kAcceptPause);
+      pause->async_wait([this, pause, &accepting](error_code) {
+        if (accepting.socket.is_open()) Accept(accepting);
+      });
+      return;
+    }
+    Serve(accepting, std::move(socket));
+    if (accepting.socket.is_open()) Accept(accepting);
+  });
+}
+
+void Loop::StopAccepting(Accepting& accepting) {
+  error_code failed;
+  // A client in the queue was told that it is connected: it is still served, unless the queue goes on without
+  // us.
+  if (!accepting.is_passed) accepting.socket.non_blocking(true, failed);
+  while (!accepting.is_passed && !failed) {
+    StreamSocket socket = accepting.socket.accept(failed);
+    if (!failed) Serve(accepting, std::move(socket));
+  }
+  accepting.socket.close(failed);
+}
+
+void Loop::Serve(const Accepting& accepting, StreamSocket socket) {
+  const ConnectionId id = next_id_++;
+  shared_.most_connections.Rise(shared_.connections.fetch_add(1) + 1);
+  if (!accepting.origin.is_local) {
+    error_code failed;
+    socket.set_option(asio::ip::tcp::no_delay(true), failed);
+    setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelBytes, sizeof kKernelBytes);
+  }
+  auto place =
+      shared_.places.Take(accepting.origin.is_local, socket.native_handle(), shared_.clock.Monotonic());
+  Origin origin = accepting.origin;
+  origin.refusal = place.refusal();
+  if (!origin.refusal.empty()) {
+    metrics_.CountRefused();
+    TakeSurplusPlace(id);
+  }
+  metrics_.CountAccepted();
+  const auto connection = std::make_shared<Connection>(*this, id, std::move(socket), std::move(place), origin,
+                                                       accepting.protocol.Make(origin));
+  connections_.emplace(id, connection);
+  connection->Start();
+}
+
+// For one more connection over a limit. A flood of them must not keep out those that watch the server: the
+// oldest that is not being answered goes, or else the oldest.
+void Loop::TakeSurplusPlace(ConnectionId id) {
+  if (surplus_.size() >= surplus_max_) {
+    auto old = std::find_if(surplus_.begin(), surplus_.end(), [](const auto& each) { return !each.second; });
+    if (old == surplus_.end()) old = surplus_.begin();
+    const auto connection = Find(old->first);
+    LEAF_CHECK(connection != nullptr);
+    connection->Close();
+  }
+  surplus_.emplace(id, false);
+}
+
+void Loop::ScheduleSweep() {
+  sweep_timer_.expires_after(kSweepInterval);
+  sweep_timer_.async_wait([this](error_code failed) {
+    if (failed) return;
+    const MonotonicTime now = shared_.clock.Monotonic();
+    for (const ConnectionId id : deadlines_.TakeDue(now)) {
+      if (const auto connection = Find(id)) connection->TimeOut(now);
+    }
+    shared_.places.Look(now);
+    ReturnMemory(now);
+    ScheduleSweep();
+  });
+}
+
+void Loop::ReturnMemory(MonotonicTime now) {
+  UnreadAnswers& unread = shared_.unread;
+  const std::size_t connections = shared_.connections.load();
+  const std::size_t held = connections * kConnectionBytes + unread.reports_held();
+  // A crowd may have come while the highest levels were reset.
+  shared_.most_connections.Rise(connections);
+  unread.RiseMostHeld();
+  const std::size_t most = shared_.most_connections.level() * kConnectionBytes + unread.reports_most_held();
+  if (!shared_.memory.Look(now, held, most)) return;
+  shared_.most_connections.Reset(connections);
+  unread.ForgetMostHeld();
+}
+
+}  // namespace leaf::server
