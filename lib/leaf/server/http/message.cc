@@ -57,14 +57,19 @@ std::string_view StatusText(int status) {
 
 void Render(const Response& response, Persistence persistence, bool head, std::string_view date,
             std::string& out) {
-  const auto number = [&out](std::uint64_t value) { out += fmt::format_int(value).c_str(); };
+  // Views: the length of what is appended is known, and not looked for.
+  using std::string_view_literals::operator""sv;
+  const auto number = [&out](std::uint64_t value) {
+    const fmt::format_int digits(value);
+    out.append(digits.data(), digits.size());
+  };
   const auto line = [&out](std::string_view name, std::string_view value) {
     out += name;
     out += value;
-    out += "\r\n";
+    out += "\r\n"sv;
   };
   out.reserve(out.size() + 256 + (head ? 0 : response.body.size()));
-  out += "HTTP/1.1 ";
+  out += "HTTP/1.1 "sv;
   number(static_cast<std::uint64_t>(response.status));
   line(" ", StatusText(response.status));
   line("Date: ", date);
@@ -72,11 +77,11 @@ void Render(const Response& response, Persistence persistence, bool head, std::s
   if (!response.allow.empty()) line("Allow: ", response.allow);
   if (response.retry_after_s) line("Retry-After: ", fmt::format_int(*response.retry_after_s).c_str());
   out += response.headers;
-  out += "Cache-Control: no-store\r\nContent-Length: ";
+  out += "Cache-Control: no-store\r\nContent-Length: "sv;
   number(response.body_size());
-  out += persistence == Persistence::kClose       ? "\r\nConnection: close\r\n\r\n"
-         : persistence == Persistence::kKeepAlive ? "\r\nConnection: keep-alive\r\n\r\n"
-                                                  : "\r\n\r\n";
+  out += persistence == Persistence::kClose       ? "\r\nConnection: close\r\n\r\n"sv
+         : persistence == Persistence::kKeepAlive ? "\r\nConnection: keep-alive\r\n\r\n"sv
+                                                  : "\r\n\r\n"sv;
   if (head) return;
   out += response.body;
   if (response.ids) response.ids->Peek(std::numeric_limits<std::size_t>::max() - out.size(), out);

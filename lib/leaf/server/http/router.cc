@@ -66,13 +66,13 @@ Router::Router(RouterOptions options, const Issuer& issuer, UnreadAnswers& unrea
 Withdraw Router::Handle(const Request& request, Respond respond, Route* label) const {
   if (label != nullptr) *label = Route::kOther;
   const auto target = ParseTarget(request.target);
-  const bool v1 = request.target.find("/v1/") != std::string_view::npos;
+  const auto is_v1 = [&] { return request.target.find("/v1/") != std::string_view::npos; };
   if (!target.ok()) {
-    return AtOnce(respond, v1 ? V1Error(backend_, target.error())
-                              : LeafPlainError(backend_, 400, target.error().message, request.target));
+    return AtOnce(respond, is_v1() ? V1Error(backend_, target.error())
+                                   : LeafPlainError(backend_, 400, target.error().message, request.target));
   }
   // As Java Leaf's server has it. Elsewhere a tag may be named like that: tables of Java Leaf may hold one.
-  if (!v1 && HasEncodedSlashOrNul(target->raw_path)) {
+  if (HasEncodedSlashOrNul(target->raw_path) && !is_v1()) {
     return AtOnce(respond,
                   LeafPlainError(backend_, 400, "an encoded slash or NUL in the path", target->raw_path));
   }
