@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -75,7 +76,7 @@ class Loop {
 
   // Any thread. See WayBack::Deliver.
   template <typename Answer>
-  void Deliver(ConnectionId id, Answer&& answer, void (*write)(Stream&, Answer&));
+  void Deliver(ConnectionId id, std::type_identity_t<Answer>&& answer, void (*write)(Stream&, Answer&));
 
   SharedByLoops& shared() { return shared_; }
   RequestMetrics::Shard& metrics() { return metrics_; }
@@ -145,7 +146,7 @@ class Loop {
 };
 
 template <typename Answer>
-void Loop::Deliver(ConnectionId id, Answer&& answer, void (*write)(Stream&, Answer&)) {
+void Loop::Deliver(ConnectionId id, std::type_identity_t<Answer>&& answer, void (*write)(Stream&, Answer&)) {
   const bool handling = current_ == this && handled_ != nullptr;
   if (handling && handled_->id() == id) return write(*handled_, answer);
   auto deliver = [this, id, write, kept = std::move(answer)]() mutable {
@@ -161,7 +162,7 @@ void Loop::Deliver(ConnectionId id, Answer&& answer, void (*write)(Stream&, Answ
 }
 
 template <typename Answer>
-void WayBack::Deliver(Answer&& answer, void (*write)(Stream&, Answer&)) const {
+void WayBack::Deliver(std::type_identity_t<Answer>&& answer, void (*write)(Stream&, Answer&)) const {
   loop_->Deliver(id_, std::move(answer), write);
 }
 

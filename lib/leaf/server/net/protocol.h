@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -51,7 +52,7 @@ class LongAnswer {
 class Protocol {
  public:
   enum class Step : std::uint8_t {
-    kMore,      // the request is not whole yet
+    kMore,      // the request is not whole yet, and there is room for more of it in stream.in()
     kAnswered,  // one request was taken, and its answer written
     kParked,    // one request was taken; its answer comes through Stream::way_back()
   };
@@ -81,7 +82,7 @@ class WayBack {
   // the request is being handled there, else later, and then `answer` is moved. Dropped if the connection is
   // gone. Include loop.h for it.
   template <typename Answer>
-  void Deliver(Answer&& answer, void (*write)(Stream& stream, Answer& answer)) const;
+  void Deliver(std::type_identity_t<Answer>&& answer, void (*write)(Stream& stream, Answer& answer)) const;
   Loop& loop() const { return *loop_; }
 
  private:
