@@ -168,7 +168,11 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
           if (!tag.days_to_exhaustion) return std::nullopt;
           return *tag.days_to_exhaustion * kSecondsPerDay;
         });
+  AddTallies(tags);
+}
 
+void MetricsBuilder::AddTallies(const std::vector<service::TagStatus>& tags) {
+  using Tag = service::TagStatus;
   MetricFamily& errors = Family("leaf_tag_errors_total",
                                 "Requests of the tag that were answered with an error.", MetricType::Counter);
   for (const Tag& tag : tags) {

@@ -71,6 +71,7 @@ class MetricsBuilder {
   prometheus::MetricFamily& Family(std::string_view name, std::string_view help, prometheus::MetricType type);
   void Counter(std::string_view name, std::string_view help, double value);
   void Gauge(std::string_view name, std::string_view help, double value);
+  void AddTallies(const std::vector<service::TagStatus>& tags);
 
   std::vector<prometheus::MetricFamily> families_;
 };
