@@ -57,8 +57,10 @@ class FakeRegistry final : public core::WorkerRegistry {
     for (std::uint64_t worker = 0; worker < shared_.capacity; ++worker) {
       auto& record = shared_.records[worker];
       if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid &&
-          record.owner != node.former_uuid)
+          record.owner != node.former_uuid) {
+        disputes_held_ = node.held && node.former_uuid.empty();
         return Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+      }
       if (record.owner == node.uuid || (record.owner == node.former_uuid && !node.former_uuid.empty())) {
         chosen = worker;
         break;
@@ -75,8 +77,10 @@ class FakeRegistry final : public core::WorkerRegistry {
     ++record.generation;
     record.changed = clock_.Monotonic();
     if (std::exchange(lose_reply, false)) return LostReply();
+    disputes_held_ = false;
     return core::WorkerClaim{*chosen, record.generation, record.ceiling, may_lag};
   }
+  bool disputes_held() const override { return disputes_held_; }
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
     ++renewals;
     if (refuse_renewals) return *refuse_renewals;
@@ -108,6 +112,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   FakeRegistryRecords& shared_;
   const bool leased_;
   const Clock& clock_;
+  bool disputes_held_ = false;
 };
 
 }  // namespace leaf::testing

@@ -291,6 +291,67 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
   EXPECT_FALSE(original.Start().ok()) << "the original is not the owner any more";
 }
 
+// Found by the simulator: the registry refused the original, and it started without the registry later.
+TEST_F(SnowflakeRegistryTest, AStateThatTheRegistryHasRefusedIsNoRightToStartWithoutIt) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  const std::string uuid = node.service().Status().node_uuid;
+  node.Crash();
+  // A copy of the directory has taken over.
+  cluster_.records.records[0].owner = "the copy";
+  const auto refused = node.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  SnowflakeNode next(cluster_, false);
+  next.disk = node.disk;
+  next.disk.Restart();
+  next.registry.down = true;
+  auto without = next.Start();
+  ASSERT_FALSE(without.ok()) << "by a process that has not heard it itself";
+  EXPECT_EQ(without.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(without.error().message.find("it has refused worker 0"), std::string::npos)
+      << without.error().message;
+  // The number is given back.
+  cluster_.records.records[0].owner = uuid;
+  next.registry.down = false;
+  ASSERT_TRUE(next.Start().ok());
+  EXPECT_EQ(next.service().Status().worker, 0U);
+  next.Crash();
+  next.registry.down = true;
+  EXPECT_TRUE(next.Start().ok());
+}
+
+TEST_F(SnowflakeRegistryTest, ANumberThatWasLostIsNoRightToStartWithoutTheRegistry) {
+  for (const bool is_displaced : {false, true}) {
+    SnowflakeNode node(cluster_, false, is_displaced ? 2 : 1);
+    ASSERT_TRUE(node.Start().ok());
+    Pass(seconds{1}, {&node});
+    node.registry.refuse_renewals =
+        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "somebody else uses it", ""};
+    node.registry.refuse = Error{ErrorCode::kRefused, "somebody else uses it", ""};
+    Pass(seconds{10}, {&node});
+    EXPECT_FALSE(node.Take());
+    node.Crash();
+    SnowflakeNode next(cluster_, false, is_displaced ? 2 : 1);
+    next.disk = node.disk;
+    next.disk.Restart();
+    next.registry.down = true;
+    EXPECT_FALSE(next.Start().ok()) << is_displaced;
+    // An orderly end forgets nothing either.
+    next.registry.down = false;
+    ASSERT_TRUE(next.Start().ok());
+    Pass(seconds{1}, {&next});
+    next.registry.refuse_renewals =
+        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "somebody else uses it", ""};
+    next.registry.refuse = Error{ErrorCode::kRefused, "somebody else uses it", ""};
+    Pass(seconds{10}, {&next});
+    next.Stop();
+    next.registry.down = true;
+    EXPECT_FALSE(next.Start().ok()) << is_displaced;
+  }
+}
+
 TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());

@@ -44,7 +44,9 @@ struct WorkerState {
   std::string boot_id;  // of the boot in which this was written; "" if not known
   std::chrono::milliseconds clock_offset{};  // ClockGuard's reference in that boot
   std::string machine;                       // on which it was written; "" if not known
-  WallTime last_contact;  // when the registry last answered; the Unix epoch if it never did
+  // When the registry last answered; the Unix epoch if it never did, or has refused the number to this node
+  // since.
+  WallTime last_contact;
 };
 
 // Port: the one file in which a node remembers its worker number and ceiling.

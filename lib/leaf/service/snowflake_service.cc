@@ -125,7 +125,14 @@ Result<void> SnowflakeService::TryToLive() {
   if (claimed.ok()) {
     claim = *claimed;
     last_contact_.store(clock_.Wall());
+    disputed_.store(false);
   } else {
+    // Refused, or on its way to another number.
+    const bool refused = node.held && node.former_uuid.empty() && claimed.error().code == ErrorCode::kRefused;
+    if ((refused || registry_.disputes_held()) && !registry_.leased()) {
+      disputed_.store(true);
+      RememberDispute();
+    }
     LEAF_ASSIGN_OR_RETURN(claim, ClaimFromState(claimed.error()));
     log_.Warning("{}; starting as worker {} without the registry", claimed.error().message, claim.worker);
     const std::lock_guard lock(mutex_);
@@ -161,8 +168,8 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
     return error;
   };
   if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
-  if (registry_.disputes_held())
-    return refuse(fmt::format("it has said that worker {} is not this node's any more", *loaded_->worker));
+  if (disputed_.load() || loaded_->last_contact <= WallTime{})
+    return refuse(fmt::format("it has refused worker {} to this node", *loaded_->worker));
   if (loaded_->leased)
     return refuse("the number in this state directory was a lease, which others may have by now");
   if (MayBeCopied())
@@ -174,6 +181,27 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
                               FormatDuration(options_.offline_start_max)));
   }
   return core::WorkerClaim{*loaded_->worker, 0, std::nullopt};
+}
+
+// Requires extend_mutex_. The registry has refused the number to this node: no start without it may use
+// the number, whatever happens to this process.
+void SnowflakeService::RememberDispute() {
+  // What was read may be a copy that has no identity of its own yet.
+  core::WorkerState& known = life_.load() == nullptr && loaded_ ? *loaded_ : state_;
+  if (!known.worker || known.last_contact <= WallTime{}) return;
+  core::WorkerState disputed = known;
+  disputed.last_contact = WallTime{};
+  if (const auto stored = state_file_.Store(disputed); !stored.ok()) {
+    log_.Warning("{}; a start without the registry may use worker {}, which is another node's",
+                 stored.error().message, *disputed.worker);
+    return;
+  }
+  known.last_contact = state_.last_contact = WallTime{};
+}
+
+// The last contact as the state file has it: none where the registry disputes the number.
+WallTime SnowflakeService::DurableContact() const {
+  return disputed_.load() ? WallTime{} : last_contact_.load();
 }
 
 // Requires extend_mutex_.
@@ -359,7 +387,7 @@ void SnowflakeService::Stop() {
   }
   state_.ceiling = end;
   state_.clock_offset = guard_->reference();
-  state_.last_contact = last_contact_.load();
+  state_.last_contact = DurableContact();
   if (const auto stored = state_file_.Store(state_); !stored.ok()) {
     log_.Warning("{}; the next start waits for the ceiling instead", stored.error().message);
   }
@@ -724,7 +752,7 @@ Result<void> SnowflakeService::MakeDurable(Life& life, WallTime ceiling) {
   state_.ceiling = std::max(state_.ceiling, ceiling);
   state_.highest = std::max(state_.highest, state_.ceiling);
   state_.clock_offset = guard_->reference();
-  state_.last_contact = last_contact_.load();
+  state_.last_contact = DurableContact();
   LEAF_RETURN_IF_ERROR(state_file_.Store(state_));
   return registry_.leased() ? Renew(life, ceiling) : Result<void>();
 }
@@ -742,6 +770,7 @@ Result<void> SnowflakeService::Heard(Life& life, const Result<void>& answer) {
   if (lost) {
     // Another node may be issuing with the number.
     claims_again_.store(displaced || registry_.leased());
+    if (!registry_.leased()) disputed_.store(true);
     lost_.store(true);
     life.generator.Close();
   }
@@ -787,6 +816,11 @@ void SnowflakeService::Tell() {
   if (!lost_.load()) return;
   SetProblem("the worker number is lost", answer);
   WakeParked();
+  // Not here: extend_mutex_ comes before registry_mutex_.
+  workers_.Post([this] {
+    const std::lock_guard extend_lock(extend_mutex_);
+    if (disputed_.load()) RememberDispute();
+  });
 }
 
 // Requires registry_mutex_. Makes up for the claim that a start without the registry could not make.

@@ -197,6 +197,8 @@ class SnowflakeService {
   Result<void> TryToLive();
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
   bool MayBeCopied() const;
+  void RememberDispute();
+  WallTime DurableContact() const;
   Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const;
   Result<void> BeginLife(const core::WorkerClaim& claim);
   // Whether a start that failed like that is worth another attempt.
@@ -251,6 +253,7 @@ class SnowflakeService {
   std::atomic<bool> lost_{false};          // the number of the current life belongs to another node
   std::atomic<bool> claims_again_{false};  // a number that is lost is claimed again; set before lost_
   std::atomic<bool> registered_{false};    // the registry has confirmed it
+  std::atomic<bool> disputed_{false};      // it has refused the fixed number to this node
   std::atomic<bool> extending_{false};     // an extension, or an attempt to live, is on its way
   std::atomic<bool> telling_{false};       // so is a message to the registry
   std::atomic<bool> has_problem_{false};   // problem_ is set
