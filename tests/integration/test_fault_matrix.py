@@ -996,7 +996,7 @@ class BothGoBack(Restores, Forgetful):
         row.saw("waits for the other")
         for args in (["--dry-run"], ["--confirm", self.name]):
             refused = self.box.run(["cluster", "recover", *args])
-            self.check(refused, 11, "start them", "--state-dir", "--beyond", "what was granted to a node is not known")
+            self.check(refused, 11, "start those that are down", "--state-dir", "--beyond", "what was granted to a node is not known")
             self.assertIn("process %d on " % more.process.pid, refused.err)
             self.assertNotIn("process %d on " % less.process.pid, refused.err.split("is not known")[1])
 

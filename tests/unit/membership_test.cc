@@ -17,6 +17,7 @@
 
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/granter.h"
+#include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/fakes.h"
 #include "support/scale.h"
@@ -946,6 +947,184 @@ TEST_F(MembershipTest, WaivingANodeDoesNotWaiveWhatItHasPutBack) {
   EXPECT_FALSE(Incarnation()->settled);
   again->Step();
   EXPECT_FALSE(again->open());
+}
+
+// A node that was granted [1, 11) after the backup is down, and both stores are restored.
+class RecoveryTest : public MembershipTest {
+ protected:
+  void LoseOne() {
+    one_ = StartOpen(*dirs_[0]);
+    auto two = StartOpen(*dirs_[1]);
+    const Moment backup = Now();
+    Pass(std::chrono::seconds{6}, {one_.get(), two.get()});
+    Take(*two);
+    two.reset();
+    Restore(backup);
+    Pass(kNodeHeartbeat, {one_.get()});
+    ASSERT_EQ(one_->state(), MemberState::kGathering);
+    ASSERT_TRUE(recovery_.Read().ok());
+    ASSERT_EQ(recovery_.missing().size(), 1U);
+  }
+
+  const std::array<std::unique_ptr<MemberDir>, 2> dirs_{Dir(), Dir()};
+  std::unique_ptr<Member> one_;
+  testing::MemoryClient client_{server_};
+  testing::RecordingLogger log_;
+  testing::FakeRandom random_{7};
+  ZookeeperWitness witness_{tree_, "operator", client_, clock_};
+  service::ClusterFence fence_{witness_, /*fallback=*/false, clock_, random_, log_};
+  std::vector<std::string> done_;  // what was moved, in order
+  std::optional<Error> refusal_;   // of the next move of a row
+  Recovery recovery_{RecoveryPorts{
+      .list = [this] { return store_.List(); },
+      .advance = [this](const std::string& tag, std::uint64_t to) -> Result<void> {
+        if (refusal_) return *std::exchange(refusal_, std::nullopt);
+        done_.push_back("row " + tag);
+        LEAF_RETURN_IF_ERROR(store_.Advance(tag, to, core::WriteMode::kCommit));
+        return {};
+      },
+      .raise = [this](const std::string& tag, std::uint64_t to) -> Result<void> {
+        done_.push_back("witness " + tag);
+        LEAF_ASSIGN_OR_RETURN(auto seen, witness_.Load(tag));
+        return fence_.CatchUp(tag, std::move(seen), to);
+      },
+      .witness = witness_,
+      .witness_name = "the tree",
+      .client = client_,
+      .tree = tree_,
+      .clock = clock_,
+  }};
+};
+
+TEST_F(RecoveryTest, WithoutABoundItNamesTheNodesThatAreMissing) {
+  LoseOne();
+  const auto plan = recovery_.Plan(std::nullopt);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::kRefused);
+  EXPECT_NE(plan.error().message.find(Id(*dirs_[1])), std::string::npos) << plan.error().message;
+}
+
+TEST_F(RecoveryTest, TagsMoveAboveWhatIsKnownAndWhatIsAllowedForTheWitnessFirst) {
+  LoseOne();
+  recovery_.Know("pay", 5, "a directory");
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  ASSERT_EQ(plan->size(), 2U);
+  EXPECT_EQ(recovery_.examined(), 2U);
+  EXPECT_EQ((*plan)[1].row.tag, "pay");
+  EXPECT_EQ((*plan)[1].where, "a directory");
+  EXPECT_EQ((*plan)[1].target, 105U);
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  EXPECT_EQ(done_, (std::vector<std::string>{"witness mail", "row mail", "witness pay", "row pay"}));
+  EXPECT_FALSE(recovery_.is_unsettled());
+  EXPECT_TRUE(recovery_.missing().empty());
+  EXPECT_TRUE(Incarnation()->settled);
+  one_->Step();
+  EXPECT_GE(Take(*one_).begin, 105U);
+  EXPECT_EQ(Twice(), 0U);
+}
+
+// Nothing tells yet that ZooKeeper went back: those that are up are waited for.
+TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
+  one_ = StartOpen(*dirs_[0]);
+  auto two = StartOpen(*dirs_[1]);
+  Pass(std::chrono::seconds{6}, {one_.get(), two.get()});
+  ASSERT_TRUE(recovery_.Read().ok());
+  const ClusterRecords first = recovery_.records();
+  EXPECT_EQ(recovery_.SilentSince(first).size(), 2U);
+  Pass(kNodeHeartbeat, {one_.get()});
+  ASSERT_TRUE(recovery_.Read().ok());
+  const auto silent = recovery_.SilentSince(first);
+  ASSERT_EQ(silent.size(), 1U);
+  EXPECT_EQ(silent.front().id, Id(*dirs_[1]));
+  // What a directory says, or a node that has left, is not waited for.
+  recovery_.Vouch(Id(*dirs_[1]));
+  EXPECT_TRUE(recovery_.SilentSince(first).empty());
+  one_->fence.LeaveMembership();
+  ASSERT_TRUE(recovery_.Read().ok());
+  EXPECT_TRUE(recovery_.SilentSince(recovery_.records()).empty());
+}
+
+TEST_F(MembershipTest, ANodeThatIsOutOfTouchIsNotOpen) {
+  const auto dir = Dir();
+  const auto node = StartOpen(*dir);
+  clock_.Advance(kAwayMax + std::chrono::seconds{1});
+  EXPECT_FALSE(node->open());
+  EXPECT_EQ(node->state(), MemberState::kJoining);
+  EXPECT_NE(node->membership.Status().why.find("has not been in touch"), std::string::npos);
+  Pass(core::kMembershipPoll, {node.get()});
+  EXPECT_EQ(node->state(), MemberState::kOpen);
+}
+
+TEST_F(RecoveryTest, ANodeThatIsVouchedForIsNotMissing) {
+  LoseOne();
+  recovery_.Know("pay", 11, "its directory");
+  recovery_.Vouch(Id(*dirs_[1]));
+  ASSERT_TRUE(recovery_.Read().ok());
+  const auto plan = recovery_.Plan(std::nullopt);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  ASSERT_EQ(plan->size(), 1U);
+  EXPECT_EQ(plan->front().target, 11U);
+  ASSERT_TRUE(recovery_.Apply(*plan, "operator").ok());
+  one_->Step();
+  EXPECT_EQ(Take(*one_).begin, 11U);
+  EXPECT_EQ(Twice(), 0U);
+}
+
+TEST_F(RecoveryTest, NothingGoesOnBeforeAllTagsHaveMoved) {
+  LoseOne();
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok());
+  refusal_ = Error{ErrorCode::kUnavailable, "the database is away", ""};
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_FALSE(applied.ok());
+  EXPECT_EQ(applied.error().code, ErrorCode::kUnavailable);
+  EXPECT_NE(applied.error().message.find("1 of 2: the database is away"), std::string::npos)
+      << applied.error().message;
+  EXPECT_FALSE(Incarnation()->settled);
+  one_->Step();
+  EXPECT_FALSE(one_->open());
+  // Once more, and it is done.
+  const auto again = recovery_.Plan(100);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(recovery_.Apply(*again, "operator").ok());
+  EXPECT_TRUE(Incarnation()->settled);
+}
+
+TEST_F(RecoveryTest, ABoundThatDoesNotFitIsRefusedBeforeAnythingMoves) {
+  store_.Put("mail", static_cast<std::int64_t>(kMaxIdLimit) - 50, 10);
+  LoseOne();
+  const auto plan = recovery_.Plan(51);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::kOverflow);
+  EXPECT_NE(plan.error().message.find("'mail'"), std::string::npos) << plan.error().message;
+  EXPECT_TRUE(recovery_.Plan(50).ok());
+}
+
+TEST_F(RecoveryTest, AWitnessThatCannotBeReadIsNamed) {
+  LoseOne();
+  server_.Create(tree_.Witness("pay"), "nonsense");
+  const auto plan = recovery_.Plan(10);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::kRefused);
+  EXPECT_NE(plan.error().message.find("'pay'"), std::string::npos) << plan.error().message;
+}
+
+// The plan has no word of it.
+TEST_F(RecoveryTest, AnotherNodeThatIsMissingByThenStopsIt) {
+  LoseOne();
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok());
+  NodeRecord other = recovery_.missing().front().record;
+  other.host = "elsewhere";
+  server_.Create(tree_.Node("another"), FormatNode(other));
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_FALSE(applied.ok());
+  EXPECT_EQ(applied.error().code, ErrorCode::kRefused);
+  EXPECT_NE(applied.error().message.find("another (node 2 on elsewhere"), std::string::npos)
+      << applied.error().message;
+  EXPECT_FALSE(Incarnation()->settled);
 }
 
 TEST_F(MembershipTest, ARecordThatCannotBeReadIsNamedAndStopsClaims) {

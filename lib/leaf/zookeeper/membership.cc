@@ -26,6 +26,11 @@ constexpr std::size_t kWitnessesAtOnce = 1000;
 // A node that waits for others, and sees nothing for so long, begins again.
 constexpr std::chrono::seconds kLostTouch{8};
 
+std::string OutOfTouch() {
+  return "this node has not been in touch with ZooKeeper for " +
+         FormatDuration(std::chrono::milliseconds{kAwayMax});
+}
+
 }  // namespace
 
 std::vector<ClusterRecords::Node> ClusterRecords::Missing() const {
@@ -114,11 +119,9 @@ Result<void> Membership::Ready() const {
   const std::lock_guard lock(mutex_);
   if (status_.state == State::kOpen) {
     if (clock_.Boot() - beat_at_ <= kAwayMax) return {};
-    return Error{
-        ErrorCode::kUnavailable,
-        fmt::format("nothing is claimed from {}: this node has not been in touch with ZooKeeper for {}",
-                    tree_.Witnesses(), FormatDuration(std::chrono::milliseconds{kAwayMax})),
-        "it goes on by itself"};
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("nothing is claimed from {}: {}", tree_.Witnesses(), OutOfTouch()),
+                 "it goes on by itself"};
   }
   return Error{status_.state == State::kJoining ? why_code_ : ErrorCode::kUnavailable,
                fmt::format("nothing is claimed from {}: {}", tree_.Witnesses(), status_.why),
@@ -131,7 +134,12 @@ Result<void> Membership::Ready() const {
 
 core::MembershipStatus Membership::Status() const {
   const std::lock_guard lock(mutex_);
-  return status_;
+  core::MembershipStatus status = status_;
+  if (status.state == State::kOpen && clock_.Boot() - beat_at_ > kAwayMax) {
+    status.state = State::kJoining;
+    status.why = OutOfTouch();
+  }
+  return status;
 }
 
 bool Membership::is_open() const {
