@@ -7,9 +7,12 @@
 #include <set>
 #include <utility>
 
+#include "leaf/service/cluster_fence.h"
 #include "leaf/sql/worker_inspection.h"
 #include "leaf/zookeeper/inspection.h"
+#include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/snapshot.h"
+#include "leaf/zookeeper/witness.h"
 
 namespace leaf::sim {
 namespace {
@@ -68,6 +71,13 @@ void Cluster::Start() {
         &outside_, [this, &node = *node] { Supervise(node); },
         world_.dice().Chance(0.5) ? 0 : world_.dice().Between(0, 3 * kSecond));
   }
+  if (!around_.plan.GoesBack()) return;
+  world_.Spawn(&outside_, [this] {
+    while (true) {
+      world_.Block(outside_, 10 * kSecond);
+      if (!lost_.empty()) RecoverWithoutTheLost();
+    }
+  });
 }
 
 void Cluster::Supervise(Node& node) {
@@ -75,6 +85,7 @@ void Cluster::Supervise(Node& node) {
     while (world_.now() < node.down_until) world_.Block(outside_, 10 * kMilli);
     ++starts_;
     node.started = true;
+    node.started_at = world_.now();
     if (node.java) {
       node.java_leaf =
           std::make_unique<JavaLeaf>(around_, node.number, node.address, *node.machine, node.java_file);
@@ -232,6 +243,9 @@ void Cluster::Do(const Act& act) {
     node.state->disk.CrashAt(world_.dice().Below(12), world_.dice().Chance(0.5));
   } else if (what == "state_lost") {
     if (node.java || node.own_state) return;
+    if (const auto memory = node.state->marks.LoadMemory(StateDir::kCluster);
+        memory.ok() && !memory->id.empty())
+      lost_.insert(memory->id);
     KillNode(node, kSecond);
     node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan.sql);
     Forget(node);
@@ -290,6 +304,15 @@ void Cluster::Do(const Act& act) {
     if (row != database.rows().end())
       database.Lower(tag,
                      std::max<std::int64_t>(row->second.max_id - static_cast<std::int64_t>(act.figure), 0));
+  } else if (what == "db_wipe") {
+    // An empty volume. The operator adds the tags again, as if they were new.
+    for (const std::string& each : around_.tags) database.Erase(each);
+    Later(time, [this] {
+      for (const std::string& each : around_.tags)
+        if (!around_.database.rows().contains(each)) around_.database.Put(each, 1, around_.plan.step);
+    });
+  } else if (what == "repair") {
+    RepairTags();
   } else if (what == "db_step") {
     database.SetStep(tag, static_cast<std::int64_t>(act.figure));
   } else if (what == "db_remove") {
@@ -347,6 +370,8 @@ Act Cluster::Draw(const std::string& kind) {
   act.node = dice.Below(plan.nodes);
   act.tag = around_.tags[dice.Below(around_.tags.size())];
   act.seconds = dice.Chance(0.7) ? 3 * dice.Real() : 30 * dice.Real();
+  // Those that know more must not all be down for longer than the watch.
+  if (plan.GoesBack()) act.seconds = std::min(act.seconds, 12.0);
   const auto either_way = [&](double most) { return (dice.Chance(0.5) ? 1 : -1) * most * dice.Real(); };
   if (kind == "java_restart" || kind == "swap")
     act.node = plan.java_nodes == 0 ? 0 : plan.nodes + dice.Below(plan.java_nodes);
@@ -369,6 +394,8 @@ Act Cluster::Draw(const std::string& kind) {
       std::any_of(plan.faults.begin(), plan.faults.end(),
                   [](const auto& other) { return kWrongClocks.contains(other); }))
     act.what = "kill";
+  // Another node remembers what ZooKeeper may forget of it.
+  if (kind == "state_lost" && plan.GoesBack() && !AreOthersInTouch(act.node)) act.what = "kill";
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
@@ -382,6 +409,14 @@ Act Cluster::Draw(const std::string& kind) {
     act.figure = dice.Chance(0.2) ? odd[dice.Below(4)] : static_cast<double>(dice.Between(1, 4 * plan.step));
   }
   return act;
+}
+
+bool Cluster::AreOthersInTouch(std::uint64_t node) const {
+  const Ensemble& ensemble = around_.ensemble;
+  if (ensemble.away || ensemble.refuses > 0 || !ensemble.cut_off.empty()) return false;
+  return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& other) {
+    return other->number == node || (other->daemon && world_.now() - other->started_at > 40 * kSecond);
+  });
 }
 
 void Cluster::Heal() {
@@ -442,6 +477,55 @@ void Cluster::RepairTags() {
     database.RaiseTo(tag, known);
     database.SetStep(tag, around_.plan.step);
   }
+}
+
+void Cluster::RecoverWithoutTheLost() {
+  Database& database = around_.database;
+  const auto tree = zookeeper::Tree::Make("sim");
+  const Machine& machine = *nodes_.front()->machine;
+  zookeeper::ZookeeperWitness witness(*tree, "operator", operator_, machine);
+  service::ClusterFence fence(witness, false, machine, world_.dice(), operator_log_);
+  std::vector<core::TagRow> rows;
+  zookeeper::Recovery recovery(zookeeper::RecoveryPorts{
+      .list = [&]() -> Result<std::vector<core::TagRow>> {
+        rows.clear();
+        for (const auto& [tag, row] : database.rows()) rows.push_back(row);
+        return rows;
+      },
+      .advance = [&](const std::string& tag, std::uint64_t to) -> Result<void> {
+        database.RaiseTo(tag, to);
+        return {};
+      },
+      .raise = [&](const std::string& tag, std::uint64_t to) -> Result<void> {
+        LEAF_ASSIGN_OR_RETURN(auto seen, witness.Load(tag));
+        return fence.CatchUp(tag, std::move(seen), to);
+      },
+      .witness = witness,
+      .witness_name = "the tree",
+      .client = operator_,
+      .tree = *tree,
+      .clock = machine,
+  });
+  if (!recovery.Read().ok()) return;
+  const auto& missing = recovery.missing();
+  // The others come back by themselves.
+  if (missing.empty() || !std::all_of(missing.begin(), missing.end(),
+                                      [this](const auto& node) { return lost_.contains(node.id); }))
+    return;
+  const auto known = recovery.Plan(0);
+  if (!known.ok()) return;
+  // What the lost ones were granted above that, as an operator knows from what was inserted elsewhere.
+  std::uint64_t beyond = 0;
+  for (const core::TagRow& row : rows) {
+    std::uint64_t base = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
+    if (const auto seen = witness.Load(row.tag); seen.ok()) base = std::max(base, seen->end);
+    const std::uint64_t highest = database.HighestOf(row.tag);
+    if (highest > base) beyond = std::max(beyond, highest - base);
+  }
+  const auto plan = recovery.Plan(beyond);
+  if (!plan.ok()) return operator_log_.Error("cannot recover: {}", plan.error().message);
+  if (const auto done = recovery.Apply(*plan, "operator"); !done.ok())
+    operator_log_.Error("cannot recover: {}", done.error().message);
 }
 
 bool Cluster::ClocksAreGuarded() const {
@@ -521,12 +605,7 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
 
 // An incarnation that was raised although ZooKeeper never went back.
 void Cluster::CheckAlarms() {
-  static const std::set<std::string> kGoesBack = {"zk_restore", "zk_wipe", "both_restore"};
-  const Plan& plan = around_.plan;
-  const auto goes_back = [](const std::string& kind) { return kGoesBack.contains(kind); };
-  if (std::any_of(plan.faults.begin(), plan.faults.end(), goes_back) ||
-      std::any_of(plan.acts.begin(), plan.acts.end(), [&](const Act& act) { return goes_back(act.what); }))
-    return;
+  if (around_.plan.GoesBack()) return;
   const auto node = around_.ensemble.tree().Find(zookeeper::Tree::Make("sim")->Incarnation());
   if (!node) return;
   const auto record = zookeeper::ParseIncarnation(node->data);

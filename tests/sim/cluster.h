@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ class Cluster {
     std::optional<std::uint64_t> java_file;
     Nanos down_until = 0;
     bool started = false;  // at least once
+    Nanos started_at = 0;  // the last time
     std::optional<Error> last_failure;
 
     Process* process() const {
@@ -62,6 +64,9 @@ class Cluster {
   using DirPtr = std::shared_ptr<StateDir>;
 
   void Supervise(Node& node);
+  // Whether all nodes but this one have been up, with ZooKeeper in reach, for as long as they need to know of
+  // it.
+  bool AreOthersInTouch(std::uint64_t node) const;
   void CheckRecoveryOf(Node& node, Nanos deadline);
   void KillNode(Node& node, Nanos down_for);
   void Forget(Node& node);
@@ -73,6 +78,9 @@ class Cluster {
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);
   void RepairTags();
+  // As `leafctl cluster recover --beyond`, where all nodes that are missing have lost their state
+  // directories.
+  void RecoverWithoutTheLost();
   std::optional<core::WorkerState> StateOf(const DirPtr& dir);
 
   Surroundings& around_;
@@ -83,6 +91,7 @@ class Cluster {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::unique_ptr<SqlPorts> operator_sql_;  // null without such a database
   std::uint64_t next_state_ = 1;
+  std::set<std::string> lost_;  // nodes of the cluster whose state directories are lost
   std::uint64_t acts_ = 0;
   std::uint64_t starts_ = 0;
 };

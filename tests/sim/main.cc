@@ -65,6 +65,7 @@ struct Flags {
   std::vector<std::string> scenarios;
   std::uint64_t nodes = 0;
   double hours = 0;
+  bool combinations = false;
   bool until_failure = false;
   bool stop = false;
   bool twice = false;
@@ -119,6 +120,43 @@ ExitCode RunOne(Plan plan, const Flags& flags, Totals& totals, bool& shown) {
   return kClean;
 }
 
+// A plan that is written down, with each of the seeds.
+ExitCode RunAll(const Plan& written, const std::string& name, const Flags& flags, Totals& totals) {
+  ExitCode worst = kClean;
+  bool shown = false;
+  for (std::uint64_t i = 0; i < flags.seeds; ++i) {
+    Plan plan = written;
+    if (flags.seed) plan.seed = *flags.seed;
+    plan.seed += i;
+    if (const ExitCode code = RunOne(std::move(plan), flags, totals, shown); code != kClean) worst = code;
+    if (worst != kClean && flags.stop) break;
+  }
+  if (!written.expected.empty() && !shown && worst == kClean) {
+    fmt::print(
+        "{} VIOLATION {} was expected to be broken, and with none of {} seeds it was: if that is mended, "
+        "take `expected` out of the scenario\n",
+        name, fmt::join(written.expected, " or "), flags.seeds);
+    worst = kViolation;
+  }
+  return worst;
+}
+
+// As RunAll, a line each.
+ExitCode RunCombinations(const Flags& flags, Totals& totals) {
+  ExitCode worst = kClean;
+  for (const Plan& plan : Plan::Combinations()) {
+    const ExitCode code = RunAll(plan, plan.scenario, flags, totals);
+    if (code != kClean) worst = code;
+    fmt::print("{}: {}\n", plan.scenario,
+               code != kClean          ? "VIOLATION"
+               : plan.expected.empty() ? "no ID twice"
+                                       : "IDs twice, as expected: nothing is left that could know");
+    std::fflush(stdout);
+    if (worst != kClean && flags.stop) break;
+  }
+  return worst;
+}
+
 int Run(const Flags& flags) {
   std::signal(SIGABRT, OnAbort);
   Totals totals;
@@ -129,24 +167,13 @@ int Run(const Flags& flags) {
       fmt::print(stderr, "leafsim: {}\n", loaded.error().message);
       return kUsage;
     }
-    bool shown = false;
-    for (std::uint64_t i = 0; i < flags.seeds; ++i) {
-      Plan plan = *loaded;
-      if (flags.seed) plan.seed = *flags.seed;
-      plan.seed += i;
-      if (const ExitCode code = RunOne(std::move(plan), flags, totals, shown); code != kClean) worst = code;
-      if (worst != kClean && flags.stop) break;
-    }
-    if (!loaded->expected.empty() && !shown && worst == kClean) {
-      fmt::print(
-          "{} VIOLATION {} was expected to be broken, and with none of {} seeds it was: if that is mended, "
-          "take `expected` out of the scenario\n",
-          path, fmt::join(loaded->expected, " or "), flags.seeds);
-      worst = kViolation;
-    }
+    if (const ExitCode code = RunAll(*loaded, path, flags, totals); code != kClean) worst = code;
     if (worst != kClean && flags.stop) break;
   }
-  if (flags.scenarios.empty()) {
+  if (flags.combinations && !(worst != kClean && flags.stop)) {
+    if (const ExitCode code = RunCombinations(flags, totals); code != kClean) worst = code;
+  }
+  if (flags.scenarios.empty() && !flags.combinations) {
     const std::uint64_t first =
         flags.seed ? *flags.seed
                    : (std::uint64_t{std::random_device{}()} << 32 | std::random_device{}()) >> 12;
@@ -178,6 +205,8 @@ int main(int argc, char** argv) {
   app.add_option("--scenario", flags.scenarios,
                  "Files of tests/sim/museum to run instead of what a seed draws")
       ->check(CLI::ExistingFile);
+  app.add_flag("--combinations", flags.combinations,
+               "What is trusted goes back, in every combination of stores, nodes and state directories");
   app.add_option("--nodes", flags.nodes, "Nodes of leafctl (as drawn)");
   app.add_option("--hours", flags.hours, "Simulated hours of trouble in each run (as drawn: a minute or so)");
   app.add_flag("--until-failure", flags.until_failure, "One seed after the other until a promise is broken");

@@ -103,15 +103,18 @@ namespace {
 
 // ZooKeeper that goes back, in some of the runs, and with the fence of a cluster the database, too, at any
 // other time. What it cannot be held against is left out: an owner that is away for longer than the watch,
-// state directories that are lost with what only they knew, and Java, which takes what number there is.
+// state directories that are lost with what only they knew (Cluster::Draw), and Java, which takes what number
+// there is.
 void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
   Dice dice(seed ^ 0xF0E6E7U);
   const bool zookeeper = plan.registry == Registry::kFixed || plan.registry == Registry::kRecycling;
   if (!dice.Chance(0.2) || !zookeeper) return;
-  for (const char* const kind :
-       {"stop", "suspend", "state_lost", "state_copied", "zk_cut", "java_restart", "swap"})
+  for (const char* const kind : {"stop", "suspend", "state_copied", "zk_cut", "java_restart", "swap"})
     plan.faults.erase(kind);
   plan.java_nodes = 0;
+  // The others remember that a node which has lost its directory was there, if there are any.
+  if (plan.nodes < 2 || plan.fence == Fence::kNode) plan.faults.erase("state_lost");
+  if (plan.faults.contains("state_lost")) plan.near_end = false;
   // Without that fence a node knows of the database what its own marks say. A privileged user's commit can be
   // lost in a switch.
   if (plan.fence != Fence::kCluster) {
@@ -164,6 +167,73 @@ Plan Plan::Draw(std::uint64_t seed) {
   DrawDatabase(seed, plan);
   DrawForgetfulZookeeper(seed, plan);
   return plan;
+}
+
+bool Plan::GoesBack() const {
+  static const std::set<std::string> kKinds = {"zk_restore", "zk_wipe", "both_restore"};
+  return std::any_of(faults.begin(), faults.end(),
+                     [](const std::string& kind) { return kKinds.contains(kind); }) ||
+         std::any_of(acts.begin(), acts.end(), [](const Act& act) { return kKinds.contains(act.what); });
+}
+
+std::vector<Plan> Plan::Combinations() {
+  enum class Lost { kNone, kOne, kAll };
+  // Nodes that are new have waited, and all have claims, long before the backup; then the stores go back by
+  // so many seconds.
+  constexpr double kAt = 80;
+  constexpr double kAge = 35;
+  constexpr std::uint64_t kNodes = 3;
+  const auto combine = [&](std::string_view database, std::string_view zookeeper, bool up, Lost lost) {
+    Plan plan;
+    plan.seed = 1;
+    plan.scenario = fmt::format("database {}, ZooKeeper {}, nodes {}, state directories lost: {}", database,
+                                zookeeper, up ? "up" : "down",
+                                lost == Lost::kNone  ? "none"
+                                : lost == Lost::kOne ? "one"
+                                                     : "all");
+    plan.nodes = kNodes;
+    plan.step = 200;
+    plan.claim_watch.reset();
+    plan.trouble = 190 * kSecond;
+    const auto act = [&plan](double at, const char* what, std::uint64_t node, double seconds, double figure) {
+      plan.acts.push_back({static_cast<Nanos>(at * 1e9), what, node, "", seconds, figure});
+    };
+    if (!up) {
+      // One of them has been down for a while, and comes back last.
+      act(kAt - 15, "kill", 1, 29, 0);
+      for (const unsigned node : {0U, 2U}) act(kAt - 3, "kill", node, 10, 0);
+    }
+    for (std::uint64_t node = 0; node < kNodes; ++node) {
+      if (lost == Lost::kAll || (lost == Lost::kOne && node == 0)) act(kAt - 1, "state_lost", node, 1, 0);
+    }
+    if (database == "restored") act(kAt, "db_restore", 0, 0, kAge);
+    if (database == "wiped") act(kAt, "db_wipe", 0, 2, 0);
+    if (database == "split") act(kAt - 15, "db_split", 0, 16, 0);
+    if (zookeeper == "restored") act(kAt, "zk_restore", 0, 0, kAge);
+    if (zookeeper == "wiped") act(kAt, "zk_wipe", 0, 0, 0);
+    if (zookeeper == "split") {
+      // Its minority answers nobody.
+      for (const unsigned node : {1U, 2U}) act(kAt - 15, "zk_cut", node, 30, 0);
+    }
+    act(kAt + 50, "repair", 0, 0, 0);
+    // Neither store nor a directory knows what was granted since.
+    if (lost == Lost::kAll && zookeeper != "split") plan.expected.insert("P1");
+    return plan;
+  };
+  std::vector<Plan> plans;
+  for (const std::string_view database : {"restored", "wiped", "split"}) {
+    for (const std::string_view zookeeper : {"restored", "wiped", "split"}) {
+      for (const bool up : {true, false}) {
+        for (const Lost lost : {Lost::kNone, Lost::kOne, Lost::kAll}) {
+          Plan plan = combine(database, zookeeper, up, lost);
+          if (plans.size() % 2 == 1) plan.registry = Registry::kRecycling;
+          plan.sql = plans.size() / 6 % 2 == 1;
+          plans.push_back(std::move(plan));
+        }
+      }
+    }
+  }
+  return plans;
 }
 
 std::string Plan::Text() const {
@@ -280,7 +350,8 @@ Result<Plan> Plan::Load(const std::string& path) {
       return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
     return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
-           is_one_of(FaultKinds()) || (plan.sql && is_one_of(SqlFaultKinds()));
+           kind == "db_wipe" || kind == "repair" || is_one_of(FaultKinds()) ||
+           (plan.sql && is_one_of(SqlFaultKinds()));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {

@@ -70,10 +70,16 @@ struct Plan {
   Nanos fault_interval = 8 * kSecond;  // of each kind
   std::vector<Act> acts;
 
+  // Whether ZooKeeper forgets something in it.
+  bool GoesBack() const;
   bool HasLocalNumbers() const { return registry == Registry::kStatic || registry == Registry::kMap; }
 
   // Every option is drawn from `seed`; some kinds of faults are left out, so that others get further.
   static Plan Draw(std::uint64_t seed);
+  // What is trusted goes back, in every combination: (database, ZooKeeper) x (restored, wiped, split) x nodes
+  // (up, down) x state directories (none, one, all lost). Where nothing is left that could know, P1 is
+  // expected to be broken.
+  static std::vector<Plan> Combinations();
   // Errors: kConfig that names what is wrong with it.
   static Result<Plan> Load(const std::string& path);
   // One line, for a person who wants to know what is being run.
