@@ -377,17 +377,26 @@ class Doctor {
         urls.push_back(entry.url);
     }
     if (urls.empty()) return;
+    std::vector<std::string> older;
     const auto readings =
         client::ReadClocks(urls, context_.flags.timeout.value_or(kPeerClockTimeout), context_.clock);
     for (std::size_t i = 0; i < urls.size(); ++i) {
       if (readings[i]) {
         CompareClock("peer-clock", urls[i], readings[i]->ahead, readings[i]->uncertainty);
+        if (readings[i]->version.empty()) older.push_back(urls[i]);
       } else {
         Warn("peer-clock", fmt::format("{} does not tell its time", urls[i]),
              "this node's clock is compared with those of its peers",
              "see that its snowflake.advertise can be reached");
       }
     }
+    if (older.empty()) return;
+    Warn("older-nodes",
+         fmt::format("{} node{} of a version before 0.2 ha{} a worker number: {}", older.size(),
+                     older.size() == 1 ? "" : "s", older.size() == 1 ? "s" : "ve", fmt::join(older, ", ")),
+         "if the registry goes back, they do not put back what it has forgotten: another node may get their "
+         "numbers",
+         "upgrade them; this ends with the last one");
   }
 
   // Numbers of the same cluster elsewhere.
@@ -516,7 +525,7 @@ class Doctor {
     const MonotonicTime asked = context_.clock.Monotonic();
     if (const auto clock = daemon.WallClock(); clock.ok()) {
       const auto took = std::chrono::duration_cast<milliseconds>(context_.clock.Monotonic() - asked);
-      CompareClock("daemon-clock", "the daemon's clock", *clock - (context_.clock.Wall() - took / 2),
+      CompareClock("daemon-clock", "the daemon's clock", clock->time - (context_.clock.Wall() - took / 2),
                    took / 2);
     }
   }

@@ -25,6 +25,25 @@ struct StatusOptions {
   bool watch = false;
 };
 
+// How far its part in the cluster protects against a database and a ZooKeeper that go back together.
+std::string ClusterText(const Json& cluster) {
+  if (cluster.empty()) return "";
+  const auto nodes = cluster.value("nodes", std::uint64_t{0});
+  std::string out = fmt::format("cluster: {}, {} node{}, incarnation {}\n", cluster.value("state", "?"),
+                                nodes, nodes == 1 ? "" : "s", cluster.value("incarnation", std::uint64_t{0}));
+  if (const std::string why = cluster.value("why", ""); !why.empty()) out += fmt::format("  {}\n", why);
+  for (const Json& missing : cluster.value("missing", Json::array()))
+    out += fmt::format("  missing: {}\n", missing.is_string() ? missing.get<std::string>() : "?");
+  if (const auto older = cluster.value("older_daemons", std::uint64_t{0}); older > 0) {
+    out += fmt::format(
+        "  {} daemon{} of a version before 0.2 issue{} IDs, too: they may repeat IDs if database and "
+        "ZooKeeper "
+        "go back together, until the last one is upgraded\n",
+        older, older == 1 ? "" : "s", older == 1 ? "s" : "");
+  }
+  return out;
+}
+
 std::string StatusText(const Json& json, const std::string& server) {
   std::string out =
       fmt::format("{}  leafctl {}  up {}  {}  fence: {}\n", server, json.value("version", "?"),
@@ -37,6 +56,7 @@ std::string StatusText(const Json& json, const std::string& server) {
     if (const std::string hint = problem.value("hint", ""); !hint.empty())
       out += fmt::format("  hint: {}\n", hint);
   }
+  out += ClusterText(json.value("witness", Json::object()).value("cluster", Json::object()));
   const Json snowflake = json.value("snowflake", Json::object());
   if (snowflake.value("enabled", false)) {
     out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
@@ -44,6 +64,12 @@ std::string StatusText(const Json& json, const std::string& server) {
                        snowflake.value("state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
     if (snowflake.value("private", false))
       out += "  private cluster: these IDs are unique in this state directory only (snowflake.cluster)\n";
+    if (const auto older = snowflake.value("older_peers", std::uint64_t{0}); older > 0) {
+      out += fmt::format(
+          "  {} peer{} of a version before 0.2: if the registry goes back, another node may get {} "
+          "number{}\n",
+          older, older == 1 ? " is" : "s are", older == 1 ? "its" : "their", older == 1 ? "" : "s");
+    }
   }
   const Json segment = json.value("segment", Json::object());
   const Json tags = segment.value("tags", Json::array());

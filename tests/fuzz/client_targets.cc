@@ -41,8 +41,8 @@ void DaemonAnswer(std::string_view input) {
     LEAF_CHECK(rest == 0);
   }
   if (const auto mark = client::MarkOf(kServer, input); mark.ok()) LEAF_CHECK(mark->end <= kMaxIdLimit);
-  if (const auto time = client::ClockOf(kServer, input); time.ok())
-    LEAF_CHECK(UnixMillis(*time) >= 0 && UnixMillis(*time) <= core::kEpochMillisMax);
+  if (const auto clock = client::ClockOf(kServer, input); clock.ok())
+    LEAF_CHECK(UnixMillis(clock->time) >= 0 && UnixMillis(clock->time) <= core::kEpochMillisMax);
   static_cast<void>(client::MaxCountOf(input));
 }
 

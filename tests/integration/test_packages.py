@@ -38,8 +38,9 @@ def setUpModule():
     global DEBS, FIRST, SECOND, DEV
     DEBS = tempfile.TemporaryDirectory(prefix="leafctl-debs-")
     try:
-        FIRST, DEV = make_debs(os.path.join(DEBS.name, "first"), version())
-        SECOND, _ = make_debs(os.path.join(DEBS.name, "second"), version() + ".1")
+        # What that version left behind is handed over.
+        FIRST, DEV = make_debs(os.path.join(DEBS.name, "first"), "0.1.0")
+        SECOND, _ = make_debs(os.path.join(DEBS.name, "second"), version())
         make_base(BASE)
     except BaseException:
         DEBS.cleanup()

@@ -68,7 +68,10 @@ TEST(Answers, MarksClocksAndErrors) {
   EXPECT_EQ(mark->raised_at, "");
   EXPECT_FALSE(MarkOf(kServer, R"({"mark":7})").ok());
   EXPECT_FALSE(MarkOf(kServer, R"({"mark":"9223372036854775808"})").ok());
-  EXPECT_EQ(ClockOf(kServer, R"({"time_ms":1795000000000})").value(), WallTimeOf(1'795'000'000'000));
+  EXPECT_EQ(ClockOf(kServer, R"({"time_ms":1795000000000})")->time, WallTimeOf(1'795'000'000'000));
+  EXPECT_EQ(ClockOf(kServer, R"({"time_ms":1795000000000})")->version, "");
+  EXPECT_EQ(ClockOf(kServer, R"({"time_ms":1,"version":"0.2.0"})")->version, "0.2.0");
+  EXPECT_EQ(ClockOf(kServer, R"({"time_ms":1,"version":2})")->version, "");
   for (const char* time : {"-1", "253402300800000", "18446744073709551615", "1.5", "\"1\"", "null"})
     EXPECT_FALSE(ClockOf(kServer, "{\"time_ms\":" + std::string(time) + "}").ok()) << time;
   EXPECT_EQ(MaxCountOf(R"({"max_count":1000})"), 1000U);

@@ -81,7 +81,7 @@ Result<NodeMark> MarkOf(std::string_view server, std::string_view body) {
                   TextOf(json, "max_id_seen")};
 }
 
-Result<WallTime> ClockOf(std::string_view server, std::string_view body) {
+Result<NodeClock> ClockOf(std::string_view server, std::string_view body) {
   const Json json = Parse(body);
   const Json* const time = Member(json, "time_ms");
   // Beyond the year 10000 is no clock, and nothing to calculate with.
@@ -89,7 +89,9 @@ Result<WallTime> ClockOf(std::string_view server, std::string_view body) {
   if (time == nullptr || !time->is_number_unsigned() ||
       time->get<std::uint64_t>() > static_cast<std::uint64_t>(kMillisMax))
     return NotOurs(server);
-  return WallTimeOf(time->get<std::int64_t>());
+  const Json* const version = Member(json, "version");
+  return NodeClock{WallTimeOf(time->get<std::int64_t>()),
+                   version != nullptr && version->is_string() ? version->get<std::string>() : ""};
 }
 
 }  // namespace leaf::client

@@ -23,6 +23,11 @@ struct NodeMark {
   std::string max_id_seen;
 };
 
+struct NodeClock {
+  WallTime time;
+  std::string version;  // of the server; "" before 0.2
+};
+
 // `server`: who answered, for messages.
 
 // What the server said went wrong. An answer without our code comes from something else, a proxy before a
@@ -40,6 +45,6 @@ Result<std::vector<IdRange>> RangesOf(std::string_view server, std::string_view 
 Result<NodeMark> MarkOf(std::string_view server, std::string_view body);
 
 // Errors: kInternal if it is no time between 1970 and 9999.
-Result<WallTime> ClockOf(std::string_view server, std::string_view body);
+Result<NodeClock> ClockOf(std::string_view server, std::string_view body);
 
 }  // namespace leaf::client

@@ -18,7 +18,7 @@ std::optional<ClockReading> ReadClock(const std::string& url, std::chrono::milli
   // Somewhere in that time the peer looked at its clock; the wall clock may step meanwhile, the other one
   // does not.
   const auto took = std::chrono::ceil<milliseconds>(clock.Monotonic() - asked);
-  return ClockReading{*answer - (wall + took / 2), took / 2 + milliseconds{1}};
+  return ClockReading{answer->time - (wall + took / 2), took / 2 + milliseconds{1}, answer->version};
 }
 
 }  // namespace

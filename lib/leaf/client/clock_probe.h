@@ -13,6 +13,7 @@ namespace leaf::client {
 struct ClockReading {
   std::chrono::milliseconds ahead{};        // of that clock over ours
   std::chrono::milliseconds uncertainty{};  // half of what the answer took
+  std::string version;                      // "" before 0.2
 };
 
 // One reading for each of `urls` ("http://HOST:PORT"), in their order; nothing where nobody answered within

@@ -233,7 +233,7 @@ Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   return MarkOf(answered_by_, reply.body);
 }
 
-Result<WallTime> DaemonClient::WallClock() {
+Result<NodeClock> DaemonClient::WallClock() {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/v1/clock"));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
   return ClockOf(answered_by_, reply.body);

@@ -40,8 +40,8 @@ class DaemonClient {
   // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
   Result<NodeMark> Mark(std::string_view tag);
 
-  // The server's wall clock. Errors: as of Status.
-  Result<WallTime> WallClock();
+  // The server's wall clock, and its version. Errors: as of Status.
+  Result<NodeClock> WallClock();
 
   // Cuts `tag` off on the first server that is there, or lets it go on; `dry_run` only asks. The body of the
   // answer, a JSON object. Errors: kUnreachable, kPermission (also if the server is not on this machine), and

@@ -19,6 +19,7 @@ struct PeerClock {
   std::chrono::milliseconds ahead{};  // of the peer's wall clock over ours; negative if it is behind
   // Half the time that the answer took: `ahead` is right to within this.
   std::chrono::milliseconds uncertainty{};
+  bool is_older = false;  // of a version before 0.2, which puts nothing back that the registry has forgotten
 };
 
 // Port: thread-safe; blocks for as long as the slowest peer may take.

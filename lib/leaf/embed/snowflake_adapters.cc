@@ -51,7 +51,9 @@ class HttpPeerClocks final : public core::PeerClocks {
     const auto readings = client::ReadClocks(urls, kPeerTimeout, clock_);
     std::vector<core::PeerClock> answers;
     for (std::size_t i = 0; i < peers.size(); ++i) {
-      if (readings[i]) answers.push_back({peers[i].address, readings[i]->ahead, readings[i]->uncertainty});
+      if (!readings[i]) continue;
+      answers.push_back({peers[i].address, readings[i]->ahead, readings[i]->uncertainty,
+                         /*is_older=*/readings[i]->version.empty()});
     }
     return answers;
   }

@@ -23,6 +23,7 @@ void Node::AddSnowflakes(const SnowflakePorts& ports) {
                          ports.executors.timers, ports.peer_worker, log_);
     options.check_peers = [this] { return peer_clocks_->CheckAtStart(); };
     options.peers_verdict = [this] { return peer_clocks_->Verdict(); };
+    options.older_peers = [this] { return peer_clocks_->Status().older; };
   }
   snowflake_.emplace(std::move(options), ports.registry, ports.state_file, clock_, ports.random,
                      ports.executors, log_);

@@ -33,6 +33,8 @@ std::optional<std::vector<core::PeerClock>> PeerClockWatch::AskAll() {
   const std::lock_guard lock(mutex_);
   status_.peers = peers->size();
   status_.answered = answers.size();
+  status_.older = static_cast<std::size_t>(
+      std::count_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.is_older; }));
   status_.median_ahead = core::MedianAhead(answers);
   return answers;
 }

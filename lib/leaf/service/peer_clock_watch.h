@@ -23,6 +23,7 @@ struct PeerClockOptions {
 struct PeerClockStatus {
   std::size_t peers = 0;                     // that the registry knew of in the last round
   std::size_t answered = 0;                  // of those
+  std::size_t older = 0;                     // of those: of a version before 0.2
   std::chrono::milliseconds median_ahead{};  // of the answers over our clock
   std::optional<Error> problem;              // why this clock is not trusted
 };

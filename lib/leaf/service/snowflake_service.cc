@@ -643,6 +643,7 @@ SnowflakeStatus SnowflakeService::Status() const {
   status.registry_problem = registry_problem_;
   status.private_cluster = options_.private_cluster;
   status.exhausted_at = options_.cluster.layout.LastTime();
+  if (options_.older_peers) status.older_peers = options_.older_peers();
   status.exhaustion_near = now > status.exhausted_at - kExhaustionWarning;
   status.state = stopped_.load() || halted_ ? "stopped" : "claiming";
   if (life == nullptr) return status;

@@ -63,6 +63,8 @@ struct SnowflakeOptions {
   std::function<Result<void>()> check_peers;
   // The same, of the last comparison; never blocks. Empty: there is none.
   std::function<Result<void>()> peers_verdict;
+  // How many peers are of a version before 0.2, as far as is known; never blocks. Empty: none is asked.
+  std::function<std::size_t()> older_peers;
   // What an operator has accepted as right in this boot (ClockGuard::OffsetOf), if anything; may block.
   std::function<std::optional<core::ClockGuard::Offset>()> accepted_offset;
 };
@@ -85,6 +87,7 @@ struct SnowflakeStatus {
   std::optional<Error> problem;           // why the ceiling could not be extended
   std::optional<Error> registry_problem;  // the registry could not be told; a fixed number goes on
   bool exhaustion_near = false;           // less than two years
+  std::size_t older_peers = 0;            // SnowflakeOptions::older_peers
 };
 
 struct SnowflakeExecutors {

@@ -280,6 +280,7 @@ Json SnowflakeJson(const service::SnowflakeService* snowflake) {
     json["ceiling"] = FormatRfc3339(status.ceiling);
     json["ceiling_ms"] = UnixMillis(status.ceiling);
     json["lead_ms"] = status.lead.count();
+    json["older_peers"] = status.older_peers;
   }
   const service::SnowflakeTallies tallies = snowflake->Tallies();
   json["issued"] = tallies.issued;

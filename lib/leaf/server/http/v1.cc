@@ -106,7 +106,9 @@ Withdraw V1Decode(Backend& backend, const Call& call, Respond respond) {
 
 Withdraw V1Clock(Backend& backend, const Call&, Respond respond) {
   const WallTime now = backend.clock.Wall();
-  return AtOnce(respond, JsonResponse(200, Json{{"time", FormatRfc3339(now)}, {"time_ms", UnixMillis(now)}}));
+  return AtOnce(respond, JsonResponse(200, Json{{"time", FormatRfc3339(now)},
+                                                {"time_ms", UnixMillis(now)},
+                                                {"version", backend.options.version}}));
 }
 
 Withdraw V1Status(Backend& backend, const Call& call, Respond respond) {
