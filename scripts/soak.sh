@@ -27,6 +27,7 @@
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
 #   mutants    150 places of lib/leaf/core and lib/leaf/service changed mechanically: a test has to notice each, or
 #              tests/mutations/explained.txt has a reason (scripts/mutants.py); only if it is named
+#   upgrade    daemons of the first version (0.1), built from the history, and of this one in one cluster
 #   systemd    the package on a machine of its own that systemd runs: killed, restarted, upgraded, misconfigured, purged
 #   sources    all checks on all sources, and each file compiled for itself; only if it is named
 #   sanitizers all black-box tests, not just the selected ones, with the address, undefined and thread sanitizers; only if
@@ -101,7 +102,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations systemd)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -127,6 +128,7 @@ tests_of() {
     model) echo build/release/model_tests ;;
     mutations) echo scripts/mutations.sh ;;
     mutants) echo scripts/mutants.py ;;
+    upgrade) echo test_mixed_versions.py ;;
     systemd) echo test_booted.py ;;
     sources) echo scripts/check.sh ;;
     sanitizers) echo ctest ;;
@@ -185,6 +187,18 @@ check_sources() {
     scripts/check.sh
 }
 
+# The last commit of the first version.
+first_version=23bcb635c1c6dc307479e9b8b5388b6f4e479eda
+
+# Builds the first version as build/first/leafctl.
+build_first() {
+  git cat-file -e "$first_version^{commit}" || die "upgrade needs the history of the repository: git fetch --unshallow"
+  mkdir -p build/first/source
+  git archive "$first_version" | tar -x -C build/first/source
+  (cd build/first/source && cmake --preset release && cmake --build --preset release --target leafctl)
+  cp build/first/source/build/release/leafctl build/first/leafctl
+}
+
 # Runs a command without what is exported here for the long forms.
 as_in_gate() {
   local name without=()
@@ -200,6 +214,8 @@ run() {
     build/release/unit_tests --gtest_filter="${tests[0]}"
   elif [[ $1 == model || $1 == mutations || $1 == mutants ]]; then
     "${tests[0]}"
+  elif [[ $1 == upgrade ]]; then
+    build_first && LEAFCTL_FIRST=build/first/leafctl python3 "tests/integration/${tests[0]}"
   elif [[ $1 == systemd ]]; then
     # All that is packaged.
     cmake --preset release "${cmake_flags[@]}" && cmake --build --preset release &&

@@ -1,0 +1,44 @@
+BEGIN TRANSACTION;
+CREATE TABLE leaf_alloc (
+  biz_tag TEXT NOT NULL PRIMARY KEY,
+  max_id INTEGER NOT NULL DEFAULT 1,
+  step INTEGER NOT NULL,
+  description TEXT DEFAULT NULL,
+  update_time TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
+INSERT INTO "leaf_alloc" VALUES('pay',4001,2000,NULL,'2026-11-25 04:16:07');
+INSERT INTO "leaf_alloc" VALUES('ship',4001,2000,NULL,'2026-11-25 04:16:07');
+CREATE TABLE leaf_workerid_alloc (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  ip TEXT DEFAULT NULL,
+  port TEXT DEFAULT NULL,
+  ip_port TEXT NOT NULL UNIQUE,
+  max_timestamp INTEGER DEFAULT NULL,
+  create_time TEXT DEFAULT NULL,
+  update_time TEXT DEFAULT NULL
+);
+CREATE TABLE leafctl_cluster (
+  one INTEGER NOT NULL PRIMARY KEY,
+  name TEXT NOT NULL,
+  layout TEXT NOT NULL,
+  epoch_ms INTEGER NOT NULL
+);
+CREATE TABLE leafctl_removed_tags (
+  biz_tag TEXT NOT NULL PRIMARY KEY,
+  max_id INTEGER NOT NULL,
+  removed_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
+);
+CREATE TABLE leafctl_workers (
+  worker INTEGER NOT NULL PRIMARY KEY,
+  ip_port TEXT NOT NULL,
+  uuid TEXT NOT NULL,
+  host TEXT NOT NULL,
+  url TEXT NOT NULL,
+  claims INTEGER NOT NULL,
+  ceiling_ms INTEGER NOT NULL,
+  reported_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL,
+  live INTEGER NOT NULL
+);
+DELETE FROM "sqlite_sequence";
+COMMIT;
