@@ -18,7 +18,9 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import load  # noqa: E402
 from cluster import ClusterTest, Taker  # noqa: E402
+from delay_proxy import DelayProxy  # noqa: E402
 from leafctl import Sandbox, main, poll, scaled  # noqa: E402
+from power_loss import PowerLoss  # noqa: E402
 from servers import MariaDb  # noqa: E402
 from zk_client import NoNode  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
@@ -355,6 +357,93 @@ class ManyGrants(ClusterTest):
         status = cluster.status()["witness"]
         self.assertEqual(status["outbid"], 0)
         self.assertGreater(status["claims"], 0)
+
+
+class Costs(ClusterTest):
+    """What taking part in a cluster costs where nothing goes wrong, counted."""
+
+    def counted(self, what, begin):
+        """What has gone to ZooKeeper and the database, and was flushed, since `begin` (a count of flushes)."""
+        zookeeper, database = self.to_zookeeper.stats(), self.to_database.stats()
+        flushes = self.flushes() - begin
+        print(
+            "%s: ZooKeeper %d round trips, %d bytes; database %d round trips, %d bytes; %d flushes"
+            % (what, zookeeper["round_trips"], zookeeper["bytes"], database["round_trips"], database["bytes"], flushes),
+            flush=True,
+        )
+        return zookeeper, database, flushes
+
+    def flushes(self):
+        return sum(record.kind == "flushed" for record in self.power.records())
+
+    def test_a_grant_a_request_and_a_heartbeat(self):
+        step = 10
+        self.insert("pay", step=step)
+        self.to_zookeeper, self.to_database = DelayProxy(self.zookeeper.port), DelayProxy(self.one.port)
+        state = self.box.path("counted")
+        os.mkdir(state, 0o700)
+        self.power = PowerLoss(state)
+        for closing in (self.to_zookeeper, self.to_database, self.power):
+            self.addCleanup(closing.close)
+        daemon = self.box.serve(
+            "--set", "zookeeper.connect=127.0.0.1:%d" % self.to_zookeeper.port,
+            "--set", "mysql.endpoints=127.0.0.1:%d" % self.to_database.port,
+            "--set", "segment.refresh_interval=1h", "--set", "zookeeper.session_timeout=30s",
+            "--state-dir", state, env=self.power.env,
+        )  # fmt: skip
+
+        def heartbeats():
+            return daemon.status()["witness"]["cluster"]["heartbeats"]
+
+        def claims():
+            return daemon.status()["witness"]["claims"]
+
+        def settled():
+            before = claims()
+            time.sleep(0.5)
+            return claims() == before
+
+        daemon.ids("pay", step)
+        poll(settled, "its reserve is full")
+        # At rest.
+        first = heartbeats()
+        poll(lambda: heartbeats() > first, "a heartbeat")
+        first, begin = heartbeats(), self.flushes()
+        self.counted("so far", begin)
+        poll(lambda: heartbeats() >= first + 3, "heartbeats", timeout=600)
+        zookeeper, database, flushes = self.counted("3 heartbeats", begin)
+        beats = heartbeats() - first
+        # The pings of the session are among them; one more heartbeat may be under way.
+        self.assertLessEqual(zookeeper["round_trips"], 8 * (beats + 1))
+        self.assertLessEqual(zookeeper["bytes"], 4000 * (beats + 1))
+        self.assertEqual(database["round_trips"], 0)
+        self.assertLessEqual(flushes, 3 * (beats + 1))
+
+        # Requests that are served from the reserve.
+        while True:
+            before, first, begin = claims(), heartbeats(), self.flushes()
+            self.counted("before", begin)
+            daemon.ids("pay", 1)
+            zookeeper, database, flushes = self.counted("a request", begin)
+            if claims() == before and heartbeats() == first:
+                break
+        self.assertEqual((zookeeper["round_trips"], database["round_trips"], flushes), (0, 0, 0))
+
+        # Grants.
+        before, first, begin = claims(), heartbeats(), self.flushes()
+        self.counted("before", begin)
+        for _ in range(100):
+            daemon.ids("pay", step)
+        poll(settled, "its reserve is full")
+        grants = claims() - before
+        zookeeper, database, flushes = self.counted("%d grants" % grants, begin)
+        beats = heartbeats() - first + 1
+        self.assertGreaterEqual(grants, 50)
+        # A look at the witness and the claim; the row; a mark.
+        self.assertLessEqual(zookeeper["round_trips"], 2 * grants + 8 * beats)
+        self.assertLessEqual(zookeeper["bytes"], 1200 * grants + 4000 * beats)
+        self.assertLessEqual(database["round_trips"], 4 * grants)
+        self.assertLessEqual(flushes, 2 * grants + 3 * beats)
 
 
 class Configuration(ClusterTest):

@@ -81,7 +81,8 @@ class DelayProxy:
         self._ask("thaw")
 
     def stats(self):
-        """Since the last call: connections, round_trips, and how long the latter were held (held_ms: min, p50, max)."""
+        """Since the last call: connections, round_trips, bytes of both ways, and how long the round trips were held
+        (held_ms: min, p50, max)."""
         return self._ask("stats")
 
     def close(self):
@@ -137,6 +138,7 @@ class _Session:
         while self.questions and self.questions[0][1] <= now + CLOCK_RESOLUTION_S:
             came, _, data = self.questions.popleft()
             self.server.write(data)
+            self.proxy.bytes += len(data)
             if not self.asked:
                 self.asked = True
                 self.proxy.held.append(now - came)
@@ -148,7 +150,9 @@ class _Session:
     def _answer(self):
         if not self.proxy.frozen and self.answers and not self.ended:
             self.asked = False
-            self.client.write(b"".join(self.answers))
+            answer = b"".join(self.answers)
+            self.client.write(answer)
+            self.proxy.bytes += len(answer)
             self.answers.clear()
 
     def thaw(self):
@@ -211,6 +215,7 @@ class _Proxy:
         self.tasks = set()
         self.frozen = False
         self.connections = 0
+        self.bytes = 0
         self.held = []
 
     def begin(self, session):
@@ -233,10 +238,11 @@ class _Proxy:
 
     def take_stats(self):
         held = sorted(1000 * seconds for seconds in self.held)
-        result = {"connections": self.connections, "round_trips": len(held)}
+        result = {"connections": self.connections, "round_trips": len(held), "bytes": self.bytes}
         if held:
             result["held_ms"] = {"min": held[0], "p50": held[len(held) // 2], "max": held[-1]}
         self.connections = 0
+        self.bytes = 0
         self.held = []
         return result
 
