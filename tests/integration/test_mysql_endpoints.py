@@ -218,7 +218,11 @@ class Choice(EndpointTest):
                 return False
 
         poll(synchronous, "the replica has it all")
-        daemon = self.box.serve("--set", "segment.step_policy=fixed", "--set", "segment.reserve_time=5s")
+        # A server that answers late is no server that is gone: two that take writes would both be used.
+        daemon = self.box.serve(
+            "--set", "segment.step_policy=fixed", "--set", "segment.reserve_time=5s",
+            "--set", "mysql.connect_timeout=60s", "--set", "mysql.query_timeout=60s",
+        )  # fmt: skip
         self.assertEqual(self.endpoint(daemon), FIRST.endpoint)
         stop = threading.Event()
         taken = {tag: [] for tag in tags}

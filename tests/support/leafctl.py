@@ -207,6 +207,17 @@ class Sandbox:
         """tag → row, as `tag list` tells them."""
         return {row["tag"]: row for row in json.loads(self.ok("tag", "list", "--json"))["tags"]}
 
+    def configures(self, section, name, env=None):
+        """Whether the environment or the configuration file names a key."""
+        full = {**self.env, **(env or {})}
+        if full.get("LEAFCTL_%s_%s" % (section.upper(), name.upper())):
+            return True
+        path = full.get("LEAFCTL_CONFIG")
+        if not path or not os.path.exists(path):
+            return False
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return re.search(r"^%s *=" % name, file.read(), re.MULTILINE) is not None
+
     def serve(self, *args, ready=True, listening=True, env=None, **more):
         daemon = Daemon(self, list(args), env, **more)
         self.daemons.append(daemon)
@@ -222,7 +233,7 @@ class Daemon:
 
     def __init__(self, box, args, env=None, listen=("127.0.0.1:0",), **more):
         command = ["serve"]
-        if "request_timeout" not in " ".join(args):
+        if "request_timeout" not in " ".join(args) and not box.configures("server", "request_timeout", env):
             # On a slow disk or under a sanitizer, beside other tests, a grant can take longer than a request waits by
             # default. A test of something else may not depend on that.
             command += ["--set", "server.request_timeout=8s"]
