@@ -78,6 +78,7 @@ ROWS = {
     "galera-split": "a node isolated from the others, and back",
     "zookeeper-leader": "the leader of three killed, and back",
     "zookeeper-session": "sessions expired by somebody else",
+    "zookeeper-replaced": "each of three servers replaced by an empty one, logs that roll over",
     "zookeeper-down": "the whole ensemble killed, and back",
     "zookeeper-restored": "a server restored from a backup older than a live node's number, and a new node",
     "zookeeper-wiped": "the same with an ensemble of three on empty volumes, under load",
@@ -721,7 +722,7 @@ class Registry(MatrixTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.zookeeper = Ensemble(3)
+        cls.zookeeper = Ensemble(3, snap_count=100)
 
     @classmethod
     def tearDownClass(cls):
@@ -782,6 +783,28 @@ class Registry(MatrixTest):
                     go_on(customers, timeout=PATIENCE_S)
             self.check_snowflake_never_refused(row)
             self.fill(row, customers)
+
+    def test_replaced(self):
+        """ZooKeeper does not go back, and nobody says so."""
+        daemons = self.serve_two()
+        with self.row("zookeeper-replaced", "members replaced", "snapshots taken, logs begun") as row:
+            customers = self.customers(row, daemons)
+            with row.allowing(*STORE_AWAY):
+                for member in self.zookeeper.members:
+                    before = member.snapshots()
+                    poll(lambda member=member, before=before: member.snapshots() - before, "a snapshot", PATIENCE_S)
+                    row.saw("snapshots taken, logs begun")
+                    member.replace()
+                    row.saw("members replaced")
+                    member.wait_up()
+                    self.zookeeper.wait_in_step()
+                    go_on(customers, timeout=PATIENCE_S)
+            self.check_snowflake_never_refused(row)
+            self.fill(row, customers)
+            for daemon in daemons:
+                cluster = daemon.status()["witness"]["cluster"]
+                self.assertEqual((cluster["incarnation"], cluster["went_back"]), (1, 0), cluster)
+                self.assertEqual(daemon.status()["witness"]["usable"], True)
 
     def test_down(self):
         daemons = self.serve_two()

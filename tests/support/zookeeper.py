@@ -1,6 +1,7 @@
 """Starts a private ZooKeeper for tests, one server or an ensemble, and stops, kills and freezes its members."""
 
 import atexit
+import glob
 import os
 import re
 import shutil
@@ -31,8 +32,9 @@ class Proxy(DelayProxy):
 class Member:
     """One server process. Data and port stay the same over restarts."""
 
-    def __init__(self, home, ports, servers=(), number=1):
+    def __init__(self, home, ports, servers=(), number=1, snap_count=None):
         self.home = home
+        self.snap_count = snap_count  # transactions after which it takes a snapshot and begins another log, about
         self.port, self.number = ports[0], number
         self.connect = "127.0.0.1:%d" % self.port
         self.log = os.path.join(home, "log")
@@ -66,10 +68,23 @@ class Member:
         assert not self.running()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                ["java", *JAVA_OPTIONS, "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                ["java", *JAVA_OPTIONS, *self.more_options(), "-cp", JARS, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                  os.path.join(self.home, "zoo.cfg")],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
+
+    def more_options(self):
+        return ["-Dzookeeper.snapCount=%d" % self.snap_count] if self.snap_count else []
+
+    def snapshots(self):
+        """Their names; a new log begins with each."""
+        return {os.path.basename(path) for path in glob.glob(os.path.join(self.home, "data", "version-2", "snapshot.*"))}
+
+    def replace(self):
+        """Another machine takes its place in an ensemble: with its number, and nothing else of it. Does not wait."""
+        self.kill()
+        shutil.rmtree(os.path.join(self.home, "data", "version-2"))
+        self.launch()
 
     def start(self):
         """Starts it and waits until it serves; in an ensemble that takes a majority."""
@@ -212,7 +227,7 @@ class ZooKeeper(Member):
 class Ensemble:
     """Several servers, all up when this returns. `connect` names them all."""
 
-    def __init__(self, size=3):
+    def __init__(self, size=3, snap_count=None):
         _need_java()
         self.dir = tempfile.mkdtemp(prefix="leafctl-ensemble-")
         atexit.register(self.close)
@@ -221,7 +236,7 @@ class Ensemble:
             ports = [[free_port() for _ in range(3)] for _ in range(size)]
             servers = ["server.%d=127.0.0.1:%d:%d" % (i + 1, ports[i][1], ports[i][2]) for i in range(size)]
             self.members = [
-                Member(os.path.join(self.dir, "%d-%d" % (attempt, i + 1)), ports[i], servers, i + 1)
+                Member(os.path.join(self.dir, "%d-%d" % (attempt, i + 1)), ports[i], servers, i + 1, snap_count)
                 for i in range(size)
             ]
             for member in self.members:
