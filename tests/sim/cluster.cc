@@ -85,7 +85,6 @@ void Cluster::Supervise(Node& node) {
     while (world_.now() < node.down_until) world_.Block(outside_, 10 * kMilli);
     ++starts_;
     node.started = true;
-    node.started_at = world_.now();
     if (node.java) {
       node.java_leaf =
           std::make_unique<JavaLeaf>(around_, node.number, node.address, *node.machine, node.java_file);
@@ -394,8 +393,8 @@ Act Cluster::Draw(const std::string& kind) {
       std::any_of(plan.faults.begin(), plan.faults.end(),
                   [](const auto& other) { return kWrongClocks.contains(other); }))
     act.what = "kill";
-  // Another node remembers what ZooKeeper may forget of it.
-  if (kind == "state_lost" && plan.GoesBack() && !AreOthersInTouch(act.node)) act.what = "kill";
+  // What ZooKeeper may forget of it, all others remember.
+  if (kind == "state_lost" && plan.GoesBack() && !DoOthersRemember(act.node)) act.what = "kill";
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
@@ -411,11 +410,17 @@ Act Cluster::Draw(const std::string& kind) {
   return act;
 }
 
-bool Cluster::AreOthersInTouch(std::uint64_t node) const {
-  const Ensemble& ensemble = around_.ensemble;
-  if (ensemble.away || ensemble.refuses > 0 || !ensemble.cut_off.empty()) return false;
+bool Cluster::DoOthersRemember(std::uint64_t node) const {
+  const auto lost = nodes_[node]->state->marks.LoadMemory(StateDir::kCluster);
+  if (!lost.ok()) return false;
+  if (lost->incarnation == 0) return true;  // it has claimed nothing
   return std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& other) {
-    return other->number == node || (other->daemon && world_.now() - other->started_at > 40 * kSecond);
+    if (other->number == node) return true;
+    const auto memory = other->state->marks.LoadMemory(StateDir::kCluster);
+    return memory.ok() &&
+           (std::find(memory->others.begin(), memory->others.end(), lost->id) != memory->others.end() ||
+            std::any_of(memory->covered.begin(), memory->covered.end(),
+                        [&](const auto& covered) { return covered.first == lost->id; }));
   });
 }
 

@@ -54,7 +54,6 @@ class Cluster {
     std::optional<std::uint64_t> java_file;
     Nanos down_until = 0;
     bool started = false;  // at least once
-    Nanos started_at = 0;  // the last time
     std::optional<Error> last_failure;
 
     Process* process() const {
@@ -64,9 +63,8 @@ class Cluster {
   using DirPtr = std::shared_ptr<StateDir>;
 
   void Supervise(Node& node);
-  // Whether all nodes but this one have been up, with ZooKeeper in reach, for as long as they need to know of
-  // it.
-  bool AreOthersInTouch(std::uint64_t node) const;
+  // Whether the state directories of all others know that this node takes part.
+  bool DoOthersRemember(std::uint64_t node) const;
   void CheckRecoveryOf(Node& node, Nanos deadline);
   void KillNode(Node& node, Nanos down_for);
   void Forget(Node& node);
