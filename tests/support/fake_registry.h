@@ -43,6 +43,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   std::optional<std::uint64_t> again;    // the same
   std::optional<Error> refuse;           // what the next claims are answered
   std::optional<Error> refuse_renewals;  // the same of renewals
+  std::optional<Error> refuse_release;
 
   std::string_view kind() const override { return "fake"; }
   bool leased() const override { return leased_; }
@@ -90,6 +91,7 @@ class FakeRegistry final : public core::WorkerRegistry {
     });
   }
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override {
+    if (refuse_release) return *refuse_release;
     return Write(claim, [&](auto& record) {
       record.ceiling = end;
       if (leased_) record.owner.clear();

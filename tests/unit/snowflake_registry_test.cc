@@ -352,6 +352,41 @@ TEST_F(SnowflakeRegistryTest, ANumberThatWasLostIsNoRightToStartWithoutTheRegist
   }
 }
 
+// What the registry says of the number is heard at the end, too.
+TEST_F(SnowflakeRegistryTest, ANumberThatIsLostAtTheEndIsNoRightToStartWithoutTheRegistry) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  node.registry.refuse_release = Error{ErrorCode::kNotOwner, "somebody else's", ""};
+  node.Stop();
+  node.registry.down = true;
+  EXPECT_FALSE(node.Start().ok());
+  node.registry.down = false;
+  EXPECT_TRUE(node.Start().ok());
+}
+
+// The new number could not be used, and the state directory still has the old one.
+TEST_F(SnowflakeRegistryTest, ANumberThatWasExchangedIsNoRightToStartWithoutTheRegistry) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  node.Crash();
+  FakeRegistryRecords::Record& old = cluster_.records.records[0];
+  old.owner = "another node";
+  old.address = "127.0.0.9:8080";
+  node.options.check_peers = [] { return Result<void>(Error{ErrorCode::kClock, "the clock is wrong", ""}); };
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
+  node.options.check_peers = nullptr;
+  node.registry.down = true;
+  EXPECT_FALSE(node.Start().ok()) << "with the number of another node";
+  node.registry.down = false;
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_EQ(node.service().Status().worker, 1U);
+  node.Crash();
+  node.registry.down = true;
+  EXPECT_TRUE(node.Start().ok()) << "with its new one";
+}
+
 TEST_F(SnowflakeRegistryTest, AStateOfAnotherMachineOrTooOldIsNoRightToStart) {
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());

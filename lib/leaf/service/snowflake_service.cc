@@ -121,11 +121,18 @@ Result<void> SnowflakeService::TryToLive() {
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
   auto claimed = registry_.Claim(node, state_.cluster);
   registered_.store(claimed.ok());
+  // The number of this state directory is another node's by now.
+  const auto is_another = [&](const core::WorkerClaim& got) {
+    return !registry_.leased() && node.held && node.former_uuid.empty() && got.worker != *node.held;
+  };
   core::WorkerClaim claim;
   if (claimed.ok()) {
     claim = *claimed;
     last_contact_.store(clock_.Wall());
-    disputed_.store(false);
+    if (is_another(claim)) {
+      disputed_.store(true);
+      RememberDispute();
+    }
   } else {
     // Refused, or on its way to another number.
     const bool refused = node.held && node.former_uuid.empty() && claimed.error().code == ErrorCode::kRefused;
@@ -146,7 +153,10 @@ Result<void> SnowflakeService::TryToLive() {
         fmt::format("this node was worker {}, and the registry gives it {} now", *node.again, claim.worker),
         "look at leafctl worker check, then restart"};
   }
+  // From here on the state file names the number that was claimed.
+  if (claimed.ok()) disputed_.store(false);
   auto begun = BeginLife(claim);
+  if (!begun.ok() && claimed.ok() && is_another(claim)) disputed_.store(true);
   // Nothing was issued with it: who needs a number may have it at once.
   if (!begun.ok() && claimed.ok() && registry_.leased()) {
     const auto released =
@@ -188,6 +198,7 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
 void SnowflakeService::RememberDispute() {
   // What was read may be a copy that has no identity of its own yet.
   core::WorkerState& known = life_.load() == nullptr && loaded_ ? *loaded_ : state_;
+  if (abandoned_.load()) return;  // the file may be another process's by now
   if (!known.worker || known.last_contact <= WallTime{}) return;
   core::WorkerState disputed = known;
   disputed.last_contact = WallTime{};
@@ -382,6 +393,9 @@ void SnowflakeService::Stop() {
     if (const auto released = registry_.Release(claim_, end); released.ok()) {
       last_contact_.store(clock_.Wall());
     } else {
+      const ErrorCode code = released.error().code;
+      const bool refused = code == ErrorCode::kNotOwner || code == ErrorCode::kRefused;
+      if (refused && !registry_.leased()) disputed_.store(true);
       log_.Warning("worker {}: {}", claim_.worker, released.error().message);
     }
   }
