@@ -1046,6 +1046,26 @@ TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
   EXPECT_TRUE(recovery_.SilentSince(recovery_.records()).empty());
 }
 
+// Its first process ended before it had claimed, and took its record away; the second one asks a server that
+// is behind. Found by the simulator: an alarm, and the whole cluster waited.
+TEST_F(MembershipTest, ANewNodeThatReadsARecordOfBeforeFromAServerThatIsBehindRaisesNoAlarm) {
+  const auto dirs = std::array{Dir(), Dir()};
+  const auto one = StartOpen(*dirs[0]);
+  auto two = Start(*dirs[1], kSomeWatch);
+  two->Step();
+  ASSERT_TRUE(Record(*dirs[1]));
+  const auto before = server_.Snapshot();
+  two->fence.LeaveMembership();
+  ASSERT_FALSE(Record(*dirs[1]));
+  two = Start(*dirs[1], kSomeWatch);
+  two->client.Expire(before);
+  Pass(std::chrono::seconds{30}, {one.get(), two.get()});
+  EXPECT_EQ(Incarnation()->number, 1U) << Incarnation()->why;
+  EXPECT_EQ(two->membership.Status().went_back, 0U);
+  EXPECT_TRUE(one->open());
+  EXPECT_TRUE(two->open());
+}
+
 TEST_F(MembershipTest, ANodeThatIsOutOfTouchIsNotOpen) {
   const auto dir = Dir();
   const auto node = StartOpen(*dir);

@@ -394,6 +394,9 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
     memory_.incarnation = 0;
     is_new_ = true;
   }
+  // A new node has read a record that an earlier process took away as it ended, from a server that was
+  // behind.
+  if (!look.own && is_new_ && !beats_) memory_.incarnation = 0;
   if (memory_.incarnation == 0) return Join(look);
   // Since this node was here last, another one has found out that the servers went back.
   if (look.number() > memory_.incarnation) return GiveBack(look, contribute);

@@ -9,7 +9,8 @@
 //     before they move, or for the watch (kAwayMax). A node that is new knows no others, and waits for the
 //     watch.
 // M3. A read is answered by a server that is behind. What looks like M1 is confirmed by the transaction that
-//     raises the incarnation: it names the version that was seen.
+//     raises the incarnation: it names the version that was seen. What a new node reads of its own record it
+//     believes only once it has written it.
 // M4. A node knows of another one that the servers have forgotten. It puts that record back before its own
 //     says that it has contributed. The node that settles the incarnation looks at the list and the records
 //     again after the last of them. Nodes that are there, and nobody knows of, have the watch to show up.
