@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -44,6 +45,7 @@ class FakeRegistry final : public core::WorkerRegistry {
   std::optional<Error> refuse;           // what the next claims are answered
   std::optional<Error> refuse_renewals;  // the same of renewals
   std::optional<Error> refuse_release;
+  std::function<void()> after_denial;  // within a claim that has denied the number held
 
   std::string_view kind() const override { return "fake"; }
   bool leased() const override { return leased_; }
@@ -59,7 +61,6 @@ class FakeRegistry final : public core::WorkerRegistry {
       auto& record = shared_.records[worker];
       if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid &&
           record.owner != node.former_uuid) {
-        disputes_held_ = node.held && node.former_uuid.empty();
         return Error{ErrorCode::kRefused, "the address is somebody else's", ""};
       }
       if (record.owner == node.uuid || (record.owner == node.former_uuid && !node.former_uuid.empty())) {
@@ -71,6 +72,10 @@ class FakeRegistry final : public core::WorkerRegistry {
       if (free && !chosen) chosen = worker;
     }
     if (!chosen) return Error{ErrorCode::kExhausted, "all numbers are taken", ""};
+    if (node.held && chosen != node.held && !leased_) {
+      node.TellDenied();
+      if (after_denial) after_denial();
+    }
     auto& record = shared_.records[*chosen];
     const bool may_lag = !leased_ && record.generation > 0 && record.owner != node.uuid;
     record.owner = node.uuid;
@@ -78,10 +83,8 @@ class FakeRegistry final : public core::WorkerRegistry {
     ++record.generation;
     record.changed = clock_.Monotonic();
     if (std::exchange(lose_reply, false)) return LostReply();
-    disputes_held_ = false;
     return core::WorkerClaim{*chosen, record.generation, record.ceiling, may_lag};
   }
-  bool disputes_held() const override { return disputes_held_; }
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
     ++renewals;
     if (refuse_renewals) return *refuse_renewals;
@@ -114,7 +117,6 @@ class FakeRegistry final : public core::WorkerRegistry {
   FakeRegistryRecords& shared_;
   const bool leased_;
   const Clock& clock_;
-  bool disputes_held_ = false;
 };
 
 }  // namespace leaf::testing

@@ -365,6 +365,46 @@ TEST_F(SnowflakeRegistryTest, ANumberThatIsLostAtTheEndIsNoRightToStartWithoutTh
   EXPECT_TRUE(node.Start().ok());
 }
 
+// Killed between the registry's word and the end of the claim, which may watch for a long time.
+TEST_F(SnowflakeRegistryTest, ANumberThatIsDeniedDuringAClaimIsNoRightForTheNextProcess) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  node.Crash();
+  FakeRegistryRecords::Record& old = cluster_.records.records[0];
+  old.owner = "another node";
+  old.address = "127.0.0.9:8080";
+  SnowflakeNode next(cluster_, false);
+  bool is_denied = false;
+  node.registry.after_denial = [&] {
+    is_denied = true;
+    next.disk = node.disk;
+    next.disk.Restart();
+  };
+  ASSERT_TRUE(node.Start().ok());
+  ASSERT_TRUE(is_denied);
+  next.registry.down = true;
+  EXPECT_FALSE(next.Start().ok()) << "with the number of another node";
+  node.Crash();
+  node.registry.down = true;
+  EXPECT_TRUE(node.Start().ok()) << "with its new one";
+}
+
+TEST_F(SnowflakeRegistryTest, ALossThatTheDiskHadNoSpaceForIsWrittenOnceThereIsSome) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{1}, {&node});
+  node.registry.refuse_renewals = Error{ErrorCode::kNotOwner, "somebody else's", ""};
+  node.disk.FailWrites(ENOSPC);
+  Pass(seconds{10}, {&node});
+  EXPECT_FALSE(node.Take());
+  node.disk.FailWrites(0);
+  Pass(seconds{10}, {&node});
+  node.Crash();
+  node.registry.down = true;
+  EXPECT_FALSE(node.Start().ok());
+}
+
 // The new number could not be used, and the state directory still has the old one.
 TEST_F(SnowflakeRegistryTest, ANumberThatWasExchangedIsNoRightToStartWithoutTheRegistry) {
   SnowflakeNode node(cluster_, false);

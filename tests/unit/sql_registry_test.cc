@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "leaf/sql/database.h"
 #include "leaf/sql/worker_registry.h"
@@ -249,6 +250,10 @@ TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
   EXPECT_EQ(Watcher()->Claim(late, cluster_).error().code, ErrorCode::kRefused);
   late.again = 9;
   EXPECT_EQ(Watcher()->Claim(late, cluster_)->worker, 9U);
+  // Nor is it exchanged for the one that its address has.
+  late.again = 8;
+  EXPECT_EQ(Watcher()->Claim(late, cluster_).error().code, ErrorCode::kRefused);
+  EXPECT_TRUE(Watcher()->Claim({"127.0.0.3:8080", "uuid-3"}, cluster_).ok());
 }
 
 // Restored during the watch, or between it and the claim: a live node's number is the next one then.
@@ -282,25 +287,31 @@ TEST_F(SqlRegistryTest, ADatabaseThatGoesBackDuringTheWatchIsWatchedOnceMore) {
   }
 }
 
-TEST_F(SqlRegistryTest, ANumberThatWasDeniedIsRememberedUntilAClaimSucceeds) {
+// The process may be killed while it watches.
+TEST_F(SqlRegistryTest, ADeniedNumberIsToldOfBeforeTheWatch) {
   const auto owned = Connect()->Claim({"127.0.0.2:8080", "uuid-2"}, cluster_);
   ASSERT_TRUE(owned.ok());
   core::NodeIdentity late = node_;
   late.held = owned->worker;
-  const auto registry = Watcher();
-  EXPECT_FALSE(registry->disputes_held());
-  bool is_away = false;
-  clock_.meanwhile = [&] {
-    if (!std::exchange(is_away, true)) Execute("ALTER TABLE leafctl_workers RENAME TO away");
-  };
-  EXPECT_FALSE(registry->Claim(late, cluster_).ok());
-  clock_.meanwhile = nullptr;
-  EXPECT_TRUE(registry->disputes_held());
-  // It was made anew.
-  Execute("DROP TABLE IF EXISTS leafctl_workers");
-  Execute("ALTER TABLE away RENAME TO leafctl_workers");
-  EXPECT_NE(registry->Claim(late, cluster_)->worker, owned->worker);
-  EXPECT_FALSE(registry->disputes_held());
+  const MonotonicTime begin = clock_.Monotonic();
+  std::vector<std::chrono::nanoseconds> told;
+  late.on_denied = [&] { told.push_back(clock_.Monotonic() - begin); };
+  core::NodeIdentity copy = late;
+  copy.former_uuid = "uuid-2";
+  const auto other = Watcher()->Claim(late, cluster_);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_NE(other->worker, owned->worker);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.front().count(), 0);
+  EXPECT_EQ(clock_.Monotonic() - begin, kClaimWatch);
+  // Its own number is not denied to it, nor is any to a copy.
+  told.clear();
+  late.held = other->worker;
+  EXPECT_TRUE(Watcher()->Claim(late, cluster_).ok());
+  copy.address = "127.0.0.4:8080";
+  copy.uuid = "uuid-4";
+  EXPECT_TRUE(Watcher()->Claim(copy, cluster_).ok());
+  EXPECT_TRUE(told.empty());
 }
 
 TEST_F(SqlRegistryTest, AWatchForOwnersNeedsADatabaseThatAnswers) {

@@ -2,6 +2,7 @@
 // given to another, and each gets back what ZooKeeper has forgotten.
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "leaf/zookeeper/session.h"
 #include "unit/zookeeper_registry_fixture.h"
@@ -351,26 +352,37 @@ TEST_F(ForgetfulZooKeeperTest, ACopyIsWatchedAsLongAsAnyNewNode) {
   EXPECT_TRUE(Renew(*original, claim).ok());
 }
 
-// A start without the registry is for a number that it has not denied.
-TEST_F(ForgetfulZooKeeperTest, ANumberThatWasDeniedIsRememberedUntilAClaimSucceeds) {
+// A start without the registry is for a number that it has not denied, and the process may be killed while it
+// watches.
+TEST_F(ForgetfulZooKeeperTest, ADeniedNumberIsToldOfBeforeTheWatch) {
   MemoryZooKeeper server;
   const auto owner = Fixed(server);
   const auto owned = Get(*owner, "b", second_address_);
   const auto process = Watcher(server);
-  EXPECT_FALSE(process->registry.disputes_held());
+  const BootTime begin = clock_.Boot();
+  std::vector<std::chrono::nanoseconds> told;
+  core::NodeIdentity node{.address = kAddress, .uuid = "a", .held = owned.worker};
+  node.on_denied = [&] { told.push_back(clock_.Boot() - begin); };
   process->client.SetDown(true);
-  EXPECT_FALSE(Restart(*process, "a", kAddress, owned.worker).ok());
-  EXPECT_FALSE(process->registry.disputes_held()) << "nothing was said";
+  EXPECT_FALSE(process->registry.Claim(node, cluster_).ok());
+  EXPECT_TRUE(told.empty()) << "nothing was said";
   process->client.SetDown(false);
-  clock_.OnWait([&] { process->client.SetDown(true); });
-  EXPECT_EQ(Restart(*process, "a", kAddress, owned.worker).error().code, ErrorCode::kUnavailable);
-  clock_.OnWait(nullptr);
-  EXPECT_TRUE(process->registry.disputes_held());
-  EXPECT_FALSE(Restart(*process, "a", kAddress, owned.worker).ok());
-  EXPECT_TRUE(process->registry.disputes_held());
-  process->client.SetDown(false);
-  EXPECT_NE(Restart(*process, "a", kAddress, owned.worker)->worker, owned.worker);
-  EXPECT_FALSE(process->registry.disputes_held());
+  const auto other = process->registry.Claim(node, cluster_);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_NE(other->worker, owned.worker);
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.front().count(), 0);
+  EXPECT_GT(clock_.Boot(), begin) << "it has watched";
+  // Its own number is not denied to it.
+  told.clear();
+  node.held = other->worker;
+  EXPECT_TRUE(Watcher(server)->registry.Claim(node, cluster_).ok());
+  EXPECT_TRUE(told.empty());
+  // Nor is any to a copy: it has none.
+  core::NodeIdentity copy{.address = "127.0.0.9:8080", .uuid = "c", .former_uuid = "b", .held = owned.worker};
+  copy.on_denied = node.on_denied;
+  EXPECT_TRUE(Watcher(server)->registry.Claim(copy, cluster_).ok());
+  EXPECT_TRUE(told.empty());
 }
 
 // What a new node is configured with binds no other before its watch is over.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -76,6 +77,15 @@ struct NodeIdentity {
   // this node, and watched (see WorkerRegistry::Claim).
   std::optional<std::uint64_t> held{};
   WallTime held_ceiling{};
+  // Makes it durable that a fixed number `held` is not this node's (any more). Claim calls it on its own
+  // thread as soon as the registry has said so: before it waits, and before it takes another number, since
+  // the process may be killed meanwhile. May be called more than once, and any result may follow.
+  std::function<void()> on_denied{};
+
+  // For registries of fixed numbers. A copy has no number that could be denied.
+  void TellDenied() const {
+    if (held && former_uuid.empty() && on_denied) on_denied();
+  }
 };
 
 // How long that takes: more than two reports (Leaf's pace, 3 s).
@@ -125,9 +135,6 @@ class WorkerRegistry {
   // of Renew.
   virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
 
-  // Whether a Claim has learnt that the number of NodeIdentity::held is not this node's (any more), and none
-  // has succeeded since: then there is no start with it without the registry.
-  virtual bool disputes_held() const { return false; }
   // How often the registry had forgotten what it acknowledged, and was told again, by this object.
   virtual std::uint64_t times_put_back() const { return 0; }
 

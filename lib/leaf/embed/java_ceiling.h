@@ -56,7 +56,6 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override {
     return registry_.Release(claim, end);
   }
-  bool disputes_held() const override { return registry_.disputes_held(); }
   std::uint64_t times_put_back() const override { return registry_.times_put_back(); }
   void Interrupt() override {
     interrupted_.store(true);

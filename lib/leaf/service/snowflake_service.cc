@@ -119,6 +119,11 @@ Result<void> SnowflakeService::TryToLive() {
                           .held = state_.leased == registry_.leased() ? state_.worker : std::nullopt,
                           .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
+  const auto is_denied = [this] {
+    disputed_.store(true);
+    RememberDispute();
+  };
+  if (!registry_.leased()) node.on_denied = is_denied;
   auto claimed = registry_.Claim(node, state_.cluster);
   registered_.store(claimed.ok());
   // The number of this state directory is another node's by now.
@@ -129,17 +134,9 @@ Result<void> SnowflakeService::TryToLive() {
   if (claimed.ok()) {
     claim = *claimed;
     last_contact_.store(clock_.Wall());
-    if (is_another(claim)) {
-      disputed_.store(true);
-      RememberDispute();
-    }
   } else {
-    // Refused, or on its way to another number.
     const bool refused = node.held && node.former_uuid.empty() && claimed.error().code == ErrorCode::kRefused;
-    if ((refused || registry_.disputes_held()) && !registry_.leased()) {
-      disputed_.store(true);
-      RememberDispute();
-    }
+    if (refused && !registry_.leased()) is_denied();
     LEAF_ASSIGN_OR_RETURN(claim, ClaimFromState(claimed.error()));
     log_.Warning("{}; starting as worker {} without the registry", claimed.error().message, claim.worker);
     const std::lock_guard lock(mutex_);
@@ -179,7 +176,8 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
   };
   if (!loaded_ || !loaded_->worker) return refuse("this state directory has no worker number yet");
   if (disputed_.load() || loaded_->last_contact <= WallTime{})
-    return refuse(fmt::format("it has refused worker {} to this node", *loaded_->worker));
+    return refuse(
+        fmt::format("it has refused worker {} to this node, or never confirmed it", *loaded_->worker));
   if (loaded_->leased)
     return refuse("the number in this state directory was a lease, which others may have by now");
   if (MayBeCopied())
@@ -194,20 +192,21 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
 }
 
 // Requires extend_mutex_. The registry has refused the number to this node: no start without it may use
-// the number, whatever happens to this process.
-void SnowflakeService::RememberDispute() {
+// the number, whatever happens to this process. False if that could not be written.
+bool SnowflakeService::RememberDispute() {
   // What was read may be a copy that has no identity of its own yet.
   core::WorkerState& known = life_.load() == nullptr && loaded_ ? *loaded_ : state_;
-  if (abandoned_.load()) return;  // the file may be another process's by now
-  if (!known.worker || known.last_contact <= WallTime{}) return;
+  if (abandoned_.load()) return true;  // the file may be another process's by now
+  if (!known.worker || known.last_contact <= WallTime{}) return true;
   core::WorkerState disputed = known;
   disputed.last_contact = WallTime{};
   if (const auto stored = state_file_.Store(disputed); !stored.ok()) {
     log_.Warning("{}; a start without the registry may use worker {}, which is another node's",
                  stored.error().message, *disputed.worker);
-    return;
+    return false;
   }
   known.last_contact = state_.last_contact = WallTime{};
+  return true;
 }
 
 // The last contact as the state file has it: none where the registry disputes the number.
@@ -832,10 +831,14 @@ void SnowflakeService::Tell() {
   SetProblem("the worker number is lost", answer);
   WakeParked();
   // Not here: extend_mutex_ comes before registry_mutex_.
-  workers_.Post([this] {
-    const std::lock_guard extend_lock(extend_mutex_);
-    if (disputed_.load()) RememberDispute();
-  });
+  workers_.Post([this] { KeepDispute(); });
+}
+
+void SnowflakeService::KeepDispute() {
+  const std::lock_guard lock(extend_mutex_);
+  // Otherwise a claim has succeeded since, or the file was written as the service stopped.
+  if (!disputed_.load() || stopped_.load() || RememberDispute()) return;
+  timers_.PostAt(clock_.Monotonic() + kTellInterval, [this] { workers_.Post([this] { KeepDispute(); }); });
 }
 
 // Requires registry_mutex_. Makes up for the claim that a start without the registry could not make.

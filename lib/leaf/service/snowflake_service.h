@@ -200,7 +200,8 @@ class SnowflakeService {
   Result<void> TryToLive();
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
   bool MayBeCopied() const;
-  void RememberDispute();
+  bool RememberDispute();
+  void KeepDispute();
   WallTime DurableContact() const;
   Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const;
   Result<void> BeginLife(const core::WorkerClaim& claim);

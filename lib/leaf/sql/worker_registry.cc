@@ -215,6 +215,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
       return std::move(tried).error();
     }
     if (tried->new_to_node) {
+      node.TellDenied();
       if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
       LEAF_RETURN_IF_ERROR(WatchForOwners(seen));
       if (options_.check_one_writer) LEAF_RETURN_IF_ERROR(options_.check_one_writer());
@@ -222,7 +223,6 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
       continue;
     }
     if (!tried->to_watch) {
-      disputes_held_.store(false);
       const std::lock_guard lock(mutex_);
       held_ = {node.uuid, node.address, tried->claim.ceiling.value_or(WallTime{})};
       return tried->claim;
@@ -277,10 +277,13 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                        fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
                        "look at leafctl worker check; a restart claims a new number"};
         }
+        if (!fresh && node.again && static_cast<std::uint64_t>(worker) != *node.again) {
+          return Error{ErrorCode::kRefused, fmt::format("{} has the number {} now", node.address, worker),
+                       "look at leafctl worker check, then restart this node"};
+        }
         const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
         if (!is_held && (!watched_for_owners || (seen && ReadPosition(session).IsBehind(*seen)))) {
           attempt.new_to_node = true;
-          if (node.held && node.former_uuid.empty()) disputes_held_.store(true);
           return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
         }
         if (fresh) {

@@ -80,7 +80,6 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
   std::uint64_t times_put_back() const override { return times_put_back_.load(); }
-  bool disputes_held() const override { return disputes_held_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   // The other nodes that are live by their own word. Errors: kUnavailable, kConfig.
@@ -128,7 +127,6 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Logger& log_;
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
-  std::atomic<bool> disputes_held_{false};
   std::mutex mutex_;
   Held held_;  // guarded by mutex_
 };

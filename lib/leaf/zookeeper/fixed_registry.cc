@@ -60,7 +60,6 @@ Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
     }
     if (!tried.claim) continue;
     lost_.reset();
-    disputes_held_.store(false);
     presence_.Begin(tree, node.address, {options_.advertise, tried.claim->worker, node.uuid});
     return *tried.claim;
   }
@@ -71,11 +70,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
                                                        const PropertiesRecord& properties, bool has_watched) {
   const core::ClusterProperties& cluster = properties.cluster;
   const Attempt again;
-  const auto watch_first = [&] {
-    // ZooKeeper was asked, and the number of the state directory is not this node's.
-    if (node.held && node.former_uuid.empty()) disputes_held_.store(true);
-    return Attempt{std::nullopt, true};
-  };
+  const Attempt watch_first{std::nullopt, true};
   LEAF_ASSIGN_OR_RETURN(const auto hold, TakeHold(tree, node));
   if (!hold) return again;
 
@@ -98,7 +93,8 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
           fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
           "look at `leafctl worker check`; a restart claims a new number"};
     }
-    if (!has_watched) return watch_first();
+    node.TellDenied();
+    if (!has_watched) return watch_first;
     LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
     if (!path) return again;
     created = *path;
@@ -162,11 +158,12 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
     covered = covered || (ceiling.leaf_version == own->node.stat.version &&
                           ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
   }
+  if (own->worker != held) node.TellDenied();
   if (own->worker != held && !has_watched) {
     for (const LeafNode& leaf : *nodes)
       seen_before_watch_.emplace(tree.ForeverNode(leaf.name), leaf.node.stat.modified_zxid);
     if (ceiling_node) seen_before_watch_.emplace(ceiling_path, ceiling_node->stat.modified_zxid);
-    return watch_first();
+    return watch_first;
   }
   if (formerly_ours && ceiling_node) {
     log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",

@@ -100,7 +100,6 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
 
   std::uint64_t times_put_back() const override { return times_put_back_.load(); }
-  bool disputes_held() const override { return disputes_held_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
@@ -182,7 +181,6 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Presence presence_;
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
-  std::atomic<bool> disputes_held_{false};
 
   std::mutex mutex_;  // held across calls to the outside
   // Guarded by mutex_:
