@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,14 +32,18 @@
 #include "leaf/core/step_policy.h"
 #include "leaf/service/failure_log.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/refill_schedule.h"
 #include "leaf/service/request_limit.h"
 #include "leaf/service/stop_sign.h"
+#include "leaf/service/tag_ledger.h"
+#include "leaf/service/tag_state.h"
 #include "leaf/service/tallies.h"
+#include "leaf/service/waiting_line.h"
 
 namespace leaf::service {
 
 // What all generators of a service share. Everything referenced outlives them.
-struct GeneratorWorld {
+struct TagContext {
   core::SegmentStore& store;
   core::MarkStore& marks;
   Granter& granter;
@@ -71,7 +74,7 @@ struct ParkLimits {
   std::chrono::milliseconds wait_while_failing{};
 };
 
-using NextCallback = std::function<void(Result<IdSpans>)>;
+using NextCallback = WaitingRequest<IdSpans>::Callback;
 
 class TagGenerator;
 
@@ -79,8 +82,8 @@ class TagGenerator;
 class ParkedRequest {
  public:
   ParkedRequest() = default;
-  ParkedRequest(std::weak_ptr<TagGenerator> generator, std::uint64_t waiter_id)
-      : generator_(std::move(generator)), waiter_id_(waiter_id) {}
+  ParkedRequest(std::weak_ptr<TagGenerator> generator, std::uint64_t ticket)
+      : generator_(std::move(generator)), ticket_(ticket) {}
 
   explicit operator bool() const { return !generator_.expired(); }
 
@@ -90,7 +93,7 @@ class ParkedRequest {
 
  private:
   std::weak_ptr<TagGenerator> generator_;
-  std::uint64_t waiter_id_ = 0;
+  std::uint64_t ticket_ = 0;
 };
 
 struct TagStatus {
@@ -152,7 +155,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // A tag that the table is known to hold (`confirmed`; OnRow follows), with this node's mark and the highest
   // end granted to any node (0 where that is not known) as they were before the table was read; or a name
   // that somebody asked for and the table has yet to confirm.
-  TagGenerator(std::string tag, GeneratorWorld& world, bool confirmed, const core::Mark& mark,
+  TagGenerator(std::string tag, TagContext& context, bool confirmed, const core::Mark& mark,
                std::uint64_t witness);
   ~TagGenerator();
   TagGenerator(const TagGenerator&) = delete;
@@ -170,7 +173,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // the tag up again. `parked` is set if the request is still waiting when this returns.
   bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done, ParkedRequest& parked);
   // See ParkedRequest.
-  void Withdraw(std::uint64_t waiter_id);
+  void Withdraw(std::uint64_t ticket);
 
   // Refresh, in this order: before the table is read, with the mark as it stands on disk (another process
   // with this state directory may have raised it) and the highest end granted to any node of the cluster
@@ -212,25 +215,10 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   LeafView View() const;
 
  private:
-  enum class State { kUnconfirmed, kServing, kFrozen, kGone, kRetired, kStopped };
-  struct Waiter {
-    std::uint64_t id = 0;
-    std::uint64_t count = 0;
-    MonotonicTime deadline;  // the wait ends here; earlier if grants still fail after `wait_while_failing`
-    bool has_timer = false;  // of `deadline`
+  struct Waiter : WaitingRequest<IdSpans> {
+    // Until its deadline, but only so long if grants still fail then.
     std::chrono::milliseconds wait_while_failing{};
-    NextCallback done;
-  };
-  // Where this tag's IDs went.
-  struct Account {
-    std::uint64_t wasted_before = 0;  // by earlier daemons: all, and the last
-    std::uint64_t wasted_last = 0;
-    bool wasted_exactly = true;
-    std::uint64_t granted = 0;
-    std::uint64_t dropped = 0;   // of `granted`: never issued
-    std::uint64_t unissued = 0;  // in reserve at Stop
-    std::uint64_t grants = 0;
-    std::optional<core::Baseline> base;
+    bool has_timer = false;  // of `deadline`
   };
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
@@ -250,36 +238,33 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // No number is left to grant: whoever fits into the reserve is still served.
   void OnOverflowLocked(const Error& error, Completions& completions);
   void ScheduleRetryLocked();
+  static bool IsLasting(ErrorCode code);
   void FreezeLocked(const Error& error, Completions& completions);
   void FailAllLocked(const Error& error, Completions& completions);
-  void ScheduleExpiryLocked(std::uint64_t waiter_id, MonotonicTime at);
-  // end() if there is none of that ID.
-  std::list<Waiter>::iterator FindWaiterLocked(std::uint64_t waiter_id);
-  void Expire(std::uint64_t waiter_id);
+  void ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at);
+  void Expire(std::uint64_t ticket);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
   // Not if `goes_on_locked` says so.
-  void EndWait(std::uint64_t waiter_id, std::size_t cause_slot,
+  void EndWait(std::uint64_t ticket, std::size_t cause_slot,
                const std::function<bool(Waiter&)>& goes_on_locked, const std::function<Error()>& why_locked);
   // Tells the log, once, when the end of the numbers comes near.
   void WatchExhaustionLocked(Completions& completions);
   std::optional<double> DaysToExhaustionLocked() const;
-  std::uint64_t IssuedLocked() const;
-  std::uint64_t IssuedToldLocked();
-  TagTallies& TalliesLocked();
-  const Account& AccountLocked() const;
-  Account& OpenAccountLocked();
-  // IDs that were granted and will never be issued.
-  void DropLocked(std::uint64_t count);
-  void CountErrorLocked(std::size_t cause_slot);
-  void CountRefillLocked(const IdRange& range, std::chrono::nanoseconds latency);
+  // The state changes by the table of tag_state.h. False, and nothing changes, if the event has no say.
+  bool EnterLocked(TagEvent event);
+  // Drops what is in reserve: how much that was.
+  std::uint64_t ClearReserveLocked();
+  // Null before the first grant.
+  core::SegmentBuffer* ReserveLocked() const { return buffer_.load(std::memory_order_relaxed); }
+  void ClearProblemLocked();
   void ObserveRateLocked();
   core::SegmentBuffer& BufferLocked();
-  bool WantedLocked() const { return refill_wanted_ || !waiters_.empty(); }
+  bool WantedLocked() const { return refill_.wanted() || !waiters_.empty(); }
 
   // A hundred thousand idle tags must stay small: what only a tag in use has is made when it is first used,
   // and small members stand together.
   const std::string tag_;
-  GeneratorWorld& world_;
+  TagContext& context_;
   std::atomic<std::uint64_t> seen_pass_;
   // Made at the first grant, never replaced.
   std::atomic<core::SegmentBuffer*> buffer_{nullptr};
@@ -287,21 +272,15 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::atomic<bool> paused_{false};  // changed under mutex_
 
   // All below: guarded by mutex_.
-  bool refill_wanted_ = false;
-  bool refill_in_flight_ = false;
-  bool retry_scheduled_ = false;
-  State state_;
+  TagState state_;
+  bool near_exhaustion_told_ = false;
+  RefillSchedule refill_;
   mutable std::mutex mutex_;
   core::StepPolicy policy_;
   std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
   std::unique_ptr<core::PeakRate> peak_;                 // the same
-  std::list<Waiter> waiters_;  // by ID; a deque would take half a kilobyte for each tag that has none
-  std::uint64_t next_waiter_id_ = 0;
-  std::uint64_t parked_ids_ = 0;
+  WaitingLine<Waiter> waiters_;
   std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs
-  std::uint64_t retry_id_ = 0;   // of the newest retry timer; older ones have no say
-  std::uint32_t failures_ = 0;
-  bool near_exhaustion_told_ = false;
   std::unique_ptr<Error> problem_;
   std::optional<WallTime> problem_since_;
   std::int64_t table_step_ = 0;
@@ -309,8 +288,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t mark_ = 0;
   std::uint64_t witness_ = 0;  // as seen last
   core::FenceLevel before_refresh_;
-  std::unique_ptr<Account> account_;
-  std::unique_ptr<TagTallies> tallies_;
+  TagLedger ledger_;
 };
 
 }  // namespace leaf::service

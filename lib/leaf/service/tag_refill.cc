@@ -1,0 +1,258 @@
+// The refill of a tag: what a worker asks the Granter, and what its answer does to the tag and its waiting
+// requests.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/text.h"
+#include "leaf/service/tag_generator.h"
+
+namespace leaf::service {
+namespace {
+
+// Leaf asks for the next range when more than a tenth of the newest one is used, on the take of the ID after
+// that: with so many IDs left in reserve.
+std::uint64_t LeafLowWater(std::uint64_t range_size) {
+  const std::uint64_t taken = range_size / 10 + 2;
+  return range_size > taken ? range_size - taken : 0;
+}
+
+}  // namespace
+
+// A failure that waiting does not cure: parked requests are told at once.
+bool TagGenerator::IsLasting(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kRefused:
+    case ErrorCode::kOverflow:
+    case ErrorCode::kConfig:
+    case ErrorCode::kPermission:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void TagGenerator::WantRefill() {
+  const std::lock_guard lock(mutex_);
+  refill_.Want();
+  StartRefillLocked();
+}
+
+void TagGenerator::StartRefillLocked() {
+  if (!MayRefill(state_) || !refill_.Begin()) return;
+  // Names nobody knows, and tags in trouble, wait for each other and not for what is well.
+  const bool slow = refill_.failures() > 0 || state_ == TagState::kUnconfirmed;
+  Executor& workers = slow ? context_.slow_workers : context_.workers;
+  workers.Post([self = shared_from_this()] { self->RunRefill(); });
+}
+
+void TagGenerator::RunRefill() {
+  const MonotonicTime asked_at = context_.clock.Monotonic();
+  const Obtained obtained = ObtainGrant();
+  const Result<core::Grant>& grant = obtained.grant;
+  // Whoever repairs a frozen tag asks this node for its mark, which another process may have raised.
+  core::Mark durable_mark;
+  if (!grant.ok() && grant.error().code == ErrorCode::kFrozen) {
+    if (auto mark = context_.marks.Load(tag_); mark.ok()) durable_mark = std::move(*mark);
+  }
+  Completions completions;
+  bool retire = false;
+  bool known_absent = false;
+  {
+    const std::lock_guard lock(mutex_);
+    refill_.End();
+    witness_ = std::max(witness_, obtained.witness);
+    ledger_.DropUnseen(obtained.dropped);
+    if (grant.ok()) {
+      OnGrantLocked(*grant, context_.clock.Monotonic() - asked_at, completions);
+    } else {
+      known_absent = grant.error().code == ErrorCode::kNotFound;
+      OnFailureLocked(grant.error(), durable_mark, completions, retire);
+    }
+  }
+  for (const auto& complete : completions) complete();
+  if (retire) context_.retire(tag_, known_absent);
+}
+
+Obtained TagGenerator::ObtainGrant() {
+  bool confirmed = false;
+  std::uint64_t witness = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == TagState::kStopped) return {context_.stop.why(), 0, 0};
+    confirmed = state_ != TagState::kUnconfirmed;
+    witness = witness_;
+  }
+  if (!confirmed) {
+    // A plain read first: an unknown name must not take locks in the table.
+    if (auto row = context_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0, 0};
+  }
+  // Decided as late as can be, once the row was read: requests that parked or left while the database was
+  // slow count.
+  const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
+    const std::lock_guard lock(mutex_);
+    const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
+    const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
+    sized_for_ = first;
+    // At least what is parked, up to step_max; the first in line is always served whole.
+    const std::uint64_t enlarged =
+        std::min(waiters_.ids(), std::max(static_cast<std::uint64_t>(context_.step_max), first));
+    // Where the numbers end, the reserve and what is left may still be enough together.
+    const std::uint64_t in_reserve = reserve();
+    return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
+  };
+  return context_.granter.Obtain(
+      tag_, size, [this](std::uint64_t granted) { return reserve() + granted; }, witness);
+}
+
+void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
+                                 Completions& completions) {
+  seen_pass_.store(context_.refresh_pass.load(), std::memory_order_relaxed);
+  mark_ = std::max(mark_, grant.range.end);
+  ledger_.AddGrant(grant.range, latency);
+  if (!EnterLocked(TagEvent::kGranted)) {
+    // What ended this tag's service meanwhile had a reason that the grant does not remove.
+    if (state_ == TagState::kStopped) {
+      ledger_.LeaveUnissued(grant.range.size());
+    } else {
+      ledger_.Drop(grant.range.size());
+    }
+    return;
+  }
+  const MonotonicTime now = context_.clock.Monotonic();
+  ClearProblemLocked();
+  refill_.Unwant();
+  table_step_ = grant.table_step;
+  max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
+  ledger_.BeginAt(grant.range.end, context_.clock.Wall());
+  // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
+  policy_.Commit(policy_.Propose(grant.table_step, now), grant.table_step, now);
+
+  core::SegmentBuffer& buffer = BufferLocked();
+  IdRange rest = grant.range;
+  ServeWaitersLocked(rest, completions);
+  reserve_policy_->ObserveGrant(latency);
+  // What is in reserve and in `rest` was not issued; the rest of the sum was.
+  const std::uint64_t issued = ledger_.Issued(&buffer);
+  reserve_policy_->ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
+
+  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), reserve_policy_->Target());
+  if (rest.empty()) {
+    refill_.Want();
+  } else {
+    switch (buffer.Install(rest, low_water)) {
+      case core::SegmentBuffer::Installed::kYes:
+        break;
+      case core::SegmentBuffer::Installed::kLow:
+        refill_.Want();
+        break;
+      case core::SegmentBuffer::Installed::kNo:
+        ledger_.Drop(rest.size());
+        completions.push_back([this, rest] {
+          context_.log.Warning("tag {}: no room for [{}, {}), dropped", Quoted(tag_), rest.begin, rest.end);
+        });
+    }
+  }
+  if (!waiters_.empty()) refill_.Want();
+  WatchExhaustionLocked(completions);
+  if (refill_.wanted()) StartRefillLocked();
+}
+
+void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) {
+  core::SegmentBuffer& buffer = BufferLocked();
+  while (!waiters_.empty() && waiters_.front().count <= grant.size() + buffer.remaining()) {
+    const Waiter& waiter = waiters_.front();
+    // What a batch left in reserve when it parked comes first: order is kept and nothing is skipped.
+    IdSpans spans;
+    buffer.TakeUpTo(waiter.count, spans);
+    const std::uint64_t missing = waiter.count - spans.total();
+    if (missing > grant.size()) {
+      // Takers emptied the reserve meanwhile, and what is left below 2^63 is not enough without it.
+      ledger_.Drop(spans.total());
+      return;
+    }
+    if (missing > 0) spans.Append({grant.begin, grant.begin + missing});
+    grant.begin += missing;
+    completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
+  }
+}
+
+void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
+                                   Completions& completions, bool& retire) {
+  if (!MayRefill(state_)) return;
+  // That there is no such tag is an answer; everybody may ask for any name.
+  if (error.code != ErrorCode::kNotFound) ledger_.CountFailedRefill();
+  if (error.code == ErrorCode::kNotFound) {
+    EnterLocked(TagEvent::kAbsent);
+    ledger_.Drop(ClearReserveLocked());
+    FailAllLocked(UnknownTag(tag_), completions);
+    retire = true;
+    return;
+  }
+  if (error.code == ErrorCode::kFrozen) {
+    AdoptMarkLocked(durable_mark);
+    EnterLocked(TagEvent::kGrantBehind);
+    FreezeLocked(error, completions);
+    return;
+  }
+  if (error.code == ErrorCode::kOverflow) {
+    OnOverflowLocked(error, completions);
+    // Each round answers at least the one it was asked for: whoever is left asks for himself.
+    if (!waiters_.empty()) return StartRefillLocked();
+  }
+  refill_.CountFailure();
+  problem_ = std::make_unique<Error>(error);
+  if (refill_.failures() == 1) {
+    problem_since_ = context_.clock.Wall();
+    completions.push_back([this, error] {
+      context_.failure_log.Tell(error.code,
+                                fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
+    });
+    // Who parked while all was well now waits no longer than who comes next.
+    const MonotonicTime now = context_.clock.Monotonic();
+    for (const Waiter& waiter : waiters_)
+      ScheduleExpiryLocked(waiter.ticket, now + waiter.wait_while_failing);
+  }
+  if (IsLasting(error.code)) FailAllLocked(error, completions);
+  if (state_ == TagState::kUnconfirmed && waiters_.empty()) {
+    retire = true;
+    return;
+  }
+  ScheduleRetryLocked();
+}
+
+void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions) {
+  core::SegmentBuffer& buffer = BufferLocked();
+  while (!waiters_.empty()) {
+    const std::uint64_t count = waiters_.front().count;
+    IdSpans spans;
+    if (buffer.Take(count, spans).outcome == core::SegmentBuffer::Outcome::kTaken) {
+      completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
+    } else if (count >= sized_for_) {
+      ledger_.CountError(SlotOf(error.code));
+      completions.push_back([done = std::move(waiters_.RemoveFront().done), error] { done(error); });
+    } else {
+      return;  // less than what was asked for and refused: the next try is for this one
+    }
+  }
+}
+
+void TagGenerator::ScheduleRetryLocked() {
+  const RefillSchedule::Retry retry = refill_.ScheduleRetry(context_.random);
+  context_.timers.PostAt(context_.clock.Monotonic() + retry.after, [weak = weak_from_this(), id = retry.id] {
+    const auto self = weak.lock();
+    if (!self) return;
+    const std::lock_guard lock(self->mutex_);
+    if (self->refill_.TakeRetry(id) && self->WantedLocked()) self->StartRefillLocked();
+  });
+}
+
+void TagGenerator::Kick() {
+  const std::lock_guard lock(mutex_);
+  if (refill_.failures() == 0 || !WantedLocked()) return;
+  refill_.SkipRetry();
+  StartRefillLocked();
+}
+
+}  // namespace leaf::service

@@ -1,0 +1,129 @@
+// What a tag tells of itself: its state, its totals, its rate, the days left to it, and Leaf's view of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/text.h"
+#include "leaf/core/exhaustion.h"
+#include "leaf/service/tag_generator.h"
+
+namespace leaf::service {
+
+void TagGenerator::WatchExhaustionLocked(Completions& completions) {
+  const auto days = DaysToExhaustionLocked();
+  if (near_exhaustion_told_ || !core::IsNearExhaustion(max_id_, days)) return;
+  near_exhaustion_told_ = true;
+  completions.push_back([this, left = core::IdsLeft(max_id_), days] {
+    context_.log.Warning("tag {}: {} IDs are left below 2^63{}", Quoted(tag_), left,
+                         days ? fmt::format(", {:.1f} days at the rate seen", *days) : "");
+  });
+}
+
+std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
+  const std::optional<core::Baseline>& base = ledger_.account().base;
+  if (!base) return std::nullopt;
+  return core::DaysToExhaustion(max_id_, *base, context_.clock.Wall());
+}
+
+TagTotals TagGenerator::Totals() {
+  const std::lock_guard lock(mutex_);
+  const core::SegmentBuffer* const buffer = ReserveLocked();
+  return {.issued = ledger_.IssuedToTell(buffer), .lost = buffer == nullptr ? 0 : buffer->lost()};
+}
+
+void TagGenerator::ObserveRateLocked() {
+  if (reserve_policy_)
+    reserve_policy_->ObserveIssued(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
+}
+
+void TagGenerator::ObservePeak() {
+  if (buffer_.load(std::memory_order_acquire) == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  peak_->Observe(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
+}
+
+std::uint64_t TagGenerator::reserve() const {
+  const core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_acquire);
+  return buffer == nullptr ? 0 : buffer->remaining();
+}
+
+std::uint64_t TagGenerator::unissued() const {
+  const std::lock_guard lock(mutex_);
+  return ledger_.account().unissued;
+}
+
+std::uint64_t TagGenerator::known_end() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(mark_, witness_);
+}
+
+TagStatus TagGenerator::Status() {
+  const std::lock_guard lock(mutex_);
+  const core::SegmentBuffer* const buffer = ReserveLocked();
+  ObserveRateLocked();
+  TagStatus status;
+  status.tag = tag_;
+  status.paused = paused_.load(std::memory_order_relaxed);
+  const TagLedger::Account& account = ledger_.account();
+  status.state = status.paused                 ? "paused"
+                 : state_ == TagState::kFrozen ? "frozen"
+                 : account.grants == 0         ? "idle"
+                                               : "active";
+  status.reserve = buffer == nullptr ? 0 : buffer->remaining();
+  if (reserve_policy_) {
+    status.reserve_target = reserve_policy_->Target();
+    status.ids_per_second = reserve_policy_->ids_per_second();
+    status.grant_latency = reserve_policy_->grant_latency();
+    status.peak_ids_per_second = std::max(peak_->ids_per_second(), status.ids_per_second);
+  }
+  status.waiting = waiters_.size();
+  status.step = policy_.step();
+  status.table_step = table_step_;
+  status.max_id = max_id_;
+  status.mark = mark_;
+  status.witness = witness_;
+  status.granted = account.granted;
+  status.wasted = account.dropped + (buffer == nullptr ? 0 : buffer->lost());
+  status.wasted_by_restarts = account.wasted_before;
+  status.wasted_by_last_restart = account.wasted_last;
+  status.wasted_by_restarts_exactly = account.wasted_exactly;
+  status.issued = ledger_.IssuedToTell(buffer);
+  status.grants = account.grants;
+  status.failures = refill_.failures();
+  status.days_to_exhaustion = DaysToExhaustionLocked();
+  status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
+  if (problem_) status.problem = *problem_;
+  status.problem_since = problem_since_;
+  if (state_ == TagState::kFrozen) status.frozen_since = problem_since_;
+  if (const TagTallies* const tallies = ledger_.tallies())
+    status.tallies = std::make_shared<const TagTallies>(*tallies);
+  return status;
+}
+
+LeafView TagGenerator::View() const {
+  const std::lock_guard lock(mutex_);
+  LeafView view{.tag = tag_,
+                .initialised = ledger_.account().grants > 0,
+                .next_ready = false,
+                .position = 0,
+                .segments = {}};
+  const core::SegmentBuffer* const buffer = ReserveLocked();
+  if (buffer == nullptr) return view;
+  const std::vector<core::SegmentBuffer::Held> held = buffer->Ranges();
+  view.next_ready = held.size() > 1;
+  // Leaf's two segments take turns, and so do the places of ours.
+  view.position = held.empty() ? 0 : static_cast<std::size_t>(held.front().number % 2);
+  for (std::size_t i = 0; i < std::min<std::size_t>(held.size(), 2); ++i) {
+    const core::SegmentBuffer::Held& range = held[i];
+    std::uint64_t step = range.size;
+    // What the grant's first IDs were given to at once is part of it.
+    for (const IdRange& grant : ledger_.tallies()->recent) {
+      if (grant.end == range.end) step = grant.size();
+    }
+    view.segments[(view.position + i) % 2] = {range.next, range.end, step};
+  }
+  return view;
+}
+
+}  // namespace leaf::service
