@@ -11,14 +11,6 @@
 #include "leaf/base/text.h"
 
 namespace leaf::service {
-namespace {
-
-// How often a witness that is away is looked for.
-constexpr std::chrono::milliseconds kWitnessProbeInterval{1000};
-// No tag's name: what is asked for to find out whether the witness can be used at all.
-constexpr std::string_view kNoTag = "\x01";
-
-}  // namespace
 
 SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore& store,
                                core::MarkStore& marks, const Clock& clock, Random& random,
@@ -33,19 +25,19 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       cluster_(executors.cluster),
       log_(log),
       granter_(store, marks, options.fence, clock, log, options.reply_timeout),
-      world_{.store = store,
-             .marks = marks,
-             .granter = granter_,
-             .clock = clock,
-             .random = random,
-             .timers = executors.timers,
-             .workers = executors.workers,
-             .slow_workers = executors.slow_workers,
-             .log = log,
-             .step_policy = options.step_policy,
-             .step_max = options.step_max,
-             .reserve_time = options.reserve_time,
-             .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
+      context_{.store = store,
+               .marks = marks,
+               .granter = granter_,
+               .clock = clock,
+               .random = random,
+               .timers = executors.timers,
+               .workers = executors.workers,
+               .slow_workers = executors.slow_workers,
+               .log = log,
+               .step_policy = options.step_policy,
+               .step_max = options.step_max,
+               .reserve_time = options.reserve_time,
+               .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
       directory_(options.tags_max),
       refresh_interval_(options.refresh_interval),
       miss_tokens_(kMissesPerSecondMax),
@@ -60,7 +52,7 @@ void SegmentService::Start() {
 
 // What this node knows: its marks, and what it has seen of the witnesses.
 void SegmentService::StepMembership() {
-  if (world_.stop.raised()) return;
+  if (context_.stop.raised()) return;
   const auto known = [this]() -> Result<ClusterFence::KnownEnds> {
     std::unordered_map<std::string, std::uint64_t> ends;
     ClusterFence::KnownEnds all;
@@ -87,7 +79,7 @@ void SegmentService::StepMembership() {
 
 void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
                                  std::chrono::milliseconds reserve_time) {
-  if (world_.reserve_time.exchange(reserve_time) != reserve_time) {
+  if (context_.reserve_time.exchange(reserve_time) != reserve_time) {
     for (const auto& generator : directory_.All()) generator->AdoptReserveTime();
   }
   if (refresh_interval_.exchange(refresh_interval) == refresh_interval) return;
@@ -103,7 +95,7 @@ void SegmentService::LeaveCluster() {
 }
 
 void SegmentService::Halt(Error why) {
-  world_.stop.Raise(std::move(why));
+  context_.stop.Raise(std::move(why));
   for (const auto& generator : directory_.All()) generator->Stop();
 }
 
@@ -130,12 +122,12 @@ ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, co
 }
 
 void SegmentService::Fail(const NextCallback& done, Error error) {
-  world_.counters.AddError(SlotOf(error.code));
+  context_.counters.AddError(SlotOf(error.code));
   done(std::move(error));
 }
 
 Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
-  if (world_.stop.raised()) return world_.stop.why();
+  if (context_.stop.raised()) return context_.stop.why();
   if (IsKnownAbsent(tag)) return UnknownTag(tag);
   if (!AdmitMiss()) {
     return Error{ErrorCode::kLimited,
@@ -160,12 +152,12 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
                  "raise segment.max_tags"};
   }
   // Stop() may have looked at the directory just before: what it has not seen is stopped here.
-  if (world_.stop.raised()) added->Stop();
+  if (context_.stop.raised()) added->Stop();
   return added;
 }
 
 Result<void> SegmentService::CanIssue() const {
-  if (world_.stop.raised()) return world_.stop.why();
+  if (context_.stop.raised()) return context_.stop.why();
   std::optional<Error> problem;
   {
     const std::lock_guard lock(mutex_);
@@ -197,17 +189,17 @@ void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
     return done({});
   }
   if (auto admitted = AdmitLookUp(tag); !admitted.ok()) return done(admitted);
-  world_.slow_workers.Post([this, tag = std::string(tag), done] {
+  context_.slow_workers.Post([this, tag = std::string(tag), done] {
     const auto row = store_.Describe(tag);
     done(row.ok() ? Result<void>() : row.error());
   });
 }
 
 void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
-  if (world_.stop.raised() || !AdmitMiss()) {
+  if (context_.stop.raised() || !AdmitMiss()) {
     return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
   }
-  world_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
+  context_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
     auto mark = marks_.Load(tag);
     if (!mark.ok()) return done(std::move(mark).error());
     const auto generator = directory_.Find(tag);
@@ -253,10 +245,10 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
   const std::lock_guard lock(totals_mutex_);
   // Another caller may have looked later and come here first.
   told_.issued = std::max(told_.issued, sum.issued);
-  told_.granted = std::max(told_.granted, world_.counters.granted());
-  told_.wasted = std::max(told_.wasted, world_.counters.dropped() + sum.lost);
+  told_.granted = std::max(told_.granted, context_.counters.granted());
+  told_.wasted = std::max(told_.wasted, context_.counters.dropped() + sum.lost);
   SegmentTotals totals = told_;
-  totals.tallies = world_.counters.Tallies();
+  totals.tallies = context_.counters.Tallies();
   return totals;
 }
 
@@ -269,82 +261,23 @@ std::vector<LeafView> SegmentService::LeafViews() const {
 }
 
 void SegmentService::ReadTable(TableCallback done) {
-  if (world_.stop.raised()) return done(world_.stop.why());
+  if (context_.stop.raised()) return done(context_.stop.why());
   if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
-  world_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
-}
-
-void SegmentService::RunRefresh(std::uint64_t chain) {
-  if (world_.stop.raised() || chain != refresh_chain_.load()) return;
-  const Result<void> refreshed = Refresh();
-  bool recovered = false;
-  MonotonicTime next = clock_.Monotonic();
-  {
-    const std::lock_guard lock(mutex_);
-    if (refreshed.ok()) {
-      recovered = store_problem_.has_value();
-      if (recovered) log_.Info("the store answers again");
-      loaded_ = true;
-      refresh_failures_ = 0;
-      store_problem_.reset();
-      refreshed_at_ = clock_.Wall();
-      next += refresh_interval_.load();
-    } else {
-      if (!store_problem_ || store_problem_->message != refreshed.error().message) {
-        log_.Warning("cannot read the table of tags: {}", refreshed.error().message);
-      }
-      store_problem_ = refreshed.error();
-      const std::uint32_t doublings = std::min<std::uint32_t>(refresh_failures_++, 10);
-      const auto backoff = std::min(kBackoffMin * (1 << doublings), kBackoffMax);
-      next += std::min<MonotonicTime::duration>(
-          backoff -
-              std::chrono::milliseconds(random_.Below(static_cast<std::uint64_t>(backoff.count()) / 2 + 1)),
-          refresh_interval_.load());
-    }
-  }
-  if (recovered) {
-    for (const auto& generator : directory_.All()) generator->Kick();
-  }
-  CatchUpWitness(next);
-  ScheduleRefresh(next, chain);
-  if (FenceIsAway() && !probing_fence_.exchange(true)) ScheduleFenceProbe();
-}
-
-// A refresh is too much to find out whether the witness is back, and may be far away. Grants find out by
-// themselves, where any are asked for.
-void SegmentService::ScheduleFenceProbe() {
-  timers_.PostAt(clock_.Monotonic() + kWitnessProbeInterval, [this] {
-    refresher_.Post([this] {
-      if (world_.stop.raised()) return;
-      if (!options_.fence->SeeAll({std::string(kNoTag)})) return ScheduleFenceProbe();
-      probing_fence_.store(false);
-      for (const auto& generator : directory_.All()) generator->Kick();
-      // What happened meanwhile is seen now.
-      RunRefresh(refresh_chain_.fetch_add(1) + 1);
-    });
-  });
-}
-
-bool SegmentService::FenceIsAway() const {
-  return options_.fence != nullptr && options_.fence->Status().away_since.has_value();
-}
-
-void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
-  timers_.PostAt(at, [this, chain] { refresher_.Post([this, chain] { RunRefresh(chain); }); });
+  context_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
 }
 
 // Called under the lock of the name's shard. A pause that comes at the same time either is in the list
 // already, or finds the generator once that lock is free: none is missed.
 std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag, bool confirmed,
                                                             const core::Mark& mark, std::uint64_t witness) {
-  auto generator = std::make_shared<TagGenerator>(std::string(tag), world_, confirmed, mark, witness);
+  auto generator = std::make_shared<TagGenerator>(std::string(tag), context_, confirmed, mark, witness);
   if (options_.paused != nullptr && options_.paused->Contains(tag)) generator->SetPaused(true);
   return generator;
 }
 
 Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
   LEAF_CHECK(options_.paused != nullptr);
-  if (world_.stop.raised()) return world_.stop.why();
+  if (context_.stop.raised()) return context_.stop.why();
   LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, clock_.Wall(), [&] {
     if (const auto generator = directory_.Find(tag)) generator->SetPaused(paused);
   }));
@@ -367,105 +300,6 @@ TagStatus SegmentService::StatusOf(TagGenerator& generator) const {
   TagStatus status = generator.Status();
   if (status.paused && options_.paused != nullptr) status.paused_since = options_.paused->Since(status.tag);
   return status;
-}
-
-Result<void> SegmentService::Refresh() {
-  const std::uint64_t pass = world_.refresh_pass.fetch_add(1) + 1;
-
-  // The first thing a daemon does with its marks. A name that was asked for, and granted for, before this
-  // counts as left behind: too much is better than too little, and the count says that it is an upper bound.
-  if (!run_begun_) {
-    LEAF_RETURN_IF_ERROR(marks_.BeginRun());
-    run_begun_ = true;
-  }
-  // Marks as they stand before the query: a row below one of them went back.
-  LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> mark_list, marks_.LoadAll());
-  std::unordered_map<std::string_view, const core::Mark*> marks;
-  for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
-  static const core::Mark kNoMark;
-  const auto mark_of = [&](const std::string& tag) -> const core::Mark& {
-    const auto found = marks.find(tag);
-    return found == marks.end() ? kNoMark : *found->second;
-  };
-  const auto before = directory_.All();
-  // So do witnesses, for all nodes.
-  LEAF_ASSIGN_OR_RETURN(const auto witnesses, LoadWitnesses(before));
-  const auto witness_of = [&](const std::string& tag) -> std::optional<std::uint64_t> {
-    const auto found = witnesses.find(tag);
-    return found == witnesses.end() ? std::nullopt : std::optional(found->second.end);
-  };
-  for (const auto& generator : before)
-    generator->BeforeRefresh(mark_of(generator->tag()), witness_of(generator->tag()));
-
-  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store_.List());
-
-  std::size_t left_out = 0;
-  for (const core::TagRow& row : rows) {
-    if (!ValidateTag(row.tag).ok()) continue;  // no request could name it
-    if (const auto known = directory_.Find(row.tag)) {
-      known->OnRow(row);
-    } else if (!AddTag(row, mark_of(row.tag), witness_of(row.tag))) {
-      ++left_out;
-    }
-  }
-  if (left_out > 0) log_.Warning("{} tags are beyond segment.max_tags and are not served", left_out);
-
-  for (const auto& generator : before) {
-    // A generator that got a grant during this pass has proved that its row is there.
-    if (generator->seen_pass() >= pass || !generator->confirmed()) continue;
-    log_.Info("tag {} was removed from the table", Quoted(generator->tag()));
-    generator->Remove();
-    Retire(generator->tag(), false);
-  }
-  NoteUnwitnessed(mark_list, witnesses);
-  return {};
-}
-
-Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::LoadWitnesses(
-    const std::vector<std::shared_ptr<TagGenerator>>& generators) {
-  std::unordered_map<std::string, core::WitnessState> witnesses;
-  if (options_.fence == nullptr) return witnesses;
-  std::vector<std::string> tags;
-  bool loaded = false;
-  {
-    const std::lock_guard lock(mutex_);
-    loaded = loaded_;
-  }
-  if (loaded) {
-    for (const auto& generator : generators) tags.push_back(generator->tag());
-  } else {
-    // Later a tag that is new is judged at its first grant. A node that starts wants to know at once.
-    LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store_.List());
-    for (const core::TagRow& row : rows) tags.push_back(row.tag);
-  }
-  // One name at least, so that it is known whether the witness can be used.
-  if (tags.empty()) tags.emplace_back(kNoTag);
-  auto states = options_.fence->SeeAll(tags);
-  if (!states) return witnesses;
-  for (std::size_t i = 0; i < tags.size(); ++i) {
-    if (auto& state = (*states)[i]) witnesses.emplace(std::move(tags[i]), std::move(*state));
-  }
-  return witnesses;
-}
-
-void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
-                                     const std::unordered_map<std::string, core::WitnessState>& witnesses) {
-  for (const core::Mark& mark : marks) {
-    const auto found = witnesses.find(mark.tag);
-    if (found != witnesses.end() && found->second.end < mark.end)
-      unwitnessed_.push_back({mark.tag, mark.end, found->second});
-  }
-}
-
-void SegmentService::CatchUpWitness(MonotonicTime until) {
-  // What is left is found behind again by the next refresh.
-  for (UnwitnessedMark& mark : std::exchange(unwitnessed_, {})) {
-    if (world_.stop.raised() || clock_.Monotonic() >= until) return;
-    if (const auto raised = options_.fence->CatchUp(mark.tag, std::move(mark.seen), mark.end); !raised.ok()) {
-      log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
-      return;
-    }
-  }
 }
 
 bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark,

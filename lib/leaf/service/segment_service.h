@@ -184,7 +184,7 @@ class SegmentService {
   Executor* const cluster_;
   Logger& log_;
   Granter granter_;
-  TagContext world_;
+  TagContext context_;
   TagDirectory directory_;
   std::atomic<std::chrono::milliseconds> refresh_interval_;
   // Of the refreshes that follow each other; those of an older chain have no say.

@@ -5,15 +5,15 @@
 // the new ceiling durable in the state file (and, for a lease, in the registry), and only then let IDs up to
 // it be issued. Whatever fails there, issuing goes on up to the ceiling that is durable, and stops.
 //
-// A *life* is one claim and the generator that issues with it.
-// - A fixed number has one life. Its registry is told of ceilings, but is never waited for. If it cannot be
+// A *term* is one claim and the generator that issues with it.
+// - A fixed number has one term. Its registry is told of ceilings, but is never waited for. If it cannot be
 //   asked at the start, the state file may be enough (see Start); the claim is then made up for as soon as
-//   the registry answers, and ends the life for good if the number turns out to be somebody else's.
-// - A lease that is lost ends its life. The next one has another claim, and mostly another number. So does a
-//   fixed number that another program used for a while: the next life does what a restart would do, but never
+//   the registry answers, and ends the term for good if the number turns out to be somebody else's.
+// - A lease that is lost ends its term. The next one has another claim, and mostly another number. So does a
+//   fixed number that another program used for a while: the next term does what a restart would do, but never
 //   without the registry, and only with the same number. Either begins at or above everything that this node
 //   issued before, so that order is kept (promise P5).
-// Invariant: of two lives of one node, at most one is not closed, and the later one's begin is at or above
+// Invariant: of two terms of one node, at most one is not closed, and the later one's begin is at or above
 // the earlier one's ceiling in the state file.
 #pragma once
 
@@ -36,6 +36,8 @@
 #include "leaf/core/clock_guard.h"
 #include "leaf/core/snowflake.h"
 #include "leaf/core/worker_ports.h"
+#include "leaf/service/snowflake_line.h"
+#include "leaf/service/standing.h"
 #include "leaf/service/tallies.h"
 
 namespace leaf::service {
@@ -98,9 +100,9 @@ struct SnowflakeExecutors {
 
 // Thread-safe, but for Start. Adapters, clock and executors outlive it; stop the executors before destroying
 // it.
-class SnowflakeService {
+class SnowflakeService final : private SnowflakeLine::Source {
  public:
-  using NextCallback = std::function<void(Result<core::SnowflakeRun>)>;
+  using NextCallback = SnowflakeLine::Callback;
 
   SnowflakeService(SnowflakeOptions options, core::WorkerRegistry& registry, core::StateFile& state_file,
                    const Clock& clock, Random& random, const SnowflakeExecutors& executors, Logger& log);
@@ -129,7 +131,7 @@ class SnowflakeService {
 
   // Takes `count` IDs, or none. Never blocks, never allocates on the way of an ID.
   bool TryNext(std::uint64_t count, core::SnowflakeRun& out) {
-    if (parked_count_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    if (line_.busy()) [[unlikely]]
       return false;
     return TakeNow(count, out).outcome == core::Snowflake::Outcome::kTaken;
   }
@@ -141,7 +143,7 @@ class SnowflakeService {
   // kOverflow, kNotOwner, kUnavailable (state file or registry, or stopped).
   std::uint64_t Next(std::uint64_t count, std::chrono::milliseconds wait, NextCallback done);
   // The asker has left. Completes with kExhausted on this thread, unless it was completed already.
-  void Withdraw(std::uint64_t ticket);
+  void Withdraw(std::uint64_t ticket) { line_.Withdraw(ticket); }
 
   // Whether an ID can be issued right now. The error says why not.
   Result<void> CanIssue() const;
@@ -152,12 +154,12 @@ class SnowflakeService {
   std::uint64_t count_max() const {
     return core::Snowflake::CountMax(options_.cluster.layout, options_.window);
   }
-  // Of the current life. Requires: Start() succeeded.
-  const core::Snowflake& generator() const { return life_.load()->generator; }
+  // Of the current term. Requires: Start() succeeded.
+  const core::Snowflake& generator() const { return term_.load()->generator; }
 
  private:
-  struct Life {
-    Life(const core::WorkerClaim& its_claim, const core::IdLayout& layout, WallTime its_begin,
+  struct Term {
+    Term(const core::WorkerClaim& its_claim, const core::IdLayout& layout, WallTime its_begin,
          WallTime its_known_end, std::chrono::milliseconds window, std::uint64_t seed)
         : claim(its_claim),
           begin(its_begin),
@@ -167,73 +169,76 @@ class SnowflakeService {
     const WallTime begin;      // nothing is issued before the wall clock has reached it
     const WallTime known_end;  // the highest ceiling of this node that was known at the start
     core::Snowflake generator;
-    // No ceiling beyond what may have been issued before this life has been made durable yet.
+    // No ceiling beyond what may have been issued before this term has been made durable yet.
     bool starting() const { return generator.ceiling() <= begin; }
   };
-  struct Waiter {
-    std::uint64_t ticket = 0;
-    std::uint64_t count = 0;
-    MonotonicTime deadline;
-    NextCallback done;
-  };
+  // How often the registry hears of this node at least. Leaf's heartbeat has the same pace
+  // (SnowflakeZookeeperHolder).
+  static constexpr std::chrono::milliseconds kTellInterval{3000};
+  // How long before its end the exhaustion of a layout is announced.
+  static constexpr std::chrono::milliseconds kExhaustionWarning = std::chrono::hours{24 * 730};
 
-  core::Snowflake::TakeResult TakeNow(std::uint64_t count, core::SnowflakeRun& out) {
-    Life* const life = life_.load(std::memory_order_acquire);
-    if (life == nullptr) [[unlikely]]
+  core::Snowflake::TakeResult TakeNow(std::uint64_t count, core::SnowflakeRun& out) override {
+    Term* const term = term_.load(std::memory_order_acquire);
+    if (term == nullptr) [[unlikely]]
       return {};
-    auto result = life->generator.Take(count, clock_.RecentWall(), out);
+    auto result = term->generator.Take(count, clock_.RecentWall(), out);
     // A time of a moment ago can only be too early.
     if (result.outcome != core::Snowflake::Outcome::kTaken) [[unlikely]]
-      result = life->generator.Take(count, clock_.Wall(), out);
+      result = term->generator.Take(count, clock_.Wall(), out);
     if (result.outcome == core::Snowflake::Outcome::kTaken) [[likely]]
       issued_.Add(count);
     if (result.extend_wanted && !extending_.load(std::memory_order_relaxed)) [[unlikely]]
       RequestExtension();
     return result;
   }
-  Error ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const;
-  // Whether waiting up to `wait` can help.
+  core::Snowflake::TakeResult Probe(std::uint64_t count, WallTime now) const override;
+  Error ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const override;
+  Error ErrorOfLocked(const core::Snowflake::TakeResult& result, WallTime now) const;
   bool MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
-                     std::chrono::milliseconds wait) const;
+                     std::chrono::milliseconds wait) const override;
+  // By the table of standing.h. False, and nothing changes, if the event has no say.
+  bool Enter(StandingEvent event);
+
+  // ---- claims (snowflake_claim.cc)
 
   Result<void> LoadState();
-  Result<void> TryToLive();
+  Result<void> TryToClaim();
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
   bool MayBeCopied() const;
-  bool RememberDispute();
-  void KeepDispute();
+  bool RememberDenial();
+  void KeepDenial();
   WallTime DurableContact() const;
   Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const;
-  Result<void> BeginLife(const core::WorkerClaim& claim);
+  Result<void> BeginTerm(const core::WorkerClaim& claim, StandingEvent how);
   // Whether a start that failed like that is worth another attempt.
   bool MayPass(const Error& error) const;
-  void RunLife();
-  void WakeParked();
-  // There may be another life: none yet, or the last one was a lease that is lost.
-  bool WantsLife() const;
+  void RunClaim();
+  // There may be another term: none yet, or the last one was a lease that is lost.
+  bool WantsTerm() const;
+
+  // ---- ceilings (snowflake_ceiling.cc)
 
   void RequestExtension();
   void PostExtension();
   void RunExtension();
   Result<void> Extend();
-  Result<void> MakeDurable(Life& life, WallTime ceiling);
-  // What the registry answered of a ceiling or a late claim: ends the life if the number is lost. Returns
+  Result<void> MakeDurable(Term& term, WallTime ceiling);
+  // What the registry answered of a ceiling or a late claim: ends the term if the number is lost. Returns
   // the error for requests.
-  Result<void> Renew(Life& life, WallTime ceiling);
-  Result<void> Heard(Life& life, const Result<void>& answer);
-  // Of an attempt to live after a fixed number was lost.
+  Result<void> Renew(Term& term, WallTime ceiling);
+  Result<void> OnRegistryAnswer(Term& term, const Result<void>& answer);
+  // Of an attempt to claim a fixed number again.
   Error StillLost(Error why) const;
   void PostTell();
   void Tell();
-  Result<void> Register(const Life& life);
+  Result<void> Register(const Term& term);
   Result<void> CheckClock(WallTime now);
   // `done`, and counts if it was an error.
   NextCallback Counted(NextCallback done);
   // True if this is the first of a row of failures. `what` failed, for the log.
   bool SetProblem(std::string_view what, const Result<void>& result);
   void Tick();
-  void SchedulePump(std::chrono::milliseconds after);
-  void Pump();
 
   const SnowflakeOptions options_;
   core::WorkerRegistry& registry_;
@@ -246,44 +251,41 @@ class SnowflakeService {
   Logger& log_;
   const std::chrono::milliseconds tick_;          // how often the ceiling is looked at
   const std::chrono::milliseconds extend_least_;  // at saturation: by how much it is raised at least
+  SnowflakeLine line_;
 
-  // The current life; null before the first. Owned by lives_, and never destroyed before this, since a run
-  // may be read after its life has ended.
-  std::atomic<Life*> life_{nullptr};
+  // The current term; null before the first. Owned by terms_, and never destroyed before this, since a run
+  // may be read after its term has ended.
+  std::atomic<Term*> term_{nullptr};
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> given_up_{false};      // the first attempt failed in a way that does not pass
-  std::atomic<bool> lost_{false};          // the number of the current life belongs to another node
-  std::atomic<bool> claims_again_{false};  // a number that is lost is claimed again; set before lost_
-  std::atomic<bool> registered_{false};    // the registry has confirmed it
-  std::atomic<bool> disputed_{false};      // it has refused the fixed number to this node
-  std::atomic<bool> extending_{false};     // an extension, or an attempt to live, is on its way
-  std::atomic<bool> telling_{false};       // so is a message to the registry
-  std::atomic<bool> has_problem_{false};   // problem_ is set
-  std::atomic<std::size_t> parked_count_{0};
-  std::atomic<MonotonicTime> told_at_{};       // when the registry was last asked or told
-  std::atomic<WallTime> last_contact_{};       // when it last answered
-  std::atomic<MonotonicTime> next_life_at_{};  // the next attempt
+  std::atomic<bool> given_up_{false};  // the first attempt failed in a way that does not pass
+  std::atomic<Standing> standing_{Standing::kNone};
+  std::atomic<bool> denied_{false};             // the registry has refused the fixed number to this node
+  std::atomic<bool> extending_{false};          // an extension, or a claim, is on its way
+  std::atomic<bool> telling_{false};            // so is a message to the registry
+  std::atomic<bool> has_problem_{false};        // problem_ is set
+  std::atomic<MonotonicTime> told_at_{};        // when the registry was last asked or told
+  std::atomic<WallTime> last_contact_{};        // when it last answered
+  std::atomic<MonotonicTime> next_claim_at_{};  // the next attempt
 
   ThreadCounter issued_;
-  std::atomic<std::uint64_t> waits_{0};
   std::array<std::atomic<std::uint64_t>, kErrorSlots> errors_{};
 
-  // One extension, attempt to live, or last write, at a time. Held across calls to the outside.
+  // One extension, claim, or last write, at a time. Held across calls to the outside.
   std::mutex extend_mutex_;
   // Guarded by extend_mutex_:
-  std::list<Life> lives_;
+  std::list<Term> terms_;
   core::WorkerState state_;
   std::string former_uuid_;                  // see core::NodeIdentity
   std::optional<core::WorkerState> loaded_;  // what an earlier process left
   std::optional<core::ClockGuard> guard_;
-  std::chrono::milliseconds life_backoff_{};
+  std::chrono::milliseconds claim_backoff_{};
   std::function<void(Result<void>)> on_first_attempt_;
 
   // One call to the registry at a time, where the number is fixed.
   std::mutex registry_mutex_;
-  core::WorkerClaim claim_;  // guarded by registry_mutex_; the life's, or the one that made up for it
+  core::WorkerClaim claim_;  // guarded by registry_mutex_; the term's, or the one that made up for it
 
   mutable std::mutex mutex_;
   // Guarded by mutex_:
@@ -292,10 +294,6 @@ class SnowflakeService {
   std::optional<Error> registry_problem_;
   core::ClusterProperties cluster_;  // as it is after LoadState
   std::string node_uuid_;
-  std::list<Waiter> parked_;
-  std::uint64_t next_ticket_ = 1;
-  bool pump_scheduled_ = false;
-  std::uint64_t pump_id_ = 0;  // of the newest scheduled pump
 };
 
 }  // namespace leaf::service
