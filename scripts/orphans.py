@@ -6,19 +6,21 @@
 Orphans: a source below tests that no CMakeLists.txt compiles, a test script that neither CMake nor scripts/soak.sh runs, a helper that no
 other file uses, a header that none includes, a scenario that the museum's README does not list, a fuzz target without a
 corpus, a corpus without a target, and a file among cases and mutations that is none. Dead citations: a file that a comment,
-a docstring or a document names, and that the repository does not have under this name or path. Expects to run in the root of
-the checkout.
+a docstring or a document names, and that the repository does not have under this name or path. In doc/*.md also a folder, a
+glob, a class, a function, a test, a scenario, a planted bug; and a label of doc/leaf-compat.md that is cited anywhere. Expects
+to run in the root of the checkout.
 """
 
 import ast
 import collections
+import glob
 import io
 import os
 import re
 import sys
 import tokenize
 
-TOP = ("cmd", "config", "lib", "man", "scripts", "tests")
+TOP = ("cmd", "config", "doc", "lib", "man", "scripts", "tests")
 # Not read: bytes for parsers, transcripts, and patches of code as it once was.
 UNREAD = ("tests/fuzz/corpus/",)
 UNREAD_KINDS = (".patch", ".case")
@@ -236,6 +238,126 @@ def check_citations(files, texts):
         problem("scripts/orphans.py", "nothing cites %s any more" % cited)
 
 
+# ---- documents ------------------------------------------------------------------------------------------------------
+
+LEAF_COMPAT = "doc/leaf-compat.md"
+# A path from the root: of a file, a folder, or all that a glob stands for.
+DOC_PATH = re.compile(r"(?<![\w/.:-])((?:%s)/[\w./*-]*[\w/*])" % "|".join(TOP))
+# Class::Function; a class, function or constant alone; Suite.Case of a test, Class.test_case of a black-box test.
+DOC_MEMBER = re.compile(r"\b(?:\w+::)*(\w+)::(\w+)")
+DOC_NAME = re.compile(r"`(k?[A-Z]\w+)`")
+DOC_TEST = re.compile(r"`([A-Z]\w+)\.([A-Z]\w+|test_\w+)`")
+
+
+def numbered(text):
+    """(line, text) of each paragraph, bullet or row, with its lines joined."""
+    parts = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or re.match(r"\s*[*#|]", line) or not parts or not parts[-1][1]:
+            parts.append([number, line.strip()])
+        else:
+            parts[-1][1] += " " + line.strip()
+    return [part for part in parts if part[1]]
+
+
+def check_paths(files, path, text):
+    known = set(files)
+    for name in files:
+        while "/" in name:
+            name = os.path.dirname(name)
+            known.add(name)
+    for number, line in enumerate(text.split("\n"), 1):
+        for cited in DOC_PATH.findall(line):
+            if CITED.fullmatch(cited):
+                continue  # check_citations
+            if not (glob.glob(cited) if "*" in cited else cited.rstrip("/") in known):
+                problem("%s:%d" % (path, number), "there is no %s" % cited)
+
+
+class Source:
+    """What a document may name of one source."""
+
+    def __init__(self, text):
+        self.words = set(re.findall(r"\w+", text))
+        self.members = set(re.findall(r"\b(\w+)::~?(\w+)", text))
+        self.classes = set(re.findall(r"\b(?:class|struct) (\w+)", text))
+
+    def has(self, outer, member):
+        """A member that is defined here, or is named beside the class; of a namespace, any word."""
+        if (outer, member) in self.members:
+            return True
+        return member in self.words and (outer in self.classes or outer[0].islower())
+
+
+def check_names(path, text, sources, cases):
+    for number, part in numbered(text):
+        where = "%s:%d" % (path, number)
+        for outer, member in DOC_MEMBER.findall(part):
+            if not any(source.has(outer, member) for source in sources):
+                problem(where, "there is no %s::%s" % (outer, member))
+        # Java's have names as well.
+        for name in DOC_NAME.findall(part) if path != LEAF_COMPAT else ():
+            if not any(name in source.words for source in sources):
+                problem(where, "there is no %s" % name)
+        for suite, case in DOC_TEST.findall(part):
+            if (suite, case) not in cases:
+                problem(where, "there is no test %s.%s" % (suite, case))
+
+
+def check_invariants(files, texts):
+    """Scenarios behind "Museum:", planted bugs behind "Planted:", which have to be of the promise in the heading."""
+    path = "doc/invariants.md"
+    promises = {}
+    for name in files:
+        if name.endswith(".patch"):
+            with open(name, encoding="utf-8") as patch:
+                promise = re.search(r"^promise: (.*)$", patch.read(), re.M)
+            promises[os.path.basename(name).split("-")[0]] = promise.group(1).split(", ") if promise else []
+    promise = ""
+    for number, part in numbered(texts[path]):
+        where = "%s:%d" % (path, number)
+        heading = re.match(r"## (P\d)", part)
+        promise = heading.group(1) if heading else promise
+        if not part.startswith("* Museum: "):
+            continue
+        museum, _, planted = part.partition("Planted: ")
+        for name in re.findall(r"`([\w-]+)`", museum):
+            if "tests/sim/museum/%s.toml" % name not in files:
+                problem(where, "there is no scenario %s" % name)
+        for bug in re.findall(r"\d+", planted):
+            if promise not in promises.get(bug, []):
+                problem(where, "there is no planted bug %s of %s" % (bug, promise))
+
+
+def check_labels(texts):
+    """Labels of doc/leaf-compat.md: its headings, and the first cells of its tables. "M1", "§6.3", "S4 to S8"."""
+    document = texts[LEAF_COMPAT]
+    labels = set(re.findall(r"^#+ (\d+(?:\.\d+)?)\.? ", document, re.M)) | set(re.findall(r"^\| ([SM]\d+) \|", document, re.M))
+    for path, text in sorted(texts.items()):
+        for number, line in enumerate(text.split("\n"), 1):
+            for cited in re.findall(r"\bleaf-compat((?:,? (?:and |to )?§?(?:[SM]\d+|\d+(?:\.\d+)?)\b)+)", line):
+                for label in re.findall(r"[SM]\d+|\d+(?:\.\d+)?", cited):
+                    if label not in labels:
+                        problem("%s:%d" % (path, number), "%s has no %s" % (LEAF_COMPAT, label))
+
+
+def check_documents(files, texts):
+    code = {path: text for path, text in texts.items() if path.endswith((".cc", ".h"))}
+    sources = [Source(text) for text in code.values()]
+    cases = {case for text in code.values() for case in re.findall(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", text, re.M)}
+    for path, text in texts.items():
+        if path.startswith("tests/integration/test_"):
+            for body in re.split(r"^class ", text, flags=re.M)[1:]:
+                suite = re.match(r"\w+", body).group()
+                cases.update((suite, case) for case in re.findall(r"^ +def (test_\w+)\(", body, re.M))
+    for path, text in sorted(texts.items()):
+        if path.startswith("doc/"):
+            check_paths(files, path, text)
+            check_names(path, text, sources, cases)
+    check_invariants(files, texts)
+    check_labels(texts)
+
+
 def main():
     files = find_files()
     texts = read_all(files)
@@ -244,6 +366,7 @@ def main():
     check_museum(files, texts)
     check_fuzz(files, texts)
     check_citations(files, texts)
+    check_documents(files, texts)
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems else 0
 

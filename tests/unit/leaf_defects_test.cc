@@ -1,5 +1,5 @@
-// What Java Leaf's segment mode gets wrong under pressure, one test each, by the numbers S1 to S16 of the
-// study of its code. S15 (two rejected patches) has nothing to test.
+// What Java Leaf's segment mode gets wrong under pressure, one test each, by its number in
+// leaf-compat §4.7. S15 (two rejected patches) has nothing to test.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -2,7 +2,7 @@
 //
 // Such a node takes the first child of recycle/notuse: it deletes it, and makes it under recycle/inuse. There
 // it writes its time every 3 s; it stops itself when that has failed for an hour, and the others then move
-// the record back (leaf-compat §6.1, "zk_recycle"; measured). A node that is cut off from ZooKeeper therefore
+// the record back (leaf-compat §6.8, "zk_recycle"; measured). A node that is cut off from ZooKeeper therefore
 // goes on issuing for an hour after its last report.
 //
 // Invariant: no number is leased that a node of the fork may issue with. What stands under inuse is left
