@@ -253,114 +253,136 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                                                                const std::optional<Watched>& watched,
                                                                bool watched_for_owners,
                                                                const std::optional<Position>& seen) {
-  const Dialect& dialect = database_.dialect();
   const std::string what = fmt::format("claim a worker number for {}", node.address);
   Attempt attempt;
   const Result<void> done =
       database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
-        LEAF_RETURN_IF_ERROR(CheckCluster(session, dialect, cluster));
-        const long long now_ms = UnixMillis(clock_.Wall());
-        long long worker = 0;
-        long long timestamp = 0;
-        soci::indicator timestamp_state = soci::i_null;
-        session << fmt::format("SELECT id, max_timestamp FROM leaf_workerid_alloc WHERE ip_port = :address{}",
-                               dialect.for_update),
-            soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
-        const bool fresh = !session.got_data();
-        // A copy has held nothing: where the database went back its original may not have come back yet.
-        const std::optional<std::uint64_t> held = node.again                 ? node.again
-                                                  : node.former_uuid.empty() ? node.held
-                                                                             : std::nullopt;
-        const bool recreated = fresh && held && IsUnknown(session, dialect, static_cast<long long>(*held));
-        if (fresh && node.again && !recreated) {
-          return Error{ErrorCode::kRefused,
-                       fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
-                       "look at leafctl worker check; a restart claims a new number"};
-        }
-        if (!fresh && node.again && static_cast<std::uint64_t>(worker) != *node.again) {
-          return Error{ErrorCode::kRefused, fmt::format("{} has the number {} now", node.address, worker),
-                       "look at leafctl worker check, then restart this node"};
-        }
-        const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
-        if (!is_held && (!watched_for_owners || (seen && ReadPosition(session).IsBehind(*seen)))) {
+        attempt = {};
+        LEAF_RETURN_IF_ERROR(CheckCluster(session, database_.dialect(), cluster));
+        LEAF_ASSIGN_OR_RETURN(const std::optional<NumberRow> row,
+                              FindNumber(session, node, watched_for_owners, seen));
+        if (!row) {
           attempt.new_to_node = true;
           return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
         }
-        if (fresh) {
-          timestamp = now_ms;
-          timestamp_state = soci::i_ok;
-          if (recreated) worker = static_cast<long long>(*held);
-          worker = InsertNumber(session, dialect, node.address, now_ms,
-                                recreated ? std::optional(worker) : std::nullopt);
-        }
-        if (recreated) {
-          log_.Warning(
-              "the database has forgotten worker {} of this state directory (it was restored from a "
-              "backup): its rows are made again",
-              worker);
-        }
-        const auto number = static_cast<std::uint64_t>(worker);
-        if (worker < 0 || number < options_.worker_begin || number >= options_.worker_end) {
-          // Rolled back: no row is left behind. The database does not give the number again all the same.
-          return Error{
-              fresh && number >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
-              fmt::format("leaf_workerid_alloc gives {} the number {}, which is not in {}..{}", node.address,
-                          worker, options_.worker_begin, options_.worker_end - 1),
-              "use registry zookeeper with recycle = true, or remove rows of addresses that are gone for "
-              "good and lower AUTO_INCREMENT; leafctl worker list shows them"};
-        }
-        const RegisteredOwner owner = ReadOwner(session, dialect, worker);
-        const bool formerly_ours = owner.found && !node.former_uuid.empty() && owner.uuid == node.former_uuid;
-        if (owner.found && !owner.uuid.empty() && owner.uuid != node.uuid && !formerly_ours) {
-          return Error{ErrorCode::kRefused,
-                       fmt::format("worker number {} of {} belongs to state directory {} on {}", worker,
-                                   node.address, owner.uuid, owner.host),
-                       fmt::format("if that node is gone for good: leafctl worker release {}", worker)};
-        }
-        if (owner.found && owner.address != node.address) {
-          return Error{
-              ErrorCode::kRefused,
-              fmt::format("leaf_workerid_alloc gives worker number {} to {}, but it was claimed by {}",
-                          worker, node.address, owner.address),
-              "leafctl worker check"};
-        }
-        WallTime ceiling = WallTimeOf(owner.found ? owner.ceiling_ms : 0);
-        const bool foreign =
-            !fresh && timestamp_state == soci::i_ok && (!owner.found || timestamp != owner.reported_ms);
-        if (foreign || formerly_ours) {
-          if (const Watched now{timestamp, owner.ceiling_ms, formerly_ours}; now != watched) {
-            attempt.to_watch = now;
-            return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
-          }
-        }
-        if (foreign) ceiling = std::max(ceiling, WallTimeOf(timestamp) + kWatch);
-        const long long claims = owner.claims + 1;
-        const long long ceiling_ms = UnixMillis(ceiling);
-        // What stands in the fork's column now, so that a later write of the fork is recognised.
-        const long long reported_ms = timestamp_state == soci::i_ok ? timestamp : -1;
-        if (owner.found) {
-          session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims, "
-                     "ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :now, live = 1 "
-                     "WHERE worker = :worker",
-              soci::use(node.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
-              soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"),
-              soci::use(reported_ms, "reported"), soci::use(now_ms, "now"), soci::use(worker, "worker");
-        } else {
-          InsertOwner(session, options_,
-                      {.found = true,
-                       .address = node.address,
-                       .uuid = node.uuid,
-                       .claims = claims,
-                       .ceiling_ms = ceiling_ms,
-                       .reported_ms = reported_ms},
-                      worker, now_ms);
-        }
-        attempt.claim = {number, static_cast<std::uint64_t>(claims),
-                         ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
-                         owner.found && owner.uuid != node.uuid};
+        LEAF_ASSIGN_OR_RETURN(attempt, ClaimNumber(session, node, *row, watched));
+        // The same.
+        if (attempt.to_watch) return Error{ErrorCode::kRefused, "to be watched first", ""};
         return {};
       });
   if (!done.ok() && !attempt.to_watch && !attempt.new_to_node) return done.error();
+  return attempt;
+}
+
+Result<std::optional<SqlWorkerRegistry::NumberRow>> SqlWorkerRegistry::FindNumber(
+    soci::session& session, const core::NodeIdentity& node, bool watched_for_owners,
+    const std::optional<Position>& seen) {
+  const Dialect& dialect = database_.dialect();
+  const long long now_ms = UnixMillis(clock_.Wall());
+  long long worker = 0;
+  long long timestamp = 0;
+  soci::indicator timestamp_state = soci::i_null;
+  session << fmt::format("SELECT id, max_timestamp FROM leaf_workerid_alloc WHERE ip_port = :address{}",
+                         dialect.for_update),
+      soci::use(node.address, "address"), soci::into(worker), soci::into(timestamp, timestamp_state);
+  const bool fresh = !session.got_data();
+  // A copy has held nothing: where the database went back its original may not have come back yet.
+  const std::optional<std::uint64_t> held = node.again                 ? node.again
+                                            : node.former_uuid.empty() ? node.held
+                                                                       : std::nullopt;
+  const bool recreated = fresh && held && IsUnknown(session, dialect, static_cast<long long>(*held));
+  if (fresh && node.again && !recreated) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
+                 "look at leafctl worker check; a restart claims a new number"};
+  }
+  if (!fresh && node.again && static_cast<std::uint64_t>(worker) != *node.again) {
+    return Error{ErrorCode::kRefused, fmt::format("{} has the number {} now", node.address, worker),
+                 "look at leafctl worker check, then restart this node"};
+  }
+  const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
+  if (!is_held && (!watched_for_owners || (seen && ReadPosition(session).IsBehind(*seen))))
+    return std::optional<NumberRow>();
+  if (fresh) {
+    timestamp = now_ms;
+    timestamp_state = soci::i_ok;
+    if (recreated) worker = static_cast<long long>(*held);
+    worker = InsertNumber(session, dialect, node.address, now_ms,
+                          recreated ? std::optional(worker) : std::nullopt);
+  }
+  if (recreated) {
+    log_.Warning(
+        "the database has forgotten worker {} of this state directory (it was restored from a "
+        "backup): its rows are made again",
+        worker);
+  }
+  const auto number = static_cast<std::uint64_t>(worker);
+  if (worker < 0 || number < options_.worker_begin || number >= options_.worker_end) {
+    // Rolled back: no row is left behind. The database does not give the number again all the same.
+    return Error{fresh && number >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
+                 fmt::format("leaf_workerid_alloc gives {} the number {}, which is not in {}..{}",
+                             node.address, worker, options_.worker_begin, options_.worker_end - 1),
+                 "use registry zookeeper with recycle = true, or remove rows of addresses that are gone for "
+                 "good and lower AUTO_INCREMENT; leafctl worker list shows them"};
+  }
+  return std::optional(NumberRow{
+      worker, timestamp_state == soci::i_ok ? std::optional(timestamp) : std::nullopt, fresh, now_ms});
+}
+
+Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session& session,
+                                                                  const core::NodeIdentity& node,
+                                                                  const NumberRow& row,
+                                                                  const std::optional<Watched>& watched) {
+  Attempt attempt;
+  const long long worker = row.worker;
+  const RegisteredOwner owner = ReadOwner(session, database_.dialect(), worker);
+  const bool formerly_ours = owner.found && !node.former_uuid.empty() && owner.uuid == node.former_uuid;
+  if (owner.found && !owner.uuid.empty() && owner.uuid != node.uuid && !formerly_ours) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("worker number {} of {} belongs to state directory {} on {}", worker,
+                             node.address, owner.uuid, owner.host),
+                 fmt::format("if that node is gone for good: leafctl worker release {}", worker)};
+  }
+  if (owner.found && owner.address != node.address) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("leaf_workerid_alloc gives worker number {} to {}, but it was claimed by {}",
+                             worker, node.address, owner.address),
+                 "leafctl worker check"};
+  }
+  WallTime ceiling = WallTimeOf(owner.found ? owner.ceiling_ms : 0);
+  const bool foreign =
+      !row.fresh && row.reported_ms && (!owner.found || *row.reported_ms != owner.reported_ms);
+  if (foreign || formerly_ours) {
+    if (const Watched now{row.reported_ms.value_or(0), owner.ceiling_ms, formerly_ours}; now != watched) {
+      attempt.to_watch = now;
+      return attempt;
+    }
+  }
+  if (foreign) ceiling = std::max(ceiling, WallTimeOf(*row.reported_ms) + kWatch);
+  const long long claims = owner.claims + 1;
+  const long long ceiling_ms = UnixMillis(ceiling);
+  // What stands in the fork's column now, so that a later write of the fork is recognised.
+  const long long reported_ms = row.reported_ms.value_or(-1);
+  if (owner.found) {
+    session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims, "
+               "ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :now, live = 1 "
+               "WHERE worker = :worker",
+        soci::use(node.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
+        soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"),
+        soci::use(row.now_ms, "now"), soci::use(worker, "worker");
+  } else {
+    InsertOwner(session, options_,
+                {.found = true,
+                 .address = node.address,
+                 .uuid = node.uuid,
+                 .claims = claims,
+                 .ceiling_ms = ceiling_ms,
+                 .reported_ms = reported_ms},
+                worker, row.now_ms);
+  }
+  attempt.claim = {static_cast<std::uint64_t>(worker), static_cast<std::uint64_t>(claims),
+                   ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
+                   owner.found && owner.uuid != node.uuid};
   return attempt;
 }
 

@@ -111,6 +111,19 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Result<Attempt> TryClaim(const core::NodeIdentity& node, const core::ClusterProperties& cluster,
                            const std::optional<Watched>& watched, bool watched_for_owners,
                            const std::optional<Position>& seen);
+  // A row of leaf_workerid_alloc.
+  struct NumberRow {
+    long long worker = 0;
+    std::optional<long long> reported_ms;  // nothing where the column is NULL
+    bool fresh = false;                    // made by this claim
+    long long now_ms = 0;                  // when it was read
+  };
+  // The parts of TryClaim, in its transaction. Nothing, and nothing is written, where the number is new to
+  // the node and has to be watched first.
+  Result<std::optional<NumberRow>> FindNumber(soci::session& session, const core::NodeIdentity& node,
+                                              bool watched_for_owners, const std::optional<Position>& seen);
+  Result<Attempt> ClaimNumber(soci::session& session, const core::NodeIdentity& node, const NumberRow& row,
+                              const std::optional<Watched>& watched);
   Position ReadPosition(soci::session& session) const;
   // Until options.claim_watch has passed with a database that answers, and did not go back meanwhile: is not
   // behind `seen`, which is what was seen last. Errors: kUnavailable.

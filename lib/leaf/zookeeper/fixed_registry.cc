@@ -68,22 +68,41 @@ Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
 
 Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const core::NodeIdentity& node,
                                                        const PropertiesRecord& properties, bool has_watched) {
-  const core::ClusterProperties& cluster = properties.cluster;
-  const Attempt again;
-  const Attempt watch_first{std::nullopt, true};
+  Found found;
+  LEAF_ASSIGN_OR_RETURN(Step step, FindNumber(tree, node, properties.cluster, has_watched, found));
+  if (step == Step::kGoOn) {
+    LEAF_ASSIGN_OR_RETURN(step, ReadRecords(tree, node, found));
+  }
+  if (step == Step::kGoOn && found.own().worker != found.held) {
+    node.TellDenied();
+    if (!has_watched) {
+      for (const LeafNode& leaf : found.numbers.own)
+        seen_before_watch_.emplace(tree.ForeverNode(leaf.name), leaf.node.stat.modified_zxid);
+      if (found.ceiling_node)
+        seen_before_watch_.emplace(tree.Ceiling(found.own().worker), found.ceiling_node->stat.modified_zxid);
+      step = Step::kWatchFirst;
+    }
+  }
+  if (step != Step::kGoOn) return Attempt{std::nullopt, step == Step::kWatchFirst};
+  LEAF_RETURN_IF_ERROR(WatchForOthers(tree, node, found));
+  return WriteClaim(tree, node, properties, std::move(found));
+}
+
+Result<FixedRegistry::Step> FixedRegistry::FindNumber(const Tree& tree, const core::NodeIdentity& node,
+                                                      const core::ClusterProperties& cluster,
+                                                      bool has_watched, Found& found) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, TakeHold(tree, node));
-  if (!hold) return again;
+  if (!hold) return Step::kAgain;
+  found.hold = *hold;
 
   LEAF_ASSIGN_OR_RETURN(auto numbers, FindOwn(tree, node.address, *hold));
-  if (!numbers) return again;
-  std::string created;
+  if (!numbers) return Step::kAgain;
+  std::string& created = found.created;
   // A copy has held nothing: where ZooKeeper went back its original may not have come back yet.
-  const std::optional<std::uint64_t> held = node.again                 ? node.again
-                                            : node.former_uuid.empty() ? node.held
-                                                                       : std::nullopt;
-  if (numbers->own.empty() && held) {
-    LEAF_ASSIGN_OR_RETURN(const auto path, Recreate(tree, node, *hold, *held, *numbers, cluster));
-    if (!path) return again;
+  found.held = node.again ? node.again : node.former_uuid.empty() ? node.held : std::nullopt;
+  if (numbers->own.empty() && found.held) {
+    LEAF_ASSIGN_OR_RETURN(const auto path, Recreate(tree, node, *hold, *found.held, *numbers, cluster));
+    if (!path) return Step::kAgain;
     created = *path;
   }
   if (numbers->own.empty() && created.empty()) {
@@ -94,26 +113,27 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
           "look at `leafctl worker check`; a restart claims a new number"};
     }
     node.TellDenied();
-    if (!has_watched) return watch_first;
+    if (!has_watched) return Step::kWatchFirst;
     LEAF_ASSIGN_OR_RETURN(const auto path, CreateOwn(tree, node.address, *hold, cluster));
-    if (!path) return again;
+    if (!path) return Step::kAgain;
     created = *path;
   }
   if (!created.empty()) {
     // Again: a Java node of this address may have made one at the same moment (S4).
     LEAF_ASSIGN_OR_RETURN(numbers, FindOwn(tree, node.address, *hold));
-    if (!numbers || numbers->own.empty()) return again;
+    if (!numbers || numbers->own.empty()) return Step::kAgain;
   }
-  std::vector<LeafNode>* const nodes = &numbers->own;
+  found.numbers = *std::move(numbers);
+  std::vector<LeafNode>& nodes = found.numbers.own;
   // The one we had before; else the one that was written last.
   const auto find = [&](std::optional<std::uint64_t> worker) {
-    return std::find_if(nodes->begin(), nodes->end(),
+    return std::find_if(nodes.begin(), nodes.end(),
                         [&](const LeafNode& leaf) { return leaf.worker == worker; });
   };
   auto own = find(hold->record.worker);
-  if (own == nodes->end()) own = find(held);
-  if (own == nodes->end()) {
-    own = std::max_element(nodes->begin(), nodes->end(), [](const LeafNode& a, const LeafNode& b) {
+  if (own == nodes.end()) own = find(found.held);
+  if (own == nodes.end()) {
+    own = std::max_element(nodes.begin(), nodes.end(), [](const LeafNode& a, const LeafNode& b) {
       return a.node.stat.modified_zxid < b.node.stat.modified_zxid;
     });
   }
@@ -122,78 +142,92 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
                  fmt::format("{} has the number {} now", Quoted(node.address), own->worker),
                  "look at `leafctl worker check`, then restart this node"};
   }
-  LEAF_RETURN_IF_ERROR(CheckNumber(own->worker, cluster, tree.ForeverNode(own->name) == created));
+  found.own_index = static_cast<std::size_t>(own - nodes.begin());
+  LEAF_RETURN_IF_ERROR(CheckNumber(own->worker, cluster, found.is_new(tree)));
+  return Step::kGoOn;
+}
 
-  const std::string owner_path = tree.Owner(own->worker);
-  const std::string ceiling_path = tree.Ceiling(own->worker);
-  LEAF_ASSIGN_OR_RETURN(const auto beside, client_.GetAll({owner_path, ceiling_path}));
-  const std::optional<NodeData>& owner_node = beside[0];
-  const std::optional<NodeData>& ceiling_node = beside[1];
-  bool formerly_ours = false;
-  if (owner_node) {
-    const auto owner = ParseOwner(owner_node->data);
+Result<FixedRegistry::Step> FixedRegistry::ReadRecords(const Tree& tree, const core::NodeIdentity& node,
+                                                       Found& found) {
+  const LeafNode& own = found.own();
+  const std::string owner_path = tree.Owner(own.worker);
+  const std::string ceiling_path = tree.Ceiling(own.worker);
+  LEAF_ASSIGN_OR_RETURN(auto beside, client_.GetAll({owner_path, ceiling_path}));
+  found.owner_node = std::move(beside[0]);
+  found.ceiling_node = std::move(beside[1]);
+  if (found.owner_node) {
+    const auto owner = ParseOwner(found.owner_node->data);
     if (!owner.ok()) return UnusableNode(owner_path, owner.error());
-    formerly_ours = owner->uuid != node.uuid;
-    if (formerly_ours && owner->uuid != node.former_uuid) {
-      if (owner->address == node.address || node.again)
-        return OwnedByOther(node.address, own->worker, *owner);
-      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
-      return again;
+    found.formerly_ours = owner->uuid != node.uuid;
+    if (found.formerly_ours && owner->uuid != node.former_uuid) {
+      if (owner->address == node.address || node.again) return OwnedByOther(node.address, own.worker, *owner);
+      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, found.hold, own));
+      return Step::kAgain;
     }
   }
-  if (tree.ForeverNode(own->name) == created && numbers->others.count(own->worker) > 0) {
+  if (found.is_new(tree) && found.numbers.others.count(own.worker) > 0) {
     // Another node of ours that is claiming it meets our owner, if the number was this node's before.
-    LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, own->worker, *numbers));
-    if (javas || own->worker != held) {
-      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, *hold, *own));
-      return again;
+    LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, own.worker, found.numbers));
+    if (javas || own.worker != found.held) {
+      LEAF_RETURN_IF_ERROR(GiveUp(tree, node.address, found.hold, own));
+      return Step::kAgain;
     }
   }
-  CeilingRecord ceiling;
-  bool covered = tree.ForeverNode(own->name) == created;
-  if (ceiling_node) {
-    auto stored = ParseCeiling(ceiling_node->data);
+  found.covered = found.is_new(tree);
+  if (found.ceiling_node) {
+    auto stored = ParseCeiling(found.ceiling_node->data);
     if (!stored.ok()) return UnusableNode(ceiling_path, stored.error());
-    ceiling = *std::move(stored);
-    covered = covered || (ceiling.leaf_version == own->node.stat.version &&
-                          ceiling.leaf_timestamp_ms == own->data.timestamp_ms);
+    found.ceiling = *std::move(stored);
+    found.covered = found.covered || (found.ceiling.leaf_version == own.node.stat.version &&
+                                      found.ceiling.leaf_timestamp_ms == own.data.timestamp_ms);
   }
-  if (own->worker != held) node.TellDenied();
-  if (own->worker != held && !has_watched) {
-    for (const LeafNode& leaf : *nodes)
-      seen_before_watch_.emplace(tree.ForeverNode(leaf.name), leaf.node.stat.modified_zxid);
-    if (ceiling_node) seen_before_watch_.emplace(ceiling_path, ceiling_node->stat.modified_zxid);
-    return watch_first;
-  }
-  if (formerly_ours && ceiling_node) {
+  return Step::kGoOn;
+}
+
+Result<void> FixedRegistry::WatchForOthers(const Tree& tree, const core::NodeIdentity& node,
+                                           const Found& found) {
+  const LeafNode& own = found.own();
+  if (found.formerly_ours && found.ceiling_node) {
     log_.Info("watching worker {} for {} ms: this state directory may be a copy of one that is in use",
-              own->worker, core::kCopyWatch.count());
-    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved({{ceiling_path, ceiling_node->stat},
-                                                            {tree.ForeverNode(own->name), own->node.stat}},
-                                                           core::kCopyWatch));
+              own.worker, core::kCopyWatch.count());
+    LEAF_ASSIGN_OR_RETURN(const bool unmoved,
+                          WatchUnmoved({{tree.Ceiling(own.worker), found.ceiling_node->stat},
+                                        {tree.ForeverNode(own.name), own.node.stat}},
+                                       core::kCopyWatch));
     if (!unmoved) {
       return Error{ErrorCode::kRefused,
                    fmt::format("another process is alive with a copy of this state directory: it reports as "
                                "worker {} of {}",
-                               own->worker, Quoted(node.address)),
+                               own.worker, Quoted(node.address)),
                    "stop one of the two; a second node needs a state directory and an address of its own"};
     }
-  } else if (!covered || nodes->size() > 1) {
-    log_.Info("watching {} for {} ms: another program may be using this address", Quoted(own->name),
+  } else if (!found.covered || found.numbers.own.size() > 1) {
+    log_.Info("watching {} for {} ms: another program may be using this address", Quoted(own.name),
               kJavaWatch.count());
     std::vector<std::pair<std::string, NodeStat>> watched;
-    for (const LeafNode& leaf : *nodes) watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
+    for (const LeafNode& leaf : found.numbers.own)
+      watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
     LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(watched, kJavaWatch));
     if (!unmoved) {
       return Error{ErrorCode::kRefused,
                    fmt::format("a Java Leaf node is alive with the address {}: it writes to {}",
-                               Quoted(node.address), Quoted(tree.ForeverNode(own->name))),
+                               Quoted(node.address), Quoted(tree.ForeverNode(own.name))),
                    "stop it first, or give this node another snowflake.address"};
     }
   }
+  return {};
+}
+
+Result<FixedRegistry::Attempt> FixedRegistry::WriteClaim(const Tree& tree, const core::NodeIdentity& node,
+                                                         const PropertiesRecord& properties, Found found) {
+  const LeafNode& own = found.own();
+  const std::optional<NodeData>& owner_node = found.owner_node;
+  const std::optional<NodeData>& ceiling_node = found.ceiling_node;
+  const bool formerly_ours = found.formerly_ours;
+  CeilingRecord& ceiling = found.ceiling;
   const bool may_lag = ceiling_node && ceiling.uuid != node.uuid;
-  if (!covered) {
-    for (const LeafNode& leaf : *nodes) {
+  if (!found.covered) {
+    for (const LeafNode& leaf : found.numbers.own) {
       const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + kJavaMargin;
       ceiling.ceiling = std::max(ceiling.ceiling.value_or(end), end);
     }
@@ -201,10 +235,12 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
 
   ceiling.uuid = node.uuid;
   ++ceiling.generation;
-  ceiling.leaf_version = own->node.stat.version;
-  ceiling.leaf_timestamp_ms = own->data.timestamp_ms;
+  ceiling.leaf_version = own.node.stat.version;
+  ceiling.leaf_timestamp_ms = own.data.timestamp_ms;
+  const std::string owner_path = tree.Owner(own.worker);
+  const std::string ceiling_path = tree.Ceiling(own.worker);
   std::vector<Operation> operations{
-      Operation::Set(tree.Address(node.address), FormatAddress({node.uuid, own->worker}), hold->version)};
+      Operation::Set(tree.Address(node.address), FormatAddress({node.uuid, own.worker}), found.hold.version)};
   const std::string owner = FormatOwner({node.uuid, node.address, options_.host, clock_.Wall()});
   operations.push_back(!owner_node     ? Operation::CreateOwn(owner_path, owner)
                        : formerly_ours ? Operation::Set(owner_path, owner, owner_node->stat.version)
@@ -212,17 +248,17 @@ Result<FixedRegistry::Attempt> FixedRegistry::TryClaim(const Tree& tree, const c
   operations.push_back(ceiling_node
                            ? Operation::Set(ceiling_path, FormatCeiling(ceiling), ceiling_node->stat.version)
                            : Operation::CreateOwn(ceiling_path, FormatCeiling(ceiling)));
-  for (const LeafNode& leaf : *nodes)
+  for (const LeafNode& leaf : found.numbers.own)
     operations.push_back(Operation::Check(tree.ForeverNode(leaf.name), leaf.node.stat.version));
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome claimed, client_.Write(operations));
-  if (!claimed.done()) return again;
+  if (!claimed.done()) return Attempt{};
 
-  held_.emplace(Held{tree, properties, node.address, node.uuid, own->worker, tree.ForeverNode(own->name),
+  held_.emplace(Held{tree, properties, node.address, node.uuid, own.worker, tree.ForeverNode(own.name),
                      formerly_ours ? claimed.parts[1].stat->version
                      : owner_node  ? owner_node->stat.version
                                    : 0,
                      ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
-  return Attempt{core::WorkerClaim{own->worker, ceiling.generation, ceiling.ceiling, may_lag}};
+  return Attempt{core::WorkerClaim{own.worker, ceiling.generation, ceiling.ceiling, may_lag}};
 }
 
 Result<bool> FixedRegistry::IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers) {

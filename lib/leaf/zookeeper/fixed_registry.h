@@ -142,9 +142,37 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
     bool watch_first = false;  // the number is new to this node
   };
 
+  // What a claim is made over, as it was read.
+  struct Found {
+    Hold hold;
+    Numbers numbers;
+    std::size_t own_index = 0;          // of numbers.own: the one whose number is claimed
+    std::string created;                // path of the node that this claim has made; "" for none
+    std::optional<std::uint64_t> held;  // the number that this node may claim without a watch
+    std::optional<NodeData> owner_node;
+    std::optional<NodeData> ceiling_node;
+    CeilingRecord ceiling;       // of ceiling_node
+    bool formerly_ours = false;  // its owner is what this copy was made of
+    bool covered = false;        // the ceiling tells of all that the node under `forever` does
+
+    LeafNode& own() { return numbers.own[own_index]; }
+    const LeafNode& own() const { return numbers.own[own_index]; }
+    bool is_new(const Tree& tree) const { return tree.ForeverNode(own().name) == created; }
+  };
+  enum class Step { kGoOn, kAgain, kWatchFirst };
+
   // All require mutex_. An empty optional: somebody came in between, or the session changed; begin again.
   Result<Attempt> TryClaim(const Tree& tree, const core::NodeIdentity& node,
                            const PropertiesRecord& properties, bool has_watched);
+  // The parts of TryClaim, in this order. Until WriteClaim only this node's own hold and node are written.
+  Result<Step> FindNumber(const Tree& tree, const core::NodeIdentity& node,
+                          const core::ClusterProperties& cluster, bool has_watched, Found& found);
+  // Gives the number up where another node has it (kAgain).
+  Result<Step> ReadRecords(const Tree& tree, const core::NodeIdentity& node, Found& found);
+  // Errors: kRefused where another program writes to what is claimed.
+  Result<void> WatchForOthers(const Tree& tree, const core::NodeIdentity& node, const Found& found);
+  Result<Attempt> WriteClaim(const Tree& tree, const core::NodeIdentity& node,
+                             const PropertiesRecord& properties, Found found);
   Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node);
   Result<std::optional<Numbers>> FindOwn(const Tree& tree, const std::string& address, const Hold& hold);
   // Makes the node of the number that the state directory held once more, if nothing is known of that number.

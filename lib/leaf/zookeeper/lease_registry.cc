@@ -68,30 +68,10 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
           "under {} is leased",
           fork.fresh, Quoted(tree.RecycleUsed()));
     }
-    LEAF_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, Look(tree, range_begin, range_end, fork));
-    // One's own first; then what is free; then what has run out. A number whose ceiling is far ahead can be
-    // used by nobody until then: whose clock was wrong, or is, may only cost that number, not every start.
-    const BootTime now = clock_.Boot();
-    const WallTime usable_until = clock_.Wall() + kUsableAhead;
-    const auto rank = [&](const Candidate& candidate) -> std::pair<int, std::chrono::milliseconds> {
-      if (fork.fresh > 0 && candidate.fork && candidate.fork->in_use) return {kLive, {}};
-      const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
-                                  std::chrono::milliseconds{0});
-      if (candidate.record.uuid == node.uuid || IsOwn(candidate, node))
-        return {ahead.count() > 0 ? 3 : 0, ahead};
-      // A number in neither of the fork's folders may be on its way from one to the other.
-      const bool moving = fork.exists && !candidate.fork && !candidate.node;
-      if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : moving ? 2 : 1, ahead};
-      if (!HasRunOut(candidate, now)) return {kLive, {}};
-      return {ahead.count() > 0 ? 3 : 2, ahead};
-    };
-    std::vector<std::pair<std::pair<int, std::chrono::milliseconds>, const Candidate*>> ranked;
-    ranked.reserve(candidates.size());
-    for (const Candidate& candidate : candidates) ranked.emplace_back(rank(candidate), &candidate);
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    LEAF_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, Look(tree, range_begin, range_end, fork));
+    const std::vector<Ranked> ranked = InOrder(candidates, node, fork);
     const bool own_first =
-        !ranked.empty() && ranked.front().first.first < kLive && IsOwn(*ranked.front().second, node);
+        !ranked.empty() && ranked.front().order.first < kLive && IsOwn(*ranked.front().candidate, node);
     if (!watched && !own_first) {
       LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
       watched = true;
@@ -127,6 +107,33 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
     WaitTowards(clock_, begin + patience, interrupted_);
     if (interrupted_.load()) return InterruptedClaim();
   }
+}
+
+// One's own first; then what is free; then what has run out. A number whose ceiling is far ahead can be
+// used by nobody until then: whose clock was wrong, or is, may only cost that number, not every start.
+std::vector<LeaseRegistry::Ranked> LeaseRegistry::InOrder(const std::vector<Candidate>& candidates,
+                                                          const core::NodeIdentity& node,
+                                                          const ForkNumbers& fork) {
+  const BootTime now = clock_.Boot();
+  const WallTime usable_until = clock_.Wall() + kUsableAhead;
+  const auto rank = [&](const Candidate& candidate) -> std::pair<int, std::chrono::milliseconds> {
+    if (fork.fresh > 0 && candidate.fork && candidate.fork->in_use) return {kLive, {}};
+    const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
+                                std::chrono::milliseconds{0});
+    if (candidate.record.uuid == node.uuid || IsOwn(candidate, node))
+      return {ahead.count() > 0 ? 3 : 0, ahead};
+    // A number in neither of the fork's folders may be on its way from one to the other.
+    const bool moving = fork.exists && !candidate.fork && !candidate.node;
+    if (candidate.record.uuid.empty()) return {ahead.count() > 0 ? 3 : moving ? 2 : 1, ahead};
+    if (!HasRunOut(candidate, now)) return {kLive, {}};
+    return {ahead.count() > 0 ? 3 : 2, ahead};
+  };
+  std::vector<Ranked> ranked;
+  ranked.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) ranked.push_back({rank(candidate), &candidate});
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const Ranked& a, const Ranked& b) { return a.order < b.order; });
+  return ranked;
 }
 
 Result<std::vector<LeaseRegistry::Candidate>> LeaseRegistry::Look(const Tree& tree, std::uint64_t begin,

@@ -46,6 +46,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/clock.h"
@@ -107,6 +108,11 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
     LeaseRecord record;
     std::optional<ForkNumber> fork;  // the number in the fork's tree
   };
+  // A candidate and its place: the lowest is taken first.
+  struct Ranked {
+    std::pair<int, std::chrono::milliseconds> order;
+    const Candidate* candidate = nullptr;
+  };
   // Since when a record has been what it is, as far as we have seen.
   struct Observation {
     std::int64_t modified_zxid = 0;
@@ -123,6 +129,8 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Whether the state directory of `node` held this number last, and no other since, as far as the record
   // and the state directory tell.
   static bool IsOwn(const Candidate& candidate, const core::NodeIdentity& node);
+  std::vector<Ranked> InOrder(const std::vector<Candidate>& candidates, const core::NodeIdentity& node,
+                              const ForkNumbers& fork);
   // True if `candidate` has been seen unchanged for long enough; remembers what is seen.
   bool HasRunOut(const Candidate& candidate, BootTime now);
   Result<std::uint64_t> NextOfLeaf(const Tree& tree);

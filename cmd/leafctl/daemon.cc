@@ -1,0 +1,271 @@
+#include "daemon.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "leaf/base/duration.h"
+#include "leaf/config/reload.h"
+#include "leaf/sys/process_name.h"
+#include "leaf/sys/process_stats.h"
+#include "registries.h"
+#include "stores.h"
+
+namespace leaf::cmd {
+namespace {
+
+server::ConnectionLimits ConnectionLimitsOf(const config::Config& config) {
+  return {.max_connections = static_cast<std::size_t>(config.server.max_connections),
+          .max_connections_per_address = static_cast<std::size_t>(config.server.max_connections_per_address),
+          .header_timeout = config.server.header_timeout,
+          .idle_timeout = config.server.idle_timeout};
+}
+
+void SetRequestLimit(service::RequestLimit& limit, const config::Config& config) {
+  limit.Set(static_cast<std::uint64_t>(config.server.max_requests_per_second),
+            static_cast<std::uint64_t>(config.server.max_tag_requests_per_second));
+}
+
+// Where other nodes reach this one, best first; the last may do on this machine only.
+std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::vector<std::string>& names) {
+  std::vector<std::string> urls;
+  const auto add = [&](const std::string& url) {
+    if (std::find(urls.begin(), urls.end(), url) == urls.end()) urls.push_back(url);
+  };
+  if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) add(url);
+  // Who listens on all addresses is reached by this machine's name, if by any.
+  for (const std::string any : {"http://0.0.0.0:", "http://[::]:"}) {
+    for (const std::string& name : names) {
+      if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
+    }
+  }
+  for (const std::string& name : names) add(name);
+  return urls;
+}
+
+// Besides server.allowed_hosts: what this machine is called, and what its peers call it.
+std::vector<std::string> NamesOfThisServer(const config::Config& config) {
+  std::vector<std::string> names = sys::MachineNames();
+  constexpr std::string_view kScheme = "http://";
+  if (std::string_view url = config.snowflake.advertise; url.starts_with(kScheme)) {
+    url.remove_prefix(kScheme.size());
+    names.emplace_back(url.substr(0, url.rfind(':')));
+  }
+  return names;
+}
+
+std::string ModesText(const config::Config& config, const service::SnowflakeService* snowflake) {
+  std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
+  if (snowflake != nullptr) {
+    const service::SnowflakeStatus status = snowflake->Status();
+    text += fmt::format("{}snowflake mode {} of {}", text.empty() ? "" : " and ",
+                        status.has_worker ? fmt::format("as worker {}", status.worker)
+                                          : std::string("without a worker number yet"),
+                        status.cluster.name);
+  }
+  return text.empty() ? "no mode" : text;
+}
+
+std::vector<std::string> NamesOf(const std::vector<server::Listener>& listeners) {
+  std::vector<std::string> names;
+  names.reserve(listeners.size());
+  for (const server::Listener& listener : listeners) names.push_back(listener.name());
+  return names;
+}
+
+std::size_t ThreadsOf(const config::Config& config) {
+  return config.server.threads > 0 ? static_cast<std::size_t>(config.server.threads)
+                                   : std::max<std::size_t>(1, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+LogLevel LevelOf(const config::Config& config, bool verbose) {
+  if (verbose || config.log.level == "debug") return LogLevel::kDebug;
+  if (config.log.level == "warning") return LogLevel::kWarning;
+  if (config.log.level == "error") return LogLevel::kError;
+  return LogLevel::kInfo;
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<server::Listener> listeners,
+                                             std::string why_no_snowflakes) {
+  const config::Config& config = ground.resolved.config;
+  LEAF_ASSIGN_OR_RETURN(auto node,
+                        embed::Node::Open(ground.context,
+                                          {.segment = config.segment.enabled,
+                                           .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
+                                           .process = "serve"},
+                                          ground.log));
+  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
+  return std::unique_ptr<Daemon>(
+      new Daemon(ground, std::move(node), layout, std::move(listeners), why_no_snowflakes));
+}
+
+Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, const core::IdLayout& layout,
+               std::vector<server::Listener> listeners, const std::string& why_no_snowflakes)
+    : ground_(ground),
+      config_(ground.resolved.config),
+      names_(NamesOf(listeners)),
+      threads_(ThreadsOf(config_)),
+      in_force_(config_),
+      node_(std::move(node)),
+      reports_("leaf-reports", 1, ground.context.clock),
+      watching_("leaf-watching", 1, ground.context.clock),
+      control_("leaf-control", 1, ground.context.clock),
+      request_limit_(ground.context.clock),
+      ids_(node_->segment(), node_->snowflake()),
+      metrics_({.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config_.metrics.top_tags)},
+               ids_, requests_, ground.context.clock, [] { return sys::ReadProcessStats(); }),
+      issuer_({.max_count = static_cast<std::uint64_t>(config_.server.max_count),
+               .why_no_snowflakes = why_no_snowflakes,
+               .limit = &request_limit_},
+              ids_),
+      router_({.request_timeout = config_.server.request_timeout,
+               .leaf_wait = config_.server.leaf_wait,
+               .version = LEAFCTL_VERSION,
+               .store = config_.segment.store,
+               .state_dir = std::filesystem::absolute(config_.state_dir).string(),
+               .listen = names_,
+               .layout = layout,
+               .control = &control_,
+               .metrics = &metrics_,
+               .metrics_lane = &watching_},
+              issuer_, unread_, ground.context.clock, reports_),
+      http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, ground.context.clock),
+      server_({.threads = threads_, .limits = ConnectionLimitsOf(config_)}, unread_, ground.context.clock,
+              ground.log, requests_),
+      heartbeat_(ground.context.clock) {
+  SetRequestLimit(request_limit_, config_);
+  node_->WatchDependencies(ids_);
+  // A second daemon may have the path by now: this one's IDs and its worker number are no longer its own.
+  state_dir_.emplace(ground.lock, ground.context.clock, [this](const Error& lost) {
+    ground_.log.Error("no more IDs: {}", lost.message);
+    ids_.StateDirLost(lost);
+  });
+  server_.Listen(std::move(listeners), http_);
+}
+
+Daemon::~Daemon() { Stop(); }
+
+Result<void> Daemon::Start() {
+  const auto start = [&]() -> Result<void> {
+    const bool serves_snowflakes = node_->snowflake() != nullptr;
+    // Where there are peers the server goes first: those that start at the same time ask for this node's
+    // clock.
+    const bool server_first = node_->has_peers();
+    if (serves_snowflakes && !server_first) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
+    if (node_->segment() != nullptr) node_->StartSegments();
+    server_.Start();
+    node_->Announce(AnswersAt(ground_.resolved, names_));
+    return serves_snowflakes && server_first ? node_->StartSnowflakes() : Result<void>();
+  };
+  if (auto started = start(); !started.ok()) {
+    ids_.BeginDrain();
+    server_.Drain(std::chrono::milliseconds{0});
+    Stop();
+    return started;
+  }
+  ground_.log.Info("leafctl {} serves {} with {} threads, state in {}", LEAFCTL_VERSION,
+                   ModesText(config_, node_->snowflake()), threads_, config_.state_dir);
+  return {};
+}
+
+void Daemon::WatchThreads() {
+  // What never blocks comes round soon. Refills may wait for the database and for the witness as long as
+  // their time-outs allow; that they are slow is no reason to be ended. The refresh, which may take longer
+  // still, and the snowflake worker, which stops by itself when its ceiling is not raised, are not waited
+  // for.
+  const std::chrono::milliseconds patience = ThreadPatience(ground_.manager);
+  // Two reserves, if the reply to the first is lost.
+  const std::chrono::milliseconds refill_patience =
+      patience + 2 * ReplyTimeout(ground_.context, config_) +
+      (node_->cluster() != nullptr ? node_->cluster()->longest_claim() : patience.zero());
+  const auto probe_of = [](sys::ThreadPool& pool) {
+    return [&pool](Executor::Task done) { pool.Probe(std::move(done)); };
+  };
+  heartbeat_.Watch(
+      "leaf-http", [this](Executor::Task done) { server_.Probe(std::move(done)); }, patience);
+  if (node_->segment() == nullptr) return;
+  embed::SegmentAdapters& adapters = node_->segment_adapters();
+  heartbeat_.Watch("leaf-timers", probe_of(adapters.timers()), patience);
+  heartbeat_.Watch("leaf-workers", probe_of(adapters.workers()), refill_patience);
+  heartbeat_.Watch("leaf-slow", probe_of(adapters.slow_workers()), refill_patience);
+}
+
+std::string Daemon::Reload() {
+  const Clock& clock = ground_.context.clock;
+  sys::SpdlogLogger& log = ground_.log;
+  const auto loaded = ground_.context.LoadConfig();
+  if (!loaded.ok()) {
+    log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
+    ids_.ConfigRead(clock.Wall(), loaded.error());
+    router_.Changed();
+    return loaded.error().message;
+  }
+  const config::Reload plan = config::PlanReload(in_force_, loaded->config);
+  in_force_ = plan.config;
+  log.SetLevel(LevelOf(in_force_, ground_.context.flags.verbose));
+  SetRequestLimit(request_limit_, in_force_);
+  server_.SetLimits(ConnectionLimitsOf(in_force_));
+  issuer_.SetMaxCount(static_cast<std::uint64_t>(in_force_.server.max_count));
+  if (service::SegmentService* const segment = node_->segment())
+    segment->Reconfigure(in_force_.segment.refresh_interval, in_force_.segment.reserve_time);
+  ids_.ConfigRead(clock.Wall());
+  router_.Changed();
+  for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
+  if (!plan.restart_for.empty())
+    log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));
+  log.Info("reloaded: {}",
+           plan.changed.empty() ? "nothing has changed" : fmt::format("{}", fmt::join(plan.changed, ", ")));
+  return "";
+}
+
+void Daemon::EachSecond() {
+  if (node_->segment() != nullptr) {
+    watching_.Post([this] { node_->segment()->ObservePeaks(); });
+    watching_.Post([this] { node_->segment_adapters().store().database().CloseIdle(); });
+  }
+  watching_.Post([this] { ids_.ObserveProblems(ground_.context.clock.Wall()); });
+  node_->RefreshEntry();
+}
+
+void Daemon::Run(const sys::SignalWaiter& signals) {
+  sys::SpdlogLogger& log = ground_.log;
+  WatchThreads();
+  ids_.ConfigRead(ground_.context.clock.Wall());
+  DaemonLoop loop{.signals = signals,
+                  .manager = ground_.manager,
+                  .heartbeat = heartbeat_,
+                  .ids = ids_,
+                  .clock = ground_.context.clock,
+                  .log = log,
+                  .serving = ModesText(config_, node_->snowflake()),
+                  .each_second = [this] { EachSecond(); },
+                  .reload = [this] { return Reload(); }};
+  const int signal = loop.Run();
+  const std::string patience = FormatDuration(in_force_.server.drain_timeout);
+  log.Info("{}: draining, at most {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", patience);
+  ground_.manager.Stopping(fmt::format("draining, at most {}", patience));
+  // Who asks twice does not want to wait: the second signal ends the process at once.
+  signals.RestoreDefaults();
+  ids_.BeginDrain();
+  if (const std::size_t cut_off = server_.Drain(in_force_.server.drain_timeout); cut_off > 0) {
+    log.Warning("{} connections were cut off", cut_off);
+  }
+  Stop();
+  log.Info("stopped");
+}
+
+// In this order: what asks the services ends before they do.
+void Daemon::Stop() {
+  for (sys::ThreadPool* const pool : {&control_, &reports_, &watching_}) pool->Stop();
+  // Parked requests hold connections: they are let go of before the server is.
+  node_->Stop();
+}
+
+}  // namespace leaf::cmd

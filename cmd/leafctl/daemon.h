@@ -1,0 +1,99 @@
+// The daemon of `leafctl serve`, put together: a node, what asks it for IDs and tells of it, and the server
+// in front.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "daemon_loop.h"
+#include "leaf/base/logger.h"
+#include "leaf/config/loader.h"
+#include "leaf/core/id_layout.h"
+#include "leaf/embed/node.h"
+#include "leaf/server/http/http_protocol.h"
+#include "leaf/server/http/metrics_page.h"
+#include "leaf/server/http/router.h"
+#include "leaf/server/issue/issuer.h"
+#include "leaf/server/net/listener.h"
+#include "leaf/server/net/server.h"
+#include "leaf/server/net/unread_bytes.h"
+#include "leaf/server/request_metrics.h"
+#include "leaf/service/id_service.h"
+#include "leaf/service/request_limit.h"
+#include "leaf/sys/heartbeat.h"
+#include "leaf/sys/service_manager.h"
+#include "leaf/sys/signals.h"
+#include "leaf/sys/spdlog_logger.h"
+#include "leaf/sys/state_dir.h"
+#include "leaf/sys/thread_pool.h"
+
+namespace leaf::cmd {
+
+// log.level, unless --verbose.
+LogLevel LevelOf(const config::Config& config, bool verbose);
+
+// Made, started, run and ended once, on one thread.
+class Daemon {
+ public:
+  // All of it outlives the daemon.
+  struct Ground {
+    CommandContext& context;
+    const config::Resolved& resolved;
+    const sys::StateDirLock& lock;
+    sys::ServiceManager& manager;
+    sys::SpdlogLogger& log;
+  };
+
+  // Makes everything; nothing runs yet, and no connection is accepted. `why_no_snowflakes`: snowflake mode is
+  // off, whatever the configuration says; "" if it is not. Errors: kConfig, kPermission.
+  static Result<std::unique_ptr<Daemon>> Make(const Ground& ground, std::vector<server::Listener> listeners,
+                                              std::string why_no_snowflakes);
+  // Stops the node, if nothing else has.
+  ~Daemon();
+
+  // Starts both modes and the server. After an error everything has ended in order. Errors: those of
+  // embed::Node::StartSnowflakes.
+  Result<void> Start();
+  // Until a signal says to end; then drains. What was issued is written down when it returns.
+  void Run(const sys::SignalWaiter& signals);
+
+ private:
+  Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, const core::IdLayout& layout,
+         std::vector<server::Listener> listeners, const std::string& why_no_snowflakes);
+
+  void WatchThreads();
+  // On SIGHUP: what went wrong, or "".
+  std::string Reload();
+  void EachSecond();
+  // Idempotent.
+  void Stop();
+
+  const Ground ground_;
+  const config::Config& config_;
+  const std::vector<std::string> names_;  // of the listeners
+  const std::size_t threads_;
+  config::Config in_force_;  // changed by Reload
+
+  const std::unique_ptr<embed::Node> node_;
+  sys::ThreadPool reports_;
+  // Metrics, and what is observed each second: other reports, of which any number may be asked for, do not
+  // delay them.
+  sys::ThreadPool watching_;
+  sys::ThreadPool control_;
+  service::RequestLimit request_limit_;
+  service::IdService ids_;
+  std::optional<sys::StateDirWatch> state_dir_;
+  server::RequestMetrics requests_;
+  const server::MetricsPage metrics_;
+  server::Issuer issuer_;
+  server::UnreadAnswers unread_;
+  server::Router router_;
+  const server::HttpProtocolFactory http_;
+  server::Server server_;
+  sys::Heartbeat heartbeat_;
+};
+
+}  // namespace leaf::cmd
