@@ -91,7 +91,7 @@ Result<void> RunComplete(CommandContext& context, const CompleteOptions& options
 
   std::size_t count = 0;
   for (const std::string& name : names) {
-    // A line each: whoever wrote to the table itself may have put anything there.
+    // A line each: a tag that was not added by leafctl may have any name.
     if (!ValidateTag(name).ok() || !name.starts_with(words.back())) continue;
     if (++count > kNamesMax) break;
     context.out.Write((typed ? typed->Completed(name) : name) + "\n");

@@ -1,4 +1,4 @@
-// --dry-run, --yes, --confirm: what every mutation accepts, and who must be asked.
+// --dry-run, --yes, --confirm: what every mutation accepts, and when it asks first.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -130,7 +130,7 @@ void CommandContext::Note(std::string_view message) {
   if (flags.quiet) return;
   const std::lock_guard lock(note_mutex_);
   err.Write(fmt::format("{}\n", message));
-  if (const auto written = err.Flush(); !written.ok()) return;  // nobody is left to tell
+  if (const auto written = err.Flush(); !written.ok()) return;  // it cannot be told either
 }
 
 void CommandContext::Detail(std::string_view message) {

@@ -31,7 +31,7 @@ class Stream {
   void Write(std::string_view text);
   // Errors: kInternal if this or an earlier write failed.
   Result<void> Flush();
-  // True once a write has failed: going on would produce for nobody.
+  // True once a write has failed: what is produced from then on is lost.
   bool failed() const { return failed_errno_ != 0; }
   // The reader of a pipe has closed it, and has what it wanted.
   bool reader_left() const { return failed_errno_ == EPIPE; }
@@ -83,7 +83,7 @@ class CommandContext final : public embed::Setting {
   bool stdin_is_terminal() const { return stdin_is_terminal_; }
   // A line from stdin without its newline; nullopt at its end.
   std::optional<std::string> ReadLine() const;
-  // The same in large pieces, for input that is read to its end: leaves nothing to whoever shares stdin.
+  // The same in large pieces, for input that is read to its end: leaves nothing to another reader of stdin.
   std::optional<std::string> ReadBulkLine();
 
   // "" if it is not set.

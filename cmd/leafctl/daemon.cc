@@ -38,7 +38,7 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
     if (std::find(urls.begin(), urls.end(), url) == urls.end()) urls.push_back(url);
   };
   if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) add(url);
-  // Who listens on all addresses is reached by this machine's name, if by any.
+  // A daemon that listens on all addresses is reached by this machine's name, if by any.
   for (const std::string any : {"http://0.0.0.0:", "http://[::]:"}) {
     for (const std::string& name : names) {
       if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
@@ -251,7 +251,7 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
   const std::string patience = FormatDuration(in_force_.server.drain_timeout);
   log.Info("{}: draining, at most {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", patience);
   ground_.manager.Stopping(fmt::format("draining, at most {}", patience));
-  // Who asks twice does not want to wait: the second signal ends the process at once.
+  // An operator who asks twice does not want to wait: the second signal ends the process at once.
   signals.RestoreDefaults();
   ids_.BeginDrain();
   if (const std::size_t cut_off = server_.Drain(in_force_.server.drain_timeout); cut_off > 0) {

@@ -60,7 +60,8 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
       listeners.push_back(std::move(*listener));
     } else if (listener.error().code == ErrorCode::kConfig && !resolved.IsSet("server.socket") &&
                !listeners.empty()) {
-      // Nobody asked for this socket (its path can be too long, say): no reason not to serve.
+      // The configuration does not ask for this socket (its path can be too long, say): no reason not to
+      // serve.
       log.Warning("{}; going on without it", listener.error().message);
     } else {
       return std::move(listener).error();
@@ -114,8 +115,8 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
   }
 }
 
-// What cannot be served together. Nothing, or why snowflake mode is off although nobody asked for that.
-// Errors: kConfig where the configuration asks for it.
+// What cannot be served together. Nothing, or why snowflake mode is off although the configuration does not
+// say so. Errors: kConfig where the configuration asks for it.
 Result<std::string> WhyNoSnowflakes(const config::Resolved& resolved,
                                     const std::vector<server::Listener>& listeners) {
   const auto elsewhere =

@@ -103,7 +103,7 @@ Result<Json> AskOne(client::DaemonClient& daemon) {
   return json;
 }
 
-// All at once: one that does not answer keeps nobody waiting for the others.
+// All at once: one that does not answer does not delay the others.
 std::vector<Asked> AskAll(const std::vector<std::string>& servers, std::chrono::milliseconds timeout) {
   std::vector<std::future<Result<Json>>> answers;
   answers.reserve(servers.size());
@@ -189,7 +189,7 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
   } else {
     context.out.Write(TableText(asked));
   }
-  // One that does not answer outweighs any problem of those that do: nobody knows what it is doing.
+  // One that does not answer outweighs any problem of those that do: it is not known what it is doing.
   std::string unreachable;
   std::string unhealthy;
   std::optional<Error> error;

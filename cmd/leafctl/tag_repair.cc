@@ -50,7 +50,7 @@ struct KnownMark {
   std::string max_id_seen;
 };
 
-// Somebody who may hold the highest mark of all, and could not be asked.
+// A node that may hold the highest mark of all, and could not be asked.
 struct Missing {
   std::string whose;
   Error why;
@@ -132,7 +132,7 @@ class MarkSources {
   }
 
   void AskRegistered(Evidence& evidence, const zookeeper::DaemonRecord& daemon) {
-    // A socket, or a loopback address, of another machine is somebody else's here.
+    // A socket, or a loopback address, of another machine means another daemon here.
     const bool here = daemon.host == sys::HostName();
     std::vector<std::string> urls;
     for (const std::string& url : daemon.urls) {

@@ -19,7 +19,7 @@ struct WorkerListOptions {
   bool newest_report = false;
 };
 
-// A recycled number that nobody has used: the fork makes 1025 of them.
+// A recycled number that was never used: the fork makes 1025 of them.
 bool IsUnused(const core::WorkerEntry& entry) {
   return entry.kind == core::NumberKind::kRecycled && !entry.reported && entry.address.empty();
 }

@@ -50,8 +50,8 @@ namespace leaf {
 
 enum class Severity { kDebug, kInfo, kWarning, kError };
 
-// Hears what leafctl serve would log: "info" is rare facts, "warning" what somebody should act on. Called by
-// any thread, several at once; must not block for long, throw, or call the object that it hears from.
+// Hears what leafctl serve would log: "info" is rare facts, "warning" what an operator should act on. Called
+// by any thread, several at once; must not block for long, throw, or call the object that it hears from.
 using LogFunction = std::function<void(Severity, std::string_view)>;
 
 // Where the table leaf_alloc, and leaf_workerid_alloc for Registry::kSql, is.
@@ -140,7 +140,7 @@ class SnowflakeGenerator {
  public:
   // An ID now. Never blocks, and allocates only for an error. Errors: kExhausted (the sequences up to
   // `snowflake.window` ahead of the clock are used up, or the clock has to pass an earlier process's), kClock
-  // (it went back or jumped; the message has the figures), kNotOwner (the worker number is somebody else's),
+  // (it went back or jumped; the message has the figures), kNotOwner (the worker number is another node's),
   // kOverflow, kTooLarge, kRefused (in a child of fork), kUnavailable (closed; state file or registry do not
   // answer).
   Result<std::uint64_t> Take();
@@ -180,9 +180,9 @@ class Generators {
   SegmentGenerator& segment();
   SnowflakeGenerator& snowflake();
 
-  // Ends it, whatever other threads do with it: who waits gets kUnavailable, and so does every later call.
-  // Blocks until the calls to the outside that are under way have ended, and, for snowflakes, until the clock
-  // has passed the last ID (snowflake.window at most), so that the next Open need not wait. What was in
+  // Ends it, whatever other threads do with it: a call that waits gets kUnavailable, and so does every later
+  // one. Blocks until the calls to the outside that are under way have ended, and, for snowflakes, until the
+  // clock has passed the last ID (snowflake.window at most), so that the next Open need not wait. What was in
   // reserve is never issued: a gap. Without it, after a crash, nothing repeats either. Idempotent. Gives the
   // state directory free.
   void Close();
@@ -206,8 +206,8 @@ struct ClientOptions {
 };
 
 // Asks daemons for IDs. Holds no connection between calls, and no IDs: a child of fork may go on with its
-// copy. Errors of both: kUnreachable (nobody there; all are named), kPermission (a socket that may not be
-// opened), kInvalidArgument, and what the daemons say: kNotFound, kFrozen, kPaused, kExhausted, kClock,
+// copy. Errors of both: kUnreachable (no daemon answers; all are named), kPermission (a socket that may not
+// be opened), kInvalidArgument, and what the daemons say: kNotFound, kFrozen, kPaused, kExhausted, kClock,
 // kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost, or of a request that went on
 // to another daemon, are never issued: a gap.
 class Client {

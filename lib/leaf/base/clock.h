@@ -10,8 +10,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual WallTime Wall() const = 0;
-  // What Wall() said a moment ago, on this thread: at most 0.1 ms, or now. For whoever reads it ten million
-  // times a second, and is safe with a time that stands still.
+  // What Wall() said a moment ago, on this thread: at most 0.1 ms, or now. For a caller that reads it ten
+  // million times a second, and is safe with a time that stands still.
   virtual WallTime RecentWall() const { return Wall(); }
   virtual MonotonicTime Monotonic() const = 0;
   virtual BootTime Boot() const = 0;

@@ -26,7 +26,7 @@ enum class ErrorCode {
   kFrozen,     // the fence found that the database went back; needs an operator
   kOverflow,   // no number is left below 2^63
   kClock,      // the clock cannot be trusted, or is behind what was issued; may pass by itself
-  kNotOwner,   // the worker number is, or may be, somebody else's by now
+  kNotOwner,   // the worker number is, or may be, another node's by now
   kDisabled,   // this mode is switched off
   kPaused,     // an operator has cut the tag off on this node
 };

@@ -66,7 +66,7 @@ inline constexpr std::chrono::milliseconds kBackoffMin{50};
 inline constexpr std::chrono::milliseconds kBackoffMax{2000};
 
 // Threads of a daemon that talk to a database server. Tags whose last grant failed share the slow ones, so
-// that rows somebody holds, however many, leave room for the others.
+// that rows which other clients hold, however many, leave room for the others.
 inline constexpr std::size_t kRefillWorkers = 24;
 inline constexpr std::size_t kSlowRefillWorkers = 8;
 // The same for SQLite, which has one writer at a time.

@@ -19,7 +19,7 @@ class ThreadCounter {
     if (slot == kSharedSlot) [[unlikely]] {
       value.fetch_add(count, std::memory_order_relaxed);
     } else {
-      // Nobody else writes it, so nothing can come between the two.
+      // No other thread writes it, so nothing can come between the two.
       value.store(value.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
     }
   }

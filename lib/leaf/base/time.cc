@@ -122,7 +122,7 @@ Result<WallTime> ParseTime(std::string_view text) {
   if (const auto time = ReadTime(text)) return *time;
   std::int64_t millis = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
-  // A year alone would be read as milliseconds, which nobody means.
+  // A year alone would be read as milliseconds, which no user means.
   if (status == std::errc{} && end == text.data() + text.size() && (millis < 0 || millis > 9999))
     return WallTimeOf(millis);
   return Error{

@@ -1,5 +1,5 @@
-// What a daemon's answers say, or whoever else listens where one should be. Pure functions; nothing of a body
-// is believed.
+// What a daemon's answers say, or those of another program where a daemon should be. Pure functions; nothing
+// of a body is believed.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct NodeClock {
   std::string version;  // of the server; "" before 0.2
 };
 
-// `server`: who answered, for messages.
+// `server`: what answered, for messages.
 
 // What the server said went wrong. An answer without our code comes from something else, a proxy before a
 // daemon that is away, or no daemon at all: kUnavailable or kUnreachable.

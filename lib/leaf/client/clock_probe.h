@@ -16,7 +16,7 @@ struct ClockReading {
   std::string version;                      // "" before 0.2
 };
 
-// One reading for each of `urls` ("http://HOST:PORT"), in their order; nothing where nobody answered within
+// One reading for each of `urls` ("http://HOST:PORT"), in their order; nothing where none came within
 // `timeout`, or not with a clock. All are asked at once, on threads of their own, which end before this
 // returns: after the time-out, and what the resolver takes for a name, at the latest.
 std::vector<std::optional<ClockReading>> ReadClocks(const std::vector<std::string>& urls,

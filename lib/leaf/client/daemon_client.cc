@@ -208,7 +208,7 @@ Result<std::string> DaemonClient::SetPaused(std::string_view tag, bool paused, b
   Error missing{ErrorCode::kUnreachable, "", "start one with leafctl serve"};
   for (const std::string& server : servers_) {
     auto reply = Ask(server, target, Method::kPost);
-    // Only who is not there is passed over: another node's tag is not what was meant.
+    // Only a daemon that is not there is passed over: another node's tag is not what was meant.
     if (!reply.ok() && reply.error().code == ErrorCode::kUnreachable) {
       missing.message += (missing.message.empty() ? "" : "; ") + reply.error().message;
       continue;

@@ -25,8 +25,8 @@ class DaemonClient {
 
   // `count` IDs of `tag`, as ascending ranges, in as many requests as the server's max_count asks for. Calls
   // `sink` with the ranges of each complete answer, in order. On an error, what `sink` was given is valid and
-  // spent. Errors: kUnreachable (nobody there), kPermission (the socket may not be opened), and what the
-  // server says: kNotFound, kFrozen, kExhausted, kUnavailable, kLimited, kInvalidArgument, …
+  // spent. Errors: kUnreachable (nothing listens there), kPermission (the socket may not be opened), and what
+  // the server says: kNotFound, kFrozen, kExhausted, kUnavailable, kLimited, kInvalidArgument, …
   using RangeSink = std::function<Result<void>(const std::vector<IdRange>&)>;
   Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
   // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.

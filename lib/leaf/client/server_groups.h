@@ -1,5 +1,5 @@
-// Which of several daemons to ask, in which order: the nearest group first, whoever did not answer lately
-// last.
+// Which of several daemons to ask, in which order: the nearest group first, a server that did not answer
+// lately last.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace leaf::client {
 
-// Thread-safe, and without a lock: in a child of fork nobody would give it back.
+// Thread-safe, and without a lock: in a child of fork no thread would give it back.
 class ServerGroups {
  public:
-  // Groups nearest first; `away`: how long who did not answer is passed over.
+  // Groups nearest first; `away`: how long a server that did not answer is passed over.
   ServerGroups(const std::vector<std::vector<std::string>>& groups, std::chrono::milliseconds away);
 
   // All servers, each once, as they are to be tried at `now`: those that are not away as they were given,
@@ -32,7 +32,7 @@ class ServerGroups {
   struct Server {
     explicit Server(std::string its_name) : name(std::move(its_name)) {}
     const std::string name;
-    std::atomic<MonotonicTime> away_until{};  // the clock's zero for who answers
+    std::atomic<MonotonicTime> away_until{};  // the clock's zero for one that answers
   };
   const std::chrono::milliseconds away_;
   std::deque<Server> servers_;  // never added to after the constructor

@@ -1,8 +1,8 @@
 // Watches the wall clock for forward jumps. Time that IDs were issued with cannot be taken back: a clock that
-// jumps ahead by a year and is then set right leaves a worker that may not issue for a year. So who is about
-// to raise a ceiling asks here first.
+// jumps ahead by a year and is then set right leaves a worker that may not issue for a year. So a node that
+// is about to raise a ceiling asks here first.
 //
-// The yardstick is boot time: it goes on in suspend, nobody can set it, and whatever slews the wall clock
+// The yardstick is boot time: it goes on in suspend, it cannot be set, and whatever slews the wall clock
 // slews it as well. What wall time gains on it are steps.
 #pragma once
 

@@ -14,7 +14,7 @@ struct Baseline {
   WallTime at;
 };
 
-// IDs left above `max_id`, which may be what somebody wrote into the column; 0 if it is no ID.
+// IDs left above `max_id`, which may be what an operator wrote into the column; 0 if it is no ID.
 std::uint64_t IdsLeft(std::int64_t max_id);
 
 // Days until `max_id` arrives at the end of the numbers, at the mean rate since `base`. Nullopt if nothing

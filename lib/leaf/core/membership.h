@@ -61,7 +61,7 @@ struct MembershipStatus {
   std::int32_t version = 0;     // of the record of the incarnation; the tags' rows may have changed with it
   std::uint64_t went_back = 0;  // since start: how often this node found that the service went back
   std::string why;              // while it is not open, for people
-  std::vector<std::string> waiting_for;  // while gathering: who has not contributed, for people
+  std::vector<std::string> waiting_for;  // while gathering: the nodes that have not contributed, for people
   std::size_t nodes = 0;                 // that take part, with this one
   std::size_t older_daemons = 0;  // that issue segments and take no part: they are of a version before 0.2
   std::uint64_t heartbeats = 0;   // since start

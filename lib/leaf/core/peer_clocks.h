@@ -39,7 +39,7 @@ std::chrono::milliseconds MedianAhead(std::span<const PeerClock> answers);
 Result<void> JudgeAtStart(std::span<const PeerClock> answers, std::chrono::milliseconds threshold);
 
 // Whether a node that runs may go on: stopped only if at least two peers, and more than half of all clocks
-// including its own, are off to the same side. One bad peer then stops nobody, and neither do two that
+// including its own, are off to the same side. One bad peer then stops no node, and neither do two that
 // disagree.
 Result<void> JudgeRunning(std::span<const PeerClock> answers, std::chrono::milliseconds threshold);
 

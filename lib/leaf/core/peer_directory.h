@@ -1,4 +1,4 @@
-// Who else of the cluster is live: the nodes whose clocks are compared with one's own.
+// The other live nodes of the cluster: those whose clocks are compared with one's own.
 #pragma once
 
 #include <cstdint>

@@ -119,7 +119,7 @@ struct Mark {
   std::uint64_t held = 0;  // IDs that the daemon of this directory holds unissued at most, or left behind
   std::uint64_t wasted_last = 0;  // IDs that the daemon before it left behind
   std::uint64_t wasted = 0;       // IDs that all daemons before it left behind
-  // False after a crash, whose reserve nobody can know: what was wasted is an upper bound then.
+  // False after a crash, whose reserve is not known: what was wasted is an upper bound then.
   bool wasted_exactly = true;
 };
 

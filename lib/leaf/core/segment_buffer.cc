@@ -104,8 +104,8 @@ SegmentBuffer::Installed SegmentBuffer::Install(IdRange range, std::uint64_t low
   refill_at_.store(low ? kNever : refill_at, std::memory_order_relaxed);
   limit_.store(end, std::memory_order_release);
   if (low) return Installed::kLow;
-  // Takers of an older range move on meanwhile. This read-modify-write and theirs have one order: who draws
-  // after it sees the new refill point; who drew before it is seen here.
+  // Takers of an older range move on meanwhile. This read-modify-write and theirs have one order: a taker
+  // that draws after it sees the new refill point; one that drew before it is seen here.
   return cursor_.fetch_add(0, std::memory_order_acq_rel) > refill_at ? Installed::kLow : Installed::kYes;
 }
 

@@ -12,12 +12,12 @@
 // look-up until its slot was rewritten (kSegmentSlots installs) drops its position and draws again; the ID is
 // skipped and counted (lost()).
 //
-// Positions past the limit. A taker may draw one: it cannot know before. Such a position belongs to nobody
+// Positions past the limit. A taker may draw one: it cannot know before. Such a position belongs to no taker
 // yet: Install() places new spans at or above the cursor, so it becomes either part of the new range or void
-// for ever. Which of the two is settled by Resolve(), serialised with Install(). Few get there: whoever draws
-// the last position closes the buffer (limit 0), and later takers are turned away by a look at a line that is
-// rarely written. Takers do not read the cursor before they draw: with two threads that would be a second
-// transfer of its cache line, and cost as much as the draw itself.
+// for ever. Which of the two is settled by Resolve(), serialised with Install(). Few get there: the taker
+// that draws the last position closes the buffer (limit 0), and later takers are turned away by a look at a
+// line that is rarely written. Takers do not read the cursor before they draw: with two threads that would be
+// a second transfer of its cache line, and cost as much as the draw itself.
 #pragma once
 
 #include <array>
@@ -74,7 +74,7 @@ class SegmentBuffer {
         result.outcome = Outcome::kTaken;
         return result;
       }
-      if (overshot) {  // in no range: nobody's yet, or void since the limit moved, which is no ID lost
+      if (overshot) {  // in no range: no taker's yet, or void since the limit moved, which is no ID lost
         result.outcome = Outcome::kOvershoot;
         result.position = position;
         return result;
@@ -122,7 +122,7 @@ class SegmentBuffer {
   // IDs in reserve, as of about now.
   std::uint64_t remaining() const;
   // IDs skipped because their taker slept too long (see above). One whose taker overshot first is not
-  // counted: nobody can tell it from a void position any more.
+  // counted: it cannot be told from a void position any more.
   std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:

@@ -34,7 +34,7 @@ Snowflake::TakeResult Snowflake::TakePlanned(std::uint64_t word, std::uint64_t c
   while (true) {
     const Plan plan = PlanTake(word, count, now_time);
     if (plan.result.outcome != Outcome::kTaken) return plan.result;
-    // The word only grows: this is what makes every position somebody's once.
+    // The word only grows: so every position is given to one taker.
     LEAF_CHECK(plan.run.begin >= word && plan.end > plan.run.begin);
     if (word_.compare_exchange_weak(word, plan.end, std::memory_order_acq_rel, std::memory_order_acquire)) {
       out = plan.run;

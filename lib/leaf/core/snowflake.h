@@ -1,4 +1,4 @@
-// One worker's snowflake IDs, pure: time is an argument, the ceiling is somebody else's to persist.
+// One worker's snowflake IDs, pure: time is an argument, the ceiling is persisted elsewhere.
 //
 // Why no ID repeats. An ID is (time, worker, sequence); this class hands out positions, which are (time,
 // sequence) packed in one number.

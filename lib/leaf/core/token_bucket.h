@@ -35,7 +35,7 @@ class TokenBucket {
     }
     bool is_limit() const { return interval_ > 0; }
     std::uint64_t interval() const { return interval_; }
-    // The n-th part of this rate, for one of n who share it.
+    // The n-th part of this rate, for one of n users that share it.
     Rate Share(std::uint64_t n) const { return FromInterval(interval_ * std::max<std::uint64_t>(n, 1)); }
     // The same rate, of which `n` times as much may come at once.
     Rate WithBursts(std::uint64_t n) const {

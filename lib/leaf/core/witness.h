@@ -32,7 +32,8 @@ class Witness {
  public:
   virtual ~Witness() = default;
 
-  // May be older than the latest, as every answer may be by the time it arrives: whoever relies on it raises.
+  // May be older than the latest, as every answer may be by the time it arrives: a caller that relies on it
+  // raises.
   virtual Result<WitnessState> Load(std::string_view tag) = 0;
   // Of each, in order.
   virtual Result<WitnessStates> LoadAll(const std::vector<std::string>& tags) = 0;

@@ -23,7 +23,7 @@ struct ClusterProperties {
   IdLayout layout;
 };
 
-// Errors: kRefused that names what differs, with both values. `where` says who remembers, for the message.
+// Errors: kRefused that names what differs, with both values. `where` names what remembers, for the message.
 Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
                               std::string_view where);
 
@@ -39,7 +39,7 @@ struct WorkerState {
   // again.
   std::string node_uuid;
   std::optional<std::uint64_t> worker;  // nothing before the first claim
-  bool leased = false;                  // it was a lease, which is nobody's once it has run out
+  bool leased = false;                  // it was a lease, which is free once it has run out
   WallTime ceiling;                     // exclusive: no ID of this node has this time or a later one
   WallTime highest;     // the highest ceiling there ever was: an orderly stop lowers the other
   std::string boot_id;  // of the boot in which this was written; "" if not known
@@ -67,8 +67,8 @@ struct NodeIdentity {
   std::string uuid;     // of the state directory
   // Set where the directory is not where it was written, so that another process may be alive with the
   // original or a copy: the uuid it had there; `uuid` is a new one. A fixed number of the former uuid is
-  // given after it was seen that nobody reports under it, and is the new one's from then on: whoever comes
-  // back with the original is refused.
+  // given after it was seen that no process reports under it, and is the new one's from then on: a process
+  // that comes back with the original is refused.
   std::string former_uuid{};
   // Set where this process had a fixed number and lost it: it gets that number or none.
   std::optional<std::uint64_t> again{};
@@ -97,14 +97,14 @@ struct WorkerClaim {
   std::uint64_t generation = 0;     // of a lease: raised by each claim
   std::optional<WallTime> ceiling;  // exclusive end of what former owners may have issued, where known
   // Another state directory, or the original of this copy, had the number: it may have gone on for a while
-  // after it last told that ceiling, and whoever knows how far is gone.
+  // after it last told that ceiling, and the process that knows how far is gone.
   bool ceiling_may_lag = false;
 };
 
 // Port: where worker numbers come from. Two claims that are valid at the same time, of one cluster, never
 // have the same number. A *fixed* number belongs to one node for ever; the registry is told of ceilings, but
-// a node may go on without it. A *leased* one belongs to whoever holds the current generation: no ID may be
-// issued at or above a ceiling that the registry has not acknowledged.
+// a node may go on without it. A *leased* one belongs to the node that holds the current generation: no ID
+// may be issued at or above a ceiling that the registry has not acknowledged.
 class WorkerRegistry {
  public:
   virtual ~WorkerRegistry() = default;
@@ -118,7 +118,7 @@ class WorkerRegistry {
   // before it gives out a number that this node did not hold before: for longer than the number's owner, if
   // the registry has forgotten it, needs to come back and put its records there again. Errors: kConfig (no
   // number for this node),
-  // kRefused (somebody else's, used by a copy of this directory, or properties differ), kExhausted (all
+  // kRefused (another node's, used by a copy of this directory, or properties differ), kExhausted (all
   // numbers taken), kUnavailable, kOutcomeUnknown (the reply was lost: claim again, which finds the claim if
   // it was made).
   virtual Result<WorkerClaim> Claim(const NodeIdentity& node, const ClusterProperties& cluster) = 0;

@@ -1,7 +1,7 @@
 // What is wrong with a node, told once for each cause: a database that is away fails the grants of every tag,
 // and an operator wants one entry for that, not thousands.
 //
-// Its words are for people who have never seen Leaf.
+// Its words are for readers that have never seen Leaf.
 #pragma once
 
 #include <cstddef>

@@ -79,8 +79,8 @@ Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
 
 Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& look, const IdRange& range) {
   LEAF_CHECK(!range.empty());
-  // With fallback the range is issued all the same, but not where somebody is known to have been faster: how
-  // far he got is what could not be seen.
+  // With fallback the range is issued all the same, but not where another node is known to have been faster:
+  // how far he got is what could not be seen.
   const auto give_up = [&](Error error, bool refused) -> Result<Verdict> {
     error = Noted(std::move(error));
     if (!fallback_ || !IsAway(error) || refused || (membership_ != nullptr && !membership_->Ready().ok())) {
@@ -101,7 +101,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
   }
   const std::string claim = NewClaim();
   const MonotonicTime deadline = clock_.Monotonic() + kClaimPatience;
-  bool refused = false;  // at least once: somebody claimed something since the look
+  bool refused = false;  // at least once: another node claimed something since the look
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
     if (range.begin < look.state.end) {
       const std::lock_guard lock(mutex_);
@@ -116,7 +116,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
       auto now = witness_.Load(tag);
       if (!now.ok()) return give_up(std::move(now).error(), refused);
       look.state = std::move(*now);
-      // Somebody else's, or ours has yet to happen: then it meets a version that is gone.
+      // Another node's, or ours has yet to happen: then it meets a version that is gone.
       if (look.state.claim != claim) {
         if (raised.ok() || range.begin < look.state.end || clock_.Monotonic() < deadline) continue;
         return give_up(raised.error(), refused);

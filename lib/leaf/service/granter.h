@@ -19,17 +19,17 @@ namespace leaf::service {
 
 struct Obtained {
   Result<core::Grant> grant;
-  // IDs that left the table, or may have, and that nobody will issue: late, of unknown outcome, or not
+  // IDs that left the table, or may have, and that will never be issued: late, of unknown outcome, or not
   // fenced.
   std::uint64_t dropped = 0;
-  // The highest end granted to any node of the cluster, as seen last; 0 where nobody knows.
+  // The highest end granted to any node of the cluster, as seen last; 0 where it is not known.
   std::uint64_t witness = 0;
 };
 
 // Thread-safe; blocks; for worker threads only.
 class Granter {
  public:
-  // `reply_timeout`: a reserve that took longer is dropped, since whoever asked has given up. `fence`: null
+  // `reply_timeout`: a reserve that took longer is dropped, since the requests have given up. `fence`: null
   // where there is no witness.
   Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence* fence, const Clock& clock,
           Logger& log, std::chrono::milliseconds reply_timeout);

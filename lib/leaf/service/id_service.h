@@ -44,7 +44,7 @@ class IdService {
   SegmentService* segment() const { return segment_; }
   SnowflakeService* snowflake() const { return snowflake_; }
 
-  // What this node works with, for metrics and status: `look` is asked whenever somebody wants to know, must
+  // What this node works with, for metrics and status: `look` is called for each report, must
   // not block, and outlives this. Before the first request.
   using DependencyLook = std::function<Dependency()>;
   void Watch(DependencyLook look) { dependencies_.push_back(std::move(look)); }

@@ -34,7 +34,7 @@ class PeerClockWatch {
   PeerClockWatch(const PeerClockOptions& options, core::PeerDirectory& directory, core::PeerClocks& clocks,
                  const Clock& clock, Executor& timers, Executor& worker, Logger& log);
 
-  // Asks all peers; blocks. A registry that cannot be asked, or nobody answering, is a warning.
+  // Asks all peers; blocks. A registry that cannot be asked, or no peer that answers, is a warning.
   // Errors: kClock that names what they said.
   Result<void> CheckAtStart();
   // Goes on asking, every interval, on the worker.

@@ -1,9 +1,9 @@
 // How many requests a second this node answers, over all and for each tag.
 //
 // Over all it is shared fairly: each tag that is asked for has its part of the limit for itself, and what the
-// others leave of theirs goes to whoever comes. One tag that is hammered takes what is left, and nothing of
-// what the others use. A request costs one or two compare-and-swaps where there is a limit, and a load where
-// there is none; nobody ever waits for another.
+// others leave of theirs goes to the tag that comes first. One tag that is hammered takes what is left, and
+// nothing of what the others use. A request costs one or two compare-and-swaps where there is a limit, and a
+// load where there is none; no request ever waits for another.
 #pragma once
 
 #include <atomic>

@@ -12,8 +12,8 @@ namespace leaf::service {
 using std::chrono::milliseconds;
 
 void SnowflakeService::RequestExtension() {
-  // Whoever finds little left asks, as often as requests come: only what can help is posted. With a problem
-  // the timer tries again, at its own pace.
+  // A request that finds little left asks, so this is called often: only what can help is posted. With a
+  // problem the timer tries again, at its own pace.
   const Term* const term = term_.load();
   const WallTime now = clock_.Wall();
   if (has_problem_.load() || (term->starting() && now < term->begin) || !term->generator.ExtensionDue(now))

@@ -37,7 +37,7 @@ Result<void> SnowflakeService::LoadState() {
   // Durable with the first ceiling, which is after the claim: a crash in between needs an operator.
   if (MayBeCopied() && registry_.remote() && !registry_.leased())
     former_uuid_ = std::exchange(state_.node_uuid, NewUuid(random_));
-  // Without a number nothing was issued: a first start with a wrong configuration binds nobody.
+  // Without a number nothing was issued: a first start with a wrong configuration binds no later one.
   if (loaded_ && loaded_->worker)
     LEAF_RETURN_IF_ERROR(core::CheckSameCluster(loaded_->cluster, cluster, "this state directory"));
   state_.cluster = cluster;
@@ -110,7 +110,7 @@ Result<void> SnowflakeService::TryToClaim() {
   if (claimed.ok()) denied_.store(false);
   auto begun = BeginTerm(claim, claimed.ok() ? StandingEvent::kClaimed : StandingEvent::kStartedAlone);
   if (!begun.ok() && claimed.ok() && is_another(claim)) denied_.store(true);
-  // Nothing was issued with it: who needs a number may have it at once.
+  // Nothing was issued with it: a node that needs a number may have it at once.
   if (!begun.ok() && claimed.ok() && registry_.leased()) {
     const auto released =
         registry_.Release(claim, claim.ceiling.value_or(WallTimeOf(state_.cluster.layout.epoch_ms())));
@@ -120,7 +120,7 @@ Result<void> SnowflakeService::TryToClaim() {
 }
 
 // A fixed number stays this node's whether or not the registry can be asked, unless this state is a copy, or
-// so old that an operator may have given the number to somebody else.
+// so old that an operator may have given the number to another node.
 Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry_error) const {
   const bool away =
       registry_error.code == ErrorCode::kUnavailable || registry_error.code == ErrorCode::kOutcomeUnknown;

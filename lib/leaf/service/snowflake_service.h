@@ -8,7 +8,7 @@
 // A *term* is one claim and the generator that issues with it.
 // - A fixed number has one term. Its registry is told of ceilings, but is never waited for. If it cannot be
 //   asked at the start, the state file may be enough (see Start); the claim is then made up for as soon as
-//   the registry answers, and ends the term for good if the number turns out to be somebody else's.
+//   the registry answers, and ends the term for good if the number turns out to be another node's.
 // - A lease that is lost ends its term. The next one has another claim, and mostly another number. So does a
 //   fixed number that another program used for a while: the next term does what a restart would do, but never
 //   without the registry, and only with the same number. Either begins at or above everything that this node

@@ -78,7 +78,7 @@ using NextCallback = WaitingRequest<IdSpans>::Callback;
 
 class TagGenerator;
 
-// A request that is waiting, for whoever may have to give it up. Default: none.
+// A request that is waiting, for its connection, which may have to give it up. Default: none.
 class ParkedRequest {
  public:
   ParkedRequest() = default;
@@ -154,7 +154,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
  public:
   // A tag that the table is known to hold (`confirmed`; OnRow follows), with this node's mark and the highest
   // end granted to any node (0 where that is not known) as they were before the table was read; or a name
-  // that somebody asked for and the table has yet to confirm.
+  // that was asked for and the table has yet to confirm.
   TagGenerator(std::string tag, TagContext& context, bool confirmed, const core::Mark& mark,
                std::uint64_t witness);
   ~TagGenerator();
@@ -185,8 +185,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t seen_pass() const { return seen_pass_.load(std::memory_order_relaxed); }
   // False for a name that the table has yet to confirm, and once it has it no more.
   bool confirmed() const;
-  // True, and final, if nobody needs it any more: the tag is gone, or was never confirmed and nobody waits
-  // for it.
+  // True, and final, if it is of no use any more: the tag is gone, or was never confirmed and no request
+  // waits for it.
   bool TryRetire();
 
   // Cuts the tag off, or lets it go on. Its reserve is kept; what is parked fails with kPaused. A request
@@ -199,11 +199,11 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // What the tag has used of the limits on requests; see RequestLimit.
   RequestShare& request_share() { return request_share_; }
 
-  // The store answers again: a failed refill that somebody waits for is tried now.
+  // The store answers again: a failed refill that a request waits for is tried now.
   void Kick();
   // Fails everything parked; no further refill begins, and nothing more is issued.
   void Stop();
-  // After Stop: IDs granted that nobody was or will be given.
+  // After Stop: IDs that were granted and will never be issued.
   std::uint64_t unissued() const;
   // Exclusive end of what is known to have been granted to any node.
   std::uint64_t known_end() const;
@@ -235,7 +235,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void ServeWaitersLocked(IdRange& grant, Completions& completions);
   void OnFailureLocked(const Error& error, const core::Mark& durable_mark, Completions& completions,
                        bool& retire);
-  // No number is left to grant: whoever fits into the reserve is still served.
+  // No number is left to grant: requests that fit into the reserve are still served.
   void OnOverflowLocked(const Error& error, Completions& completions);
   void ScheduleRetryLocked();
   static bool IsLasting(ErrorCode code);

@@ -41,7 +41,7 @@ void TagGenerator::WantRefill() {
 
 void TagGenerator::StartRefillLocked() {
   if (!MayRefill(state_) || !refill_.Begin()) return;
-  // Names nobody knows, and tags in trouble, wait for each other and not for what is well.
+  // Unknown names, and tags in trouble, wait for each other and do not hold up the rest.
   const bool slow = refill_.failures() > 0 || state_ == TagState::kUnconfirmed;
   Executor& workers = slow ? context_.slow_workers : context_.workers;
   workers.Post([self = shared_from_this()] { self->RunRefill(); });
@@ -51,7 +51,7 @@ void TagGenerator::RunRefill() {
   const MonotonicTime asked_at = context_.clock.Monotonic();
   const Obtained obtained = ObtainGrant();
   const Result<core::Grant>& grant = obtained.grant;
-  // Whoever repairs a frozen tag asks this node for its mark, which another process may have raised.
+  // An operator who repairs a frozen tag asks this node for its mark, which another process may have raised.
   core::Mark durable_mark;
   if (!grant.ok() && grant.error().code == ErrorCode::kFrozen) {
     if (auto mark = context_.marks.Load(tag_); mark.ok()) durable_mark = std::move(*mark);
@@ -198,7 +198,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   }
   if (error.code == ErrorCode::kOverflow) {
     OnOverflowLocked(error, completions);
-    // Each round answers at least the one it was asked for: whoever is left asks for himself.
+    // Each round answers at least the request it was asked for: those that are left need another one.
     if (!waiters_.empty()) return StartRefillLocked();
   }
   refill_.CountFailure();
@@ -209,7 +209,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
       context_.failure_log.Tell(error.code,
                                 fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
     });
-    // Who parked while all was well now waits no longer than who comes next.
+    // A request that parked while all was well now waits no longer than one that comes next.
     const MonotonicTime now = context_.clock.Monotonic();
     for (const Waiter& waiter : waiters_)
       ScheduleExpiryLocked(waiter.ticket, now + waiter.wait_while_failing);

@@ -1,8 +1,8 @@
-// What the service counts for whoever watches it.
+// What the service counts, for metrics and status.
 //
 // Taking an ID from the reserve counts nothing: what a tag has issued is what it was granted less what it
-// still holds or has dropped, and is reckoned when somebody asks. Waits, errors and refills are counted where
-// the tag's mutex is held already.
+// still holds or has dropped, and is reckoned when it is asked for. Waits, errors and refills are counted
+// where the tag's mutex is held already.
 //
 // Totals never go back although tags come and go: what happens (a wait, an error, a refill) is counted at
 // once for its tag and in SegmentCounters, which outlive all tags; what is only reckoned (issued, lost) is
@@ -25,7 +25,7 @@ namespace leaf::service {
 
 // Room for every ErrorCode and more to come.
 inline constexpr std::size_t kErrorSlots = 32;
-// The slot of errors that nobody was there to read: the client hung up while its request waited.
+// The slot of errors that no client read: the client hung up while its request waited.
 inline constexpr std::size_t kWithdrawnSlot = kErrorSlots - 1;
 using ErrorTally = std::array<std::uint64_t, kErrorSlots>;
 
