@@ -91,7 +91,9 @@ TEST(RefillSchedule, ThePauseGrowsToItsLimitAndNoFurther) {
     const milliseconds after = refill.ScheduleRetry(random).after;
     EXPECT_GT(after, milliseconds{0});
     EXPECT_LE(after, kBackoffMax);
-    if (failure == 1) EXPECT_LE(after, kBackoffMin);
+    if (failure == 1) {
+      EXPECT_LE(after, kBackoffMin);
+    }
     if (failure > 12) least = std::min(least, after);
   }
   EXPECT_GE(least, kBackoffMax / 2 - milliseconds{1});
