@@ -251,7 +251,7 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
   const std::string patience = FormatDuration(in_force_.server.drain_timeout);
   log.Info("{}: draining, at most {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", patience);
   ground_.manager.Stopping(fmt::format("draining, at most {}", patience));
-  // An operator who asks twice does not want to wait: the second signal ends the process at once.
+  // A second signal ends the process at once.
   signals.RestoreDefaults();
   ids_.BeginDrain();
   if (const std::size_t cut_off = server_.Drain(in_force_.server.drain_timeout); cut_off > 0) {

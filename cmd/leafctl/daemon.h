@@ -47,8 +47,8 @@ class Daemon {
     sys::SpdlogLogger& log;
   };
 
-  // Makes everything; nothing runs yet, and no connection is accepted. `why_no_snowflakes`: snowflake mode is
-  // off, whatever the configuration says; "" if it is not. Errors: kConfig, kPermission.
+  // Makes everything; nothing runs yet, and no connection is accepted. `why_no_snowflakes`: the
+  // reason why snowflake mode is off although it is configured; "" for none. Errors: kConfig, kPermission.
   static Result<std::unique_ptr<Daemon>> Make(const Ground& ground, std::vector<server::Listener> listeners,
                                               std::string why_no_snowflakes);
   // Stops the node, if nothing else has.
