@@ -133,6 +133,9 @@ class DrillTest(Restores, ClusterTest):
 
     def end_knowing(self, daemon):
         """It ends, and says so in ZooKeeper: more than a backup of before that knows of it."""
+        # The backup has ended its connection; what is said without one is not heard.
+        before = self.cluster(daemon)["heartbeats"]
+        poll(lambda: self.cluster(daemon)["heartbeats"] > before, "it is in touch again", PATIENCE_S)
         self.assertEqual(daemon.terminate(), 0)
 
     def wait_found_out(self, *daemons):
@@ -354,7 +357,12 @@ class StateDirectories(DrillTest):
         shutil.rmtree(lost.box.state)
         self.restore_database()
         lost = self.again(lost, *SHORT)
-        lost.wait_log("this node is new")
+        # Where ZooKeeper is slow, the second that it has to wait is over before it could say so.
+        poll(
+            lambda: "this node is new" in lost.log() or self.cluster(lost)["state"] == "open",
+            "it has begun anew",
+            PATIENCE_S,
+        )
         self.wait_frozen(lost, "pay")
         self.recover()
         self.check_going_on([kept, lost], used)
