@@ -123,6 +123,11 @@ void Cluster::Later(Nanos delay, std::function<void()> what) {
       &outside_, [what = std::move(what)] { what(); }, delay);
 }
 
+void Cluster::OnceFree(const std::string& tag, std::function<void()> statement) {
+  if (!around_.database.IsHeld(tag)) return statement();
+  Later(kMilli, [this, tag, statement = std::move(statement)] { OnceFree(tag, statement); });
+}
+
 std::optional<core::WorkerState> Cluster::StateOf(const DirPtr& dir) {
   // A copy: a look must not be one of the calls at which the disk was to crash.
   const auto copy = dir->Copy(0, *nodes_.front()->machine);
@@ -299,10 +304,11 @@ void Cluster::Do(const Act& act) {
     around_.sql->HoldRow(tag);
     Later(time, [this] { around_.sql->LetRowsGo(); });
   } else if (what == "db_lower") {
-    const auto row = database.rows().find(tag);
-    if (row != database.rows().end())
-      database.Lower(tag,
-                     std::max<std::int64_t>(row->second.max_id - static_cast<std::int64_t>(act.figure), 0));
+    OnceFree(tag, [&database, tag, by = static_cast<std::int64_t>(act.figure)] {
+      const auto row = database.rows().find(tag);
+      if (row != database.rows().end())
+        database.Lower(tag, std::max<std::int64_t>(row->second.max_id - by, 0));
+    });
   } else if (what == "db_wipe") {
     // An empty volume. The operator adds the tags again, as if they were new.
     for (const std::string& each : around_.tags) database.Erase(each);
@@ -313,15 +319,18 @@ void Cluster::Do(const Act& act) {
   } else if (what == "repair") {
     RepairTags();
   } else if (what == "db_step") {
-    database.SetStep(tag, static_cast<std::int64_t>(act.figure));
+    OnceFree(tag,
+             [&database, tag, step = static_cast<std::int64_t>(act.figure)] { database.SetStep(tag, step); });
   } else if (what == "db_remove") {
-    const auto row = database.rows().find(tag);
-    if (row == database.rows().end()) return;
-    const core::TagRow removed = row->second;
-    database.Erase(tag);
-    Later(time, [this, removed, again = act.figure != 0] {
-      if (!around_.database.rows().contains(removed.tag))
-        around_.database.Put(removed.tag, again ? 1 : removed.max_id, removed.step);
+    OnceFree(tag, [this, tag, time, again = act.figure != 0] {
+      const auto row = around_.database.rows().find(tag);
+      if (row == around_.database.rows().end()) return;
+      const core::TagRow removed = row->second;
+      around_.database.Erase(tag);
+      Later(time, [this, removed, again] {
+        if (!around_.database.rows().contains(removed.tag))
+          around_.database.Put(removed.tag, again ? 1 : removed.max_id, removed.step);
+      });
     });
   } else if (what == "zk_away") {
     ensemble.away = true;

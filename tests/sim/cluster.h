@@ -71,6 +71,8 @@ class Cluster {
   void ReleaseWorkerOf(const Node& node);
   void ReleaseSqlWorkerOf(const Node& node);
   void Later(Nanos delay, std::function<void()> what);
+  // Runs an operator's statement on the row of `tag`, as soon as no transaction holds the row.
+  void OnceFree(const std::string& tag, std::function<void()> statement);
   // Whether nothing has happened that makes a node forget how far its clock was from its boot time.
   bool ClocksAreGuarded() const;
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.

@@ -60,6 +60,8 @@ class Database {
   void RaiseTo(const std::string& tag, std::uint64_t max_id);
 
   const Rows& rows() const { return RowsOf(primary_); }
+  // Whether a transaction holds the row of `tag` on the primary: every other statement waits for it.
+  virtual bool IsHeld(const std::string& /*tag*/) { return false; }
   // The highest max_id a tag ever had on any server.
   std::uint64_t HighestOf(const std::string& tag) const;
 

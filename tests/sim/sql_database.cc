@@ -132,6 +132,10 @@ Result<core::Grant> SqlDatabase::RaiseByStep(std::uint64_t node, const std::stri
   return core::Grant{{begin, begin + static_cast<std::uint64_t>(row.step)}, row.step};
 }
 
+bool SqlDatabase::IsHeld(const std::string& tag) {
+  return servers_[primary()]->IsLocked("leaf_alloc", "biz_tag", tag);
+}
+
 void SqlDatabase::HoldRow(const std::string& tag) {
   SqlServer& server = *servers_[primary()];
   const std::uint64_t connection = server.Connect(world().now());
