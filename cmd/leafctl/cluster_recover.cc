@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster_link.h"
@@ -179,9 +180,14 @@ class RecoverCommand {
       Line(
           fmt::format("  missing: {}; {} IDs of each tag are allowed for", Recovery::TextOf(node), *beyond_));
     for (const Recovery::Move& move : moves_) {
-      Line(fmt::format("tag {}: the table says max_id {}, {} says {}; so move it to {}", Quoted(move.row.tag),
-                       move.row.max_id, move.where.empty() ? "no mark" : move.where, move.known,
-                       move.target));
+      const std::string_view where = move.where.empty() ? "no mark" : move.where;
+      if (move.in_table) {
+        Line(fmt::format("tag {}: the table says max_id {}, {} says {}; so move it to {}",
+                         Quoted(move.row.tag), move.row.max_id, where, move.known, move.target));
+      } else {
+        Line(fmt::format("tag {}: not in the table, {} says {}; so move its witness to {}",
+                         Quoted(move.row.tag), where, move.known, move.target));
+      }
     }
     const std::string action = fmt::format("recover cluster {}: {}", Quoted(cluster_->cluster()), What());
     if (!has_work()) return CheckName(options_.confirm, action, cluster_->cluster());
@@ -226,13 +232,14 @@ class RecoverCommand {
                                  {"last_seen", FormatRfc3339(node.record.at)}});
     }
     for (const Recovery::Move& move : moves_) {
-      json["tags"].push_back({{"tag", move.row.tag},
-                              {"max_id_before", std::to_string(move.row.max_id)},
-                              {"witness_before", std::to_string(move.witness)},
-                              {"known", std::to_string(move.known)},
-                              {"where", move.where},
-                              {"to", std::to_string(move.target)},
-                              {"outcome", dry_run_ ? "planned" : "moved"}});
+      json["tags"].push_back(
+          {{"tag", move.row.tag},
+           {"max_id_before", move.in_table ? Json(std::to_string(move.row.max_id)) : Json()},
+           {"witness_before", std::to_string(move.witness)},
+           {"known", std::to_string(move.known)},
+           {"where", move.where},
+           {"to", std::to_string(move.target)},
+           {"outcome", dry_run_ ? "planned" : "moved"}});
     }
     WriteJson(context_, json);
   }

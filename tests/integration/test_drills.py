@@ -474,6 +474,29 @@ class NodesThatAreGone(DrillTest):
         self.assertEqual(twice, {value for value in since if value >= to})
 
 
+    def test_beyond_of_a_removed_tag(self):
+        """Its row is gone when the command is given: added again, it starts above what was allowed for."""
+        kept, lost = self.nodes(2, *SHORT)
+        used = self.take(kept, STEP) + self.take(lost, STEP)
+        self.back_up()
+        self.end_knowing(kept)
+        since = self.take(lost, TAKEN)
+        lost.kill()
+        shutil.rmtree(lost.box.state)
+        self.restore()
+        self.check(self.command("leafctl tag remove pay --confirm pay"), 0)
+        kept = self.again(kept, *SHORT)
+        poll(lambda: self.cluster(kept).get("missing"), "it waits for the other", PATIENCE_S)
+        plan = self.recover("--beyond", str(2 * TAKEN))
+        moved = re.search(r"tag 'pay': not in the table, .* says (\d+); so move its witness to (\d+)", plan)
+        known, to = map(int, moved.groups())
+        self.assertEqual(to, known + 2 * TAKEN)
+        added = self.command("leafctl tag add pay --json", "--step", str(STEP))
+        self.assertEqual(added.rc, 0, added)
+        self.assertGreaterEqual(int(json.loads(added.out)["max_id"]), to)
+        self.assertEqual(self.issued_twice(self.take(kept, 2 * TAKEN), since, used), set())
+
+
 class Stores(DrillTest):
     def take_one_each(self, daemons, tag):
         """So little of a range that no other one is granted yet: what is backed up next is not behind. Later on, each of

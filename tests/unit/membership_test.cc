@@ -1122,6 +1122,39 @@ TEST_F(RecoveryTest, ABoundThatDoesNotFitIsRefusedBeforeAnythingMoves) {
   EXPECT_TRUE(recovery_.Plan(50).ok());
 }
 
+// It was removed, or is younger than the backup. When it is added again it starts above its witness.
+TEST_F(RecoveryTest, ATagWithoutARowIsAllowedForInItsWitness) {
+  LoseOne();
+  recovery_.Know("pay", 5, "a directory");
+  recovery_.Know("gone", 30, "a directory");
+  ASSERT_TRUE(store_.Remove("pay", core::WriteMode::kCommit).ok());
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  ASSERT_EQ(plan->size(), 3U);
+  EXPECT_EQ(recovery_.examined(), 3U);
+  EXPECT_TRUE((*plan)[0].in_table);
+  EXPECT_EQ((*plan)[1].row.tag, "gone");
+  EXPECT_FALSE((*plan)[1].in_table);
+  EXPECT_EQ((*plan)[1].target, 130U);
+  EXPECT_EQ((*plan)[2].row.tag, "pay");
+  EXPECT_FALSE((*plan)[2].in_table);
+  ASSERT_TRUE(recovery_.Apply(*plan, "operator").ok());
+  EXPECT_EQ(done_, (std::vector<std::string>{"witness mail", "row mail", "witness gone", "witness pay"}));
+  EXPECT_EQ(witness_.Load("gone")->end, 130U);
+  EXPECT_GE(witness_.Load("pay")->end, 105U);
+  EXPECT_TRUE(recovery_.Plan(std::nullopt)->empty());
+}
+
+// What a tag that is gone cannot give any more is no reason to hold up the others.
+TEST_F(RecoveryTest, ATagWithoutARowTakesWhatFits) {
+  LoseOne();
+  recovery_.Know("gone", kMaxIdLimit - 50, "a directory");
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->back().row.tag, "gone");
+  EXPECT_EQ(plan->back().target, kMaxIdLimit);
+}
+
 TEST_F(RecoveryTest, AWitnessThatCannotBeReadIsNamed) {
   LoseOne();
   server_.Create(tree_.Witness("pay"), "nonsense");

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
@@ -63,34 +64,67 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
         "with --state-dir, or, if they are lost, allow for what each tag may have given them since: --beyond "
         "IDS"};
   }
-  LEAF_ASSIGN_OR_RETURN(const auto rows, ports_.list());
-  std::vector<std::string> tags;
-  tags.reserve(rows.size());
-  for (const core::TagRow& row : rows) tags.push_back(row.tag);
-  LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.witness.LoadAll(tags));
-  examined_ = rows.size();
+  LEAF_ASSIGN_OR_RETURN(std::vector<Move> tags, Tags());
+  std::vector<std::string> names;
+  names.reserve(tags.size());
+  for (const Move& tag : tags) names.push_back(tag.row.tag);
+  LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.witness.LoadAll(names));
+  examined_ = tags.size();
   std::vector<Move> moves;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const core::TagRow& row = rows[i];
+  for (std::size_t i = 0; i < tags.size(); ++i) {
+    Move& move = tags[i];
     if (!witnesses[i]) {
-      return Error{ErrorCode::kRefused, fmt::format("the witness of tag {} cannot be read", Quoted(row.tag)),
+      return Error{ErrorCode::kRefused, fmt::format("the witness of tag {} cannot be read", Quoted(names[i])),
                    "leafctl doctor"};
     }
-    Know(row.tag, witnesses[i]->end, "witness in " + ports_.witness_name);
-    const auto& [known, where] = known_[row.tag];
-    Move move{row, witnesses[i]->end, known, where, known};
-    if (!missing_.empty()) {
-      const std::uint64_t base =
-          std::max(known, static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)));
-      if (*beyond > kMaxIdLimit - base) {
-        return Error{ErrorCode::kOverflow,
-                     fmt::format("tag {} has no {} IDs left above {}", Quoted(row.tag), *beyond, base), ""};
-      }
-      move.target = base + *beyond;
-    }
+    move.witness = witnesses[i]->end;
+    Know(names[i], move.witness, "witness in " + ports_.witness_name);
+    std::tie(move.known, move.where) = known_[names[i]];
+    LEAF_RETURN_IF_ERROR(SetTarget(move, beyond));
     if (move.moves_row() || move.moves_witness()) moves.push_back(std::move(move));
   }
   return moves;
+}
+
+Result<std::vector<Recovery::Move>> Recovery::Tags() const {
+  LEAF_ASSIGN_OR_RETURN(auto rows, ports_.list());
+  std::vector<Move> tags;
+  tags.reserve(rows.size());
+  std::set<std::string> in_table;
+  for (core::TagRow& row : rows) {
+    in_table.insert(row.tag);
+    tags.emplace_back().row = std::move(row);
+  }
+  std::set<std::string> elsewhere;
+  for (const auto& known : known_) elsewhere.insert(known.first);
+  LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.client.Children(ports_.tree.Witnesses()));
+  for (const std::string& name : witnesses.value_or(std::vector<std::string>{})) {
+    if (auto tag = ParseWitnessName(name)) elsewhere.insert(*std::move(tag));
+  }
+  for (const std::string& tag : elsewhere) {
+    if (in_table.contains(tag)) continue;
+    Move& move = tags.emplace_back();
+    move.row.tag = tag;
+    move.in_table = false;
+  }
+  return tags;
+}
+
+Result<void> Recovery::SetTarget(Move& move, std::optional<std::uint64_t> beyond) const {
+  move.target = move.known;
+  if (missing_.empty()) return {};
+  const std::uint64_t base =
+      std::max(move.known, static_cast<std::uint64_t>(std::max<std::int64_t>(move.row.max_id, 0)));
+  if (*beyond > kMaxIdLimit - base && !move.in_table) {
+    move.target = kMaxIdLimit;  // no reason to keep the others from going on
+    return {};
+  }
+  if (*beyond > kMaxIdLimit - base) {
+    return Error{ErrorCode::kOverflow,
+                 fmt::format("tag {} has no {} IDs left above {}", Quoted(move.row.tag), *beyond, base), ""};
+  }
+  move.target = base + *beyond;
+  return {};
 }
 
 Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& by) {

@@ -3,7 +3,9 @@
 // cluster recover`.
 //
 // Invariant: the records let claims go on only after each tag's witness and row are at or above every end
-// that is known, and above what the missing nodes are allowed for.
+// that is known, and above what the missing nodes are allowed for. A tag that the table does not hold (it was
+// removed, or added after the backup) has a witness all the same, from which it starts when it is added
+// again.
 #pragma once
 
 #include <cstddef>
@@ -46,12 +48,15 @@ class Recovery {
   // What is to be done for one tag.
   struct Move {
     core::TagRow row;
+    bool in_table = true;  // if not, there is only the tag's name in `row`
     std::uint64_t witness = 0;
     std::uint64_t known = 0;  // the highest mark, or the witness
     std::string where;        // it is known from
     std::uint64_t target = 0;
 
-    bool moves_row() const { return row.max_id < 0 || static_cast<std::uint64_t>(row.max_id) < target; }
+    bool moves_row() const {
+      return in_table && (row.max_id < 0 || static_cast<std::uint64_t>(row.max_id) < target);
+    }
     bool moves_witness() const { return witness < target; }
   };
 
@@ -73,10 +78,10 @@ class Recovery {
   // found out yet that ZooKeeper went back, is among them: its next heartbeat finds out, or moves its record.
   std::vector<Node> SilentSince(const ClusterRecords& before) const;
 
-  // The tags whose row or witness is too low. `beyond`: so many IDs of each tag above what is known are
-  // allowed for the nodes that are missing. Errors: kRefused that names the missing nodes where it is not
-  // given, or a witness that cannot be read; kOverflow for a tag that has not so many IDs left; those of the
-  // table.
+  // The tags whose row or witness is too low, those without a row last. `beyond`: so many IDs of each tag
+  // above what is known are allowed for the nodes that are missing. Errors: kRefused that names the missing
+  // nodes where it is not given, or a witness that cannot be read; kOverflow for a tag that has not so many
+  // IDs left; those of the table.
   Result<std::vector<Move>> Plan(std::optional<std::uint64_t> beyond);
   // How many tags the last plan has looked at.
   std::size_t examined() const { return examined_; }
@@ -89,6 +94,10 @@ class Recovery {
   static std::string TextOf(const Node& node);
 
  private:
+  // Every tag that the table holds, and after those every other one that has a witness or a known end.
+  Result<std::vector<Move>> Tags() const;
+  Result<void> SetTarget(Move& move, std::optional<std::uint64_t> beyond) const;
+
   const RecoveryPorts ports_;
   std::map<std::string, std::pair<std::uint64_t, std::string>> known_;  // by tag: the highest end, and where
   std::set<std::string> vouched_;                                       // IDs of nodes
