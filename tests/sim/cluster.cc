@@ -253,6 +253,7 @@ void Cluster::Do(const Act& act) {
     KillNode(node, kSecond);
     node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan.sql);
     Forget(node);
+    node.lost_its_state = true;
     Later(time, [this, &node] { ReleaseWorkerOf(node); });
   } else if (what == "state_copied") {
     Node& other = *nodes_[(act.node + 1) % around_.plan.nodes];
@@ -470,6 +471,10 @@ void Cluster::Heal() {
   }
   world_.Block(outside_, 5 * kSecond);
   RepairTags();
+  // A registry that went back after the release says again that the number is the lost directory's.
+  for (const auto& node : nodes_) {
+    if (node->lost_its_state) Later(0, [this, &node = *node] { ReleaseWorkerOf(node); });
+  }
 }
 
 // Rows that are missing or lower than what was granted, as far as anybody knows.
@@ -530,10 +535,13 @@ void Cluster::RecoverWithoutTheLost() {
   if (!known.ok()) return;
   // What the lost ones were granted above that, as an operator knows from what was inserted elsewhere.
   std::uint64_t beyond = 0;
-  for (const core::TagRow& row : rows) {
-    std::uint64_t base = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
-    if (const auto seen = witness.Load(row.tag); seen.ok()) base = std::max(base, seen->end);
-    const std::uint64_t highest = database.HighestOf(row.tag);
+  for (const std::string& tag : around_.tags) {
+    const auto row =
+        std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.tag == tag; });
+    std::uint64_t base =
+        row == rows.end() ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(row->max_id, 0));
+    if (const auto seen = witness.Load(tag); seen.ok()) base = std::max(base, seen->end);
+    const std::uint64_t highest = database.HighestOf(tag);
     if (highest > base) beyond = std::max(beyond, highest - base);
   }
   const auto plan = recovery.Plan(beyond);

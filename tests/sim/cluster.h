@@ -54,6 +54,7 @@ class Cluster {
     std::optional<std::uint64_t> java_file;
     Nanos down_until = 0;
     bool started = false;  // at least once
+    bool lost_its_state = false;
     std::optional<Error> last_failure;
 
     Process* process() const {

@@ -57,6 +57,10 @@ void Ensemble::Restore(Nanos age) {
   while (backups_.size() > 1 && backups_.back().at > world_.now() - age) backups_.pop_back();
   GoBack();
   tree_.Restore(backups_.back().nodes);
+  // Sessions of the backup that had ended since: the servers know them again, and no client speaks in them.
+  for (const auto& [path, node] : backups_.back().nodes) {
+    if (node.stat.ephemeral_owner != 0) orphans_[node.stat.ephemeral_owner] = world_.now() + kSessionTimeout;
+  }
 }
 
 void Ensemble::Wipe() {
