@@ -21,6 +21,7 @@
 #include "leaf/client/clock_probe.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/core/diagnosis.h"
+#include "leaf/core/java_leaf.h"
 #include "leaf/core/tag_inspection.h"
 #include "leaf/sql/server_clock.h"
 #include "leaf/sql/worker_inspection.h"
@@ -129,9 +130,9 @@ class Doctor {
                           numbers.end - 1),
               "give the node one of them");
     }
-    constexpr std::int64_t kLeafEpochMs = 1288834974657;
-    if (!snowflake.cluster.empty() && snowflake.epoch_ms != kLeafEpochMs) {
-      Warn("epoch", fmt::format("snowflake.epoch_ms is {}, not Leaf's {}", snowflake.epoch_ms, kLeafEpochMs),
+    if (!snowflake.cluster.empty() && snowflake.epoch_ms != kLeafEpochMillis) {
+      Warn("epoch",
+           fmt::format("snowflake.epoch_ms is {}, not Leaf's {}", snowflake.epoch_ms, kLeafEpochMillis),
            "with a worker number that Java Leaf had before, another epoch repeats IDs, now or years from now",
            "keep Leaf's, unless every node of the cluster always had this one");
     }
@@ -304,7 +305,7 @@ class Doctor {
     std::vector<std::string> moved;
     if (watch) {
       context_.Detail("leafctl: watching for 4 s who reports to the registry");
-      const MonotonicTime end = context_.clock.Monotonic() + core::kLeafReportMargin;
+      const MonotonicTime end = context_.clock.Monotonic() + core::kJavaWatch;
       while (context_.clock.Monotonic() < end) context_.clock.WaitUntil(end);
       if (const auto later = source.Inspect(); later.ok()) {
         for (const auto& [name, reported] : Reports(*later)) {

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "leaf/core/java_leaf.h"
 #include "leaf/sql/worker_inspection.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/worker_state_file.h"
@@ -41,8 +42,8 @@ Result<core::InspectionOptions> InspectionOptionsOf(CommandContext& context) {
 void Watch(CommandContext& context, std::size_t count) {
   context.Note(
       fmt::format("watching {} record{} for {} s: nobody may be writing what is about to be rewritten", count,
-                  count == 1 ? "" : "s", core::kLeafReportMargin.count() / 1000));
-  const MonotonicTime end = context.clock.Monotonic() + core::kLeafReportMargin;
+                  count == 1 ? "" : "s", core::kJavaWatch.count() / 1000));
+  const MonotonicTime end = context.clock.Monotonic() + core::kJavaWatch;
   while (context.clock.Monotonic() < end) context.clock.WaitUntil(end);
 }
 

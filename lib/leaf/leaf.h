@@ -44,6 +44,7 @@
 
 #include "leaf/base/error.h"
 #include "leaf/base/id_range.h"
+#include "leaf/base/limits.h"
 #include "leaf/base/result.h"
 
 namespace leaf {
@@ -232,8 +233,8 @@ class Client {
 // What a snowflake ID is made of. The defaults are Leaf's; both belong to a cluster, as snowflake.epoch_ms
 // and snowflake.layout of leafctl.toml(5).
 struct SnowflakeLayout {
-  std::int64_t epoch_ms = 1288834974657;  // Unix milliseconds
-  std::string bits = "41-10-12";          // time, worker, sequence
+  std::int64_t epoch_ms = kLeafEpochMillis;  // Unix milliseconds
+  std::string bits = "41-10-12";             // time, worker, sequence
 };
 struct SnowflakeParts {
   std::int64_t time_ms = 0;  // Unix milliseconds

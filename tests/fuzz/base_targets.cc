@@ -156,7 +156,7 @@ void Time(std::string_view input) {
 
 void Layout(std::string_view input) {
   const std::string_view bits = TakeLine(input);
-  std::int64_t epoch_ms = core::kLeafEpochMillis;
+  std::int64_t epoch_ms = kLeafEpochMillis;
   std::from_chars(input.data(), input.data() + input.size(), epoch_ms);
   const auto layout = core::IdLayout::Parse(bits, epoch_ms);
   if (!layout.ok()) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "leaf/core/java_leaf.h"
 #include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/static_registry.h"
 #include "support/fake_registry.h"
@@ -101,11 +102,11 @@ TEST_F(JavaFiles, AreACeilingForTheirNumberAlone) {
   Write("workerID.properties", "workerID=16\nmaxTimestamp=1795174509833");
   EXPECT_FALSE(Claim()->ceiling);
   Write("workerID.properties", "workerID=17\nmaxTimestamp=1795174509833");
-  EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + embed::kJavaFileMargin);
+  EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + core::kJavaMargin);
   EXPECT_FALSE(Claim("other")->ceiling);
   // The later of the two.
   Write("workerID.json", R"({"ip":"127.0.0.1","port":"8686","workId":17,"timestamp":1795174509000})");
-  EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + embed::kJavaFileMargin);
+  EXPECT_EQ(Claim()->ceiling, WallTimeOf(1795174509833) + core::kJavaMargin);
 }
 
 // S2
@@ -129,7 +130,7 @@ TEST_F(JavaFiles, ANodeThatStillWritesIsNotTakenOver) {
   const WallTime last = clock_.Wall();
   const auto claim = Claim();
   ASSERT_TRUE(claim.ok()) << claim.error().message;
-  EXPECT_LE(claim->ceiling, last + embed::kJavaFileMargin);
+  EXPECT_LE(claim->ceiling, last + core::kJavaMargin);
   EXPECT_GT(claim->ceiling, last);
 }
 
@@ -141,7 +142,7 @@ TEST_F(JavaFiles, OnlyAFileThatWasJustWrittenIsWatched) {
     Date("workerID.json", clock_.Wall() - age);
     const MonotonicTime begin = clock_.Monotonic();
     ASSERT_TRUE(Claim().ok());
-    EXPECT_EQ(clock_.Monotonic() - begin, watched ? embed::kJavaFileMargin : std::chrono::milliseconds{0})
+    EXPECT_EQ(clock_.Monotonic() - begin, watched ? core::kJavaWatch : std::chrono::milliseconds{0})
         << age.count();
   }
   // Another node's file is no concern of this one.
@@ -180,7 +181,7 @@ TEST_F(JavaFiles, LowerNoCeilingThatTheRegistryKnows) {
   testing::FakeRegistry inner(records, false, clock_);
   embed::JavaCeilingRegistry registry(inner, dir_.path(), clock_, log_);
   Write("workerID.properties", "workerID=0\nmaxTimestamp=1795174509833");
-  const WallTime of_java = WallTimeOf(1795174509833) + embed::kJavaFileMargin;
+  const WallTime of_java = WallTimeOf(1795174509833) + core::kJavaMargin;
   for (const int ms : {-1, 0, 1}) {
     const std::chrono::milliseconds ahead{ms};
     records.records[0].ceiling = of_java + ahead;

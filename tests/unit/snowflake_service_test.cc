@@ -430,10 +430,10 @@ TEST(SnowflakeService, NumbersOutsideTheRangeOrTheLayoutAreRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
   machine.options.worker_begin = 0;
-  machine.options.cluster.layout = *core::IdLayout::Make(48, 3, 12, core::kLeafEpochMillis);
+  machine.options.cluster.layout = *core::IdLayout::Make(48, 3, 12, kLeafEpochMillis);
   EXPECT_TRUE(machine.Start().ok());  // 0..7
   Machine narrow;
-  narrow.options.cluster.layout = *core::IdLayout::Make(49, 2, 12, core::kLeafEpochMillis);
+  narrow.options.cluster.layout = *core::IdLayout::Make(49, 2, 12, kLeafEpochMillis);
   refused = narrow.Start();
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kRefused);

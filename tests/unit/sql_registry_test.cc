@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/core/java_leaf.h"
 #include "leaf/sql/database.h"
 #include "leaf/sql/worker_registry.h"
 #include "support/fakes.h"
@@ -89,8 +90,8 @@ TEST_F(SqlRegistryTest, TakesOverFromTheForkAboveWhatItReported) {
   const auto claim = Connect()->Claim(node_, cluster_);
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   EXPECT_EQ(claim->worker, 1U);
-  EXPECT_EQ(claim->ceiling, reported + SqlWorkerRegistry::kWatch);
-  EXPECT_GE(clock_.Wall(), reported + SqlWorkerRegistry::kWatch) << "it was not watched";
+  EXPECT_EQ(claim->ceiling, reported + core::kJavaWatch);
+  EXPECT_GE(clock_.Wall(), reported + core::kJavaWatch) << "it was not watched";
 }
 
 TEST_F(SqlRegistryTest, AForkThatStillReportsIsNotTakenOver) {
@@ -434,7 +435,7 @@ TEST_F(SqlRegistryTest, AWatchCanBeInterrupted) {
   clock_.meanwhile = [&] { registry->Interrupt(); };
   const MonotonicTime before = clock_.Monotonic();
   EXPECT_EQ(registry->Claim(node_, cluster_).error().code, ErrorCode::kUnavailable);
-  EXPECT_LT(clock_.Monotonic(), before + SqlWorkerRegistry::kWatch);
+  EXPECT_LT(clock_.Monotonic(), before + core::kJavaWatch);
 }
 
 TEST_F(SqlRegistryTest, PeersAreTheOthersThatLive) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "leaf/core/worker_inspection.h"
+#include "leaf/core/java_leaf.h"
 #include "leaf/zookeeper/connect_string.h"
 #include "leaf/zookeeper/daemon_roster.h"
 #include "leaf/zookeeper/fixed_registry.h"
@@ -342,7 +342,7 @@ TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {
   const auto claim = Get(*process, "a");
   EXPECT_EQ(claim.worker, 1U);
   EXPECT_EQ(claim.ceiling, last + seconds{4});
-  EXPECT_GE(clock_.Boot() - begin, kJavaWatch);
+  EXPECT_GE(clock_.Boot() - begin, core::kJavaWatch);
   EXPECT_EQ(Forever(server).size(), 2U);
   // A second start does not wait, and no less is covered: even if nothing was renewed in between.
   const auto again = Fixed(server);
@@ -607,7 +607,7 @@ TEST_F(FixedRegistryTest, AnotherClusterUnderThisNameIsRefused) {
   Get(*Fixed(server), "a");
   const auto process = Fixed(server);
   const auto layout = process->registry.Claim(
-      {kAddress, "a"}, {"test", "zookeeper", *core::IdLayout::Make(40, 11, 12, core::kLeafEpochMillis)});
+      {kAddress, "a"}, {"test", "zookeeper", *core::IdLayout::Make(40, 11, 12, kLeafEpochMillis)});
   ASSERT_FALSE(layout.ok());
   EXPECT_EQ(layout.error().code, ErrorCode::kRefused);
   const auto recycling = Leased(server);
@@ -1123,7 +1123,7 @@ TEST_F(ForkTest, WhatTheForkLeftBehindIsLeasedAboveItsTimes) {
   const auto other = Leased(server);
   const auto second = Get(*other, "b", AddressOf(2));
   EXPECT_EQ(second.worker, 1022U);
-  EXPECT_EQ(second.ceiling, last + core::kLeafReportMargin);
+  EXPECT_EQ(second.ceiling, last + core::kJavaMargin);
   EXPECT_FALSE(server.Data(tree_.RecycleUnused(1022)).has_value());
 }
 

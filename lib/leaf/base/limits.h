@@ -21,6 +21,9 @@ inline constexpr std::size_t kDescriptionCharactersMax = 256;
 inline constexpr std::int64_t kStepMax = (std::int64_t{1} << 30) - 1;
 inline constexpr std::int64_t kStepDefault = 2000;
 
+// Time zero of Leaf's snowflake IDs, twepoch of SnowflakeIDGenImpl: 2010-11-04T01:42:54.657Z.
+inline constexpr std::int64_t kLeafEpochMillis = 1288834974657;
+
 // Leaf's dynamic step (SegmentIDGenImpl): doubled under 15 minutes, halved from 30 on.
 inline constexpr std::chrono::minutes kStepDoubleUnder{15};
 inline constexpr std::chrono::minutes kStepHalveFrom{30};

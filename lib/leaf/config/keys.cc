@@ -368,8 +368,8 @@ std::vector<Key> MakeKeys() {
       "snowflake.worker_range", "0-1023", "worker numbers that may be claimed", CheckWorkerRange,
       [](C & c) -> auto& { return c.snowflake.worker_range; }));
   add(Integer(
-      "snowflake.epoch_ms", "1288834974657", 0, kYear9999, "time zero of the IDs, Unix milliseconds",
-      [](C & c) -> auto& { return c.snowflake.epoch_ms; }));
+      "snowflake.epoch_ms", std::to_string(kLeafEpochMillis), 0, kYear9999,
+      "time zero of the IDs, Unix milliseconds", [](C & c) -> auto& { return c.snowflake.epoch_ms; }));
   add(CheckedString(
       "snowflake.layout", "41-10-12", "bits of time, worker and sequence", CheckLayout,
       [](C & c) -> auto& { return c.snowflake.layout; }));

@@ -10,13 +10,12 @@
 #include <string>
 #include <string_view>
 
+#include "leaf/base/limits.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
 
 namespace leaf::core {
 
-// Leaf's default twepoch, 2010-11-04T01:42:54.657Z.
-inline constexpr std::int64_t kLeafEpochMillis = 1288834974657;
 // 9999-12-31T23:59:59.999Z: no later time zero, so that arithmetic on times cannot overflow.
 inline constexpr std::int64_t kEpochMillisMax = 253402300799999;
 

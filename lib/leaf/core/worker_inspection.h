@@ -109,10 +109,6 @@ struct InspectionOptions {
   bool java_retired = false;
 };
 
-// The interval in which Leaf reports its time, and a little: what it issued after its last report ends before
-// that and this.
-inline constexpr std::chrono::milliseconds kLeafReportMargin{4000};
-
 // A node that has reported within this is alive: Java Leaf and leafctl report every 3 s.
 inline constexpr std::chrono::milliseconds kLiveReport{15'000};
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/core/java_leaf.h"
+
 namespace leaf::embed {
 namespace {
 
@@ -27,7 +29,7 @@ Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& n
     if (!file.time) continue;
     log_.Info("Java Leaf's {} says that worker {} issued IDs until {}: none here is below that", file.path,
               claim.worker, FormatRfc3339(*file.time));
-    const WallTime ceiling = *file.time + kJavaFileMargin;
+    const WallTime ceiling = *file.time + core::kJavaMargin;
     if (!claim.ceiling || *claim.ceiling < ceiling) claim.ceiling = ceiling;
   }
   const std::lock_guard lock(mutex_);
@@ -66,8 +68,8 @@ Result<void> JavaCeilingRegistry::Watch(const Seen& seen) const {
                    [&](const sys::JavaWorkerFile& file) { return file.written > recent; }))
     return {};
   log_.Info("watching {} for {} ms: a Java Leaf node has written it a short while ago",
-            seen.files.front().path, kJavaFileMargin.count());
-  const MonotonicTime end = clock_.Monotonic() + kJavaFileMargin;
+            seen.files.front().path, core::kJavaWatch.count());
+  const MonotonicTime end = clock_.Monotonic() + core::kJavaWatch;
   while (clock_.Monotonic() < end) {
     if (interrupted_.load())
       return Error{ErrorCode::kUnavailable, "interrupted while Java's local file was watched", ""};

@@ -32,8 +32,6 @@
 
 namespace leaf::embed {
 
-// How far IDs may be beyond what the file says: it is written every 3 s (the fork's holders).
-inline constexpr std::chrono::milliseconds kJavaFileMargin{4000};
 // A file that was written longer ago is not watched before the first ID.
 inline constexpr std::chrono::milliseconds kJavaFileRecent{15'000};
 
@@ -47,7 +45,7 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
   bool leased() const override { return registry_.leased(); }
   bool remote() const override { return registry_.remote(); }
   // The file is read after the claim, never written. One with another number, or without a time (Leaf's own),
-  // says nothing about this claim. Blocks for kJavaFileMargin where a file has to be watched. Errors, beside
+  // says nothing about this claim. Blocks for core::kJavaWatch where a file has to be watched. Errors, beside
   // the registry's: kRefused (a Java node writes to a file of this number).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;

@@ -14,6 +14,7 @@
 #include "leaf/base/check.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/core/java_leaf.h"
 #include "leaf/sql/error_map.h"
 
 namespace leaf::sql {
@@ -295,7 +296,7 @@ class Inspector {
     const auto found = owners_.find(row.id);
     const OwnerRow* const owner = found == owners_.end() ? nullptr : found->second;
     const std::string subject = NumberName(row);
-    const bool storable = IsTime(timestamp + core::kLeafReportMargin.count());
+    const bool storable = IsTime(timestamp + core::kJavaMargin.count());
     const Words words{
         fmt::format("max_timestamp is {}, which is in the future",
                     storable ? FormatRfc3339(WallTimeOf(timestamp)) : std::to_string(timestamp)),
@@ -321,7 +322,7 @@ class Inspector {
   }
 
   void PlanTakeBack(const NumberRow& row, const OwnerRow* owner, std::int64_t timestamp, const Words& words) {
-    const std::int64_t end = timestamp + core::kLeafReportMargin.count();
+    const std::int64_t end = timestamp + core::kJavaMargin.count();
     OwnerRow kept;
     if (owner != nullptr) {
       kept = *owner;

@@ -9,6 +9,7 @@
 #include "leaf/base/duration.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/core/java_leaf.h"
 
 namespace leaf::sql {
 
@@ -30,7 +31,6 @@ using std::chrono::milliseconds;
 // How often the claim looks at a row that it watches.
 constexpr milliseconds kLook{250};
 constexpr int kInsertAttempts = 5;
-constexpr milliseconds kReportInterval{3000};
 // A node that crashed stays live in the table: those that reported last are asked first.
 constexpr int kPeersMax = 64;
 
@@ -243,7 +243,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
           "stop it first, or set another snowflake.address"};
     }
     watched = tried->to_watch;
-    if (!WaitUntil(clock_.Monotonic() + (watched->copied ? core::kCopyWatch : kWatch)))
+    if (!WaitUntil(clock_.Monotonic() + (watched->copied ? core::kCopyWatch : core::kJavaWatch)))
       return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
   }
 }
@@ -358,7 +358,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
       return attempt;
     }
   }
-  if (foreign) ceiling = std::max(ceiling, WallTimeOf(*row.reported_ms) + kWatch);
+  if (foreign) ceiling = std::max(ceiling, WallTimeOf(*row.reported_ms) + core::kJavaMargin);
   const long long claims = owner.claims + 1;
   const long long ceiling_ms = UnixMillis(ceiling);
   // What stands in the fork's column now, so that a later write of the fork is recognised.
@@ -442,7 +442,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
     // The fork's column holds the true time, which it compares with its clock at its start.
     const long long now_ms = UnixMillis(clock_.Wall());
     const bool report = finality == Finality::kEnds ? now_ms > owner.reported_ms
-                                                    : now_ms - owner.reported_ms >= kReportInterval.count();
+                                                    : now_ms - owner.reported_ms >= core::kJavaReport.count();
     const long long reported_ms = report ? now_ms : owner.reported_ms;
     const int live = finality == Finality::kGoesOn ? 1 : 0;
     if (report) {

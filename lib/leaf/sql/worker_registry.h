@@ -12,8 +12,8 @@
 //   has written. With one address between them, it is refused: the row of leafctl_workers names another uuid.
 // - the reply to COMMIT is lost: the next claim of the same uuid finds its own row.
 // - a node of the fork with the same address runs: its time in max_timestamp is not the one that we wrote
-//   last. It is watched for kWatch, and if it moves the claim is refused; if not, the time and kWatch are a
-//   ceiling. If it moves later, the next report says kNotOwner.
+//   last. It is watched for core::kJavaWatch, and if it moves the claim is refused; if not, the time and
+//   core::kJavaMargin are a ceiling. If it moves later, the next report says kNotOwner.
 // - `worker release` lets another state directory in, which raises `claims`: the former owner's next report
 //   fails.
 // - the database is restored from a backup that is older than a claim, while the node lives, and a new node
@@ -63,7 +63,7 @@ struct SqlRegistryOptions {
 };
 
 // Thread-safe. A number is fixed. Claim waits for options.claim_watch if the number is new to this node, and
-// up to kWatch and a little if the fork wrote the row last.
+// up to core::kJavaWatch and a little if the fork wrote the row last.
 class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDirectory {
  public:
   // `database`, `clock` and `log` outlive this.
@@ -84,9 +84,6 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
 
   // The other nodes that are live by their own word. Errors: kUnavailable, kConfig.
   Result<std::vector<core::Peer>> LivePeers() override;
-
-  // The fork reports every 3 s.
-  static constexpr std::chrono::milliseconds kWatch{4000};
 
  private:
   struct Watched;

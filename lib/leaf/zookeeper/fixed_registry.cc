@@ -203,11 +203,11 @@ Result<void> FixedRegistry::WatchForOthers(const Tree& tree, const core::NodeIde
     }
   } else if (!found.covered || found.numbers.own.size() > 1) {
     log_.Info("watching {} for {} ms: another program may be using this address", Quoted(own.name),
-              kJavaWatch.count());
+              core::kJavaWatch.count());
     std::vector<std::pair<std::string, NodeStat>> watched;
     for (const LeafNode& leaf : found.numbers.own)
       watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
-    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(watched, kJavaWatch));
+    LEAF_ASSIGN_OR_RETURN(const bool unmoved, WatchUnmoved(watched, core::kJavaWatch));
     if (!unmoved) {
       return Error{ErrorCode::kRefused,
                    fmt::format("a Java Leaf node is alive with the address {}: it writes to {}",
@@ -228,7 +228,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::WriteClaim(const Tree& tree, const
   const bool may_lag = ceiling_node && ceiling.uuid != node.uuid;
   if (!found.covered) {
     for (const LeafNode& leaf : found.numbers.own) {
-      const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + kJavaMargin;
+      const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + core::kJavaMargin;
       ceiling.ceiling = std::max(ceiling.ceiling.value_or(end), end);
     }
   }
@@ -345,7 +345,7 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
     } else {
       // A first claim that is under way, or was never finished: nothing was issued. One that is under way
       // moves, or has finished by then.
-      const BootTime end = clock_.Boot() + kJavaWatch;
+      const BootTime end = clock_.Boot() + core::kJavaWatch;
       while (WaitTowards(clock_, end, interrupted_)) {
       }
       if (interrupted_.load()) return InterruptedClaim();
@@ -507,7 +507,7 @@ Result<void> FixedRegistry::WriteCeiling(const core::WorkerClaim& claim, WallTim
       held_->ceiling = next;
       if (report) {
         LEAF_CHECK(written.parts[2].stat->version == next.leaf_version);
-        held_->next_report = clock_.Boot() + kReportInterval;
+        held_->next_report = clock_.Boot() + core::kJavaReport;
       }
       return {};
     }

@@ -10,8 +10,8 @@
 //      ceilings/<n>, which each claim raises. (owners/<n> alone is not enough: deleted and made again it
 //      has version 0 again.)
 //  I4  Whatever was issued under a number is below the ceiling its next claim returns: the ceiling covers
-//      what we issued; what Java issued is covered by its last report plus kJavaMargin, once it has not
-//      moved for kJavaWatch. The ceiling says which version of the node it covers; another version was
+//      what we issued; what Java issued is covered by its last report plus core::kJavaMargin, once it has not
+//      moved for core::kJavaWatch. The ceiling says which version of the node it covers; another version was
 //      not ours.
 //  I5  A number that is new to a state directory is claimed after a watch that is longer than its owner, if
 //      ZooKeeper has forgotten it, needs to put its records back (WatchForOwners), and only if there is still
@@ -63,6 +63,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/core/java_leaf.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/zookeeper/client.h"
@@ -72,13 +73,6 @@
 
 namespace leaf::zookeeper {
 
-// Java reports every 3 s, so this is how long a live one can look dead (PR #56 of Leaf waits as long), and
-// how much it may have issued after its last report.
-inline constexpr std::chrono::milliseconds kJavaWatch{4000};
-inline constexpr std::chrono::milliseconds kJavaMargin{4000};
-// How often the true time is reported (SnowflakeZookeeperHolder).
-inline constexpr std::chrono::milliseconds kReportInterval{3000};
-
 // Thread-safe; one call at a time goes on. Client, clock and log outlive it.
 class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirectory {
  public:
@@ -87,14 +81,14 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return false; }
 
-  // Blocks for options.claim_watch where the number is new to this node; else for kJavaWatch where another
-  // program wrote the node last, and for core::kCopyWatch where the state directory may be a copy. Errors,
-  // beside the port's: kConfig (address or chroot), kRefused (another state directory owns the number, with
-  // its host; Java is alive with this address; its number is outside worker_range), kExhausted (no number of
-  // the range or of the layout is left).
+  // Blocks for options.claim_watch where the number is new to this node; else for core::kJavaWatch where
+  // another program wrote the node last, and for core::kCopyWatch where the state directory may be a copy.
+  // Errors, beside the port's: kConfig (address or chroot), kRefused (another state directory owns the
+  // number, with its host; Java is alive with this address; its number is outside worker_range), kExhausted
+  // (no number of the range or of the layout is left).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
-  // Also reports the true time, every kReportInterval. kUnavailable if this object has claimed nothing yet.
+  // Also reports the true time, every core::kJavaReport. kUnavailable if this object has claimed nothing yet.
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   // Leaves `end` as the ceiling, and removes the temporary node. The number stays ours.
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;

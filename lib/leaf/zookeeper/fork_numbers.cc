@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "leaf/core/worker_inspection.h"
+#include "leaf/core/java_leaf.h"
 
 namespace leaf::zookeeper {
 
@@ -16,7 +16,7 @@ ForkNumber ParseForkNumber(std::string path, const NodeData& node, bool in_use) 
   const WallTime reported = WallTimeOf(*record->timestamp_ms);
   number.reported = reported;
   // A number that the fork has moved back is one that the fork itself would use again at once.
-  number.ceiling = reported + (in_use ? kForkSilence : core::kLeafReportMargin);
+  number.ceiling = reported + (in_use ? kForkSilence : core::kJavaMargin);
   return number;
 }
 

@@ -14,6 +14,7 @@
 
 #include "leaf/base/check.h"
 #include "leaf/base/text.h"
+#include "leaf/core/java_leaf.h"
 #include "leaf/zookeeper/folders.h"
 #include "leaf/zookeeper/fork_numbers.h"
 
@@ -523,7 +524,7 @@ class Inspector {
     const auto ceiling = contents_.ceilings.find(worker);
     if (IsLive(node) || IsMoving(node)) {
       leave("its node runs: it reports the right time once its clock is right");
-    } else if (timestamp > core::kEpochMillisMax - core::kLeafReportMargin.count()) {
+    } else if (timestamp > core::kEpochMillisMax - core::kJavaMargin.count()) {
       leave("no ceiling can hold such a time");
     } else if (!node.parsed.canonical) {
       leave("its name is malformed, too");
@@ -581,7 +582,7 @@ class Inspector {
   void PlanTakeBack(const Forever& node, std::int64_t timestamp, const Text& text) {
     EnsureFolder(tree_.Own());
     EnsureFolder(tree_.Ceilings());
-    const WallTime end = WallTimeOf(timestamp) + core::kLeafReportMargin;
+    const WallTime end = WallTimeOf(timestamp) + core::kJavaMargin;
     const Change ceiling = RaiseCeiling(node.parsed.worker, end, [&](CeilingRecord& record) {
       record.leaf_version = node.node->stat.version + 1;
       record.leaf_timestamp_ms = UnixMillis(options_.now);
