@@ -129,9 +129,10 @@ allowed_parts() {
   case $1 in
     base) echo "" ;;
     core | config | client) echo "base" ;;
+    java) echo "config core base" ;;
     service | sys | sql | zookeeper) echo "core base" ;;
     server) echo "service core base" ;;
-    embed) echo "service sql sys zookeeper client config core base" ;;
+    embed) echo "java service sql sys zookeeper client config core base" ;;
     *) return 1 ;;
   esac
 }

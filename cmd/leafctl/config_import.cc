@@ -11,7 +11,7 @@
 
 #include "commands.h"
 #include "leaf/base/text.h"
-#include "leaf/config/leaf_properties.h"
+#include "leaf/java/leaf_properties.h"
 #include "leaf/sys/durable_file.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/zookeeper/connect_string.h"
@@ -29,7 +29,7 @@ struct ConfigImportOptions {
   std::string spelling = "auto";
   std::string to;
   bool force = false;
-  config::ImportOptions import;
+  java::ImportOptions import;
 };
 
 Result<std::string> ReadInput(CommandContext& context, const std::string& file) {
@@ -49,13 +49,13 @@ Result<std::string> ReadInput(CommandContext& context, const std::string& file) 
 }
 
 // The parser has let no other name in.
-config::LeafSpelling SpellingOf(const std::string& name) {
-  constexpr std::array kSpellings{config::LeafSpelling::kUpstream, config::LeafSpelling::kStarter,
-                                  config::LeafSpelling::kFork};
-  for (const config::LeafSpelling spelling : kSpellings) {
-    if (name == config::LeafSpellingName(spelling)) return spelling;
+java::LeafSpelling SpellingOf(const std::string& name) {
+  constexpr std::array kSpellings{java::LeafSpelling::kUpstream, java::LeafSpelling::kStarter,
+                                  java::LeafSpelling::kFork};
+  for (const java::LeafSpelling spelling : kSpellings) {
+    if (name == java::LeafSpellingName(spelling)) return spelling;
   }
-  return config::LeafSpelling::kAuto;
+  return java::LeafSpelling::kAuto;
 }
 
 Result<void> WriteTo(const std::string& path, std::string_view content, mode_t mode, bool force) {
@@ -66,20 +66,19 @@ Result<void> WriteTo(const std::string& path, std::string_view content, mode_t m
   return Error{ErrorCode::kAlreadyExists, written.error().message, "name another file, or pass --force"};
 }
 
-Json ImportJson(const ConfigImportOptions& options, const config::Imported& imported,
-                const std::string& toml) {
+Json ImportJson(const ConfigImportOptions& options, const java::Imported& imported, const std::string& toml) {
   Json values = Json::object();
   for (const auto& [name, value] : imported.values)
     values[name] = std::visit([](const auto& typed) { return Json(typed); }, value);
   Json notes = Json::array();
-  for (const config::ImportNote& note : imported.notes) {
-    notes.push_back({{"kind", config::ImportNoteKindName(note.kind)},
+  for (const java::ImportNote& note : imported.notes) {
+    notes.push_back({{"kind", java::ImportNoteKindName(note.kind)},
                      {"line", note.line == 0 ? Json(nullptr) : Json(note.line)},
                      {"key", note.line == 0 ? Json(nullptr) : Json(note.key)},
                      {"message", note.text}});
   }
   return {{"file", options.file},
-          {"spelling", config::LeafSpellingName(imported.spelling)},
+          {"spelling", java::LeafSpellingName(imported.spelling)},
           {"values", std::move(values)},
           {"notes", std::move(notes)},
           {"written", options.to.empty() ? Json(nullptr) : Json(options.to)},
@@ -87,13 +86,13 @@ Json ImportJson(const ConfigImportOptions& options, const config::Imported& impo
 }
 
 Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions& options) {
-  config::ImportOptions import = options.import;
+  java::ImportOptions import = options.import;
   import.spelling = SpellingOf(options.spelling);
   if (!import.password_file.empty())
     import.password_file = std::filesystem::absolute(import.password_file).lexically_normal().string();
   LEAF_ASSIGN_OR_RETURN(const std::string bytes, ReadInput(context, options.file));
   const std::string source = options.file == "-" ? "stdin" : options.file;
-  auto imported = config::ImportLeafProperties(bytes, import);
+  auto imported = java::ImportLeafProperties(bytes, import);
   if (!imported.ok()) {
     Error error = std::move(imported).error();
     return Error{error.code, fmt::format("cannot import {}: {}", Printable(source), error.message),
@@ -103,7 +102,7 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
     if (name == "zookeeper.connect")
       LEAF_RETURN_IF_ERROR(zookeeper::ParseConnectString(std::get<std::string>(value)));
   }
-  const std::string toml = config::FormatImported(*imported, source);
+  const std::string toml = java::FormatImported(*imported, source);
   const bool secret = !imported->password.empty() && !import.password_file.empty();
   // The configuration names the other: it comes last.
   if (secret)
@@ -116,8 +115,8 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
   } else if (options.to.empty()) {
     context.out.Write(toml);
   }
-  for (const config::ImportNote& note : imported->notes)
-    context.Note(fmt::format("{}: {}", Printable(source), config::FormatNote(note)));
+  for (const java::ImportNote& note : imported->notes)
+    context.Note(fmt::format("{}: {}", Printable(source), java::FormatNote(note)));
   // The configuration itself may be what goes to stdout.
   const auto report = [&](const std::string& text) {
     if (context.flags.json) return;

@@ -23,11 +23,11 @@
 #include "leaf/core/diagnosis.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/core/tag_inspection.h"
+#include "leaf/java/worker_file.h"
 #include "leaf/sql/server_clock.h"
 #include "leaf/sql/worker_inspection.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/host_inspection.h"
-#include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/worker_state_file.h"
 #include "leaf/zookeeper/snapshot.h"
@@ -354,8 +354,8 @@ class Doctor {
   }
 
   void CheckJavaFile(const core::WorkerEntry& own) {
-    for (const sys::JavaWorkerFile& file :
-         sys::FindJavaWorkerFiles(sys::kJavaTmpDir, config_.snowflake.cluster, own.address)) {
+    for (const java::JavaWorkerFile& file :
+         java::FindJavaWorkerFiles(java::kJavaTmpDir, config_.snowflake.cluster, own.address)) {
       if (file.worker == own.worker) {
         Ok("java-file", fmt::format("{} has number {}, as the registry", file.path, own.worker));
         continue;

@@ -14,12 +14,12 @@
 #include "fuzz/expect.h"
 #include "fuzz/targets.h"
 #include "leaf/base/endpoint.h"
-#include "leaf/config/java_properties.h"
 #include "leaf/config/keys.h"
-#include "leaf/config/leaf_properties.h"
 #include "leaf/config/loader.h"
 #include "leaf/config/reload.h"
 #include "leaf/core/id_layout.h"
+#include "leaf/java/leaf_properties.h"
+#include "leaf/java/properties.h"
 
 namespace leaf::fuzz {
 namespace {
@@ -167,35 +167,35 @@ void ConfigValues(std::string_view input) {
 
 // A byte that chooses the spelling and the options, then leaf.properties.
 void LeafProperties(std::string_view input) {
-  constexpr config::LeafSpelling kSpellings[] = {config::LeafSpelling::kAuto, config::LeafSpelling::kUpstream,
-                                                 config::LeafSpelling::kStarter, config::LeafSpelling::kFork};
+  constexpr java::LeafSpelling kSpellings[] = {java::LeafSpelling::kAuto, java::LeafSpelling::kUpstream,
+                                               java::LeafSpelling::kStarter, java::LeafSpelling::kFork};
   if (input.empty()) return;
   const auto choice = static_cast<unsigned char>(input.front());
   input.remove_prefix(1);
-  if (const auto properties = config::ParseJavaProperties(input); properties.ok()) {
-    for (const config::Property& property : *properties) {
+  if (const auto properties = java::ParseJavaProperties(input); properties.ok()) {
+    for (const java::Property& property : *properties) {
       LEAF_CHECK(CountCodePoints(property.key) && CountCodePoints(property.value) && property.line > 0);
     }
   } else {
     LEAF_CHECK(properties.error().code == ErrorCode::kConfig);
     ExpectOneLine(properties.error().message);
   }
-  config::ImportOptions options;
+  java::ImportOptions options;
   options.spelling = kSpellings[choice % 4];
   if ((choice & 4) != 0) options.address = "127.0.0.1";
   if ((choice & 8) != 0) options.listen = {"0.0.0.0:8080"};
   if ((choice & 16) != 0) options.password_file = "/secret";
-  const auto imported = config::ImportLeafProperties(input, options);
+  const auto imported = java::ImportLeafProperties(input, options);
   if (!imported.ok()) {
     LEAF_CHECK(imported.error().code == ErrorCode::kConfig ||
                imported.error().code == ErrorCode::kInvalidArgument);
     ExpectOneLine(imported.error().message);
     return;
   }
-  for (const config::ImportNote& note : imported->notes) ExpectOneLine(config::FormatNote(note));
+  for (const java::ImportNote& note : imported->notes) ExpectOneLine(java::FormatNote(note));
   // What comes out is a configuration that says just that.
   static const MemoryFile file;
-  file.Write(config::FormatImported(*imported, "fuzz"));
+  file.Write(java::FormatImported(*imported, "fuzz"));
   const auto resolved = LoadFile(file);
   LEAF_CHECK(resolved.ok());
   for (const auto& [name, value] : imported->values)

@@ -54,4 +54,10 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
   return Endpoint{std::string(host), number};
 }
 
+std::string EndpointText(const Endpoint& endpoint) {
+  const bool v6 = endpoint.host.find(':') != std::string::npos;
+  return v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
+            : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
 }  // namespace leaf

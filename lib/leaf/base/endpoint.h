@@ -20,4 +20,7 @@ struct Endpoint {
 // can stand in any library's connection string as it is. Errors: kInvalidArgument that names the text.
 Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port);
 
+// "HOST:PORT" or "[IPv6]:PORT", as people write it.
+std::string EndpointText(const Endpoint& endpoint);
+
 }  // namespace leaf

@@ -45,6 +45,14 @@ inline std::string_view TrimBlanks(std::string_view text) {
   return text;
 }
 
+// With the letters of ASCII in lower case.
+inline char LowerCase(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+inline std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = LowerCase(c);
+  return lower;
+}
+
 // The number that `text` is, as a whole: without a blank, without a plus sign, and within what Number holds.
 template <typename Number>
 std::optional<Number> ParseWhole(std::string_view text, int base = 10) {

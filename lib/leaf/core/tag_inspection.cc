@@ -132,11 +132,7 @@ class Inspector {
   // As the usual collations compare.
   static std::string Folded(std::string_view tag) {
     while (tag.ends_with(' ')) tag.remove_suffix(1);
-    std::string folded(tag);
-    for (char& c : folded) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return folded;
+    return LowerCase(tag);
   }
 
   void CheckAlike() {

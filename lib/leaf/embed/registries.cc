@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
-#include "leaf/embed/java_ceiling.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
+#include "leaf/java/ceiling.h"
+#include "leaf/java/worker_file.h"
 #include "leaf/sql/durability.h"
 #include "leaf/sql/mysql_connector.h"
 #include "leaf/sql/worker_registry.h"
-#include "leaf/sys/java_worker_file.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/static_registry.h"
 #include "leaf/zookeeper/fixed_registry.h"
@@ -110,14 +110,14 @@ class ZookeeperLink final : public RegistryLink {
 class AfterJavaLink final : public RegistryLink {
  public:
   AfterJavaLink(std::unique_ptr<RegistryLink> link, const Clock& clock, Logger& log)
-      : link_(std::move(link)), registry_(link_->registry(), std::string(sys::kJavaTmpDir), clock, log) {}
+      : link_(std::move(link)), registry_(link_->registry(), std::string(java::kJavaTmpDir), clock, log) {}
   core::WorkerRegistry& registry() override { return registry_; }
   core::PeerDirectory* peers() override { return link_->peers(); }
   service::Dependency Dependency() const override { return link_->Dependency(); }
 
  private:
   const std::unique_ptr<RegistryLink> link_;
-  JavaCeilingRegistry registry_;
+  java::JavaCeilingRegistry registry_;
 };
 
 }  // namespace

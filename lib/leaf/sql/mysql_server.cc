@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
-namespace leaf::sql {
+#include "leaf/base/text.h"
 
-std::string EndpointText(const Endpoint& endpoint) {
-  const bool v6 = endpoint.host.find(':') != std::string::npos;
-  return v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
-            : fmt::format("{}:{}", endpoint.host, endpoint.port);
-}
+namespace leaf::sql {
 
 ServerFacts ShowFacts(soci::session& session, const std::string& statement) {
   ServerFacts facts;
@@ -17,12 +13,7 @@ ServerFacts ShowFacts(soci::session& session, const std::string& statement) {
   std::string value;
   soci::statement read = (session.prepare << statement, soci::into(name), soci::into(value));
   read.execute();
-  while (read.fetch()) {
-    for (char& c : name) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    facts[name] = value;
-  }
+  while (read.fetch()) facts[LowerCase(name)] = value;
   return facts;
 }
 

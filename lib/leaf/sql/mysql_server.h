@@ -14,9 +14,6 @@ class session;
 
 namespace leaf::sql {
 
-// "HOST:PORT", as people write it.
-std::string EndpointText(const Endpoint& endpoint);
-
 // What a server says about itself. Asked by SHOW only, which a Galera node answers even while it refuses all
 // else.
 struct MysqlServer {

@@ -145,12 +145,9 @@ OwnerRow Released(OwnerRow row) {
 }
 
 // As the collations of MySQL compare addresses.
-std::string Folded(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
+std::string Folded(std::string_view text) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return LowerCase(text);
 }
 
 class Inspector {

@@ -5,16 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/text.h"
+
 namespace leaf::server {
 namespace {
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + ('a' - 'A'));
-  }
-  return lower;
-}
 
 // Without the port, and without the dot that ends an absolute name.
 std::string_view NameOf(std::string_view host) {
@@ -36,20 +30,20 @@ AllowedHosts::AllowedHosts(std::vector<std::string> configured, std::vector<std:
     if (name == "*") {
       all_ = true;
     } else if (name.starts_with("*.")) {
-      suffixes_.push_back(Lower(name.substr(1)));
+      suffixes_.push_back(LowerCase(name.substr(1)));
     } else {
-      names_.push_back(Lower(name));
+      names_.push_back(LowerCase(name));
     }
   }
   names_.emplace_back("localhost");
-  for (const std::string& name : machine) names_.push_back(Lower(name));
+  for (const std::string& name : machine) names_.push_back(LowerCase(name));
 }
 
 bool AllowedHosts::Allows(std::string_view host) const {
   if (all_ || host.empty()) return true;
   // What stands in brackets is an IPv6 address or nothing that a name resolves.
   if (host.starts_with('[')) return true;
-  const std::string name = Lower(NameOf(host));
+  const std::string name = LowerCase(NameOf(host));
   return IsAddressV4(name) || std::find(names_.begin(), names_.end(), name) != names_.end() ||
          std::any_of(suffixes_.begin(), suffixes_.end(),
                      [&](const std::string& suffix) { return name.ends_with(suffix) && name != suffix; });

@@ -74,14 +74,6 @@ Json TagJson(const service::TagStatus& tag) {
   return json;
 }
 
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return lower;
-}
-
 double ReserveSeconds(const service::TagStatus& tag) {
   return tag.ids_per_second < kRateShown ? std::numeric_limits<double>::infinity()
                                          : static_cast<double>(tag.reserve) / tag.ids_per_second;

@@ -9,7 +9,7 @@
 #include "leaf/base/endpoint.h"
 #include "leaf/base/result.h"
 
-namespace leaf::config {
+namespace leaf::java {
 
 struct JdbcUrl {
   std::string scheme;  // "jdbc:mysql", "jdbc:mysql:replication", "jdbc:mariadb:loadbalance", …
@@ -25,4 +25,4 @@ struct JdbcUrl {
 // password in it.
 Result<JdbcUrl> ParseJdbcUrl(std::string_view url);
 
-}  // namespace leaf::config
+}  // namespace leaf::java

@@ -1,4 +1,4 @@
-#include "leaf/sys/java_worker_file.h"
+#include "leaf/java/worker_file.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <sstream>
 #include <utility>
 
-namespace leaf::sys {
+namespace leaf::java {
 namespace {
 
 constexpr std::size_t kPropertiesBytesMax = 4096;
@@ -87,4 +87,4 @@ std::vector<JavaWorkerFile> FindJavaWorkerFiles(std::string_view tmp_dir, std::s
   return files;
 }
 
-}  // namespace leaf::sys
+}  // namespace leaf::java

@@ -1,5 +1,5 @@
 // What Java Leaf's local files say, and what it is worth.
-#include "leaf/embed/java_ceiling.h"
+#include "leaf/java/ceiling.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "leaf/core/java_leaf.h"
-#include "leaf/sys/java_worker_file.h"
+#include "leaf/java/worker_file.h"
 #include "leaf/sys/static_registry.h"
 #include "support/fake_registry.h"
 #include "support/fakes.h"
@@ -48,7 +48,7 @@ class JavaFiles : public ::testing::Test {
                                        worker, UnixMillis(clock_.Wall())));
     Date("workerID.json", clock_.Wall());
   }
-  std::vector<sys::JavaWorkerFile> Find() { return sys::FindJavaWorkerFiles(dir_.path(), "pay", kAddress); }
+  std::vector<java::JavaWorkerFile> Find() { return java::FindJavaWorkerFiles(dir_.path(), "pay", kAddress); }
   Result<core::WorkerClaim> Claim(const std::string& cluster = "pay") {
     return registry_.Claim({kAddress, "uuid"}, {cluster, "static", {}});
   }
@@ -57,7 +57,7 @@ class JavaFiles : public ::testing::Test {
   testing::RecordingLogger log_;
   testing::TempDir dir_;
   sys::StaticRegistry inner_{17, {}};
-  embed::JavaCeilingRegistry registry_{inner_, dir_.path(), clock_, log_};
+  java::JavaCeilingRegistry registry_{inner_, dir_.path(), clock_, log_};
 };
 
 TEST_F(JavaFiles, AreFoundByClusterAndPort) {
@@ -66,9 +66,9 @@ TEST_F(JavaFiles, AreFoundByClusterAndPort) {
   ASSERT_EQ(Find().size(), 1U);
   EXPECT_EQ(Find()[0].worker, 17U);
   EXPECT_FALSE(Find()[0].time);
-  EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "pay", "127.0.0.1:8687").empty());
-  EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "other", kAddress).empty());
-  EXPECT_TRUE(sys::FindJavaWorkerFiles(dir_.path(), "pay", "").empty());
+  EXPECT_TRUE(java::FindJavaWorkerFiles(dir_.path(), "pay", "127.0.0.1:8687").empty());
+  EXPECT_TRUE(java::FindJavaWorkerFiles(dir_.path(), "other", kAddress).empty());
+  EXPECT_TRUE(java::FindJavaWorkerFiles(dir_.path(), "pay", "").empty());
 }
 
 TEST_F(JavaFiles, OfTheForkHaveATime) {
@@ -86,7 +86,7 @@ TEST_F(JavaFiles, ThatMakeNoSenseSayNothing) {
         "workerID=99999999999999999999\nmaxTimestamp=9223372036854775807", "{", "[]", "=\n=="}) {
     Write("workerID.properties", text);
     Write("workerID.json", text);
-    for (const sys::JavaWorkerFile& file : Find()) {
+    for (const java::JavaWorkerFile& file : Find()) {
       EXPECT_FALSE(file.worker) << text;
       EXPECT_FALSE(file.time) << text;
     }
@@ -136,8 +136,8 @@ TEST_F(JavaFiles, ANodeThatStillWritesIsNotTakenOver) {
 
 TEST_F(JavaFiles, OnlyAFileThatWasJustWrittenIsWatched) {
   ForkWrites(17);
-  for (const auto& [age, watched] : {std::pair{embed::kJavaFileRecent, false},
-                                     {embed::kJavaFileRecent - std::chrono::seconds{1}, true},
+  for (const auto& [age, watched] : {std::pair{java::kJavaFileRecent, false},
+                                     {java::kJavaFileRecent - std::chrono::seconds{1}, true},
                                      {std::chrono::milliseconds{-60'000}, true}}) {
     Date("workerID.json", clock_.Wall() - age);
     const MonotonicTime begin = clock_.Monotonic();
@@ -179,7 +179,7 @@ TEST_F(JavaFiles, AWatchCanBeInterrupted) {
 TEST_F(JavaFiles, LowerNoCeilingThatTheRegistryKnows) {
   testing::FakeRegistryRecords records;
   testing::FakeRegistry inner(records, false, clock_);
-  embed::JavaCeilingRegistry registry(inner, dir_.path(), clock_, log_);
+  java::JavaCeilingRegistry registry(inner, dir_.path(), clock_, log_);
   Write("workerID.properties", "workerID=0\nmaxTimestamp=1795174509833");
   const WallTime of_java = WallTimeOf(1795174509833) + core::kJavaMargin;
   for (const int ms : {-1, 0, 1}) {

@@ -14,7 +14,7 @@
 #include "leaf/base/result.h"
 #include "leaf/config/keys.h"
 
-namespace leaf::config {
+namespace leaf::java {
 
 enum class LeafSpelling {
   kAuto,  // told by the keys; an error if it matters and they do not tell
@@ -52,8 +52,8 @@ std::string_view ImportNoteKindName(ImportNote::Kind kind);
 
 struct Imported {
   LeafSpelling spelling = LeafSpelling::kUpstream;
-  // In the order of Keys(). Each passes its key's own check.
-  std::vector<std::pair<std::string, Value>> values;
+  // In the order of config::Keys(). Each passes its key's own check.
+  std::vector<std::pair<std::string, config::Value>> values;
   std::vector<ImportNote> notes;  // by line
   std::string password;           // "" for none
 };
@@ -68,4 +68,4 @@ std::string FormatNote(const ImportNote& note);
 // The TOML file: the notes as comments, then the values by section. `source`: what was imported.
 std::string FormatImported(const Imported& imported, std::string_view source);
 
-}  // namespace leaf::config
+}  // namespace leaf::java

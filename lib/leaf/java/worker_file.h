@@ -10,7 +10,7 @@
 
 #include "leaf/base/time.h"
 
-namespace leaf::sys {
+namespace leaf::java {
 
 // java.io.tmpdir on every Linux. A service with a private /tmp sees nothing there.
 inline constexpr std::string_view kJavaTmpDir = "/tmp";
@@ -30,4 +30,4 @@ struct JavaWorkerFile {
 std::vector<JavaWorkerFile> FindJavaWorkerFiles(std::string_view tmp_dir, std::string_view cluster,
                                                 std::string_view address);
 
-}  // namespace leaf::sys
+}  // namespace leaf::java

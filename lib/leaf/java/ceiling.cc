@@ -1,4 +1,4 @@
-#include "leaf/embed/java_ceiling.h"
+#include "leaf/java/ceiling.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "leaf/core/java_leaf.h"
 
-namespace leaf::embed {
+namespace leaf::java {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{200};
@@ -25,7 +25,7 @@ Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& n
   Seen seen{cluster.name, node.address, claim.worker, {}};
   seen.files = FilesOf(seen);
   LEAF_RETURN_IF_ERROR(Watch(seen));
-  for (const sys::JavaWorkerFile& file : seen.files) {
+  for (const JavaWorkerFile& file : seen.files) {
     if (!file.time) continue;
     log_.Info("Java Leaf's {} says that worker {} issued IDs until {}: none here is below that", file.path,
               claim.worker, FormatRfc3339(*file.time));
@@ -45,14 +45,14 @@ Result<void> JavaCeilingRegistry::Renew(const core::WorkerClaim& claim, WallTime
   return registry_.Renew(claim, ceiling);
 }
 
-std::vector<sys::JavaWorkerFile> JavaCeilingRegistry::FilesOf(const Seen& seen) const {
-  auto files = sys::FindJavaWorkerFiles(tmp_dir_, seen.cluster, seen.address);
-  std::erase_if(files, [&](const sys::JavaWorkerFile& file) { return file.worker != seen.worker; });
+std::vector<JavaWorkerFile> JavaCeilingRegistry::FilesOf(const Seen& seen) const {
+  auto files = FindJavaWorkerFiles(tmp_dir_, seen.cluster, seen.address);
+  std::erase_if(files, [&](const JavaWorkerFile& file) { return file.worker != seen.worker; });
   return files;
 }
 
 Result<void> JavaCeilingRegistry::CheckUnmoved(const Seen& seen) const {
-  for (const sys::JavaWorkerFile& file : FilesOf(seen)) {
+  for (const JavaWorkerFile& file : FilesOf(seen)) {
     if (std::find(seen.files.begin(), seen.files.end(), file) != seen.files.end()) continue;
     return Error{
         ErrorCode::kRefused,
@@ -65,7 +65,7 @@ Result<void> JavaCeilingRegistry::CheckUnmoved(const Seen& seen) const {
 Result<void> JavaCeilingRegistry::Watch(const Seen& seen) const {
   const WallTime recent = clock_.Wall() - kJavaFileRecent;
   if (std::none_of(seen.files.begin(), seen.files.end(),
-                   [&](const sys::JavaWorkerFile& file) { return file.written > recent; }))
+                   [&](const JavaWorkerFile& file) { return file.written > recent; }))
     return {};
   log_.Info("watching {} for {} ms: a Java Leaf node has written it a short while ago",
             seen.files.front().path, core::kJavaWatch.count());
@@ -79,4 +79,4 @@ Result<void> JavaCeilingRegistry::Watch(const Seen& seen) const {
   return {};
 }
 
-}  // namespace leaf::embed
+}  // namespace leaf::java

@@ -1,4 +1,4 @@
-#include "leaf/config/java_properties.h"
+#include "leaf/java/properties.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace leaf::config {
+namespace leaf::java {
 namespace {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\f'; }
@@ -191,4 +191,4 @@ Result<std::vector<Property>> ParseJavaProperties(std::string_view bytes) {
   return properties;
 }
 
-}  // namespace leaf::config
+}  // namespace leaf::java

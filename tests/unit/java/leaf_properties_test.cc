@@ -1,4 +1,4 @@
-#include "leaf/config/leaf_properties.h"
+#include "leaf/java/leaf_properties.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "leaf/base/text.h"
-#include "leaf/config/java_properties.h"
-#include "leaf/config/jdbc_url.h"
+#include "leaf/java/jdbc_url.h"
+#include "leaf/java/properties.h"
 
-namespace leaf::config {
+namespace leaf::java {
 namespace {
 
 using namespace std::string_literals;
@@ -144,13 +144,13 @@ class ImportTest : public ::testing::Test {
     if (!imported.ok()) return "error: " + imported.error().message;
     imported_ = std::move(*imported);
     std::string out;
-    for (const auto& [name, value] : imported_.values) out += name + " = " + FormatToml(value) + "\n";
+    for (const auto& [name, value] : imported_.values) out += name + " = " + config::FormatToml(value) + "\n";
     return out;
   }
   std::string ValueOf(const std::string& bytes, const std::string& key) {
     const std::string all = Import(bytes);
     for (const auto& [name, value] : imported_.values) {
-      if (name == key) return FormatToml(value);
+      if (name == key) return config::FormatToml(value);
     }
     return all.starts_with("error") ? all : "(none)";
   }
@@ -375,4 +375,4 @@ TEST_F(ImportTest, TheTomlHasEveryNoteAsAComment) {
 }
 
 }  // namespace
-}  // namespace leaf::config
+}  // namespace leaf::java

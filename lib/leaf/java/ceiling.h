@@ -28,9 +28,9 @@
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
 #include "leaf/core/worker_ports.h"
-#include "leaf/sys/java_worker_file.h"
+#include "leaf/java/worker_file.h"
 
-namespace leaf::embed {
+namespace leaf::java {
 
 // A file that was written longer ago is not watched before the first ID.
 inline constexpr std::chrono::milliseconds kJavaFileRecent{15'000};
@@ -66,10 +66,10 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
     std::string cluster;
     std::string address;
     std::uint64_t worker = 0;
-    std::vector<sys::JavaWorkerFile> files;
+    std::vector<JavaWorkerFile> files;
   };
   // Those of Java's files that speak of this number.
-  std::vector<sys::JavaWorkerFile> FilesOf(const Seen& seen) const;
+  std::vector<JavaWorkerFile> FilesOf(const Seen& seen) const;
   // Errors: kRefused if a file is not as it was.
   Result<void> CheckUnmoved(const Seen& seen) const;
   // Until it is certain that no Java node writes to `seen`. Errors: kRefused, kUnavailable (interrupted).
@@ -84,4 +84,4 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
   std::optional<Seen> seen_;  // guarded by mutex_; of the claim that is in force
 };
 
-}  // namespace leaf::embed
+}  // namespace leaf::java

@@ -1,4 +1,4 @@
-#include "leaf/config/jdbc_url.h"
+#include "leaf/java/jdbc_url.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "leaf/base/text.h"
 
-namespace leaf::config {
+namespace leaf::java {
 namespace {
 
 constexpr std::uint16_t kMysqlPort = 3306;
@@ -17,8 +17,6 @@ constexpr std::uint16_t kMysqlPort = 3306;
 Error Wrong(std::string what, std::string hint = "") {
   return {ErrorCode::kInvalidArgument, std::move(what), std::move(hint)};
 }
-
-char LowerCase(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 bool SameWord(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -112,7 +110,7 @@ class Parser {
     const std::size_t end = rest_.find("//");
     if (end == std::string_view::npos) return Wrong("there is no // before the hosts");
     std::string scheme = "jdbc:";
-    for (const char c : rest_.substr(0, end)) scheme += LowerCase(c);
+    scheme += LowerCase(rest_.substr(0, end));
     rest_.remove_prefix(end + 2);
     constexpr std::array kVendors{"jdbc:mysql:", "jdbc:mariadb:"};
     constexpr std::array kWays{"", "replication:", "loadbalance:", "sequential:", "failover:", "aurora:"};
@@ -228,4 +226,4 @@ class Parser {
 
 Result<JdbcUrl> ParseJdbcUrl(std::string_view url) { return Parser(url).Run(); }
 
-}  // namespace leaf::config
+}  // namespace leaf::java

@@ -9,7 +9,7 @@
 
 #include "leaf/base/result.h"
 
-namespace leaf::config {
+namespace leaf::java {
 
 struct Property {
   std::string key;    // UTF-8
@@ -21,4 +21,4 @@ struct Property {
 // line: a malformed \uXXXX (Java refuses the file), half of a surrogate pair (no UTF-8 can hold it).
 Result<std::vector<Property>> ParseJavaProperties(std::string_view bytes);
 
-}  // namespace leaf::config
+}  // namespace leaf::java
