@@ -131,7 +131,7 @@ allowed_parts() {
     core | config | client) echo "base" ;;
     java) echo "config core base" ;;
     service | sys | sql | zookeeper) echo "core base" ;;
-    server) echo "service core base" ;;
+    server) echo "java service core base" ;;
     embed) echo "java service sql sys zookeeper client config core base" ;;
     *) return 1 ;;
   esac

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "leaf/base/thread_counter.h"
+#include "leaf/java/pages.h"
 #include "unit/segment_service_fixture.h"
 
 namespace leaf::service {
@@ -135,7 +136,10 @@ TEST_F(SegmentTallies, LeafsPageSeesTheSegments) {
   table_.Put("pay", 1, 100);
   StartService();
   Run();
-  const auto view = [&] { return service_->LeafViews().at(0); };
+  const auto view = [&] {
+    const TagRanges ranges = service_->Ranges().at(0);
+    return java::LeafViewOf(ranges.tag, ranges.granted, ranges.held, ranges.recent);
+  };
   EXPECT_FALSE(view().initialised);
   EXPECT_EQ(Get("pay", 4)->ids().size(), 4U);
   EXPECT_TRUE(view().initialised);

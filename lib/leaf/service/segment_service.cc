@@ -252,12 +252,12 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
   return totals;
 }
 
-std::vector<LeafView> SegmentService::LeafViews() const {
-  std::vector<LeafView> views;
+std::vector<TagRanges> SegmentService::Ranges() const {
+  std::vector<TagRanges> ranges;
   for (const auto& generator : directory_.All()) {
-    if (generator->confirmed()) views.push_back(generator->View());
+    if (generator->confirmed()) ranges.push_back(generator->Ranges());
   }
-  return views;
+  return ranges;
 }
 
 void SegmentService::ReadTable(TableCallback done) {

@@ -138,9 +138,9 @@ class SegmentService {
   using TagVisitor = std::function<void(TagStatus&&)>;
   SegmentTotals Visit(const TagVisitor& visit) const;
 
-  // What Leaf's pages show: the tags' segments, in no particular order; and the table itself, for which
+  // What Leaf's pages show: what the tags hold, in no particular order; and the table itself, for which
   // `done` is called by a worker, or at once with kLimited or kUnavailable.
-  std::vector<LeafView> LeafViews() const;
+  std::vector<TagRanges> Ranges() const;
   using TableCallback = std::function<void(Result<std::vector<core::TagRow>>)>;
   void ReadTable(TableCallback done);
 

@@ -135,18 +135,12 @@ struct TagTotals {
   std::uint64_t lost = 0;
 };
 
-// A tag as Leaf's page /cache shows it: two segments, of which one is in use.
-struct LeafView {
-  struct Segment {
-    std::uint64_t value = 0;  // the next ID
-    std::uint64_t max = 0;    // exclusive
-    std::uint64_t step = 0;   // what was granted with it
-  };
+// What a tag has in reserve, range by range.
+struct TagRanges {
   std::string tag;
-  bool initialised = false;
-  bool next_ready = false;
-  std::size_t position = 0;  // the segment in use
-  std::array<Segment, 2> segments;
+  bool granted = false;                         // ever
+  std::vector<core::SegmentBuffer::Held> held;  // oldest first
+  std::array<IdRange, 2> recent{};              // as TagTallies has them
 };
 
 // Thread-safe. Callbacks are called exactly once, with no lock held, on whatever thread completes them.
@@ -212,7 +206,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   TagStatus Status();
   // Neither ever goes back.
   TagTotals Totals();
-  LeafView View() const;
+  TagRanges Ranges() const;
 
  private:
   struct Waiter : WaitingRequest<IdSpans> {

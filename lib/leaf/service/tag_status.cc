@@ -101,29 +101,12 @@ TagStatus TagGenerator::Status() {
   return status;
 }
 
-LeafView TagGenerator::View() const {
+TagRanges TagGenerator::Ranges() const {
   const std::lock_guard lock(mutex_);
-  LeafView view{.tag = tag_,
-                .initialised = ledger_.account().grants > 0,
-                .next_ready = false,
-                .position = 0,
-                .segments = {}};
-  const core::SegmentBuffer* const buffer = ReserveLocked();
-  if (buffer == nullptr) return view;
-  const std::vector<core::SegmentBuffer::Held> held = buffer->Ranges();
-  view.next_ready = held.size() > 1;
-  // Leaf's two segments take turns, and so do the places of ours.
-  view.position = held.empty() ? 0 : static_cast<std::size_t>(held.front().number % 2);
-  for (std::size_t i = 0; i < std::min<std::size_t>(held.size(), 2); ++i) {
-    const core::SegmentBuffer::Held& range = held[i];
-    std::uint64_t step = range.size;
-    // What the grant's first IDs were given to at once is part of it.
-    for (const IdRange& grant : ledger_.tallies()->recent) {
-      if (grant.end == range.end) step = grant.size();
-    }
-    view.segments[(view.position + i) % 2] = {range.next, range.end, step};
-  }
-  return view;
+  TagRanges ranges{.tag = tag_, .granted = ledger_.account().grants > 0, .held = {}};
+  if (const core::SegmentBuffer* const buffer = ReserveLocked()) ranges.held = buffer->Ranges();
+  if (const TagTallies* const tallies = ledger_.tallies()) ranges.recent = tallies->recent;
+  return ranges;
 }
 
 }  // namespace leaf::service

@@ -1,7 +1,7 @@
 #include "leaf/server/http/dashboard.h"
 
 #include "leaf/server/http/dashboard_files.h"
-#include "leaf/server/http/leaf_pages.h"
+#include "leaf/server/http/message.h"
 
 namespace leaf::server {
 namespace {

@@ -14,9 +14,9 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
+#include "leaf/java/pages.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/http/handlers.h"
-#include "leaf/server/http/leaf_pages.h"
 #include "leaf/server/http/report.h"
 #include "leaf/server/http/take.h"
 
@@ -24,6 +24,11 @@ namespace leaf::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// A page that is text only.
+constexpr std::string_view kNothingActive =
+    "Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'\r\n"
+    "X-Content-Type-Options: nosniff\r\n";
 
 Withdraw LeafTake(const Backend& backend, IdSource source, const Call& call, Respond respond) {
   const Take take{.dialect = Dialect::kLeaf,
@@ -114,7 +119,10 @@ Withdraw LeafCache(Backend& backend, const Call& call, Respond respond) {
   return PostReport(
       backend, backend.reports, backend.unread.reports, std::move(respond),
       [segment = backend.issuer.ids().segment(), language = std::string(call.request.accept_language)] {
-        return LeafPage(CachePage(segment->LeafViews(), language));
+        std::vector<java::LeafView> tags;
+        for (service::TagRanges& tag : segment->Ranges())
+          tags.push_back(java::LeafViewOf(std::move(tag.tag), tag.granted, tag.held, tag.recent));
+        return LeafPage(java::CachePage(std::move(tags), language));
       });
 }
 
@@ -128,7 +136,7 @@ Withdraw LeafDb(Backend& backend, const Call& call, Respond respond) {
           const int status = table.error().code == ErrorCode::kLimited ? 429 : 500;
           return respond(LeafPlainError(backend, status, table.error().message, path));
         }
-        respond(LeafPage(DbPage(std::move(*table), language)));
+        respond(LeafPage(java::DbPage(std::move(*table), language)));
       });
   return nullptr;
 }

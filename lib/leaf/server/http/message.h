@@ -53,6 +53,7 @@ inline constexpr std::uint64_t kSmallBatch = kSmallAnswerBytes / 23;
 inline bool Response::is_large() const { return ids != nullptr || body.size() > kSmallAnswerBytes; }
 
 inline constexpr std::string_view kPlainText = "text/plain;charset=UTF-8";
+inline constexpr std::string_view kHtml = "text/html;charset=UTF-8";
 inline constexpr std::string_view kJson = "application/json;charset=UTF-8";
 
 // A reason phrase for the status codes used here.

@@ -1,4 +1,4 @@
-#include "leaf/server/http/leaf_pages.h"
+#include "leaf/java/pages.h"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,14 @@
 #include <charconv>
 #include <initializer_list>
 #include <iterator>
-#include <span>
+#include <utility>
 
-namespace leaf::server {
+#include "leaf/base/text.h"
+
+namespace leaf::java {
 namespace {
 
-std::string_view Trimmed(std::string_view text) {
+std::string_view WithoutSpaces(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
   while (text.ends_with(' ')) text.remove_suffix(1);
   return text;
@@ -28,7 +30,7 @@ std::string FirstLanguage(std::string_view header) {
     header.remove_prefix(std::min(comma + 1, header.size()));
     double quality = 1;
     if (const std::size_t semicolon = item.find(';'); semicolon != std::string_view::npos) {
-      const std::string_view parameter = Trimmed(item.substr(semicolon + 1));
+      const std::string_view parameter = WithoutSpaces(item.substr(semicolon + 1));
       item = item.substr(0, semicolon);
       quality = 0;
       if (parameter.starts_with("q="))
@@ -36,10 +38,8 @@ std::string FirstLanguage(std::string_view header) {
     }
     if (quality <= best_quality) continue;
     best_quality = quality;
-    best.clear();
-    item = Trimmed(item);
-    for (const char c : item.substr(0, item.find('-')))
-      best += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    item = WithoutSpaces(item);
+    best = LowerCase(item.substr(0, item.find('-')));
   }
   return best;
 }
@@ -115,14 +115,30 @@ std::string FormatJdbc(WallTime time) {
   return text;
 }
 
-std::string CachePage(std::vector<service::LeafView> tags, std::string_view accept_language) {
+LeafView LeafViewOf(std::string tag, bool initialised, std::span<const core::SegmentBuffer::Held> held,
+                    std::span<const IdRange> recent) {
+  LeafView view{std::move(tag), initialised, held.size() > 1, 0, {}};
+  // Leaf's two segments take turns, and so do the places of ours.
+  view.position = held.empty() ? 0 : static_cast<std::size_t>(held.front().number % 2);
+  for (std::size_t i = 0; i < std::min<std::size_t>(held.size(), 2); ++i) {
+    std::uint64_t step = held[i].size;
+    // What the grant's first IDs were given to at once is part of it.
+    for (const IdRange& grant : recent) {
+      if (grant.end == held[i].end) step = grant.size();
+    }
+    view.segments[(view.position + i) % 2] = {held[i].next, held[i].end, step};
+  }
+  return view;
+}
+
+std::string CachePage(std::vector<LeafView> tags, std::string_view accept_language) {
   std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.tag < b.tag; });
   const std::string_view separator = GroupSeparator(accept_language);
   const auto number = [&](std::uint64_t value) {
     return GroupDigits(static_cast<std::int64_t>(value), separator);
   };
   std::string rows;
-  for (const service::LeafView& tag : tags) {
+  for (const LeafView& tag : tags) {
     const auto& [first, second] = tag.segments;
     AppendRow(rows,
               std::array<std::string, 10>{EscapeHtml(tag.tag), tag.initialised ? "true" : "false",
@@ -145,4 +161,4 @@ std::string DbPage(std::vector<core::TagRow> table, std::string_view accept_lang
   return Page({"tag", "max", "step", "update"}, rows);
 }
 
-}  // namespace leaf::server
+}  // namespace leaf::java

@@ -3,20 +3,38 @@
 // a segment that is used up shows zeros instead of what it once held.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "leaf/base/id_range.h"
+#include "leaf/base/time.h"
 #include "leaf/core/ports.h"
-#include "leaf/service/tag_generator.h"
+#include "leaf/core/segment_buffer.h"
 
-namespace leaf::server {
+namespace leaf::java {
 
-inline constexpr std::string_view kHtml = "text/html;charset=UTF-8";
-// A page that is text only.
-inline constexpr std::string_view kNothingActive =
-    "Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'\r\n"
-    "X-Content-Type-Options: nosniff\r\n";
+// A tag as /cache shows it: two segments, of which one is in use.
+struct LeafView {
+  struct Segment {
+    std::uint64_t value = 0;  // the next ID
+    std::uint64_t max = 0;    // exclusive
+    std::uint64_t step = 0;   // what was granted with it
+  };
+  std::string tag;
+  bool initialised = false;
+  bool next_ready = false;
+  std::size_t position = 0;  // the segment in use
+  std::array<Segment, 2> segments;
+};
+
+// `held`: what the tag has in reserve; `recent`: what was granted to it last.
+LeafView LeafViewOf(std::string tag, bool initialised, std::span<const core::SegmentBuffer::Held> held,
+                    std::span<const IdRange> recent);
 
 // Text that stands for itself in HTML, also within a quoted attribute.
 std::string EscapeHtml(std::string_view text);
@@ -29,7 +47,7 @@ std::string GroupDigits(std::int64_t number, std::string_view separator);
 // As JDBC writes a Timestamp: "2026-11-20 11:29:38.0", in the process's time zone.
 std::string FormatJdbc(WallTime time);
 
-std::string CachePage(std::vector<service::LeafView> tags, std::string_view accept_language);
+std::string CachePage(std::vector<LeafView> tags, std::string_view accept_language);
 std::string DbPage(std::vector<core::TagRow> rows, std::string_view accept_language);
 
-}  // namespace leaf::server
+}  // namespace leaf::java
