@@ -133,6 +133,7 @@ allowed_parts() {
     service | sys | sql | zookeeper) echo "core base" ;;
     server) echo "java service core base" ;;
     embed) echo "java service sql sys zookeeper client config core base" ;;
+    inspect) echo "embed java service sql sys zookeeper client config core base" ;;
     *) return 1 ;;
   esac
 }
@@ -179,7 +180,8 @@ check_layers() (
   forbid "what stands in lib/leaf/server itself is for all its folders, and knows none" \
     "^lib/leaf/server/[^/:]*$inner(http|issue|net)/" 'nothing:' || failed=1
   include=':[0-9]+: *# *include *<'
-  forbid "database headers belong in lib/leaf/sql" "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/sql/' || failed=1
+  forbid "database headers belong in lib/leaf/sql, and in what inspects a database" \
+    "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/(sql/|inspect/sql_)' || failed=1
   forbid "ZooKeeper headers belong in lib/leaf/zookeeper" "$include(zookeeper|zookeeper\\.h)" 'lib/leaf/zookeeper/' ||
     failed=1
   forbid "CLI11 belongs in cmd" "$include(CLI/)" 'cmd/' || failed=1

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster_link.h"
 #include "commands.h"
 #include "confirm.h"
 #include "daemons.h"
@@ -19,6 +18,7 @@
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/client/daemon_client.h"
+#include "leaf/embed/cluster_link.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/state_dir.h"
 #include "leaf/zookeeper/recovery.h"
@@ -52,7 +52,8 @@ class RecoverCommand {
       LEAF_ASSIGN_OR_RETURN(beyond_, ParseUnsigned("--beyond", *options_.beyond, 0, kMaxIdLimit));
     }
     LEAF_ASSIGN_OR_RETURN(store_, Store::Open(context_, Store::AccessFor(dry_run_)));
-    LEAF_ASSIGN_OR_RETURN(cluster_, ClusterLink::Open(context_, log_, sys::ProcessName("cluster recover")));
+    LEAF_ASSIGN_OR_RETURN(cluster_,
+                          embed::ClusterLink::Open(context_, log_, sys::ProcessName("cluster recover")));
     if (!cluster_) {
       return Error{ErrorCode::kRefused, "there is no cluster to recover: segment.fence is not cluster",
                    "leafctl tag repair --all moves tags above this node's own marks"};
@@ -66,7 +67,7 @@ class RecoverCommand {
         .raise = [this](const std::string& tag, std::uint64_t to) { return cluster_->RaiseWitness(tag, to); },
         .witness = cluster_->witness(),
         .witness_name = cluster_->name(),
-        .client = cluster_->client(),
+        .client = cluster_->session(),
         .tree = cluster_->tree(),
         .clock = context_.clock,
     });
@@ -117,8 +118,8 @@ class RecoverCommand {
       }
       if (!lock.ok()) return lock.error();
       LEAF_ASSIGN_OR_RETURN(const auto node,
-                            ClusterLink::Join(context_, log_, sys::ProcessName("cluster recover"), *marks,
-                                              ClusterLink::JoinAs::kDaemon));
+                            embed::ClusterLink::Join(context_, log_, sys::ProcessName("cluster recover"),
+                                                     *marks, embed::ClusterLink::JoinAs::kDaemon));
       LEAF_RETURN_IF_ERROR(node->Contribute(*marks));
       recovery_->Vouch(memory.id);
     }
@@ -139,8 +140,7 @@ class RecoverCommand {
           if (unsettled) break;  // said with the plan
           context_.Note(
               fmt::format("leafctl: warning: nothing was heard of node {} for {}; if ZooKeeper went back, "
-                          "and it is down, "
-                          "what it was granted since is not known",
+                          "and it is down, what it was granted since is not known",
                           Recovery::TextOf(node), FormatDuration(patience)));
         }
         return {};
@@ -205,10 +205,9 @@ class RecoverCommand {
   void Report() {
     if (context_.flags.json) return ReportJson();
     if (!has_work_at_start()) {
-      return context_.Report(
-          fmt::format("nothing to recover: none of {} tags has a max_id below what is known, "
-                      "and no node is missing",
-                      recovery_->examined()));
+      return context_.Report(fmt::format(
+          "nothing to recover: none of {} tags has a max_id below what is known, and no node is missing",
+          recovery_->examined()));
     }
     context_.Report(fmt::format("{} {}: {}", dry_run_ ? "would recover cluster" : "recovered cluster",
                                 Quoted(cluster_->cluster()), What()));
@@ -251,7 +250,7 @@ class RecoverCommand {
   const config::Resolved* resolved_ = nullptr;
   std::optional<std::uint64_t> beyond_;
   std::unique_ptr<Store> store_;
-  std::unique_ptr<ClusterLink> cluster_;
+  std::unique_ptr<embed::ClusterLink> cluster_;
   std::optional<Recovery> recovery_;
   bool was_unsettled_ = false;
   std::vector<Recovery::Node> missing_;  // in the plan
@@ -272,8 +271,7 @@ Run AddClusterRecover(CLI::App& app, CommandContext& context) {
       "those\n"
       "that are down with --state-dir, as often as needed. All tags that the table has below what is known "
       "move\n"
-      "above it, and nodes that are missing are no longer waited for. What has to be confirmed is the "
-      "name\n"
+      "above it, and nodes that are missing are no longer waited for. What has to be confirmed is the name\n"
       "of the cluster. Example: leafctl cluster recover --state-dir /srv/node2 --confirm pay");
   return [options](CommandContext& run_context) { return RecoverCommand(run_context, *options).Run(); };
 }

@@ -15,7 +15,7 @@
 
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
-#include "leaf/embed/setting.h"
+#include "leaf/inspect/setting.h"
 #include "leaf/sys/system_clock.h"
 
 namespace leaf::cmd {
@@ -68,7 +68,7 @@ struct GlobalFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-class CommandContext final : public embed::Setting {
+class CommandContext final : public inspect::Setting {
  public:
   CommandContext();
 
@@ -94,8 +94,8 @@ class CommandContext final : public embed::Setting {
   // command's own thread; --json has a document instead.
   void Report(std::string_view message);
   // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose. Any thread.
-  void Note(std::string_view message);
-  void Detail(std::string_view message);
+  void Note(std::string_view message) override;
+  void Detail(std::string_view message) override;
 
   // Resolved at first use; its warnings are printed then. Errors: kConfig, kInvalidArgument.
   Result<const config::Resolved*> Config() override;

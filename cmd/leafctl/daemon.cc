@@ -13,7 +13,6 @@
 #include "leaf/config/reload.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
-#include "registries.h"
 #include "stores.h"
 
 namespace leaf::cmd {
@@ -101,7 +100,7 @@ Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<s
                                            .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
                                            .process = "serve"},
                                           ground.log));
-  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
+  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, embed::LayoutOf(config));
   return std::unique_ptr<Daemon>(
       new Daemon(ground, std::move(node), layout, std::move(listeners), why_no_snowflakes));
 }

@@ -5,18 +5,18 @@
 #include <vector>
 
 #include "commands.h"
-#include "database_report.h"
+#include "leaf/inspect/sql_database.h"
 #include "stores.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
-using Findings = std::vector<sql::SchemaFinding>;
+using Findings = std::vector<inspect::SchemaFinding>;
 
 Json SchemaFindingsJson(const Findings& findings) {
   Json list = Json::array();
-  for (const sql::SchemaFinding& finding : findings) {
+  for (const inspect::SchemaFinding& finding : findings) {
     list.push_back({{"severity", finding.is_problem ? "problem" : "note"},
                     {"message", finding.message},
                     {"hint", finding.hint}});
@@ -25,14 +25,14 @@ Json SchemaFindingsJson(const Findings& findings) {
 }
 
 void WriteFindings(CommandContext& context, const Findings& findings, std::string_view indent) {
-  for (const sql::SchemaFinding& finding : findings) {
+  for (const inspect::SchemaFinding& finding : findings) {
     context.out.Write(
         fmt::format("{}{}: {}\n", indent, finding.is_problem ? "problem" : "note", finding.message));
     if (!finding.hint.empty()) context.out.Write(fmt::format("{}  hint: {}\n", indent, finding.hint));
   }
 }
 
-Json EndpointJson(const sql::EndpointReport& report, bool in_use) {
+Json EndpointJson(const inspect::EndpointReport& report, bool in_use) {
   return {{"endpoint", report.endpoint},
           {"reached", !report.error},
           {"identity", report.identity},
@@ -42,7 +42,7 @@ Json EndpointJson(const sql::EndpointReport& report, bool in_use) {
           {"findings", SchemaFindingsJson(report.findings)}};
 }
 
-void WriteEndpoint(CommandContext& context, const sql::EndpointReport& report, bool in_use) {
+void WriteEndpoint(CommandContext& context, const inspect::EndpointReport& report, bool in_use) {
   context.out.Write(report.error ? fmt::format("{}\n", report.endpoint)
                                  : fmt::format("{}: {}{}: {}\n", report.endpoint, report.state,
                                                in_use ? ", in use" : "", report.identity));
@@ -53,18 +53,18 @@ Result<void> RunDbCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config::Snowflake& snowflake = resolved->config.snowflake;
-  LEAF_ASSIGN_OR_RETURN(const DatabaseReport report,
-                        ExamineDatabase(*store, snowflake.enabled && snowflake.registry == "sql"));
+  LEAF_ASSIGN_OR_RETURN(const inspect::DatabaseReport report,
+                        inspect::ExamineDatabase(*store, snowflake.enabled && snowflake.registry == "sql"));
   if (context.flags.json) {
     Json json{{"ok", report.problems == 0}, {"findings", SchemaFindingsJson(report.findings)}};
     if (!report.endpoints.empty()) {
       json["endpoints"] = Json::array();
-      for (const sql::EndpointReport& endpoint : report.endpoints)
+      for (const inspect::EndpointReport& endpoint : report.endpoints)
         json["endpoints"].push_back(EndpointJson(endpoint, endpoint.endpoint == report.in_use));
     }
     WriteJson(context, json);
   } else {
-    for (const sql::EndpointReport& endpoint : report.endpoints)
+    for (const inspect::EndpointReport& endpoint : report.endpoints)
       WriteEndpoint(context, endpoint, endpoint.endpoint == report.in_use);
     WriteFindings(context, report.findings, "");
     if (report.problems == 0) context.out.Write("ok: leafctl can use this schema\n");

@@ -1,4 +1,6 @@
 // leafctl doctor
+#include "leaf/inspect/doctor.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,22 +9,22 @@
 #include <vector>
 
 #include "commands.h"
-#include "examination.h"
+#include "daemons.h"
 #include "leaf/base/text.h"
-#include "leaf/core/diagnosis.h"
 #include "leaf/core/finding.h"
+#include "stores.h"
 #include "tag_output.h"
 #include "worker_output.h"
 
 namespace leaf::cmd {
 namespace {
 
-using core::Diagnosis;
-using Level = core::Diagnosis::Level;
+using inspect::Diagnosis;
+using inspect::Level;
 
 std::string DiagnosisText(const Diagnosis& diagnosis) {
-  std::string out = fmt::format("{:<8} {}: {}\n", core::DiagnosisLevelName(diagnosis.level), diagnosis.check,
-                                Printable(diagnosis.found));
+  std::string out = fmt::format("{:<8} {}: {}\n", inspect::DiagnosisLevelName(diagnosis.level),
+                                diagnosis.check, Printable(diagnosis.found));
   if (!diagnosis.cause.empty()) out += fmt::format("  cause: {}\n", Printable(diagnosis.cause));
   if (!diagnosis.remedy.empty()) out += fmt::format("  remedy: {}\n", Printable(diagnosis.remedy));
   return out;
@@ -45,7 +47,10 @@ Result<void> RunDoctor(CommandContext& context) {
   std::vector<Diagnosis> found;
   auto resolved = context.Config();
   if (resolved.ok()) {
-    found = Examine(context, **resolved);
+    client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout));
+    ContextLogger log(context);
+    found = inspect::Examine(context, log, **resolved,
+                             {daemon, FindDaemons(**resolved).configured, LEAFCTL_VERSION});
   } else {
     if (resolved.error().code == ErrorCode::kInvalidArgument) return std::move(resolved).error();
     found = {{"config", Level::kProblem, resolved.error().message,
@@ -61,7 +66,7 @@ Result<void> RunDoctor(CommandContext& context) {
     Json checks = Json::array();
     for (const Diagnosis& one : found) {
       checks.push_back({{"check", one.check},
-                        {"status", core::DiagnosisLevelName(one.level)},
+                        {"status", inspect::DiagnosisLevelName(one.level)},
                         {"found", one.found},
                         {"cause", one.cause},
                         {"remedy", one.remedy}});
@@ -73,8 +78,6 @@ Result<void> RunDoctor(CommandContext& context) {
                         {"findings", FindingsJson(FindingsOf(found))}});
   } else {
     for (const Diagnosis& one : found) context.out.Write(DiagnosisText(one));
-  }
-  if (!context.flags.json) {
     context.out.Write(fmt::format("{} problem{}, {} warning{}\n", problems, problems == 1 ? "" : "s",
                                   warnings, warnings == 1 ? "" : "s"));
   }

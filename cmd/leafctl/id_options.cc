@@ -1,6 +1,6 @@
 #include "id_options.h"
 
-#include "registries.h"
+#include "leaf/embed/registries.h"
 
 namespace leaf::cmd {
 

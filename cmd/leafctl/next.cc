@@ -9,13 +9,13 @@
 #include <optional>
 #include <vector>
 
-#include "cluster_link.h"
 #include "commands.h"
 #include "daemons.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "leaf/embed/cluster_link.h"
 #include "leaf/embed/node.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/process_name.h"
@@ -137,14 +137,14 @@ class IdPrinter {
 };
 
 // Whether a daemon speaks for the state directory.
-ClusterLink::JoinAs JoinAs(const config::Resolved& resolved) {
-  if (!ClusterLink::IsConfigured(resolved)) return ClusterLink::JoinAs::kCommand;
+embed::ClusterLink::JoinAs JoinAs(const config::Resolved& resolved) {
+  if (!embed::ClusterLink::IsConfigured(resolved)) return embed::ClusterLink::JoinAs::kCommand;
   const std::string& state_dir = resolved.config.state_dir;
   if (sys::StateDirLock::Take(state_dir, sys::StateDirUse::kCommand).ok())
-    return ClusterLink::JoinAs::kCommand;
+    return embed::ClusterLink::JoinAs::kCommand;
   const auto holder = sys::StateDirLock::HolderOf(state_dir);
-  return holder && holder->use == sys::StateDirUse::kCommand ? ClusterLink::JoinAs::kCommand
-                                                             : ClusterLink::JoinAs::kBesideDaemon;
+  return holder && holder->use == sys::StateDirUse::kCommand ? embed::ClusterLink::JoinAs::kCommand
+                                                             : embed::ClusterLink::JoinAs::kBesideDaemon;
 }
 
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
@@ -165,8 +165,8 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
                  TagCommand("resume", tag)};
   }
   ContextLogger log(context);
-  LEAF_ASSIGN_OR_RETURN(const auto cluster,
-                        ClusterLink::Join(context, log, sys::ProcessName("next"), *marks, JoinAs(*resolved)));
+  LEAF_ASSIGN_OR_RETURN(const auto cluster, embed::ClusterLink::Join(context, log, sys::ProcessName("next"),
+                                                                     *marks, JoinAs(*resolved)));
   service::Granter granter(store->segments(), *marks, cluster ? &cluster->fence() : nullptr, context.clock,
                            log, ReplyTimeout(context, resolved->config));
   // An unknown tag is told before anything is locked or made for it.

@@ -25,11 +25,11 @@ Result<void> SyncDirectory(const std::string& path) {
 
 }  // namespace
 
-Json StepJson(const core::RepairStep& step) {
+Json StepJson(const inspect::RepairStep& step) {
   Json changes = Json::array();
-  for (const core::RepairChange& change : step.changes) {
-    Json json{{"change", core::RepairChangeName(change.kind)}};
-    using Kind = core::RepairChange::Kind;
+  for (const inspect::RepairChange& change : step.changes) {
+    Json json{{"change", inspect::RepairChangeName(change.kind)}};
+    using Kind = inspect::RepairChange::Kind;
     if (change.kind == Kind::kWrite || change.kind == Kind::kRemove) {
       json["before"] = RecordJson(change.before);
     } else {
@@ -42,8 +42,8 @@ Json StepJson(const core::RepairStep& step) {
   return {{"code", step.code}, {"what", step.what}, {"why", step.why}, {"changes", std::move(changes)}};
 }
 
-Result<std::string> WriteRepairRecord(CommandContext& context, const WorkerSource& source,
-                                      const std::vector<core::RepairStep>& steps) {
+Result<std::string> WriteRepairRecord(CommandContext& context, const inspect::WorkerSource& source,
+                                      const std::vector<inspect::RepairStep>& steps) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const std::string& state_dir = resolved->config.state_dir;
   const std::string directory = state_dir + "/repairs";
@@ -58,7 +58,7 @@ Result<std::string> WriteRepairRecord(CommandContext& context, const WorkerSourc
   Json json = WorkerHeading(source);
   json["time"] = FormatRfc3339(now);
   json["steps"] = Json::array();
-  for (const core::RepairStep& step : steps) json["steps"].push_back(StepJson(step));
+  for (const inspect::RepairStep& step : steps) json["steps"].push_back(StepJson(step));
   sys::FileOps file_ops;
   LEAF_RETURN_IF_ERROR(sys::ReplaceFile(file_ops, directory, name,
                                         json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));

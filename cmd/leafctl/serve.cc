@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "daemon.h"
+#include "leaf/embed/registries.h"
 #include "leaf/server/net/listener.h"
 #include "leaf/server/net/places.h"
 #include "leaf/sys/resources.h"
@@ -16,7 +17,6 @@
 #include "leaf/sys/signals.h"
 #include "leaf/sys/spdlog_logger.h"
 #include "leaf/sys/state_dir.h"
-#include "registries.h"
 
 namespace leaf::cmd {
 namespace {
@@ -122,7 +122,7 @@ Result<std::string> WhyNoSnowflakes(const config::Resolved& resolved,
   const auto elsewhere =
       std::find_if(listeners.begin(), listeners.end(),
                    [](const server::Listener& listener) { return listener.is_reachable_from_elsewhere(); });
-  if (!resolved.config.snowflake.enabled || !IsPrivateCluster(resolved.config) ||
+  if (!resolved.config.snowflake.enabled || !embed::IsPrivateCluster(resolved.config) ||
       elsewhere == listeners.end())
     return std::string();
   const std::string remedy = "set snowflake.cluster, and what gives each node its number";

@@ -4,12 +4,12 @@
 #include <memory>
 #include <optional>
 
-#include "cluster_link.h"
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/embed/cluster_link.h"
 #include "leaf/sys/process_name.h"
 #include "stores.h"
 #include "tag_output.h"
@@ -43,7 +43,8 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
   tag.mark = mark.end;
   ContextLogger log(context);
-  LEAF_ASSIGN_OR_RETURN(const auto cluster, ClusterLink::Open(context, log, sys::ProcessName("tag add")));
+  LEAF_ASSIGN_OR_RETURN(const auto cluster,
+                        embed::ClusterLink::Open(context, log, sys::ProcessName("tag add")));
   if (cluster) {
     // What was granted under this name is known to the cluster, even if this machine never saw it.
     const auto raised = cluster->RaiseMark(tag);

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "cluster_link.h"
 #include "commands.h"
 #include "confirm.h"
 #include "daemons.h"
@@ -22,6 +21,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "leaf/embed/cluster_link.h"
 #include "leaf/sys/process_name.h"
 #include "stores.h"
 #include "tag_output.h"
@@ -85,12 +85,11 @@ class MarkSources {
   Result<void> Open() {
     LEAF_ASSIGN_OR_RETURN(const auto marks, LocalMarks(context_));
     for (const core::Mark& mark : marks) local_.emplace(mark.tag, mark);
-    LEAF_ASSIGN_OR_RETURN(cluster_, ClusterLink::Open(context_, log_, sys::ProcessName("tag repair")));
+    LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(context_, log_, sys::ProcessName("tag repair")));
     if (cluster_ && resolved_.config.segment.witness_fallback) {
       context_.Note(
           "leafctl: warning: with segment.witness_fallback a daemon that is cut off from ZooKeeper is not "
-          "found "
-          "there, and may have been granted what the witness does not know of: name it with --server");
+          "found there, and may have been granted what the witness does not know of: name it with --server");
     }
     return {};
   }
@@ -179,7 +178,7 @@ class MarkSources {
   const Daemons daemons_;
   ContextLogger log_;
   std::map<std::string, core::Mark> local_;
-  std::unique_ptr<ClusterLink> cluster_;
+  std::unique_ptr<embed::ClusterLink> cluster_;
   std::optional<Result<std::vector<zookeeper::DaemonRecord>>> registered_;
   std::map<std::string, Error> silent_;  // by who it is
   std::set<std::string> asked_;          // of the tag at hand

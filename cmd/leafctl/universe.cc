@@ -37,10 +37,9 @@ Result<void> CheckUniverse(CommandContext& context) {
   std::error_code failed;
   return Error{
       ErrorCode::kRefused,
-      fmt::format(
-          "a daemon answers at {} with the state directory {}; this command would work on {}, and no store "
-          "is configured",
-          kDefaultSocket, theirs, ours),
+      fmt::format("a daemon answers at {} with the state directory {}; this command would work on {}, and no "
+                  "store is configured",
+                  kDefaultSocket, theirs, ours),
       std::filesystem::exists(kSystemConfig, failed)
           ? fmt::format("name that daemon's configuration, as root: --config {} --state-dir {}",
                         kSystemConfig, theirs)

@@ -11,25 +11,24 @@
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
 
 // What this node's daemon says of its number. The registry cannot tell that a node has stopped because of it.
-Result<std::optional<core::WorkerFinding>> OwnNumber(CommandContext& context) {
+Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout));
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
-  if (!body.ok()) return std::optional<core::WorkerFinding>();
+  if (!body.ok()) return std::optional<inspect::WorkerFinding>();
   const Json json = Json::parse(*body, nullptr, false);
-  if (!json.is_object()) return std::optional<core::WorkerFinding>();
+  if (!json.is_object()) return std::optional<inspect::WorkerFinding>();
   const Json snowflake = json.value("snowflake", Json::object());
   const Json problem = snowflake.value("problem", Json::object());
   if (snowflake.value("cluster", "") != resolved->config.snowflake.cluster ||
       problem.value("code", "") != ErrorCodeName(ErrorCode::kNotOwner))
-    return std::optional<core::WorkerFinding>();
-  core::WorkerFinding finding;
+    return std::optional<inspect::WorkerFinding>();
+  inspect::WorkerFinding finding;
   finding.code = "own-number-lost";
   finding.subject = std::to_string(snowflake.value("worker", std::uint64_t{0}));
   finding.cause = problem.value("message", "");
@@ -40,20 +39,20 @@ Result<std::optional<core::WorkerFinding>> OwnNumber(CommandContext& context) {
 }
 
 Result<void> RunWorkerCheck(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(core::WorkerInspection inspection, source->Inspect());
+  LEAF_ASSIGN_OR_RETURN(const auto source, inspect::WorkerSource::Open(context, embed::Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(inspect::WorkerInspection inspection, source->Inspect());
   LEAF_ASSIGN_OR_RETURN(auto own, OwnNumber(context));
   auto& findings = inspection.findings;
   if (own) findings.push_back(*std::move(own));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  GradeFindings(findings, resolved->config);
+  inspect::GradeFindings(findings, resolved->config);
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["ok"] = findings.empty();
     json["findings"] = FindingsJson(findings);
     WriteJson(context, json);
   } else {
-    for (const core::WorkerFinding& finding : findings) context.out.Write(FindingText(finding));
+    for (const inspect::WorkerFinding& finding : findings) context.out.Write(FindingText(finding));
     if (findings.empty()) {
       context.out.Write(fmt::format("ok: nothing is wrong with the {} worker number{} of {}\n",
                                     inspection.entries.size(), inspection.entries.size() == 1 ? "" : "s",

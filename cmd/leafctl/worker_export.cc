@@ -1,17 +1,16 @@
 // leafctl worker export
 #include "commands.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
 
 Result<void> RunWorkerExport(CommandContext& context) {
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const auto source, inspect::WorkerSource::Open(context, embed::Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const auto records, source->Records());
   Json json = WorkerHeading(*source);
   json["records"] = Json::array();
-  for (const core::RawRecord& record : records) {
+  for (const inspect::RawRecord& record : records) {
     Json item = RecordJson(record);
     // Null for what is no JSON.
     const Json decoded = Json::parse(record.data, nullptr, false);

@@ -10,7 +10,6 @@
 #include "commands.h"
 #include "leaf/base/text.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
@@ -20,13 +19,13 @@ struct WorkerListOptions {
 };
 
 // A recycled number that was never used: the fork makes 1025 of them.
-bool IsUnused(const core::WorkerEntry& entry) {
-  return entry.kind == core::NumberKind::kRecycled && !entry.reported && entry.address.empty();
+bool IsUnused(const inspect::WorkerEntry& entry) {
+  return entry.kind == inspect::NumberKind::kRecycled && !entry.reported && entry.address.empty();
 }
 
 // A live node of Java Leaf has no state directory; where it has taken over a number of leafctl's, both are
 // named.
-std::string OwnerText(const core::WorkerEntry& entry) {
+std::string OwnerText(const inspect::WorkerEntry& entry) {
   std::string text = entry.java ? "Java Leaf" : "";
   if (!entry.owner.empty()) text += (text.empty() ? "" : ", before ") + Printable(entry.owner);
   if (!entry.host.empty()) text += " on " + Printable(entry.host);
@@ -51,10 +50,10 @@ void PrintTable(CommandContext& context, const std::vector<std::array<std::strin
 }
 
 // What the clock has to pass before another program goes on with the numbers.
-Result<void> PrintNewestReport(CommandContext& context, const WorkerSource& source,
-                               const core::WorkerInspection& inspection, WallTime now) {
-  const core::WorkerEntry* newest = nullptr;
-  for (const core::WorkerEntry& entry : inspection.entries) {
+Result<void> PrintNewestReport(CommandContext& context, const inspect::WorkerSource& source,
+                               const inspect::WorkerInspection& inspection, WallTime now) {
+  const inspect::WorkerEntry* newest = nullptr;
+  for (const inspect::WorkerEntry& entry : inspection.entries) {
     if (entry.reported && (newest == nullptr || *newest->reported < *entry.reported)) newest = &entry;
   }
   if (newest == nullptr)
@@ -72,14 +71,14 @@ Result<void> PrintNewestReport(CommandContext& context, const WorkerSource& sour
 }
 
 Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& options) {
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection, source->Inspect());
+  LEAF_ASSIGN_OR_RETURN(const auto source, inspect::WorkerSource::Open(context, embed::Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const inspect::WorkerInspection inspection, source->Inspect());
   const WallTime now = context.clock.Wall();
   if (options.newest_report) return PrintNewestReport(context, *source, inspection, now);
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["workers"] = Json::array();
-    for (const core::WorkerEntry& entry : inspection.entries)
+    for (const inspect::WorkerEntry& entry : inspection.entries)
       json["workers"].push_back(EntryJson(entry, now));
     WriteJson(context, json);
     return {};
@@ -87,12 +86,12 @@ Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& opt
   std::vector<std::array<std::string, 9>> rows{
       {"KIND", "WORKER", "ADDRESS", "REPORTED", "LIVE", "CEILING", "LEAD", "GEN", "OWNER"}};
   std::size_t unused = 0;
-  for (const core::WorkerEntry& entry : inspection.entries) {
+  for (const inspect::WorkerEntry& entry : inspection.entries) {
     if (IsUnused(entry)) {
       ++unused;
       continue;
     }
-    rows.push_back({std::string(core::NumberKindName(entry.kind)), std::to_string(entry.worker),
+    rows.push_back({std::string(inspect::NumberKindName(entry.kind)), std::to_string(entry.worker),
                     entry.address.empty() ? "-" : Printable(entry.address),
                     entry.reported ? AgeText(now - *entry.reported) : "-", entry.live ? "yes" : "-",
                     entry.ceiling ? FormatRfc3339(*entry.ceiling) : "-",

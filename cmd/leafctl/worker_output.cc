@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "leaf/base/text.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
@@ -23,12 +22,12 @@ std::string Hex(std::string_view bytes) {
 
 }  // namespace
 
-Json WorkerHeading(const WorkerSource& source) {
+Json WorkerHeading(const inspect::WorkerSource& source) {
   return {{"registry", source.registry()}, {"cluster", source.cluster()}};
 }
 
-Json EntryJson(const core::WorkerEntry& entry, WallTime now) {
-  Json json{{"kind", core::NumberKindName(entry.kind)},
+Json EntryJson(const inspect::WorkerEntry& entry, WallTime now) {
+  Json json{{"kind", inspect::NumberKindName(entry.kind)},
             {"worker", entry.worker},
             {"address", entry.address},
             {"reported", TimeJson(entry.reported)},
@@ -48,7 +47,7 @@ Json EntryJson(const core::WorkerEntry& entry, WallTime now) {
   return json;
 }
 
-Json RecordJson(const core::RawRecord& record) {
+Json RecordJson(const inspect::RawRecord& record) {
   Json json{{"name", record.name}};
   if (CountCodePoints(record.data)) {
     json["data"] = record.data;
@@ -69,15 +68,7 @@ std::string AgeText(std::chrono::milliseconds age) {
   return fmt::format("{}{} d", sign, seconds / (24 * kHour));
 }
 
-void GradeFindings(std::vector<core::WorkerFinding>& findings, const config::Config& config) {
-  for (core::WorkerFinding& finding : findings) {
-    const bool fork_is_meant = finding.code == core::kForkRunning && config.snowflake.recycle;
-    if (fork_is_meant || finding.code == core::kOpenToEveryone)
-      finding.severity = core::Finding::Severity::kWarning;
-  }
-}
-
-std::string FindingText(const core::WorkerFinding& finding) {
+std::string FindingText(const inspect::WorkerFinding& finding) {
   return fmt::format("{}: {}\n  cause:       {}\n  consequence: {}\n  remedy:      {}\n", finding.code,
                      Printable(finding.subject), Printable(finding.cause), Printable(finding.consequence),
                      Printable(finding.remedy));

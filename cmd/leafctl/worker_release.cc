@@ -10,7 +10,6 @@
 #include "confirm.h"
 #include "leaf/base/id_text.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
@@ -20,7 +19,7 @@ struct WorkerReleaseOptions {
   ConfirmFlags confirm;
 };
 
-void Report(CommandContext& context, const WorkerSource& source, std::uint64_t worker, bool released,
+void Report(CommandContext& context, const inspect::WorkerSource& source, std::uint64_t worker, bool released,
             bool dry_run, const std::string& text) {
   if (!context.flags.json) {
     context.Report(text);
@@ -37,7 +36,8 @@ Result<void> RunWorkerRelease(CommandContext& context, const WorkerReleaseOption
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t worker,
                         ParseUnsigned("WORKER", options.worker, 0, std::numeric_limits<std::int64_t>::max()));
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::AccessFor(dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const auto source,
+                        inspect::WorkerSource::Open(context, embed::Store::AccessFor(dry_run)));
   LEAF_ASSIGN_OR_RETURN(const auto step, source->PlanRelease(worker));
   if (!step) {
     Report(context, *source, worker, false, dry_run, fmt::format("nobody owns worker {}", worker));

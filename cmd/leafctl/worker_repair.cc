@@ -10,7 +10,6 @@
 #include "leaf/base/text.h"
 #include "repair_record.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
@@ -25,14 +24,14 @@ constexpr std::string_view kSkipped = "skipped";
 constexpr std::string_view kPlanned = "planned";
 
 // Text mode: the plan, and what is left alone.
-void PrintPlan(CommandContext& context, const core::WorkerInspection& inspection) {
+void PrintPlan(CommandContext& context, const inspect::WorkerInspection& inspection) {
   if (inspection.steps.empty()) context.out.Write("nothing to repair\n");
   int number = 0;
-  for (const core::RepairStep& step : inspection.steps) {
+  for (const inspect::RepairStep& step : inspection.steps) {
     context.out.Write(
         fmt::format("{}. {}\n   why: {}\n", ++number, Printable(step.what), Printable(step.why)));
   }
-  for (const core::WorkerFinding& finding : inspection.findings) {
+  for (const inspect::WorkerFinding& finding : inspection.findings) {
     if (finding.repairable) continue;
     context.out.Write(fmt::format("left alone: {}: {}\n   why: {}\n   remedy: {}\n", finding.code,
                                   Printable(finding.subject), Printable(finding.left),
@@ -40,8 +39,9 @@ void PrintPlan(CommandContext& context, const core::WorkerInspection& inspection
   }
 }
 
-void PrintJson(CommandContext& context, const WorkerSource& source, const core::WorkerInspection& inspection,
-               const std::vector<std::string_view>& outcomes, const std::string& record, bool dry_run) {
+void PrintJson(CommandContext& context, const inspect::WorkerSource& source,
+               const inspect::WorkerInspection& inspection, const std::vector<std::string_view>& outcomes,
+               const std::string& record, bool dry_run) {
   Json json = WorkerHeading(source);
   json["dry_run"] = dry_run;
   json["record"] = record.empty() ? Json(nullptr) : Json(record);
@@ -52,7 +52,7 @@ void PrintJson(CommandContext& context, const WorkerSource& source, const core::
     json["steps"].push_back(std::move(step));
   }
   json["left"] = Json::array();
-  for (const core::WorkerFinding& finding : inspection.findings) {
+  for (const inspect::WorkerFinding& finding : inspection.findings) {
     if (!finding.repairable) json["left"].push_back(FindingJson(finding));
   }
   WriteJson(context, json);
@@ -60,8 +60,9 @@ void PrintJson(CommandContext& context, const WorkerSource& source, const core::
 
 Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions& options) {
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::AccessFor(dry_run)));
-  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection,
+  LEAF_ASSIGN_OR_RETURN(const auto source,
+                        inspect::WorkerSource::Open(context, embed::Store::AccessFor(dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const inspect::WorkerInspection inspection,
                         source->InspectForRepair(options.java_retired));
   const auto& steps = inspection.steps;
   LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair cluster " + source->cluster(), source->cluster()));

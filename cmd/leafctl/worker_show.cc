@@ -9,7 +9,6 @@
 #include "commands.h"
 #include "leaf/base/text.h"
 #include "worker_output.h"
-#include "worker_source.h"
 
 namespace leaf::cmd {
 namespace {
@@ -18,20 +17,20 @@ struct WorkerShowOptions {
   std::string worker;
 };
 
-bool Matches(const core::WorkerEntry& entry, const std::string& word) {
+bool Matches(const inspect::WorkerEntry& entry, const std::string& word) {
   return word == std::to_string(entry.worker) || word == entry.address;
 }
 
-std::string LiveText(const core::WorkerEntry& entry) {
+std::string LiveText(const inspect::WorkerEntry& entry) {
   if (!entry.live) return "-";
   return entry.java ? "yes, as Java Leaf: it reports" : "yes, at " + Printable(entry.url);
 }
 
-void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTime now) {
+void PrintEntry(CommandContext& context, const inspect::WorkerEntry& entry, WallTime now) {
   const auto line = [&](std::string_view name, const std::string& value) {
     context.out.Write(fmt::format("{:<12}{}\n", fmt::format("{}:", name), value));
   };
-  line("worker", fmt::format("{} ({})", entry.worker, core::NumberKindName(entry.kind)));
+  line("worker", fmt::format("{} ({})", entry.worker, inspect::NumberKindName(entry.kind)));
   line("address", entry.address.empty() ? "-" : Printable(entry.address));
   line("reported", entry.reported ? fmt::format("{}, {} ago", FormatRfc3339(*entry.reported),
                                                 AgeText(now - *entry.reported))
@@ -44,7 +43,7 @@ void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTim
                                               AgeText(*entry.ceiling - now))
                                 : "-");
   line("generation", entry.generation ? std::to_string(*entry.generation) : "-");
-  for (const core::RawRecord& record : entry.records) {
+  for (const inspect::RawRecord& record : entry.records) {
     context.out.Write(fmt::format("{}\n  {}\n", Printable(record.name), Printable(record.data)));
     for (const auto& [name, value] : record.facts)
       context.out.Write(fmt::format("  {}: {}\n", name, Printable(value)));
@@ -52,10 +51,10 @@ void PrintEntry(CommandContext& context, const core::WorkerEntry& entry, WallTim
 }
 
 Result<void> RunWorkerShow(CommandContext& context, const WorkerShowOptions& options) {
-  LEAF_ASSIGN_OR_RETURN(const auto source, WorkerSource::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const core::WorkerInspection inspection, source->Inspect());
-  std::vector<const core::WorkerEntry*> found;
-  for (const core::WorkerEntry& entry : inspection.entries) {
+  LEAF_ASSIGN_OR_RETURN(const auto source, inspect::WorkerSource::Open(context, embed::Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const inspect::WorkerInspection inspection, source->Inspect());
+  std::vector<const inspect::WorkerEntry*> found;
+  for (const inspect::WorkerEntry& entry : inspection.entries) {
     if (Matches(entry, options.worker)) found.push_back(&entry);
   }
   if (found.empty()) {
@@ -69,16 +68,16 @@ Result<void> RunWorkerShow(CommandContext& context, const WorkerShowOptions& opt
   if (context.flags.json) {
     Json json = WorkerHeading(*source);
     json["workers"] = Json::array();
-    for (const core::WorkerEntry* const entry : found) {
+    for (const inspect::WorkerEntry* const entry : found) {
       Json item = EntryJson(*entry, now);
       item["records"] = Json::array();
-      for (const core::RawRecord& record : entry->records) item["records"].push_back(RecordJson(record));
+      for (const inspect::RawRecord& record : entry->records) item["records"].push_back(RecordJson(record));
       json["workers"].push_back(std::move(item));
     }
     WriteJson(context, json);
     return {};
   }
-  for (const core::WorkerEntry* const entry : found) {
+  for (const inspect::WorkerEntry* const entry : found) {
     if (entry != found.front()) context.out.Write("\n");
     PrintEntry(context, *entry, now);
   }

@@ -13,6 +13,7 @@
 
 #include "contract/mariadb.h"
 #include "contract/segment_store_contract.h"
+#include "leaf/inspect/sql_database.h"
 #include "leaf/sql/database.h"
 #include "leaf/sql/schema.h"
 #include "leaf/sql/segment_store.h"
@@ -103,7 +104,7 @@ class MariaDbWorld final : public SqlWorld {
     if (!ddl.empty()) Execute(ddl + " DEFAULT CHARSET=" + charset);
     Must(sql::InitSchema(database_));
     Must(sql::InitSchema(database_));
-    const auto findings = sql::CheckSchema(database_);
+    const auto findings = inspect::CheckSchema(database_);
     if (!findings.ok()) throw std::runtime_error(findings.error().message);
     for (const auto& finding : *findings) {
       if (finding.is_problem) throw std::runtime_error(finding.message);

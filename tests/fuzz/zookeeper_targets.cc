@@ -12,9 +12,9 @@
 #include "fuzz/expect.h"
 #include "fuzz/targets.h"
 #include "leaf/base/limits.h"
+#include "leaf/inspect/zookeeper_snapshot.h"
+#include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/zookeeper/connect_string.h"
-#include "leaf/zookeeper/inspection.h"
-#include "leaf/zookeeper/snapshot.h"
 #include "leaf/zookeeper/tree.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/zookeeper_fakes.h"
@@ -123,13 +123,13 @@ class World {
     while (!input.empty()) Read(TakeLine(input));
   }
 
-  core::WorkerInspection Inspect() {
-    return zookeeper::Inspect(zookeeper::ReadSnapshot(client, tree).value(), options, properties);
+  inspect::WorkerInspection Inspect() {
+    return inspect::Inspect(inspect::ReadSnapshot(client, tree).value(), options, properties);
   }
 
   const Tree tree = Tree::Make("pay").value();
   const zookeeper::PropertiesRecord properties{{"pay", "zookeeper", core::IdLayout()}, false};
-  core::InspectionOptions options;
+  inspect::InspectionOptions options;
   testing::MemoryZooKeeper servers;
   testing::MemoryClient client;
 
@@ -259,22 +259,22 @@ void ZnodeRecords(std::string_view input) {
 void ZnodeTree(std::string_view input) {
   World world(input);
   const auto before = world.servers.Snapshot();
-  const core::WorkerInspection first = world.Inspect();
-  for (const core::WorkerFinding& finding : first.findings) {
+  const inspect::WorkerInspection first = world.Inspect();
+  for (const inspect::WorkerFinding& finding : first.findings) {
     LEAF_CHECK(!finding.code.empty() && !finding.cause.empty() && !finding.remedy.empty());
     LEAF_CHECK(finding.repairable == finding.left.empty());
   }
   for (const std::uint64_t worker : {0U, 1U, 1023U}) {
     for (const bool leases : {false, true}) {
       const auto plan =
-          zookeeper::PlanRelease(zookeeper::ReadSnapshot(world.client, world.tree).value(), worker, leases);
+          inspect::PlanRelease(inspect::ReadSnapshot(world.client, world.tree).value(), worker, leases);
       LEAF_CHECK(plan.ok() || plan.error().code == ErrorCode::kNotFound ||
                  plan.error().code == ErrorCode::kRefused);
     }
   }
-  for (const core::RepairStep& step : first.steps) {
+  for (const inspect::RepairStep& step : first.steps) {
     LEAF_CHECK(!step.changes.empty());
-    const auto outcome = world.client.Write(zookeeper::OperationsOf(world.tree, step));
+    const auto outcome = world.client.Write(inspect::OperationsOf(world.tree, step));
     LEAF_CHECK(outcome.ok() && outcome->done());
   }
   const auto after = world.servers.Snapshot();

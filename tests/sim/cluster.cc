@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
+#include "leaf/inspect/sql_workers.h"
+#include "leaf/inspect/zookeeper_snapshot.h"
+#include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/service/cluster_fence.h"
-#include "leaf/sql/worker_inspection.h"
-#include "leaf/zookeeper/inspection.h"
 #include "leaf/zookeeper/recovery.h"
-#include "leaf/zookeeper/snapshot.h"
 #include "leaf/zookeeper/witness.h"
 
 namespace leaf::sim {
@@ -143,7 +143,7 @@ void Cluster::ReleaseWorkerOf(const Node& node) {
   const auto tree = zookeeper::Tree::Make("sim");
   // A daemon that was killed looks alive until its session has run out.
   for (int attempt = 0; attempt < 300; ++attempt) {
-    const auto snapshot = zookeeper::ReadSnapshot(operator_, *tree);
+    const auto snapshot = inspect::ReadSnapshot(operator_, *tree);
     if (snapshot.ok()) {
       const auto own = StateOf(node.state);
       bool done = true;
@@ -153,11 +153,11 @@ void Cluster::ReleaseWorkerOf(const Node& node) {
         const auto worker = zookeeper::ParseNumberName(path.substr(path.rfind('/') + 1));
         if (!owner.ok() || !worker || owner->address != node.own_address) continue;
         if (own && own->node_uuid == owner->uuid) continue;
-        const auto step = zookeeper::PlanRelease(*snapshot, *worker, false);
+        const auto step = inspect::PlanRelease(*snapshot, *worker, false);
         if (step.ok() && !*step) continue;
         done = step.ok() && done;
         if (!step.ok()) continue;
-        const auto written = operator_.Write(zookeeper::OperationsOf(*tree, **step));
+        const auto written = operator_.Write(inspect::OperationsOf(*tree, **step));
         done = done && written.ok() && written->done();
       }
       if (done) return;
@@ -169,15 +169,15 @@ void Cluster::ReleaseWorkerOf(const Node& node) {
 void Cluster::ReleaseSqlWorkerOf(const Node& node) {
   sql::Database& database = operator_sql_->registry_database();
   for (int attempt = 0; attempt < 300; ++attempt) {
-    const auto tables = sql::ReadWorkerTables(database);
+    const auto tables = inspect::ReadWorkerTables(database);
     if (tables.ok()) {
       const auto own = StateOf(node.state);
       bool done = true;
-      for (const sql::OwnerRow& owner : tables->owners) {
+      for (const inspect::OwnerRow& owner : tables->owners) {
         if (owner.ip_port != node.own_address || owner.uuid.empty()) continue;
         if (own && own->node_uuid == owner.uuid) continue;
         const auto step =
-            sql::PlanRelease(*tables, static_cast<std::uint64_t>(owner.worker), TrueWall(world_));
+            inspect::PlanRelease(*tables, static_cast<std::uint64_t>(owner.worker), TrueWall(world_));
         if (step.ok() && !*step) continue;
         done = step.ok() && done;
         if (!step.ok()) {
@@ -187,7 +187,7 @@ void Cluster::ReleaseSqlWorkerOf(const Node& node) {
             around_.sql->MarkGone(owner.worker);
           continue;
         }
-        const auto applied = sql::ApplyStep(database, **step);
+        const auto applied = inspect::ApplyStep(database, **step);
         done = done && applied.ok() && *applied;
       }
       if (done) return;

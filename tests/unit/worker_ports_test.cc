@@ -1,12 +1,9 @@
-// What nodes of a cluster have to agree on, and the words for what an inspection shows.
+// What nodes of a cluster have to agree on.
 #include "leaf/core/worker_ports.h"
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <string>
-
-#include "leaf/core/worker_inspection.h"
 
 namespace leaf::core {
 namespace {
@@ -47,17 +44,6 @@ TEST(IsSamePlace, OneMayTellMoreThanTheOther) {
   EXPECT_FALSE(IsSamePlace("m:1", "m:12@5.0"));
   EXPECT_FALSE(IsSamePlace("m:12@5.0", "m:13"));
   EXPECT_FALSE(IsSamePlace("", "m:12@5.0"));
-}
-
-TEST(WorkerNames, AreStableAndTellAllApart) {
-  EXPECT_EQ(NumberKindName(NumberKind::kFixed), "fixed");
-  EXPECT_EQ(NumberKindName(NumberKind::kLease), "lease");
-  EXPECT_EQ(NumberKindName(NumberKind::kRecycled), "recycled");
-  using Kind = RepairChange::Kind;
-  std::set<std::string_view> names;
-  for (const Kind kind : {Kind::kAbsent, Kind::kCreate, Kind::kWrite, Kind::kRemove, Kind::kProtect})
-    names.insert(RepairChangeName(kind));
-  EXPECT_EQ(names, (std::set<std::string_view>{"absent", "create", "write", "remove", "protect"}));
 }
 
 }  // namespace

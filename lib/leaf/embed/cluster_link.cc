@@ -10,9 +10,7 @@
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/sys/process_name.h"
-#include "leaf/zookeeper/inspection.h"
 #include "leaf/zookeeper/registry_options.h"
-#include "leaf/zookeeper/snapshot.h"
 
 namespace leaf::embed {
 namespace {
@@ -152,12 +150,11 @@ std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Wit
 Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
   LEAF_ASSIGN_OR_RETURN(const zookeeper::ClusterRecords records, ReadCluster());
   if (records.incarnation && !records.incarnation->settled) {
-    return Error{
-        ErrorCode::kUnavailable,
-        fmt::format("cannot add tag {}: ZooKeeper went back ({}), and not all nodes have made known yet "
-                    "what they were granted",
-                    Quoted(tag.tag), records.incarnation->why),
-        fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", cluster())};
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("cannot add tag {}: ZooKeeper went back ({}), and not all nodes have made known "
+                             "yet what they were granted",
+                             Quoted(tag.tag), records.incarnation->why),
+                 fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", cluster())};
   }
   LEAF_ASSIGN_OR_RETURN(const auto look, fence_.See(tag.tag));
   if (look.away) {
@@ -179,12 +176,6 @@ void ClusterLink::Announce(std::vector<std::string> urls) {
 
 Result<std::vector<zookeeper::DaemonRecord>> ClusterLink::Daemons() {
   return zookeeper::ReadDaemonRoster(*session_, tree_);
-}
-
-Result<std::optional<core::WorkerFinding>> ClusterLink::InspectAccess() {
-  if (!session_->has_credentials()) return std::optional<core::WorkerFinding>();
-  LEAF_ASSIGN_OR_RETURN(const auto open, zookeeper::ReadOpenNodes(*session_, tree_));
-  return zookeeper::InspectAccess(tree_, open);
 }
 
 service::Dependency ClusterLink::Dependency() const {

@@ -14,7 +14,6 @@
 #include "leaf/config/loader.h"
 #include "leaf/core/membership.h"
 #include "leaf/core/ports.h"
-#include "leaf/core/worker_inspection.h"
 #include "leaf/embed/setting.h"
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/tallies.h"
@@ -60,7 +59,7 @@ class ClusterLink {
   // record that cannot be read.
   Result<zookeeper::ClusterRecords> ReadCluster() { return zookeeper::ReadCluster(*session_, tree_); }
   const zookeeper::Tree& tree() const { return tree_; }
-  zookeeper::Client& client() { return *session_; }
+  zookeeper::Session& session() { return *session_; }
   core::Witness& witness() { return witness_; }
   // Raises the mark of a tag that is to be added to all that the cluster was granted under its name, and
   // returns that end. Errors: kUnavailable while the witness is away, also where daemons may go on without
@@ -80,8 +79,6 @@ class ClusterLink {
   void Refresh() { entry_.Refresh(); }
   void Withdraw() { entry_.End(); }
   Result<std::vector<zookeeper::DaemonRecord>> Daemons();
-  // Whether everyone may change nodes of leafctl's though this one has credentials.
-  Result<std::optional<core::WorkerFinding>> InspectAccess();
 
   // What is known of it, for metrics and status.
   service::Dependency Dependency() const;

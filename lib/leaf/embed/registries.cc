@@ -12,8 +12,8 @@
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/java/ceiling.h"
 #include "leaf/java/worker_file.h"
-#include "leaf/sql/durability.h"
 #include "leaf/sql/mysql_connector.h"
+#include "leaf/sql/mysql_server.h"
 #include "leaf/sql/worker_registry.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/static_registry.h"
@@ -128,7 +128,7 @@ Result<core::IdLayout> LayoutOf(const config::Config& config) {
   return layout;
 }
 
-WorkerNumbers WorkerNumbersOf(const config::Config& config) {
+WorkerNumbers ConfiguredNumbers(const config::Config& config) {
   const std::string& text = config.snowflake.worker_range;
   WorkerNumbers numbers;
   std::uint64_t last = 0;
@@ -136,6 +136,11 @@ WorkerNumbers WorkerNumbersOf(const config::Config& config) {
   const auto first = std::from_chars(text.data(), text_end, numbers.begin);
   std::from_chars(first.ptr + 1, text_end, last);
   numbers.end = last + 1;
+  return numbers;
+}
+
+WorkerNumbers WorkerNumbersOf(const config::Config& config) {
+  WorkerNumbers numbers = ConfiguredNumbers(config);
   if (const auto layout = LayoutOf(config); layout.ok())
     numbers.end = std::min(numbers.end, layout->worker_end());
   return numbers;
@@ -154,12 +159,11 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
     return std::unique_ptr<RegistryLink>(
         std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), setting.ClockInUse(), log));
   if (snowflake.address.empty()) {
-    return Error{
-        ErrorCode::kConfig,
-        fmt::format("registry {} needs an address that identifies this node, and no listen address does "
-                    "(neither loopback nor wildcard)",
-                    snowflake.registry),
-        "set snowflake.address = \"IP:PORT\""};
+    return Error{ErrorCode::kConfig,
+                 fmt::format("registry {} needs an address that identifies this node, and no listen address "
+                             "does (neither loopback nor wildcard)",
+                             snowflake.registry),
+                 "set snowflake.address = \"IP:PORT\""};
   }
   const WorkerNumbers numbers = WorkerNumbersOf(config);
   if (snowflake.registry == "zookeeper") {

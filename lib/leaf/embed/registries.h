@@ -21,7 +21,8 @@ struct WorkerNumbers {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
-// The configuration has checked the form of the range.
+// snowflake.worker_range, and what of it fits the layout. The configuration has checked its form.
+WorkerNumbers ConfiguredNumbers(const config::Config& config);
 WorkerNumbers WorkerNumbersOf(const config::Config& config);
 
 class RegistryLink {

@@ -1,7 +1,10 @@
 #include "leaf/sql/mysql_server.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <soci/soci.h>
+
+#include <utility>
 
 #include "leaf/base/text.h"
 
@@ -52,6 +55,35 @@ std::optional<std::string> WhyNotWritable(const MysqlServer& server) {
   if (server.galera && !server.ready) return fmt::format("Galera: not ready, state {}", server.state);
   if (server.read_only) return std::string(kReadOnlyText);
   return std::nullopt;
+}
+
+void Writers::Add(const MysqlServer& server, std::string endpoint) {
+  each_.insert(server.galera ? "cluster " + server.cluster_uuid : server.identity);
+  endpoints_.push_back(std::move(endpoint));
+}
+
+Result<void> Writers::Check() const {
+  if (each_.size() < 2) return {};
+  return Error{
+      ErrorCode::kRefused,
+      fmt::format("{} take writes, each by itself: nodes that use different ones are granted the same ranges",
+                  fmt::join(endpoints_, " and ")),
+      "make all but one of them read-only"};
+}
+
+Result<void> CheckOneWriter(const MysqlOptions& options) {
+  Writers writers;
+  for (const Endpoint& endpoint : options.endpoints) {
+    auto session = OpenMysql(options, endpoint);
+    if (!session.ok()) continue;
+    try {
+      const MysqlServer server = AskServer(**session);
+      if (!WhyNotWritable(server)) writers.Add(server, EndpointText(endpoint));
+    } catch (const std::exception&) {
+      // It does not answer any more.
+    }
+  }
+  return writers.Check();
 }
 
 }  // namespace leaf::sql

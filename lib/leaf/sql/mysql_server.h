@@ -3,10 +3,13 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "leaf/base/endpoint.h"
+#include "leaf/base/result.h"
+#include "leaf/sql/mysql_session.h"
 
 namespace soci {
 class session;
@@ -40,5 +43,21 @@ ServerFacts ShowFacts(soci::session& session, const std::string& statement);
 inline constexpr std::string_view kReadOnlyText = "read-only";
 // Why `server` takes no writes; nullopt if it does.
 std::optional<std::string> WhyNotWritable(const MysqlServer& server);
+
+// What takes writes by itself: servers, and Galera's clusters.
+class Writers {
+ public:
+  void Add(const MysqlServer& server, std::string endpoint);
+  // Errors: kRefused if there is more than one.
+  Result<void> Check() const;
+
+ private:
+  std::set<std::string> each_;
+  std::vector<std::string> endpoints_;
+};
+
+// Errors: kRefused if two of the endpoints take writes, each by itself. One that cannot be reached says
+// nothing. Blocks as long as the time-outs allow, once for each.
+Result<void> CheckOneWriter(const MysqlOptions& options);
 
 }  // namespace leaf::sql

@@ -3,122 +3,11 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
-#include <algorithm>
 #include <string_view>
 
 #include "leaf/base/check.h"
 
 namespace leaf::sql {
-namespace {
-
-constexpr std::string_view kRequiredColumns[] = {"biz_tag", "max_id", "step", "description", "update_time"};
-
-void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFinding>& findings) {
-  for (const std::string_view required : kRequiredColumns) {
-    if (std::find(columns.begin(), columns.end(), required) == columns.end()) {
-      findings.push_back({true, fmt::format("table leaf_alloc has no column {}", required), ""});
-    }
-  }
-}
-
-void CheckOwnTable(bool exists, std::vector<SchemaFinding>& findings) {
-  if (exists) return;
-  findings.push_back(
-      {false,
-       "table leafctl_removed_tags is missing: where a removed tag had got to is then known only to the "
-       "state directories of the nodes that served it",
-       "leafctl db init"});
-}
-
-std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
-  std::vector<SchemaFinding> findings;
-  std::vector<std::string> columns;
-  std::string name;
-  soci::statement read =
-      (session.prepare << "SELECT name FROM pragma_table_info('leaf_alloc')", soci::into(name));
-  read.execute();
-  while (read.fetch()) columns.push_back(name);
-  if (columns.empty()) {
-    findings.push_back({true, "table leaf_alloc is missing", "leafctl db init"});
-    return findings;
-  }
-  CheckColumns(columns, findings);
-  int unique = 0;
-  session << "SELECT count(*) FROM pragma_index_list('leaf_alloc') l WHERE l.\"unique\" = 1 AND (SELECT "
-             "group_concat(name) FROM pragma_index_info(l.name)) = 'biz_tag'",
-      soci::into(unique);
-  if (unique == 0)
-    findings.push_back({true, "biz_tag of leaf_alloc is not unique: a tag could have two rows", ""});
-  int own_table = 0;
-  session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_removed_tags'",
-      soci::into(own_table);
-  CheckOwnTable(own_table > 0, findings);
-  return findings;
-}
-
-std::vector<SchemaFinding> CheckMysql(soci::session& session) {
-  std::vector<SchemaFinding> findings;
-  std::vector<std::string> columns;
-  std::string name;
-  soci::statement read =
-      (session.prepare
-           << "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
-              "AND table_name = 'leaf_alloc'",
-       soci::into(name));
-  read.execute();
-  while (read.fetch()) columns.push_back(name);
-  if (columns.empty()) {
-    findings.push_back({true, "table leaf_alloc is missing", "leafctl db init"});
-    return findings;
-  }
-  CheckColumns(columns, findings);
-
-  int unique = 0;
-  session
-      << "SELECT COUNT(*) FROM (SELECT index_name FROM information_schema.statistics WHERE table_schema = "
-         "DATABASE() AND table_name = 'leaf_alloc' AND non_unique = 0 GROUP BY index_name HAVING "
-         "GROUP_CONCAT(column_name) = 'biz_tag') AS indexes_on_biz_tag",
-      soci::into(unique);
-  if (unique == 0) {
-    findings.push_back({true, "biz_tag of leaf_alloc is not unique: a tag could have two rows",
-                        "ALTER TABLE leaf_alloc ADD UNIQUE KEY (biz_tag)"});
-  }
-
-  std::string engine;
-  std::string collation;
-  session << "SELECT COALESCE(t.engine, ''), COALESCE(c.collation_name, '') FROM information_schema.tables t "
-             "JOIN "
-             "information_schema.columns c USING (table_schema, table_name) WHERE t.table_schema = "
-             "DATABASE() AND "
-             "t.table_name = 'leaf_alloc' AND c.column_name = 'biz_tag'",
-      soci::into(engine), soci::into(collation);
-  if (engine != "InnoDB") {
-    findings.push_back(
-        {true,
-         fmt::format("the engine of leaf_alloc is {}: without transactions two nodes can be granted "
-                     "the same range",
-                     engine),
-         "ALTER TABLE leaf_alloc ENGINE=InnoDB"});
-  }
-  if (!collation.ends_with("_bin")) {
-    findings.push_back(
-        {false,
-         fmt::format("biz_tag has collation {}, which takes some different tags for the same: leafctl "
-                     "matches byte for byte, but such tags cannot both be added",
-                     collation),
-         ""});
-  }
-
-  int own_table = 0;
-  session
-      << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = "
-         "'leafctl_removed_tags'",
-      soci::into(own_table);
-  CheckOwnTable(own_table > 0, findings);
-  return findings;
-}
-
-}  // namespace
 
 std::string SchemaText(const Dialect& dialect) {
   std::string text;
@@ -142,15 +31,6 @@ Result<void> InitSchema(Database& database) {
     for (const std::string_view statement : database.dialect().schema) session << std::string(statement);
     return {};
   });
-}
-
-Result<std::vector<SchemaFinding>> CheckSchema(Database& database) {
-  std::vector<SchemaFinding> findings;
-  LEAF_RETURN_IF_ERROR(database.Run("examine the schema", [&](soci::session& session) -> Result<void> {
-    findings = database.dialect().name == kMysql.name ? CheckMysql(session) : CheckSqlite(session);
-    return {};
-  }));
-  return findings;
 }
 
 }  // namespace leaf::sql

@@ -55,10 +55,9 @@ RegisteredOwner ReadOwner(soci::session& session, const Dialect& dialect, long l
 
 void InsertOwner(soci::session& session, const SqlRegistryOptions& options, const RegisteredOwner& owner,
                  long long worker, long long now_ms) {
-  session
-      << "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, reported_ms, "
-         "since_ms, live) VALUES (:worker, :address, :uuid, :host, :url, :claims, :ceiling, :reported, "
-         ":now, 1)",
+  session << "INSERT INTO leafctl_workers (worker, ip_port, uuid, host, url, claims, ceiling_ms, "
+             "reported_ms, since_ms, live) VALUES (:worker, :address, :uuid, :host, :url, :claims, :ceiling, "
+             ":reported, :now, 1)",
       soci::use(worker, "worker"), soci::use(owner.address, "address"), soci::use(owner.uuid, "uuid"),
       soci::use(options.host, "host"), soci::use(options.url, "url"), soci::use(owner.claims, "claims"),
       soci::use(owner.ceiling_ms, "ceiling"), soci::use(owner.reported_ms, "reported"),
@@ -170,8 +169,7 @@ Result<void> SqlWorkerRegistry::WatchForOwners(std::optional<Position>& seen) {
   if (options_.claim_watch.count() == 0) return {};
   log_.Warning(
       "this node needs a worker number that its state directory did not hold before: watching the database "
-      "for "
-      "{} first, in case it was restored from a backup and the number is another node's",
+      "for {} first, in case it was restored from a backup and the number is another node's",
       FormatDuration(options_.claim_watch));
   MonotonicTime end = clock_.Monotonic() + options_.claim_watch;
   while (true) {
@@ -235,12 +233,11 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
                    "stop one of the two; a second node needs a state directory and an address of its own"};
     }
     if (watched) {
-      return Error{
-          ErrorCode::kRefused,
-          fmt::format("{} reports to leaf_workerid_alloc while it is being claimed: a Leaf node with this "
-                      "address is running",
-                      node.address),
-          "stop it first, or set another snowflake.address"};
+      return Error{ErrorCode::kRefused,
+                   fmt::format("{} reports to leaf_workerid_alloc while it is being claimed: a Leaf node "
+                               "with this address is running",
+                               node.address),
+                   "stop it first, or set another snowflake.address"};
     }
     watched = tried->to_watch;
     if (!WaitUntil(clock_.Monotonic() + (watched->copied ? core::kCopyWatch : core::kJavaWatch)))
@@ -460,8 +457,8 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   if (put_back) {
     times_put_back_.fetch_add(1);
     log_.Warning(
-        "worker {}: the database knew less of it than it had acknowledged (it was restored from a "
-        "backup): this node's rows are put back",
+        "worker {}: the database knew less of it than it had acknowledged (it was restored from a backup): "
+        "this node's rows are put back",
         claim.worker);
   }
   const std::lock_guard lock(mutex_);
@@ -509,9 +506,8 @@ Result<RegisteredOwner> SqlWorkerRegistry::PutBack(soci::session& session, const
     owner.found = true;
     return owner;
   }
-  session
-      << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims WHERE worker "
-         "= :worker",
+  session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims WHERE "
+             "worker = :worker",
       soci::use(owner.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
       soci::use(owner.claims, "claims"), soci::use(worker, "worker");
   return owner;
@@ -529,10 +525,10 @@ Result<std::vector<core::Peer>> SqlWorkerRegistry::LivePeers() {
         core::Peer peer;
         long long worker = 0;
         soci::statement read =
-            (session.prepare << fmt::format("SELECT ip_port, url, worker FROM leafctl_workers "
-                                            "WHERE live = 1 AND url <> '' AND uuid <> :uuid "
-                                            "ORDER BY reported_ms DESC LIMIT {}",
-                                            kPeersMax),
+            (session.prepare << fmt::format(
+                 "SELECT ip_port, url, worker FROM leafctl_workers WHERE live = 1 AND url <> '' AND uuid <> "
+                 ":uuid ORDER BY reported_ms DESC LIMIT {}",
+                 kPeersMax),
              soci::use(uuid, "uuid"), soci::into(peer.address), soci::into(peer.url), soci::into(worker));
         read.execute();
         while (read.fetch()) {

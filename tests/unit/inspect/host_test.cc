@@ -1,4 +1,6 @@
 // The checks of `leafctl doctor` that are logic: tags, and what is seen of this machine.
+#include "leaf/inspect/host.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -12,18 +14,15 @@
 #include <string>
 #include <vector>
 
-#include "leaf/core/tag_inspection.h"
-#include "leaf/sys/host_inspection.h"
+#include "leaf/inspect/tags.h"
 #include "leaf/sys/state_dir.h"
 #include "support/temp_dir.h"
 
-namespace leaf::core {
+namespace leaf::inspect {
 namespace {
 
-using Level = Diagnosis::Level;
-
-TagRow Row(std::string tag, std::int64_t max_id = 1, std::int64_t step = 2000) {
-  TagRow row;
+core::TagRow Row(std::string tag, std::int64_t max_id = 1, std::int64_t step = 2000) {
+  core::TagRow row;
   row.tag = std::move(tag);
   row.max_id = max_id;
   row.step = step;
@@ -31,7 +30,7 @@ TagRow Row(std::string tag, std::int64_t max_id = 1, std::int64_t step = 2000) {
 }
 
 // "check/level …", in order.
-std::string Found(const std::vector<TagRow>& rows, const std::vector<Mark>& marks = {}) {
+std::string Found(const std::vector<core::TagRow>& rows, const std::vector<core::Mark>& marks = {}) {
   std::string out;
   for (const Diagnosis& one : InspectTags(rows, marks, WallTimeOf(1'700'000'000'000)))
     out += (out.empty() ? "" : " ") + one.check + "/" + std::string(DiagnosisLevelName(one.level));
@@ -54,19 +53,19 @@ TEST(TagInspection, TheEndOfTheNumbersIsSeenFromAfar) {
   EXPECT_EQ(Found({Row("a", kEnd)}), "tag-exhaustion/problem");
   EXPECT_EQ(Found({Row("a", -1)}), "tag-exhaustion/problem");
   // Half of all IDs within a day: the other half lasts a day.
-  Mark mark;
+  core::Mark mark;
   mark.tag = "a";
   mark.end = 1;
   mark.base = {0, WallTimeOf(1'700'000'000'000) - std::chrono::hours{24}};
-  const std::vector<TagRow> rows{Row("a", kEnd / 2)};
-  const std::vector<Mark> marks{mark};
+  const std::vector<core::TagRow> rows{Row("a", kEnd / 2)};
+  const std::vector<core::Mark> marks{mark};
   const auto found = InspectTags(rows, marks, WallTimeOf(1'700'000'000'000));
   ASSERT_EQ(found.size(), 1U);
   EXPECT_NE(found[0].found.find("none from 2023-11-15 on"), std::string::npos) << found[0].found;
 }
 
 TEST(TagInspection, ADatabaseThatWentBackIsAProblem) {
-  Mark mark;
+  core::Mark mark;
   mark.tag = "a";
   mark.end = 5000;
   EXPECT_EQ(Found({Row("a", 4999)}, {mark}), "tag-went-back/problem");
@@ -86,21 +85,12 @@ TEST(TagInspection, NamesThatLookAlikeOrAreCut) {
 }
 
 TEST(TagInspection, AHundredOfAKindAreToldInShort) {
-  std::vector<TagRow> rows;
+  std::vector<core::TagRow> rows;
   for (int i = 0; i < 100; ++i) rows.push_back(Row("t" + std::to_string(i), 1, 0));
   const auto found = InspectTags(rows, {}, WallTimeOf(0));
   EXPECT_EQ(found.size(), kTagDiagnosesMax + 1);
   EXPECT_EQ(found.back().found, "and 80 more tags of this kind");
 }
-
-}  // namespace
-}  // namespace leaf::core
-
-namespace leaf::sys {
-namespace {
-
-using core::Diagnosis;
-using Level = core::Diagnosis::Level;
 
 class HostInspectionTest : public ::testing::Test {
  protected:
@@ -180,4 +170,4 @@ TEST_F(HostInspectionTest, TheShippedUnitIsSound) {
 }
 
 }  // namespace
-}  // namespace leaf::sys
+}  // namespace leaf::inspect

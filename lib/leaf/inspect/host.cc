@@ -1,4 +1,4 @@
-#include "leaf/sys/host_inspection.h"
+#include "leaf/inspect/host.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -20,11 +20,8 @@
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/secret_file.h"
 
-namespace leaf::sys {
+namespace leaf::inspect {
 namespace {
-
-using core::Diagnosis;
-using Level = core::Diagnosis::Level;
 
 // What leafctl has open beside connections: files, sockets, database connections, with room to spare.
 constexpr std::uint64_t kOwnFiles = 256;
@@ -33,8 +30,8 @@ constexpr std::uint64_t kFreeBytesMin = std::uint64_t{64} << 20;
 constexpr std::size_t kInspectedBytesMax = std::size_t{1} << 20;
 
 std::string ReadOrNothing(const std::string& path, std::size_t bytes_max = kInspectedBytesMax) {
-  FileOps ops;
-  auto content = ReadWholeFile(ops, path, bytes_max);
+  sys::FileOps ops;
+  auto content = sys::ReadWholeFile(ops, path, bytes_max);
   return content.ok() && *content ? std::move(**content) : std::string();
 }
 
@@ -73,7 +70,7 @@ Diagnosis InspectConfigFile(const std::string& path) {
 }
 
 Diagnosis InspectSecretFile(std::string check, const std::string& path) {
-  if (const auto secret = ReadSecretFile(path); !secret.ok())
+  if (const auto secret = sys::ReadSecretFile(path); !secret.ok())
     return {std::move(check), Level::kProblem, secret.error().message, "leafctl does not start with it",
             secret.error().hint.empty() ? "let it be read by the user leafctl runs as, and by nobody else"
                                         : secret.error().hint};
@@ -170,8 +167,7 @@ Diagnosis InspectOpenFileLimit(std::int64_t connections) {
   return {"open-files", Level::kWarning,
           fmt::format("at most {} files here, and {} are wanted", limit.rlim_max, wanted),
           "a daemon with these limits turns connections away before server.max_connections; a service has "
-          "limits of "
-          "its own",
+          "limits of its own",
           "LimitNOFILE= in the unit, or a lower server.max_connections"};
 }
 
@@ -274,4 +270,4 @@ std::vector<Diagnosis> InspectUnit(const UnitExpectation& expectation) {
   return {Diagnosis::Ok("unit", "no leafctl.service is installed here")};
 }
 
-}  // namespace leaf::sys
+}  // namespace leaf::inspect

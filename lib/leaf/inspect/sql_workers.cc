@@ -1,4 +1,4 @@
-#include "leaf/sql/worker_inspection.h"
+#include "leaf/inspect/sql_workers.h"
 
 #include <fmt/format.h>
 #include <soci/soci.h>
@@ -17,11 +17,12 @@
 #include "leaf/core/java_leaf.h"
 #include "leaf/sql/error_map.h"
 
-namespace leaf::sql {
+namespace leaf::inspect {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Change = core::RepairChange;
+using Change = RepairChange;
+using Words = WorkerInspection::Words;
 
 constexpr std::string_view kNumbers = "leaf_workerid_alloc/";
 constexpr std::string_view kOwners = "leafctl_workers/";
@@ -36,7 +37,7 @@ Json OrNull(const std::optional<T>& value) {
 std::string NumberName(const NumberRow& row) { return fmt::format("{}{}", kNumbers, row.id); }
 std::string OwnerName(const OwnerRow& row) { return fmt::format("{}{}", kOwners, row.worker); }
 
-std::string Text(const NumberRow& row) {
+std::string RowText(const NumberRow& row) {
   return Dump({{"id", row.id},
                {"ip", OrNull(row.ip)},
                {"port", OrNull(row.port)},
@@ -46,7 +47,7 @@ std::string Text(const NumberRow& row) {
                {"update_time", OrNull(row.update_time)}});
 }
 
-std::string Text(const OwnerRow& row) {
+std::string RowText(const OwnerRow& row) {
   return Dump({{"worker", row.worker},
                {"ip_port", row.ip_port},
                {"uuid", row.uuid},
@@ -59,10 +60,10 @@ std::string Text(const OwnerRow& row) {
                {"live", row.live}});
 }
 
-core::RawRecord Record(const NumberRow& row) { return {NumberName(row), Text(row), {}}; }
-core::RawRecord Record(const OwnerRow& row) { return {OwnerName(row), Text(row), {}}; }
+RawRecord RowRecord(const NumberRow& row) { return {NumberName(row), RowText(row), {}}; }
+RawRecord RowRecord(const OwnerRow& row) { return {OwnerName(row), RowText(row), {}}; }
 
-Change Write(core::RawRecord before, std::string after) {
+Change WriteRecord(RawRecord before, std::string after) {
   return {Change::Kind::kWrite, std::move(before), 0, std::move(after)};
 }
 
@@ -130,7 +131,7 @@ std::vector<OwnerRow> SelectOwners(soci::session& session, const std::string& qu
 }
 
 bool IsLive(const OwnerRow& row, WallTime now) {
-  return row.live == 1 && WallTimeOf(row.reported_ms) + core::kLiveReport > now;
+  return row.live == 1 && WallTimeOf(row.reported_ms) + kLiveReport > now;
 }
 
 bool IsTime(std::int64_t unix_millis) { return unix_millis >= 0 && unix_millis <= core::kEpochMillisMax; }
@@ -150,16 +151,16 @@ std::string Folded(std::string_view text) {
   return LowerCase(text);
 }
 
-class Inspector {
+class TableInspector {
  public:
-  Inspector(const WorkerTables& tables, const core::InspectionOptions& options,
-            const core::ClusterProperties& configured)
+  TableInspector(const WorkerTables& tables, const InspectionOptions& options,
+                 const core::ClusterProperties& configured)
       : tables_(tables), options_(options), configured_(configured) {
     for (const OwnerRow& row : tables.owners) owners_.emplace(row.worker, &row);
     for (const NumberRow& row : tables.numbers) numbers_.emplace(row.id, &row);
   }
 
-  core::WorkerInspection Run() {
+  WorkerInspection Run() {
     ListEntries();
     CompareCluster();
     for (const NumberRow& row : tables_.numbers) CheckNumber(row);
@@ -169,26 +170,8 @@ class Inspector {
   }
 
  private:
-  struct Words {
-    std::string cause;
-    std::string consequence;
-    std::string remedy;
-  };
-
-  void Leave(std::string code, std::string subject, Words words, std::string why) {
-    result_.findings.push_back({std::move(code), std::move(subject), std::move(words.cause),
-                                std::move(words.consequence), std::move(words.remedy), false,
-                                std::move(why)});
-  }
-  void Mend(std::string code, std::string subject, Words words, std::string what,
-            std::vector<Change> changes) {
-    result_.steps.push_back({code, std::move(what), words.cause, std::move(changes)});
-    result_.findings.push_back({std::move(code), std::move(subject), std::move(words.cause),
-                                std::move(words.consequence), "leafctl worker repair", true, ""});
-  }
-
   void ListEntries() {
-    const auto fill = [&](core::WorkerEntry& entry, const OwnerRow& row) {
+    const auto fill = [&](WorkerEntry& entry, const OwnerRow& row) {
       entry.owner = row.uuid;
       if (!row.uuid.empty()) {
         entry.host = row.host;
@@ -198,45 +181,45 @@ class Inspector {
       entry.generation = static_cast<std::uint64_t>(std::max<std::int64_t>(row.claims, 0));
       entry.live = IsLive(row, options_.now);
       if (entry.live) entry.url = row.url;
-      entry.records.push_back(Record(row));
+      entry.records.push_back(RowRecord(row));
     };
     for (const NumberRow& row : tables_.numbers) {
       if (row.id < 0) continue;  // a finding
-      core::WorkerEntry entry;
+      WorkerEntry entry;
       entry.worker = static_cast<std::uint64_t>(row.id);
       entry.address = row.ip_port;
       if (row.max_timestamp && IsTime(*row.max_timestamp)) entry.reported = WallTimeOf(*row.max_timestamp);
-      entry.records.push_back(Record(row));
+      entry.records.push_back(RowRecord(row));
       const auto owner = owners_.find(row.id);
       if (owner != owners_.end()) fill(entry, *owner->second);
       const bool reported_by_leafctl =
           owner != owners_.end() && row.max_timestamp == owner->second->reported_ms;
       if (!entry.live && entry.reported && !reported_by_leafctl &&
-          std::chrono::abs(options_.now - *entry.reported) < core::kLiveReport)
+          std::chrono::abs(options_.now - *entry.reported) < kLiveReport)
         entry.live = entry.java = true;
       result_.entries.push_back(std::move(entry));
     }
     for (const OwnerRow& row : tables_.owners) {
       if (row.worker < 0 || numbers_.count(row.worker) > 0) continue;
-      core::WorkerEntry entry;
+      WorkerEntry entry;
       entry.worker = static_cast<std::uint64_t>(row.worker);
       entry.address = row.ip_port;
       fill(entry, row);
       result_.entries.push_back(std::move(entry));
     }
     std::stable_sort(result_.entries.begin(), result_.entries.end(),
-                     [](const core::WorkerEntry& left, const core::WorkerEntry& right) {
+                     [](const WorkerEntry& left, const WorkerEntry& right) {
                        return std::tie(left.worker, left.address) < std::tie(right.worker, right.address);
                      });
   }
 
   void CompareCluster() {
     if (!tables_.own_tables) {
-      Leave("tables-missing", "leafctl_workers",
-            {"the tables leafctl_workers and leafctl_cluster are missing",
-             "leafctl nodes cannot claim a number: there is nowhere to remember owners and ceilings",
-             "leafctl db init"},
-            "tables are made by db init");
+      result_.Leave("tables-missing", "leafctl_workers",
+                    {"the tables leafctl_workers and leafctl_cluster are missing",
+                     "leafctl nodes cannot claim a number: there is nowhere to remember owners and ceilings",
+                     "leafctl db init"},
+                    "tables are made by db init");
     }
     if (!tables_.cluster) return;
     core::ClusterProperties stored = configured_;
@@ -247,37 +230,38 @@ class Inspector {
                                   ? core::CheckSameCluster(stored, configured_, "table leaf_workerid_alloc")
                                   : Result<void>(layout.error());
     if (same.ok()) return;
-    Leave("cluster-differs", "leafctl_cluster/1",
-          {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
-           "set right what is configured, here or on the other nodes"},
-          "nobody but the operator knows which of the two is right");
+    result_.Leave("cluster-differs", "leafctl_cluster/1",
+                  {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
+                   "set right what is configured, here or on the other nodes"},
+                  "nobody but the operator knows which of the two is right");
   }
 
   void CheckNumber(const NumberRow& row) {
     const std::string subject = NumberName(row);
     const std::size_t colon = row.ip_port.rfind(':');
     if (colon == std::string::npos) {
-      Leave("malformed-name", subject,
-            {fmt::format("{} is no ip:port", Quoted(row.ip_port)), "no node has such an address",
-             "find out who made the row; remove it once the number is not in use"},
-            "the number may be in use");
-    } else if (core::IsSharedHost(std::string_view(row.ip_port).substr(0, colon))) {
-      Leave("shared-address", subject,
-            {fmt::format("many machines have the address {} (loopback, docker's bridge, or none at all)",
-                         Quoted(row.ip_port)),
-             "two machines that come with it share one number and repeat each other's IDs",
-             "look whether more than one machine uses it, and set snowflake.address"},
-            "only the machines can tell who they are");
+      result_.Leave("malformed-name", subject,
+                    {fmt::format("{} is no ip:port", Quoted(row.ip_port)), "no node has such an address",
+                     "find out who made the row; remove it once the number is not in use"},
+                    "the number may be in use");
+    } else if (IsSharedHost(std::string_view(row.ip_port).substr(0, colon))) {
+      result_.Leave(
+          "shared-address", subject,
+          {fmt::format("many machines have the address {} (loopback, docker's bridge, or none at all)",
+                       Quoted(row.ip_port)),
+           "two machines that come with it share one number and repeat each other's IDs",
+           "look whether more than one machine uses it, and set snowflake.address"},
+          "only the machines can tell who they are");
     }
     if (row.id < 0 || static_cast<std::uint64_t>(row.id) >= options_.layout.worker_end()) {
-      Leave("number-too-large", subject,
-            {fmt::format("number {} does not fit {} bits", row.id, options_.layout.worker_bits()),
-             fmt::format("the node of {} cannot start", Quoted(row.ip_port)),
-             "remove rows of addresses that are gone for good, and lower AUTO_INCREMENT"},
-            "only an operator can decide which of the smaller numbers is no longer needed");
+      result_.Leave("number-too-large", subject,
+                    {fmt::format("number {} does not fit {} bits", row.id, options_.layout.worker_bits()),
+                     fmt::format("the node of {} cannot start", Quoted(row.ip_port)),
+                     "remove rows of addresses that are gone for good, and lower AUTO_INCREMENT"},
+                    "only an operator can decide which of the smaller numbers is no longer needed");
     } else if (static_cast<std::uint64_t>(row.id) < options_.worker_begin ||
                static_cast<std::uint64_t>(row.id) >= options_.worker_end) {
-      Leave(
+      result_.Leave(
           "number-outside-range", subject,
           {fmt::format("number {} is outside snowflake.worker_range {}-{}", row.id, options_.worker_begin,
                        options_.worker_end - 1),
@@ -300,7 +284,7 @@ class Inspector {
         "a node of the fork with this address refuses to start until then; IDs up to then may have "
         "been issued",
         "set the clock of its machine right"};
-    const auto leave = [&](std::string why) { Leave("future-time", subject, words, std::move(why)); };
+    const auto leave = [&](std::string why) { result_.Leave("future-time", subject, words, std::move(why)); };
     if (!storable) {
       leave("no ceiling can hold such a time");
     } else if (options_.moving.count(subject) > 0) {
@@ -333,12 +317,12 @@ class Inspector {
     NumberRow number = row;
     number.max_timestamp = kept.reported_ms;
     const Change ceiling = owner != nullptr
-                               ? Write(Record(*owner), Text(kept))
-                               : Change{Change::Kind::kCreate, {OwnerName(kept), "", {}}, 0, Text(kept)};
-    Mend("future-time", NumberName(row), words,
-         fmt::format("keep {} as the ceiling of number {}, and set max_timestamp to the present time",
-                     FormatRfc3339(WallTimeOf(end)), row.id),
-         {ceiling, Write(Record(row), Text(number))});
+                               ? WriteRecord(RowRecord(*owner), RowText(kept))
+                               : Change{Change::Kind::kCreate, {OwnerName(kept), "", {}}, 0, RowText(kept)};
+    result_.Mend("future-time", NumberName(row), words,
+                 fmt::format("keep {} as the ceiling of number {}, and set max_timestamp to the present time",
+                             FormatRfc3339(WallTimeOf(end)), row.id),
+                 {ceiling, WriteRecord(RowRecord(row), RowText(number))});
   }
 
   void CheckAddresses() {
@@ -347,7 +331,7 @@ class Inspector {
       rows[Folded(row.ip_port)].push_back(fmt::format("{} ({})", row.id, Quoted(row.ip_port)));
     for (const auto& [address, same] : rows) {
       if (same.size() < 2) continue;
-      Leave(
+      result_.Leave(
           "duplicate-address", address,
           {fmt::format("rows differ in case or blanks only: {}", fmt::join(same, ", ")),
            "one machine has several numbers, and which one it gets depends on how its address is written",
@@ -372,20 +356,20 @@ class Inspector {
       if (row.uuid.empty()) {
         OwnerRow moved = row;
         moved.ip_port = number->second->ip_port;
-        Mend("owners-disagree", subject, words, fmt::format("give {} the new address", subject),
-             {Write(Record(row), Text(moved))});
+        result_.Mend("owners-disagree", subject, words, fmt::format("give {} the new address", subject),
+                     {WriteRecord(RowRecord(row), RowText(moved))});
       } else {
-        Leave("owners-disagree", subject, words, "a state directory owns the number");
+        result_.Leave("owners-disagree", subject, words, "a state directory owns the number");
       }
     }
     if (row.ceiling_ms > UnixMillis(options_.now + options_.window + options_.ahead_max)) {
-      Leave("future-ceiling", subject,
-            {fmt::format("IDs of number {} may have been issued up to {}", row.worker,
-                         IsTime(row.ceiling_ms) ? FormatRfc3339(WallTimeOf(row.ceiling_ms))
-                                                : std::to_string(row.ceiling_ms)),
-             "a leafctl node with this number issues nothing before that",
-             "wait, or give the node an address with another number"},
-            "no ceiling is ever lowered: that would repeat IDs");
+      result_.Leave("future-ceiling", subject,
+                    {fmt::format("IDs of number {} may have been issued up to {}", row.worker,
+                                 IsTime(row.ceiling_ms) ? FormatRfc3339(WallTimeOf(row.ceiling_ms))
+                                                        : std::to_string(row.ceiling_ms)),
+                     "a leafctl node with this number issues nothing before that",
+                     "wait, or give the node an address with another number"},
+                    "no ceiling is ever lowered: that would repeat IDs");
     }
   }
 
@@ -398,20 +382,20 @@ class Inspector {
         "its node gets another number at its next start; if this one is given again, it is refused",
         "stop the node, and start it again"};
     if (IsLive(row, options_.now)) {
-      Leave("orphaned-owner", OwnerName(row), words, "its node is live");
+      result_.Leave("orphaned-owner", OwnerName(row), words, "its node is live");
       return;
     }
-    Mend("orphaned-owner", OwnerName(row), words,
-         fmt::format("take the owner from {}; its ceiling stays", OwnerName(row)),
-         {Write(Record(row), Text(Released(row)))});
+    result_.Mend("orphaned-owner", OwnerName(row), words,
+                 fmt::format("take the owner from {}; its ceiling stays", OwnerName(row)),
+                 {WriteRecord(RowRecord(row), RowText(Released(row)))});
   }
 
   const WorkerTables& tables_;
-  const core::InspectionOptions& options_;
+  const InspectionOptions& options_;
   const core::ClusterProperties& configured_;
   std::map<std::int64_t, const OwnerRow*> owners_;
   std::map<std::int64_t, const NumberRow*> numbers_;
-  core::WorkerInspection result_;
+  WorkerInspection result_;
 };
 
 // ---- writing
@@ -429,18 +413,19 @@ Place PlaceOf(const std::string& name) {
 }
 
 // The row as text; nothing if there is none.
-std::optional<std::string> ReadWorkerRow(soci::session& session, const Dialect& dialect, const Place& place) {
+std::optional<std::string> ReadWorkerRow(soci::session& session, const sql::Dialect& dialect,
+                                         const Place& place) {
   if (place.owner) {
     const auto rows = SelectOwners(session, fmt::format("SELECT {} FROM leafctl_workers WHERE worker = {}{}",
                                                         kOwnerColumns, place.key, dialect.for_update));
-    return rows.empty() ? std::nullopt : std::optional(Text(rows.front()));
+    return rows.empty() ? std::nullopt : std::optional(RowText(rows.front()));
   }
   const auto rows = SelectNumbers(session, fmt::format("SELECT {} FROM leaf_workerid_alloc WHERE id = {}{}",
                                                        kNumberColumns, place.key, dialect.for_update));
-  return rows.empty() ? std::nullopt : std::optional(Text(rows.front()));
+  return rows.empty() ? std::nullopt : std::optional(RowText(rows.front()));
 }
 
-void WriteRow(soci::session& session, const Dialect& dialect, const Place& place, const Change& change) {
+void WriteRow(soci::session& session, const sql::Dialect& dialect, const Place& place, const Change& change) {
   const Json after = Json::parse(change.after);
   if (!place.owner) {
     const auto timestamp = after.at("max_timestamp").get<long long>();
@@ -473,7 +458,7 @@ void WriteRow(soci::session& session, const Dialect& dialect, const Place& place
 
 }  // namespace
 
-Result<WorkerTables> ReadWorkerTables(Database& database) {
+Result<WorkerTables> ReadWorkerTables(sql::Database& database) {
   WorkerTables tables;
   LEAF_RETURN_IF_ERROR(database.Run("read the worker numbers", [&](soci::session& session) -> Result<void> {
     try {
@@ -489,7 +474,7 @@ Result<WorkerTables> ReadWorkerTables(Database& database) {
       }
     } catch (const std::exception& exception) {
       // The fork's own database, before `db init`.
-      if (!IsMissingTable(exception)) throw;
+      if (!sql::IsMissingTable(exception)) throw;
       tables.own_tables = false;
     }
     tables.numbers =
@@ -499,13 +484,13 @@ Result<WorkerTables> ReadWorkerTables(Database& database) {
   return tables;
 }
 
-core::WorkerInspection Inspect(const WorkerTables& tables, const core::InspectionOptions& options,
-                               const core::ClusterProperties& configured) {
-  return Inspector(tables, options, configured).Run();
+WorkerInspection Inspect(const WorkerTables& tables, const InspectionOptions& options,
+                         const core::ClusterProperties& configured) {
+  return TableInspector(tables, options, configured).Run();
 }
 
-Result<std::optional<core::RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker,
-                                                    WallTime now) {
+Result<std::optional<RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker,
+                                              WallTime now) {
   const auto is_worker = [&](std::int64_t number) {
     return number >= 0 && static_cast<std::uint64_t>(number) == worker;
   };
@@ -518,25 +503,25 @@ Result<std::optional<core::RepairStep>> PlanRelease(const WorkerTables& tables, 
     return Error{ErrorCode::kNotFound, fmt::format("there is no worker {} in leaf_workerid_alloc", worker),
                  "leafctl worker list"};
   }
-  if (owner == tables.owners.end() || owner->uuid.empty()) return std::optional<core::RepairStep>{};
+  if (owner == tables.owners.end() || owner->uuid.empty()) return std::optional<RepairStep>{};
   if (IsLive(*owner, now)) {
     return Error{ErrorCode::kRefused,
                  fmt::format("cannot release worker {}: its node reported {}", worker,
                              FormatRfc3339(WallTimeOf(owner->reported_ms))),
                  fmt::format("stop it first; a node that was killed counts as live for {} s",
-                             core::kLiveReport.count() / 1000)};
+                             kLiveReport.count() / 1000)};
   }
-  core::RepairStep step;
+  RepairStep step;
   step.code = "release";
   step.what = fmt::format("release worker {} of state directory {} on {} ({})", worker, owner->uuid,
                           Quoted(owner->host), owner->ip_port);
   step.why = "so that another state directory can have it; its ceiling stays";
-  step.changes.push_back(Write(Record(*owner), Text(Released(*owner))));
+  step.changes.push_back(WriteRecord(RowRecord(*owner), RowText(Released(*owner))));
   return std::optional(std::move(step));
 }
 
-std::vector<core::RawRecord> ToRecords(const WorkerTables& tables) {
-  std::vector<core::RawRecord> records;
+std::vector<RawRecord> ToRecords(const WorkerTables& tables) {
+  std::vector<RawRecord> records;
   if (tables.cluster) {
     records.push_back({"leafctl_cluster/1",
                        Dump({{"name", tables.cluster->name},
@@ -544,15 +529,15 @@ std::vector<core::RawRecord> ToRecords(const WorkerTables& tables) {
                              {"epoch_ms", tables.cluster->epoch_ms}}),
                        {}});
   }
-  for (const NumberRow& row : tables.numbers) records.push_back(Record(row));
-  for (const OwnerRow& row : tables.owners) records.push_back(Record(row));
+  for (const NumberRow& row : tables.numbers) records.push_back(RowRecord(row));
+  for (const OwnerRow& row : tables.owners) records.push_back(RowRecord(row));
   return records;
 }
 
-Result<bool> ApplyStep(Database& database, const core::RepairStep& step) {
+Result<bool> ApplyStep(sql::Database& database, const RepairStep& step) {
   bool changed_meanwhile = false;
-  const Result<void> done =
-      database.Transact(step.what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+  const Result<void> done = database.Transact(
+      step.what, sql::Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
         for (const Change& change : step.changes) {
           const auto row = ReadWorkerRow(session, database.dialect(), PlaceOf(change.before.name));
           const bool same =
@@ -571,4 +556,4 @@ Result<bool> ApplyStep(Database& database, const core::RepairStep& step) {
   return true;
 }
 
-}  // namespace leaf::sql
+}  // namespace leaf::inspect

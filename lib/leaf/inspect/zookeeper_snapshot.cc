@@ -1,4 +1,4 @@
-#include "leaf/zookeeper/snapshot.h"
+#include "leaf/inspect/zookeeper_snapshot.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-namespace leaf::zookeeper {
+namespace leaf::inspect {
 namespace {
 
 // Deeper than anything that Leaf, its fork or we make; what others made there is removed as a whole.
@@ -14,7 +14,7 @@ constexpr int kDepthMax = 16;
 
 class Reader {
  public:
-  Reader(Client& client, Snapshot& snapshot) : client_(client), snapshot_(snapshot) {}
+  Reader(zookeeper::Client& client, Snapshot& snapshot) : client_(client), snapshot_(snapshot) {}
 
   // The nodes and, `depth` levels down, what is below them.
   Result<void> Read(std::vector<std::string> paths, int depth) {
@@ -23,7 +23,7 @@ class Reader {
       if (depth == 0) break;
       std::vector<std::string> below;
       for (const std::string& path : paths) {
-        const NodeData* const node = snapshot_.Find(path);
+        const zookeeper::NodeData* const node = snapshot_.Find(path);
         if (node == nullptr || node->stat.children == 0) continue;
         LEAF_ASSIGN_OR_RETURN(const auto names, client_.Children(path));
         for (const std::string& name : names.value_or(std::vector<std::string>{}))
@@ -53,13 +53,13 @@ class Reader {
     return {};
   }
 
-  Client& client_;
+  zookeeper::Client& client_;
   Snapshot& snapshot_;
 };
 
 }  // namespace
 
-const NodeData* Snapshot::Find(const std::string& path) const {
+const zookeeper::NodeData* Snapshot::Find(const std::string& path) const {
   const auto found = nodes.find(path);
   return found == nodes.end() ? nullptr : &found->second;
 }
@@ -81,7 +81,7 @@ std::vector<std::string> Snapshot::Below(const std::string& path) const {
   return paths;
 }
 
-Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree) {
+Result<Snapshot> ReadSnapshot(zookeeper::Client& client, const zookeeper::Tree& tree) {
   Snapshot snapshot{tree, {}, {}};
   Reader reader(client, snapshot);
   // The parents, so that what is missing of them is known; not their other children, which are other
@@ -110,7 +110,7 @@ Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree) {
   return snapshot;
 }
 
-Result<OpenNodes> ReadOpenNodes(AccessClient& client, const Tree& tree) {
+Result<OpenNodes> ReadOpenNodes(zookeeper::AccessClient& client, const zookeeper::Tree& tree) {
   OpenNodes open;
   std::vector<std::string> paths{tree.Own()};
   for (int depth = 0; depth < kDepthMax && !paths.empty(); ++depth) {
@@ -136,16 +136,16 @@ Result<OpenNodes> ReadOpenNodes(AccessClient& client, const Tree& tree) {
   return open;
 }
 
-core::RawRecord ToRecord(const std::string& path, const NodeData& node) {
-  const NodeStat& stat = node.stat;
-  core::RawRecord record{path,
-                         node.data,
-                         {{"version", std::to_string(stat.version)},
-                          {"created_zxid", fmt::format("{:#x}", stat.created_zxid)},
-                          {"modified_zxid", fmt::format("{:#x}", stat.modified_zxid)},
-                          {"modified_at", FormatRfc3339(stat.modified_at)},
-                          {"children", std::to_string(stat.children)},
-                          {"child_version", std::to_string(stat.child_version)}}};
+RawRecord ToRecord(const std::string& path, const zookeeper::NodeData& node) {
+  const zookeeper::NodeStat& stat = node.stat;
+  RawRecord record{path,
+                   node.data,
+                   {{"version", std::to_string(stat.version)},
+                    {"created_zxid", fmt::format("{:#x}", stat.created_zxid)},
+                    {"modified_zxid", fmt::format("{:#x}", stat.modified_zxid)},
+                    {"modified_at", FormatRfc3339(stat.modified_at)},
+                    {"children", std::to_string(stat.children)},
+                    {"child_version", std::to_string(stat.child_version)}}};
   if (stat.ephemeral_owner != 0) {
     record.facts.emplace_back("session",
                               fmt::format("{:#x}", static_cast<std::uint64_t>(stat.ephemeral_owner)));
@@ -153,4 +153,4 @@ core::RawRecord ToRecord(const std::string& path, const NodeData& node) {
   return record;
 }
 
-}  // namespace leaf::zookeeper
+}  // namespace leaf::inspect

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-namespace leaf::core {
+namespace leaf::inspect {
 
 struct Diagnosis {
   enum class Level {
@@ -25,17 +25,11 @@ struct Diagnosis {
   }
 };
 
+using Level = Diagnosis::Level;
+
 // "ok", "warning", "problem".
-constexpr std::string_view DiagnosisLevelName(Diagnosis::Level level) {
-  switch (level) {
-    case Diagnosis::Level::kOk:
-      return "ok";
-    case Diagnosis::Level::kWarning:
-      return "warning";
-    case Diagnosis::Level::kProblem:
-      return "problem";
-  }
-  return "";
+constexpr std::string_view DiagnosisLevelName(Level level) {
+  return level == Level::kOk ? "ok" : level == Level::kWarning ? "warning" : "problem";
 }
 
-}  // namespace leaf::core
+}  // namespace leaf::inspect

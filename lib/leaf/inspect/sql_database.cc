@@ -1,4 +1,4 @@
-#include "leaf/sql/durability.h"
+#include "leaf/inspect/sql_database.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,9 +12,10 @@
 #include <utility>
 
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/mysql_connector.h"
 #include "leaf/sql/mysql_server.h"
 
-namespace leaf::sql {
+namespace leaf::inspect {
 namespace {
 
 constexpr std::string_view kWhatAFailoverLoses =
@@ -23,7 +24,7 @@ constexpr std::string_view kWhatAFailoverLoses =
     "that, with the node fence only those that had the grants";
 
 // The first of `names` that the server has; "" if it has none. MySQL renamed what MariaDB did not.
-std::string FirstOf(const ServerFacts& facts, std::initializer_list<const char*> names) {
+std::string FirstOf(const sql::ServerFacts& facts, std::initializer_list<const char*> names) {
   for (const char* const name : names) {
     if (const auto found = facts.find(name); found != facts.end()) return found->second;
   }
@@ -65,20 +66,20 @@ std::optional<long long> CountReplicas(soci::session& session, const std::set<st
       return std::distance(rows.begin(), rows.end());
     } catch (const soci::mysql_soci_error& error) {
       constexpr unsigned kSyntax = 1064;
-      if (BlamesServer(error)) throw;
+      if (sql::BlamesServer(error)) throw;
       if (error.err_num_ != kSyntax) return std::nullopt;
     }
   }
   return std::nullopt;
 }
 
-class Examination {
+class ServerExamination {
  public:
-  Examination(soci::session& session, const MysqlServer& server, std::size_t endpoints)
+  ServerExamination(soci::session& session, const sql::MysqlServer& server, std::size_t endpoints)
       : session_(session), server_(server), endpoints_(endpoints) {}
 
   std::vector<SchemaFinding> Run() {
-    variables_ = ShowFacts(
+    variables_ = sql::ShowFacts(
         session_,
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', "
         "'sync_binlog', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_master_timeout', "
@@ -87,7 +88,7 @@ class Examination {
     if (server_.galera) CheckGalera();
     privileges_ = PrivilegesOf(session_);
     // Who takes no writes acknowledges none.
-    if (!server_.galera && !WhyNotWritable(server_)) CheckReplication();
+    if (!server_.galera && !sql::WhyNotWritable(server_)) CheckReplication();
     CheckUser();
     return std::move(findings_);
   }
@@ -118,7 +119,7 @@ class Examination {
   }
 
   void CheckGalera() {
-    if (const auto why = WhyNotWritable(server_); why && *why != kReadOnlyText) {
+    if (const auto why = sql::WhyNotWritable(server_); why && *why != sql::kReadOnlyText) {
       Problem(*why, "SHOW GLOBAL STATUS LIKE 'wsrep%'");
       return;
     }
@@ -133,7 +134,7 @@ class Examination {
   }
 
   void CheckReplication() {
-    const ServerFacts status = ShowFacts(
+    const sql::ServerFacts status = sql::ShowFacts(
         session_,
         "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_master_status', "
         "'Rpl_semi_sync_master_clients', 'Rpl_semi_sync_source_status', 'Rpl_semi_sync_source_clients')");
@@ -200,66 +201,48 @@ class Examination {
   }
 
   soci::session& session_;
-  const MysqlServer& server_;
+  const sql::MysqlServer& server_;
   const std::size_t endpoints_;
-  ServerFacts variables_;
+  sql::ServerFacts variables_;
   std::set<std::string> privileges_;
   std::vector<SchemaFinding> findings_;
 };
 
-EndpointReport Examine(const MysqlOptions& options, const Endpoint& endpoint,
-                       std::optional<MysqlServer>& server) {
+EndpointReport ExamineEndpoint(const sql::MysqlOptions& options, const Endpoint& endpoint,
+                               std::optional<sql::MysqlServer>& server) {
   EndpointReport report;
   report.endpoint = EndpointText(endpoint);
-  auto session = OpenMysql(options, endpoint);
+  auto session = sql::OpenMysql(options, endpoint);
   if (!session.ok()) {
     report.error = std::move(session).error();
     return report;
   }
   try {
-    server = AskServer(**session);
+    server = sql::AskServer(**session);
     report.identity = server->identity;
-    const auto why = WhyNotWritable(*server);
+    const auto why = sql::WhyNotWritable(*server);
     report.takes_writes = !why;
     if (server->galera) report.galera_cluster = server->cluster_uuid;
     report.state = why.value_or("takes writes");
-    report.findings = Examination(**session, *server, options.endpoints.size()).Run();
+    report.findings = ServerExamination(**session, *server, options.endpoints.size()).Run();
   } catch (const std::exception& exception) {
-    report.error = TranslateReason(exception, Phase::kStatement);
+    report.error = sql::TranslateReason(exception, sql::Phase::kStatement);
   }
   return report;
 }
 
-// What takes writes by itself: servers, and Galera's clusters.
-class Writers {
- public:
-  void Add(const MysqlServer& server, std::string endpoint) {
-    each_.insert(server.galera ? "cluster " + server.cluster_uuid : server.identity);
-    endpoints_.push_back(std::move(endpoint));
-  }
-  // Nothing if there is one at most.
-  std::optional<std::string> Problem() const {
-    if (each_.size() < 2) return std::nullopt;
-    return fmt::format(
-        "{} take writes, each by itself: nodes that use different ones are granted the same ranges",
-        fmt::join(endpoints_, " and "));
-  }
+std::size_t CountProblems(const std::vector<SchemaFinding>& findings) {
+  return static_cast<std::size_t>(std::count_if(
+      findings.begin(), findings.end(), [](const SchemaFinding& finding) { return finding.is_problem; }));
+}
 
- private:
-  std::set<std::string> each_;
-  std::vector<std::string> endpoints_;
-};
-
-constexpr std::string_view kOneWriterHint = "make all but one of them read-only";
-
-}  // namespace
-
-DurabilityReport CheckDurability(const MysqlOptions& options) {
-  DurabilityReport report;
-  Writers writers;
+// Asks every endpoint, whether it takes writes or not. Blocks as long as the time-outs allow, once for each.
+DatabaseReport ExamineServers(const sql::MysqlOptions& options) {
+  DatabaseReport report;
+  sql::Writers writers;
   for (const Endpoint& endpoint : options.endpoints) {
-    std::optional<MysqlServer> server;
-    EndpointReport one = Examine(options, endpoint, server);
+    std::optional<sql::MysqlServer> server;
+    EndpointReport one = ExamineEndpoint(options, endpoint, server);
     if (server && one.takes_writes) writers.Add(*server, one.endpoint);
     if (one.error) {
       one.findings.push_back(
@@ -267,33 +250,18 @@ DurabilityReport CheckDurability(const MysqlOptions& options) {
     }
     report.endpoints.push_back(std::move(one));
   }
-  if (auto problem = writers.Problem())
-    report.findings.push_back({true, *std::move(problem), std::string(kOneWriterHint)});
+  if (const auto one = writers.Check(); !one.ok())
+    report.findings.push_back({true, one.error().message, one.error().hint});
   return report;
 }
 
-Result<void> CheckOneWriter(const MysqlOptions& options) {
-  Writers writers;
-  for (const Endpoint& endpoint : options.endpoints) {
-    auto session = OpenMysql(options, endpoint);
-    if (!session.ok()) continue;
-    try {
-      const MysqlServer server = AskServer(**session);
-      if (!WhyNotWritable(server)) writers.Add(server, EndpointText(endpoint));
-    } catch (const std::exception&) {
-      // It does not answer any more.
-    }
-  }
-  if (auto problem = writers.Problem())
-    return Error{ErrorCode::kRefused, *std::move(problem), std::string(kOneWriterHint)};
-  return {};
-}
-
-bool MaySplit(const DurabilityReport& report) {
+// Whether the endpoints may be two servers that take writes at once, after a failover that went wrong:
+// several that are not nodes of one Galera cluster, as far as `endpoints` have been seen.
+bool MaySplit(const std::vector<EndpointReport>& endpoints) {
   std::set<std::string> servers;
   bool galera = false;
   bool all_seen = true;
-  for (const EndpointReport& endpoint : report.endpoints) {
+  for (const EndpointReport& endpoint : endpoints) {
     all_seen = all_seen && !endpoint.error;
     if (endpoint.error) continue;
     galera = galera || !endpoint.galera_cluster.empty();
@@ -303,4 +271,34 @@ bool MaySplit(const DurabilityReport& report) {
   return servers.size() > 1 || (servers.size() == 1 && !galera && !all_seen);
 }
 
-}  // namespace leaf::sql
+}  // namespace
+
+Result<DatabaseReport> ExamineDatabase(embed::Store& store, bool gives_worker_numbers) {
+  auto schema = CheckSchema(store.database());
+  DatabaseReport report;
+  if (const sql::MysqlConnector* const connector = store.database().connector()) {
+    const std::string in_use = connector->state().endpoint;
+    report = ExamineServers(connector->options());
+    report.in_use = in_use;
+  }
+  const bool any_reached = std::any_of(report.endpoints.begin(), report.endpoints.end(),
+                                       [](const EndpointReport& endpoint) { return !endpoint.error; });
+  if (!schema.ok()) {
+    if (!any_reached) return std::move(schema).error();
+    schema = std::vector<SchemaFinding>{{true, schema.error().message, schema.error().hint}};
+  }
+  report.findings.insert(report.findings.begin(), schema->begin(), schema->end());
+  if (gives_worker_numbers && MaySplit(report.endpoints)) {
+    report.findings.push_back({true,
+                               "worker numbers come from this database (snowflake.registry = \"sql\"), and "
+                               "its servers are no Galera cluster: if two of them take writes at the same "
+                               "time, each gives its next number to another node, and snowflake IDs repeat",
+                               "let ZooKeeper give out worker numbers (snowflake.registry = \"zookeeper\"), "
+                               "or name one server in mysql.endpoints"});
+  }
+  report.problems = CountProblems(report.findings);
+  for (const EndpointReport& endpoint : report.endpoints) report.problems += CountProblems(endpoint.findings);
+  return report;
+}
+
+}  // namespace leaf::inspect

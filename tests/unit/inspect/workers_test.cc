@@ -1,5 +1,5 @@
 // What is found in hand-made and random namespaces and tables, and what the plans do to them.
-#include "leaf/core/worker_inspection.h"
+#include "leaf/inspect/workers.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "leaf/sql/worker_inspection.h"
+#include "leaf/inspect/sql_workers.h"
+#include "leaf/inspect/zookeeper_snapshot.h"
+#include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/sql/worker_registry.h"
-#include "leaf/zookeeper/inspection.h"
-#include "leaf/zookeeper/snapshot.h"
 #include "support/scale.h"
 #include "support/temp_dir.h"
 #include "support/zookeeper_fakes.h"
@@ -22,15 +22,15 @@
 namespace leaf::testing {
 namespace {
 
-using core::RepairChange;
-using core::RepairStep;
-using core::WorkerFinding;
-using core::WorkerInspection;
+using inspect::RepairChange;
+using inspect::RepairStep;
+using inspect::Snapshot;
+using inspect::WorkerFinding;
+using inspect::WorkerInspection;
 using std::chrono::milliseconds;
 using zookeeper::CeilingRecord;
 using zookeeper::LeaseRecord;
 using zookeeper::Operation;
-using zookeeper::Snapshot;
 using zookeeper::Tree;
 
 constexpr std::int64_t kNowMillis = 1'795'000'000'000;
@@ -88,12 +88,12 @@ class World {
   // As a configuration with credentials reads it.
   Snapshot ReadWithAccess() {
     Snapshot snapshot = Read();
-    snapshot.open = zookeeper::ReadOpenNodes(client, tree).value();
+    snapshot.open = inspect::ReadOpenNodes(client, tree).value();
     return snapshot;
   }
-  Snapshot Read() { return zookeeper::ReadSnapshot(client, tree).value(); }
-  WorkerInspection Inspect() { return zookeeper::Inspect(Read(), options, properties); }
-  bool Apply(const RepairStep& step) { return zookeeper::ApplyStep(client, tree, step).value(); }
+  Snapshot Read() { return inspect::ReadSnapshot(client, tree).value(); }
+  WorkerInspection Inspect() { return inspect::Inspect(Read(), options, properties); }
+  bool Apply(const RepairStep& step) { return inspect::ApplyStep(client, tree, step).value(); }
   void Repair() {
     for (const RepairStep& step : Inspect().steps) ASSERT_TRUE(Apply(step)) << step.what;
   }
@@ -112,7 +112,7 @@ class World {
 
   const Tree tree;
   zookeeper::PropertiesRecord properties;
-  core::InspectionOptions options;
+  inspect::InspectionOptions options;
   MemoryZooKeeper servers;
   MemoryClient client;
 };
@@ -150,7 +150,7 @@ TEST(WorkerSnapshot, HoldsAllButWhatIsBelowForeignFolders) {
 TEST(WorkerSnapshot, OfNothingIsEmpty) {
   MemoryZooKeeper servers;
   MemoryClient client(servers);
-  EXPECT_TRUE(zookeeper::ReadSnapshot(client, Tree::Make("pay").value())->nodes.empty());
+  EXPECT_TRUE(inspect::ReadSnapshot(client, Tree::Make("pay").value())->nodes.empty());
 }
 
 TEST(WorkerSnapshot, ToleratesNodesThatComeAndGoBetweenAnyTwoCalls) {
@@ -171,7 +171,7 @@ TEST(WorkerSnapshot, ToleratesNodesThatComeAndGoBetweenAnyTwoCalls) {
         world.servers.Delete(world.tree.Address("192.0.2.1:80"));
         if (all) world.servers.Delete(world.ForeverPath("192.0.2.1:80", 0));
       });
-      const auto snapshot = zookeeper::ReadSnapshot(world.client, world.tree);
+      const auto snapshot = inspect::ReadSnapshot(world.client, world.tree);
       ASSERT_TRUE(snapshot.ok()) << snapshot.error().message;
     }
   }
@@ -205,7 +205,7 @@ TEST(WorkerInspection, AHealthyClusterHasNone) {
   EXPECT_EQ(inspection.entries[0].owner, kUuid);
   EXPECT_EQ(inspection.entries[0].ceiling, kNow + milliseconds(3000));
   EXPECT_EQ(inspection.entries[0].records.size(), 5U);
-  EXPECT_EQ(inspection.entries[2].kind, core::NumberKind::kLease);
+  EXPECT_EQ(inspection.entries[2].kind, inspect::NumberKind::kLease);
   EXPECT_EQ(inspection.entries[2].generation, 3U);
 }
 
@@ -229,8 +229,8 @@ TEST(WorkerInspection, AJavaNodeIsLiveWhileItReports) {
     for (const std::string& name : {path, used, unused})
       snapshot.nodes.at(name).stat.modified_at = kNow - ago;
     std::string text;
-    for (const core::WorkerEntry& entry :
-         zookeeper::Inspect(snapshot, world.options, world.properties).entries) {
+    for (const inspect::WorkerEntry& entry :
+         inspect::Inspect(snapshot, world.options, world.properties).entries) {
       EXPECT_EQ(entry.live, entry.java);
       text += fmt::format("{}:{} ", entry.worker, entry.live);
     }
@@ -238,8 +238,8 @@ TEST(WorkerInspection, AJavaNodeIsLiveWhileItReports) {
   };
   EXPECT_EQ(live(milliseconds(2900)), "0:true 7:true 8:false ");
   EXPECT_EQ(live(milliseconds(-2000)), "0:true 7:true 8:false ");
-  EXPECT_EQ(live(core::kLiveReport - milliseconds(1)), "0:true 7:true 8:false ");
-  EXPECT_EQ(live(core::kLiveReport), "0:false 7:false 8:false ");
+  EXPECT_EQ(live(inspect::kLiveReport - milliseconds(1)), "0:true 7:true 8:false ");
+  EXPECT_EQ(live(inspect::kLiveReport), "0:false 7:false 8:false ");
   EXPECT_EQ(live(milliseconds(kHour)), "0:false 7:false 8:false ");
 }
 
@@ -253,7 +253,7 @@ TEST(WorkerInspection, AReportOfLeafctlIsNoneOfJava) {
     snapshot.nodes.at(path).stat.modified_at = kNow;
     snapshot.nodes[world.tree.Ceiling(worker)].data =
         zookeeper::FormatCeiling({std::string(kUuid), 2, kNow, 0, leaf_timestamp});
-    return zookeeper::Inspect(snapshot, world.options, world.properties).entries.at(0);
+    return inspect::Inspect(snapshot, world.options, world.properties).entries.at(0);
   };
   EXPECT_FALSE(inspect(kNowMillis).live);        // a leafctl wrote it, and has ended
   EXPECT_TRUE(inspect(kNowMillis - 3000).java);  // Java Leaf has written since
@@ -522,10 +522,10 @@ TEST(WorkerInspection, AMissingForeverIsMadeUnlessItsNumbersAreInUse) {
 
   MemoryZooKeeper empty;
   MemoryClient client(empty);
-  const Snapshot nothing = zookeeper::ReadSnapshot(client, world.tree).value();
-  const WorkerInspection inspection = zookeeper::Inspect(nothing, world.options, world.properties);
+  const Snapshot nothing = inspect::ReadSnapshot(client, world.tree).value();
+  const WorkerInspection inspection = inspect::Inspect(nothing, world.options, world.properties);
   ASSERT_EQ(inspection.steps.size(), 1U);
-  EXPECT_TRUE(zookeeper::ApplyStep(client, world.tree, inspection.steps[0]).value());
+  EXPECT_TRUE(inspect::ApplyStep(client, world.tree, inspection.steps[0]).value());
   EXPECT_TRUE(client.Exists(world.tree.Forever()).value());
 }
 
@@ -551,7 +551,7 @@ TEST(WorkerAccess, OpenNodesOfOursAreOneFindingAndOneStepClosesThem) {
   ASSERT_TRUE(world.servers.Protect(world.tree.Leases(), 0));
 
   const WorkerInspection inspection =
-      zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties);
+      inspect::Inspect(world.ReadWithAccess(), world.options, world.properties);
   ASSERT_EQ(Codes(inspection.findings), "open-to-everyone " + world.tree.Own());
   const WorkerFinding& finding = inspection.findings.front();
   EXPECT_TRUE(finding.repairable);
@@ -575,7 +575,7 @@ TEST(WorkerAccess, OpenNodesOfOursAreOneFindingAndOneStepClosesThem) {
   EXPECT_TRUE(Open(world.servers, world.tree).empty());
   EXPECT_TRUE(world.servers.Find(world.ForeverPath("192.0.2.1:80", worker))->open);
   EXPECT_TRUE(world.servers.Find(world.tree.Forever())->open);
-  EXPECT_TRUE(zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties).findings.empty());
+  EXPECT_TRUE(inspect::Inspect(world.ReadWithAccess(), world.options, world.properties).findings.empty());
 }
 
 TEST(WorkerAccess, RulesThatChangedSinceAreLeftAndTheRestIsDone) {
@@ -584,7 +584,7 @@ TEST(WorkerAccess, RulesThatChangedSinceAreLeftAndTheRestIsDone) {
   world.Ceiling(5, kNowMillis);
   world.Ceiling(6, kNowMillis);
   const WorkerInspection inspection =
-      zookeeper::Inspect(world.ReadWithAccess(), world.options, world.properties);
+      inspect::Inspect(world.ReadWithAccess(), world.options, world.properties);
   ASSERT_EQ(inspection.steps.size(), 1U);
   // Somebody sets rules of their own, and another node goes.
   ASSERT_TRUE(world.servers.Protect(world.tree.Ceiling(5), 0));
@@ -602,8 +602,8 @@ TEST(WorkerAccess, NothingIsClosedWhileADaemonWithoutCredentialsRuns) {
   us.Authenticate();
   const auto inspect = [&] {
     Snapshot snapshot = world.Read();
-    snapshot.open = zookeeper::ReadOpenNodes(us, world.tree).value();
-    return zookeeper::Inspect(snapshot, world.options, world.properties);
+    snapshot.open = inspect::ReadOpenNodes(us, world.tree).value();
+    return inspect::Inspect(snapshot, world.options, world.properties);
   };
   WorkerInspection inspection = inspect();
   ASSERT_EQ(Codes(inspection.findings), "open-to-everyone " + world.tree.Own());
@@ -623,13 +623,13 @@ TEST(WorkerAccess, ManyNodesAreNamedInPart) {
   World world;
   world.client.Authenticate();
   for (std::uint64_t i = 0; i < 200; ++i) world.Ceiling(i, kNowMillis);
-  const auto open = zookeeper::ReadOpenNodes(world.client, world.tree).value();
+  const auto open = inspect::ReadOpenNodes(world.client, world.tree).value();
   EXPECT_EQ(open.size(), Open(world.servers, world.tree).size());
-  const auto finding = zookeeper::InspectAccess(world.tree, open);
+  const auto finding = inspect::InspectAccess(world.tree, open);
   ASSERT_TRUE(finding);
   EXPECT_NE(finding->cause.find(fmt::format("and {} more", open.size() - 20)), std::string::npos)
       << finding->cause;
-  EXPECT_FALSE(zookeeper::InspectAccess(world.tree, {}));
+  EXPECT_FALSE(inspect::InspectAccess(world.tree, {}));
 }
 
 TEST(WorkerAccess, WhatARepairMakesIsProtectedToo) {
@@ -711,7 +711,7 @@ TEST(WorkerRelease, OfAFixedNumberTakesOwnerAndHoldAndLeavesTheCeiling) {
   World world;
   world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
   world.Ceiling(0, kNowMillis);
-  const auto step = zookeeper::PlanRelease(world.Read(), 0, false);
+  const auto step = inspect::PlanRelease(world.Read(), 0, false);
   ASSERT_TRUE(step.ok() && *step);
   const auto before = world.Everything();
   EXPECT_TRUE(world.Apply(**step));
@@ -719,31 +719,31 @@ TEST(WorkerRelease, OfAFixedNumberTakesOwnerAndHoldAndLeavesTheCeiling) {
   expected.erase(world.tree.Owner(0));
   expected.erase(world.tree.Address("192.0.2.1:80"));
   EXPECT_EQ(world.Everything(), expected);
-  EXPECT_FALSE(zookeeper::PlanRelease(world.Read(), 0, false).value());
-  EXPECT_EQ(zookeeper::PlanRelease(world.Read(), 1, false).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(inspect::PlanRelease(world.Read(), 0, false).value());
+  EXPECT_EQ(inspect::PlanRelease(world.Read(), 1, false).error().code, ErrorCode::kNotFound);
 }
 
 TEST(WorkerRelease, IsRefusedWhileItsNodeIsLiveAndFailsIfItComesUpMeanwhile) {
   World world;
   world.Own(world.Java("192.0.2.1:80"), "192.0.2.1:80");
-  const auto step = zookeeper::PlanRelease(world.Read(), 0, false);
+  const auto step = inspect::PlanRelease(world.Read(), 0, false);
   ASSERT_TRUE(step.ok() && *step);
   world.Live("192.0.2.1:80", 0);
   const auto before = world.Everything();
   EXPECT_FALSE(world.Apply(**step));
   EXPECT_EQ(world.Everything(), before);
-  EXPECT_EQ(zookeeper::PlanRelease(world.Read(), 0, false).error().code, ErrorCode::kRefused);
+  EXPECT_EQ(inspect::PlanRelease(world.Read(), 0, false).error().code, ErrorCode::kRefused);
 }
 
 TEST(WorkerRelease, OfALeaseRaisesItsGenerationAndKeepsItsCeiling) {
   World world;
   world.Lease(9, kUuid, kNow);
-  const auto step = zookeeper::PlanRelease(world.Read(), 9, true);
+  const auto step = inspect::PlanRelease(world.Read(), 9, true);
   ASSERT_TRUE(step.ok() && *step);
   ASSERT_TRUE(world.Apply(**step));
   EXPECT_EQ(zookeeper::ParseLease(*world.servers.Data(world.tree.Lease(9))).value(),
             (LeaseRecord{4, "", "192.0.2.99:1", kNow}));
-  EXPECT_FALSE(zookeeper::PlanRelease(world.Read(), 9, true).value());
+  EXPECT_FALSE(inspect::PlanRelease(world.Read(), 9, true).value());
 }
 
 // ---- random namespaces
@@ -892,17 +892,17 @@ class Tables : public ::testing::Test {
  protected:
   Tables() { options_.now = kNow; }
 
-  sql::NumberRow Number(std::int64_t id, const std::string& address, std::int64_t timestamp) {
+  inspect::NumberRow Number(std::int64_t id, const std::string& address, std::int64_t timestamp) {
     return {id, "192.0.2.1", "80", address, timestamp, std::nullopt, std::nullopt};
   }
-  sql::OwnerRow Owner(std::int64_t worker, const std::string& address, std::string_view uuid) {
+  inspect::OwnerRow Owner(std::int64_t worker, const std::string& address, std::string_view uuid) {
     return {worker, address, std::string(uuid), "alpha", "", 2, kNowMillis - 9000, kNowMillis - 60'000, 0, 0};
   }
-  WorkerInspection Inspect() { return sql::Inspect(tables_, options_, cluster_); }
+  WorkerInspection Inspect() { return inspect::Inspect(tables_, options_, cluster_); }
 
-  core::InspectionOptions options_;
+  inspect::InspectionOptions options_;
   core::ClusterProperties cluster_{"pay", "sql", core::IdLayout()};
-  sql::WorkerTables tables_;
+  inspect::WorkerTables tables_;
 };
 
 TEST_F(Tables, HealthyOnesHaveNoFinding) {
@@ -915,14 +915,14 @@ TEST_F(Tables, HealthyOnesHaveNoFinding) {
 }
 
 TEST_F(Tables, ANodeOfTheForkIsLiveWhileItReports) {
-  constexpr std::int64_t kLimit = core::kLiveReport.count();
+  constexpr std::int64_t kLimit = inspect::kLiveReport.count();
   tables_.numbers = {Number(1, "192.0.2.1:80", kNowMillis - 3000),
                      Number(2, "192.0.2.2:80", kNowMillis - kLimit),
                      Number(3, "192.0.2.3:80", kNowMillis + 3000), Number(4, "192.0.2.4:80", kNowMillis)};
   tables_.owners = {Owner(4, "192.0.2.4:80", kUuid)};
   tables_.owners[0].reported_ms = kNowMillis;  // by a leafctl that has ended
   std::string text;
-  for (const core::WorkerEntry& entry : Inspect().entries)
+  for (const inspect::WorkerEntry& entry : Inspect().entries)
     text += fmt::format("{}:{},{} ", entry.worker, entry.live, entry.java);
   EXPECT_EQ(text, "1:true,true 2:false,false 3:true,true 4:false,false ");
   tables_.owners[0].reported_ms = kNowMillis - 3000;
@@ -972,14 +972,14 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   const auto renewed = registry.Renew(*claim, clock.Wall() + milliseconds(3000));
   ASSERT_TRUE(renewed.ok()) << renewed.error().message;
-  tables_ = sql::ReadWorkerTables(database).value();
+  tables_ = inspect::ReadWorkerTables(database).value();
   const std::int64_t ceiling = tables_.owners.at(0).ceiling_ms;
-  EXPECT_EQ(sql::PlanRelease(tables_, claim->worker, clock.Wall()).error().code, ErrorCode::kRefused);
-  const auto step = sql::PlanRelease(tables_, claim->worker, clock.Wall() + core::kLiveReport * 2);
+  EXPECT_EQ(inspect::PlanRelease(tables_, claim->worker, clock.Wall()).error().code, ErrorCode::kRefused);
+  const auto step = inspect::PlanRelease(tables_, claim->worker, clock.Wall() + inspect::kLiveReport * 2);
   ASSERT_TRUE(step.ok() && *step);
-  EXPECT_TRUE(sql::ApplyStep(database, **step).value());
-  EXPECT_FALSE(sql::ApplyStep(database, **step).value());
-  tables_ = sql::ReadWorkerTables(database).value();
+  EXPECT_TRUE(inspect::ApplyStep(database, **step).value());
+  EXPECT_FALSE(inspect::ApplyStep(database, **step).value());
+  tables_ = inspect::ReadWorkerTables(database).value();
   EXPECT_EQ(tables_.owners.at(0).uuid, "");
   EXPECT_EQ(tables_.owners.at(0).ceiling_ms, ceiling);
   EXPECT_EQ(registry.Renew(*claim, clock.Wall() + milliseconds(9000)).error().code, ErrorCode::kNotOwner);
@@ -989,6 +989,17 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->worker, claim->worker);
   EXPECT_EQ(next->ceiling, WallTimeOf(ceiling));
+}
+
+TEST(WorkerNames, AreStableAndTellAllApart) {
+  EXPECT_EQ(NumberKindName(inspect::NumberKind::kFixed), "fixed");
+  EXPECT_EQ(NumberKindName(inspect::NumberKind::kLease), "lease");
+  EXPECT_EQ(NumberKindName(inspect::NumberKind::kRecycled), "recycled");
+  using Kind = RepairChange::Kind;
+  std::set<std::string_view> names;
+  for (const Kind kind : {Kind::kAbsent, Kind::kCreate, Kind::kWrite, Kind::kRemove, Kind::kProtect})
+    names.insert(RepairChangeName(kind));
+  EXPECT_EQ(names, (std::set<std::string_view>{"absent", "create", "write", "remove", "protect"}));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What an operator gets to see of a cluster's worker numbers, whatever registry they are in: entries, what is
-// wrong with them, and the steps that mend some of it. Made by pure functions (zookeeper/inspection.h,
-// sql/worker_inspection.h) out of what was read.
+// wrong with them, and the steps that mend some of it. Made by pure functions (zookeeper_workers.h,
+// sql_workers.h) out of what was read.
 //
 // What every plan is held to: no ceiling is ever lowered; nothing that a Java node still needs is removed; a
 // step is one transaction, conditional on everything it touches being as it was read.
@@ -19,7 +19,7 @@
 #include "leaf/core/finding.h"
 #include "leaf/core/id_layout.h"
 
-namespace leaf::core {
+namespace leaf::inspect {
 
 // A stored record as it stands: a node of ZooKeeper, a row of a table.
 struct RawRecord {
@@ -59,7 +59,7 @@ inline constexpr std::string_view kForkRunning = "fork-running";
 // Code of the finding that everyone may change records of ours, though there are credentials.
 inline constexpr std::string_view kOpenToEveryone = "open-to-everyone";
 
-using WorkerFinding = Finding;
+using WorkerFinding = core::Finding;
 
 // One part of a step.
 struct RepairChange {
@@ -90,13 +90,26 @@ struct WorkerInspection {
   std::vector<WorkerEntry> entries;  // by kind, number and address
   std::vector<WorkerFinding> findings;
   std::vector<RepairStep> steps;  // in this order
+
+  struct Words {
+    std::string cause;
+    std::string consequence;
+    std::string remedy;  // of what is left alone
+  };
+  // A finding that the plan leaves alone, and why.
+  void Leave(std::string code, std::string subject, Words words, std::string why);
+  // A finding, and the step that mends it.
+  void Mend(std::string code, std::string subject, Words words, std::string what,
+            std::vector<RepairChange> changes);
 };
+
+inline constexpr std::string_view kRepair = "leafctl worker repair";
 
 struct InspectionOptions {
   // Numbers that the configuration allows, half-open.
   std::uint64_t worker_begin = 0;
   std::uint64_t worker_end = 1024;
-  IdLayout layout;
+  core::IdLayout layout;
   WallTime now;
   // How far a reported time may be ahead before it is a finding: clocks differ a little.
   std::chrono::milliseconds ahead_max{5000};
@@ -116,4 +129,4 @@ inline constexpr std::chrono::milliseconds kLiveReport{15'000};
 // and none at all. Two machines with one address get one number.
 bool IsSharedHost(std::string_view host);
 
-}  // namespace leaf::core
+}  // namespace leaf::inspect

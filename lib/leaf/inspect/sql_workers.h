@@ -1,5 +1,5 @@
-// What the tables of the sql registry (worker_registry.h) say about worker numbers, what is wrong there, and
-// what can be done about it.
+// What the tables of the sql registry (sql/worker_registry.h) say about worker numbers, what is wrong there,
+// and what can be done about it.
 //
 // A row of leafctl_workers remembers the ceiling of a number and is never removed: where AUTO_INCREMENT goes
 // back, as older MySQL servers let it at a restart, the number can be given again.
@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "leaf/base/result.h"
-#include "leaf/core/worker_inspection.h"
 #include "leaf/core/worker_ports.h"
+#include "leaf/inspect/workers.h"
 #include "leaf/sql/database.h"
 
-namespace leaf::sql {
+namespace leaf::inspect {
 
 // Of leaf_workerid_alloc, the fork's own table.
 struct NumberRow {
@@ -57,22 +57,21 @@ struct WorkerTables {
 
 // Owners are read first: a number that an owner has is made before, or together with, it. Errors: kConfig (no
 // table leaf_workerid_alloc), kUnavailable, kPermission.
-Result<WorkerTables> ReadWorkerTables(Database& database);
+Result<WorkerTables> ReadWorkerTables(sql::Database& database);
 
 // Pure.
-core::WorkerInspection Inspect(const WorkerTables& tables, const core::InspectionOptions& options,
-                               const core::ClusterProperties& configured);
+WorkerInspection Inspect(const WorkerTables& tables, const InspectionOptions& options,
+                         const core::ClusterProperties& configured);
 
 // Pure. Takes the number from its owner; the ceiling stays. Nothing if nobody owns it. Errors: kNotFound,
 // kRefused (its node is live).
-Result<std::optional<core::RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker,
-                                                    WallTime now);
+Result<std::optional<RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker, WallTime now);
 
 // All rows as records, in order.
-std::vector<core::RawRecord> ToRecords(const WorkerTables& tables);
+std::vector<RawRecord> ToRecords(const WorkerTables& tables);
 
 // In one transaction. False, and nothing happened, if a row is no longer what the step found. Errors: those
-// of Database::Transact.
-Result<bool> ApplyStep(Database& database, const core::RepairStep& step);
+// of sql::Database::Transact.
+Result<bool> ApplyStep(sql::Database& database, const RepairStep& step);
 
-}  // namespace leaf::sql
+}  // namespace leaf::inspect

@@ -1,4 +1,4 @@
-#include "leaf/core/tag_inspection.h"
+#include "leaf/inspect/tags.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,20 +13,18 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
-namespace leaf::core {
+namespace leaf::inspect {
 namespace {
 
-using Level = Diagnosis::Level;
-
-class Inspector {
+class TagInspector {
  public:
-  Inspector(std::span<const TagRow> rows, std::span<const Mark> marks, WallTime now)
+  TagInspector(std::span<const core::TagRow> rows, std::span<const core::Mark> marks, WallTime now)
       : rows_(rows), now_(now) {
-    for (const Mark& mark : marks) marks_.emplace(mark.tag, &mark);
+    for (const core::Mark& mark : marks) marks_.emplace(mark.tag, &mark);
   }
 
   std::vector<Diagnosis> Run() {
-    for (const TagRow& row : rows_) {
+    for (const core::TagRow& row : rows_) {
       CheckStep(row);
       CheckNumbers(row);
       CheckName(row);
@@ -56,7 +54,7 @@ class Inspector {
         {std::move(check), level, std::move(found), std::move(cause), std::move(remedy), std::move(subject)});
   }
 
-  void CheckStep(const TagRow& row) {
+  void CheckStep(const core::TagRow& row) {
     if (row.step >= 1 && row.step <= kStepMax) return;
     Add("tag-step", row.tag, Level::kProblem, fmt::format("tag {}: step {}", Quoted(row.tag), row.step),
         row.step == 0  ? "Java Leaf never gets a range with it, and leafctl refuses it"
@@ -66,7 +64,7 @@ class Inspector {
         fmt::format("{}, with N from 1 to {}", TagCommand("set", row.tag, "--step N"), kStepMax));
   }
 
-  void CheckNumbers(const TagRow& row) {
+  void CheckNumbers(const core::TagRow& row) {
     if (row.max_id < 0) {
       Add("tag-exhaustion", row.tag, Level::kProblem,
           fmt::format("tag {}: max_id {}", Quoted(row.tag), row.max_id),
@@ -75,7 +73,7 @@ class Inspector {
       return;
     }
     const auto found = marks_.find(row.tag);
-    const Mark* const mark = found == marks_.end() ? nullptr : found->second;
+    const core::Mark* const mark = found == marks_.end() ? nullptr : found->second;
     // The mark was read before the row.
     if (mark != nullptr && static_cast<std::uint64_t>(row.max_id) < mark->end) {
       Add("tag-went-back", row.tag, Level::kProblem,
@@ -86,9 +84,9 @@ class Inspector {
           fmt::format("stop every Java node of the tag, then leafctl tag repair {}", Quoted(row.tag)));
     }
     std::optional<double> days;
-    if (mark != nullptr && mark->end > 0) days = DaysToExhaustion(row.max_id, mark->base, now_);
-    if (!IsNearExhaustion(row.max_id, days)) return;
-    const std::uint64_t left = IdsLeft(row.max_id);
+    if (mark != nullptr && mark->end > 0) days = core::DaysToExhaustion(row.max_id, mark->base, now_);
+    if (!core::IsNearExhaustion(row.max_id, days)) return;
+    const std::uint64_t left = core::IdsLeft(row.max_id);
     std::string when;
     constexpr double kDaysToDate = 36'525;
     if (days && *days < kDaysToDate) {
@@ -103,7 +101,7 @@ class Inspector {
         "plan another tag; a max_id that high was set by hand, or by a step that was");
   }
 
-  void CheckName(const TagRow& row) {
+  void CheckName(const core::TagRow& row) {
     if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
       Add("tag-name", row.tag, Level::kProblem,
           fmt::format("tag {}: no request can name it", Quoted(row.tag)), valid.error().message,
@@ -119,12 +117,11 @@ class Inspector {
     if (dot == std::string::npos) return;
     const std::string cut = row.tag.substr(0, dot);
     const bool both =
-        std::any_of(rows_.begin(), rows_.end(), [&](const TagRow& other) { return other.tag == cut; });
+        std::any_of(rows_.begin(), rows_.end(), [&](const core::TagRow& other) { return other.tag == cut; });
     Add("tag-dotted", row.tag, Level::kWarning, fmt::format("tag {} has a dot", Quoted(row.tag)),
-        fmt::format(
-            "Java Leaf cuts a key at its last dot: who asks it for {} gets {}; leafctl takes the name as a "
-            "whole, so callers of that URL get another tag's IDs after the change",
-            Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
+        fmt::format("Java Leaf cuts a key at its last dot: who asks it for {} gets {}; leafctl takes the "
+                    "name as a whole, so callers of that URL get another tag's IDs after the change",
+                    Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
         "look into the callers: who means the tag asked Java for it with a slash behind it, which works with "
         "both");
   }
@@ -138,7 +135,7 @@ class Inspector {
   void CheckAlike() {
     std::map<std::string, std::vector<std::string>> groups;
     std::map<std::string, int> copies;
-    for (const TagRow& row : rows_) {
+    for (const core::TagRow& row : rows_) {
       groups[Folded(row.tag)].push_back(Quoted(row.tag));
       ++copies[row.tag];
     }
@@ -147,8 +144,7 @@ class Inspector {
       Add("tag-unique", tag, Level::kProblem, fmt::format("tag {} has {} rows", Quoted(tag), count),
           "biz_tag is not unique: an update moves all of them, and which one counts is chance",
           "stop every node of the tag, keep the row with the highest max_id, and ALTER TABLE leaf_alloc ADD "
-          "UNIQUE "
-          "KEY (biz_tag)");
+          "UNIQUE KEY (biz_tag)");
     }
     for (auto& [folded, names] : groups) {
       std::sort(names.begin(), names.end());
@@ -163,22 +159,22 @@ class Inspector {
       Add("tag-alike", "", Level::kWarning,
           fmt::format("tags {} differ only in case or blanks at their end", fmt::join(names, ", ")),
           "under a collation that takes them for one, Java Leaf's UPDATE moves all of them at once: ranges "
-          "are lost, "
-          "none is issued twice; leafctl matches byte for byte",
+          "are lost, none is issued twice; leafctl matches byte for byte",
           "let their callers agree on one of them");
     }
   }
 
-  const std::span<const TagRow> rows_;
+  const std::span<const core::TagRow> rows_;
   const WallTime now_;
-  std::map<std::string, const Mark*> marks_;
+  std::map<std::string, const core::Mark*> marks_;
   std::map<std::string, std::vector<Diagnosis>> result_;
 };
 
 }  // namespace
 
-std::vector<Diagnosis> InspectTags(std::span<const TagRow> rows, std::span<const Mark> marks, WallTime now) {
-  return Inspector(rows, marks, now).Run();
+std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span<const core::Mark> marks,
+                                   WallTime now) {
+  return TagInspector(rows, marks, now).Run();
 }
 
-}  // namespace leaf::core
+}  // namespace leaf::inspect

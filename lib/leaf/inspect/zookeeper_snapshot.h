@@ -11,21 +11,21 @@
 #include <vector>
 
 #include "leaf/base/result.h"
-#include "leaf/core/worker_inspection.h"
+#include "leaf/inspect/workers.h"
 #include "leaf/zookeeper/client.h"
 #include "leaf/zookeeper/tree.h"
 
-namespace leaf::zookeeper {
+namespace leaf::inspect {
 
 // Nodes that everyone may change, by absolute path.
-using OpenNodes = std::map<std::string, NodeAccess>;
+using OpenNodes = std::map<std::string, zookeeper::NodeAccess>;
 
 struct Snapshot {
-  Tree tree;
-  std::map<std::string, NodeData> nodes;  // by absolute path
-  OpenNodes open;                         // of ours; empty unless it was asked for
+  zookeeper::Tree tree;
+  std::map<std::string, zookeeper::NodeData> nodes;  // by absolute path
+  OpenNodes open;                                    // of ours; empty unless it was asked for
 
-  const NodeData* Find(const std::string& path) const;
+  const zookeeper::NodeData* Find(const std::string& path) const;
   // Names of the direct children, in order.
   std::vector<std::string> Children(const std::string& path) const;
   // Paths of everything below, in order.
@@ -35,15 +35,15 @@ struct Snapshot {
 // All nodes under `forever`, `leafctl` and `recycle`, the parents of the namespace, and whatever else stands
 // in it without what is below. What goes away meanwhile is left out. Errors: the client's; kRefused for a
 // namespace of more than kSnapshotNodesMax nodes.
-Result<Snapshot> ReadSnapshot(Client& client, const Tree& tree);
+Result<Snapshot> ReadSnapshot(zookeeper::Client& client, const zookeeper::Tree& tree);
 // Those of our own that everyone may change, witnesses and all: one request for each node. To be asked only
 // where there are credentials, without which all of them are open. Errors: the client's.
-Result<OpenNodes> ReadOpenNodes(AccessClient& client, const Tree& tree);
+Result<OpenNodes> ReadOpenNodes(zookeeper::AccessClient& client, const zookeeper::Tree& tree);
 
 inline constexpr std::size_t kSnapshotNodesMax = 100'000;
 // Nodes that are asked for at once.
 inline constexpr std::size_t kSnapshotParallel = 64;
 
-core::RawRecord ToRecord(const std::string& path, const NodeData& node);
+RawRecord ToRecord(const std::string& path, const zookeeper::NodeData& node);
 
-}  // namespace leaf::zookeeper
+}  // namespace leaf::inspect

@@ -6,20 +6,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "context.h"
 #include "leaf/base/result.h"
-#include "leaf/core/worker_inspection.h"
-#include "stores.h"
+#include "leaf/config/config.h"
+#include "leaf/embed/stores.h"
+#include "leaf/inspect/setting.h"
+#include "leaf/inspect/workers.h"
 
-namespace leaf::cmd {
+namespace leaf::inspect {
 
 class WorkerSource {
  public:
   // Errors: kConfig (no snowflake.cluster, and what the registry's own settings lack), kPermission. ZooKeeper
   // and databases are asked by the calls below, which add kUnavailable.
-  static Result<std::unique_ptr<WorkerSource>> Open(CommandContext& context, Store::Access access);
+  static Result<std::unique_ptr<WorkerSource>> Open(Setting& setting, embed::Store::Access access);
   virtual ~WorkerSource() = default;
 
   // "static", "zookeeper", "sql".
@@ -27,24 +29,30 @@ class WorkerSource {
   // Name of the cluster; "" for a private one that nobody has started yet.
   const std::string& cluster() const { return cluster_; }
 
-  virtual Result<core::WorkerInspection> Inspect() = 0;
+  virtual Result<WorkerInspection> Inspect() = 0;
   // The same for who is going to do the steps: what they rewrite is watched first, so that no running node is
   // written over. Takes a few seconds if there is such a step.
-  virtual Result<core::WorkerInspection> InspectForRepair(bool java_retired) = 0;
+  virtual Result<WorkerInspection> InspectForRepair(bool java_retired) = 0;
 
   // All that is stored, in a stable order.
-  virtual Result<std::vector<core::RawRecord>> Records() = 0;
+  virtual Result<std::vector<RawRecord>> Records() = 0;
 
   // Nothing if nobody owns the number. Errors: kNotFound, kRefused.
-  virtual Result<std::optional<core::RepairStep>> PlanRelease(std::uint64_t worker) = 0;
+  virtual Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) = 0;
 
   // False if something has changed since it was looked at, and nothing was done.
-  virtual Result<bool> Apply(const core::RepairStep& step) = 0;
+  virtual Result<bool> Apply(const RepairStep& step) = 0;
 
  protected:
-  explicit WorkerSource(std::string cluster) : cluster_(std::move(cluster)) {}
+  WorkerSource(Setting& setting, std::string cluster, InspectionOptions options)
+      : setting_(setting), cluster_(std::move(cluster)), options_(std::move(options)) {}
 
-  std::string cluster_;
+  Setting& setting_;
+  const std::string cluster_;
+  InspectionOptions options_;
 };
 
-}  // namespace leaf::cmd
+// What works as it is configured, and should only be known, is a warning.
+void GradeFindings(std::vector<WorkerFinding>& findings, const config::Config& config);
+
+}  // namespace leaf::inspect

@@ -1,0 +1,260 @@
+#include "leaf/inspect/doctor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "leaf/base/endpoint.h"
+#include "leaf/core/id_layout.h"
+#include "leaf/embed/registries.h"
+#include "leaf/embed/stores.h"
+#include "leaf/inspect/doctor_checks.h"
+#include "leaf/inspect/host.h"
+#include "leaf/inspect/sql_database.h"
+#include "leaf/inspect/sql_workers.h"
+#include "leaf/inspect/tags.h"
+#include "leaf/sql/server_clock.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/worker_state_file.h"
+
+namespace leaf::inspect {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+class NodeChecks : DoctorChecks {
+ public:
+  NodeChecks(Shared& shared, const OwnDaemon& own) : DoctorChecks(shared), own_(own) {}
+
+  void Run() {
+    CheckConfig();
+    CheckStateDir();
+    CheckDatabase();
+    CheckCluster(shared_);
+    CheckDaemon();
+    Add(InspectOpenFileLimit(config_.server.max_connections));
+    Add(InspectClockSync());
+    Add(InspectUnit({config_.state_dir, resolved_.file, config_.server.max_connections}));
+  }
+
+ private:
+  void CheckConfig() {
+    if (resolved_.file.empty()) {
+      Ok("config",
+         resolved_.AnythingSet() ? "no file; variables and flags only" : "none: the embedded default");
+    } else {
+      Add(InspectConfigFile(resolved_.file));
+    }
+    for (const std::string& warning : resolved_.warnings)
+      Warn("config", warning, "what it was meant to set is not set", "correct the name");
+    if (UsesDatabase() && config_.segment.store == "mysql") {
+      if (config_.mysql.password_file.empty()) {
+        Warn("mysql-password", "none is configured", "the server lets the user in without, or not at all",
+             "put it into a file and name that in mysql.password_file");
+      } else {
+        Add(InspectSecretFile("mysql-password", config_.mysql.password_file));
+      }
+    }
+    if (!config_.zookeeper.auth_file.empty())
+      Add(InspectSecretFile("zookeeper-auth", config_.zookeeper.auth_file));
+    if (!config_.segment.enabled && !config_.snowflake.enabled)
+      Problem("modes", "both modes are switched off", "the daemon would issue nothing",
+              "segment.enabled or snowflake.enabled");
+    if (UsesRegistry()) CheckSnowflakeConfig();
+  }
+
+  void CheckSnowflakeConfig() {
+    const config::Config::Snowflake& snowflake = config_.snowflake;
+    if (embed::IsPrivateCluster(config_)) {
+      Ok("cluster",
+         "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one that "
+         "nodes share");
+    }
+    const embed::WorkerNumbers numbers = embed::WorkerNumbersOf(config_);
+    if (snowflake.worker_id >= 0 && !IsShared() &&
+        (static_cast<std::uint64_t>(snowflake.worker_id) < numbers.begin ||
+         static_cast<std::uint64_t>(snowflake.worker_id) >= numbers.end)) {
+      Problem("worker-number", fmt::format("snowflake.worker_id is {}", snowflake.worker_id),
+              fmt::format("numbers from {} to {} fit snowflake.layout and worker_range", numbers.begin,
+                          numbers.end - 1),
+              "give the node one of them");
+    }
+    if (!snowflake.cluster.empty() && snowflake.epoch_ms != kLeafEpochMillis) {
+      Warn("epoch",
+           fmt::format("snowflake.epoch_ms is {}, not Leaf's {}", snowflake.epoch_ms, kLeafEpochMillis),
+           "with a worker number that Java Leaf had before, another epoch repeats IDs, now or years from now",
+           "keep Leaf's, unless every node of the cluster always had this one");
+    }
+    if (!IsShared()) return;
+    if (snowflake.address.empty()) {
+      Problem("address", "snowflake.address is not set, and no listen address can stand in for it",
+              "the daemon does not start without one",
+              "set it to the ip:port that the registry knows this node by");
+      return;
+    }
+    const std::string host = snowflake.address.substr(0, snowflake.address.rfind(':'));
+    if (IsSharedHost(host)) {
+      Warn("address", fmt::format("{} is an address that many machines have", snowflake.address),
+           "a second machine with it is the same node to Java Leaf, with the same worker number",
+           "set snowflake.address to one that is this machine's alone");
+    } else if (host.find('-') != std::string::npos) {
+      Problem("address", fmt::format("{} has a dash", snowflake.address),
+              "under forever it would keep every node of Java Leaf from starting", "use an IP address");
+    }
+  }
+
+  void CheckStateDir() {
+    Add(InspectStateDir(config_.state_dir));
+    holder_ = FindLockHolder(config_.state_dir);
+    if (auto marks = embed::ExamineMarks(setting_); marks.ok()) {
+      marks_ = std::move(*marks);
+      Ok("marks", fmt::format("{} readable", marks_.size()));
+    } else {
+      Failed("marks", marks.error(), "no ID of segment mode is issued without them");
+    }
+    sys::FileOps ops;
+    auto state = sys::WorkerStateFile(config_.state_dir, ops).Load();
+    if (!state.ok()) {
+      Failed("worker-state", state.error(), "no snowflake ID is issued without it: a guess could repeat IDs");
+      return;
+    }
+    if (!*state) return;
+    shared_.state = std::move(**state);
+    const WallTime now = setting_.ClockInUse().Wall();
+    const auto ahead = shared_.state->ceiling - now;
+    if (ahead > config_.snowflake.window + config_.snowflake.start_wait) {
+      Problem("ceiling",
+              fmt::format("IDs may have been issued up to {}, {} ms from now",
+                          FormatRfc3339(shared_.state->ceiling), ahead.count()),
+              "nothing is issued before that: a start is refused while it is further away than "
+              "snowflake.start_wait",
+              "the clock is behind, or once was far ahead: set it right, or wait");
+    } else {
+      Ok("ceiling", fmt::format("everything issued here is below {}", FormatRfc3339(shared_.state->ceiling)));
+    }
+  }
+
+  void CheckDatabase() {
+    if (!UsesDatabase()) return;
+    auto store = embed::Store::Open(setting_, embed::Store::Access::kExamine);
+    if (!store.ok()) return Failed("database", store.error(), "no range can be granted");
+    const auto report = ExamineDatabase(**store, UsesRegistry() && config_.snowflake.registry == "sql");
+    if (!report.ok()) return Failed("database", report.error(), "no range can be granted");
+    for (const EndpointReport& endpoint : report->endpoints)
+      AddFindings(endpoint.findings, endpoint.endpoint);
+    AddFindings(report->findings, "");
+    if (report->problems == 0) {
+      Ok("database", report->in_use.empty() ? config_.sqlite.path
+                                            : fmt::format("{}: tables and servers sound", report->in_use));
+    }
+    const auto rows = (*store)->segments().List();
+    if (rows.ok()) {
+      Add(InspectTags(*rows, marks_, setting_.ClockInUse().Wall()));
+    } else if (report->problems == 0) {
+      Failed("tags", rows.error(), "no range can be granted");
+    }
+    if (const auto clock = sql::ReadServerClock((*store)->database(), setting_.ClockInUse());
+        clock.ok() && *clock)
+      CompareClock("database-clock", "the database server's clock", (*clock)->ahead, (*clock)->uncertainty);
+    if (UsesRegistry() && config_.snowflake.registry == "zookeeper") {
+      // Nothing but such a table has any rows of that name.
+      if (const auto tables = ReadWorkerTables((*store)->database());
+          tables.ok() && !tables->numbers.empty()) {
+        Warn("number-spaces",
+             fmt::format("leaf_workerid_alloc has {} numbers, and this node takes its own from ZooKeeper",
+                         tables->numbers.size()),
+             "the two know nothing of each other: nodes of the same cluster that use both repeat IDs",
+             "one registry for each cluster name; stop what still uses the other");
+      }
+    }
+  }
+
+  void AddFindings(const std::vector<SchemaFinding>& findings, const std::string& where) {
+    for (const SchemaFinding& finding : findings) {
+      Add({"database", finding.is_problem ? Level::kProblem : Level::kWarning,
+           where.empty() ? finding.message : fmt::format("{}: {}", where, finding.message),
+           finding.is_problem ? "a range could be granted twice, or none at all" : "", finding.hint});
+    }
+  }
+
+  void CheckDaemon() {
+    client::DaemonClient& daemon = own_.client;
+    const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
+    if (!body.ok()) {
+      if (body.error().code == ErrorCode::kPermission || own_.is_configured)
+        return Failed("daemon", body.error(), "who asks it from here gets no ID");
+      if (holder_) {
+        return Problem(
+            "daemon", fmt::format("process {} holds the state directory, and answers nowhere", holder_->pid),
+            "it hangs, or another configuration names another socket", "look at it, and at its log");
+      }
+      Ok("daemon", "none runs here");
+      return CheckPorts();
+    }
+    const Json json = Json::parse(*body, nullptr, false);
+    if (!json.is_object())
+      return Problem("daemon", fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()),
+                     "", "");
+    for (const Json& reason : json.value("reasons", Json::array()))
+      Problem("daemon", fmt::format("not ready: {}", reason.value("message", "")), "it issues nothing there",
+              "leafctl status");
+    for (const Json& problem : json.value("problems", Json::array()))
+      Problem("daemon", problem.value("message", ""), "the daemon says so", problem.value("hint", ""));
+    if (json.value("ready", false) && json.value("problems", Json::array()).empty())
+      Ok("daemon", fmt::format("{} is ready", daemon.answered_by()));
+    if (json.value("version", own_.version) != own_.version)
+      Warn("daemon", fmt::format("it is version {}, this is {}", json.value("version", "?"), own_.version),
+           "a new binary is used from the next start on", "restart it when it suits");
+    const MonotonicTime asked = setting_.ClockInUse().Monotonic();
+    if (const auto clock = daemon.WallClock(); clock.ok()) {
+      const auto took = std::chrono::duration_cast<milliseconds>(setting_.ClockInUse().Monotonic() - asked);
+      CompareClock("daemon-clock", "the daemon's clock",
+                   clock->time - (setting_.ClockInUse().Wall() - took / 2), took / 2);
+    }
+  }
+
+  void CheckPorts() {
+    for (const std::string& listen : config_.server.listen) {
+      const auto endpoint = ParseEndpoint(listen, 1);
+      if (!endpoint.ok() || !IsPortInUse(endpoint->port)) continue;
+      Warn("listen",
+           fmt::format("something listens on port {} already, and no leafctl answered", endpoint->port),
+           "if it has the same address a start is refused (exit 11)",
+           "stop it (Java Leaf, in a replacement in place), or choose another server.listen");
+    }
+  }
+
+  const OwnDaemon& own_;
+  std::vector<core::Mark> marks_;
+  std::optional<LockHolder> holder_;
+};
+
+}  // namespace
+
+void DoctorChecks::CompareClock(std::string check, std::string_view whose, milliseconds ahead,
+                                milliseconds uncertainty) {
+  const auto off = std::max(milliseconds{0}, milliseconds{std::abs(ahead.count())} - uncertainty);
+  if (off <= config_.snowflake.peer_clock_threshold) {
+    Ok(std::move(check), fmt::format("{} agrees to within {} ms", whose,
+                                     milliseconds{std::abs(ahead.count())}.count() + uncertainty.count()));
+    return;
+  }
+  Problem(
+      std::move(check),
+      fmt::format("{} is {} ms {} this node's", whose, off.count(),
+                  ahead.count() > 0 ? "ahead of" : "behind"),
+      "one of the two is wrong: IDs of a clock that is ahead are a debt, one that is behind stops issuing",
+      "synchronise both");
+}
+
+std::vector<Diagnosis> Examine(Setting& setting, Logger& log, const config::Resolved& resolved,
+                               const OwnDaemon& own) {
+  DoctorChecks::Shared shared{setting, log, resolved};
+  NodeChecks(shared, own).Run();
+  return std::move(shared.found);
+}
+
+}  // namespace leaf::inspect

@@ -1,0 +1,346 @@
+#include "leaf/inspect/worker_source.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "leaf/core/java_leaf.h"
+#include "leaf/embed/registries.h"
+#include "leaf/embed/zookeeper_link.h"
+#include "leaf/inspect/sql_workers.h"
+#include "leaf/inspect/zookeeper_snapshot.h"
+#include "leaf/inspect/zookeeper_workers.h"
+#include "leaf/sys/file_ops.h"
+#include "leaf/sys/worker_state_file.h"
+#include "leaf/zookeeper/tree.h"
+
+namespace leaf::inspect {
+namespace {
+
+Result<InspectionOptions> InspectionOptionsOf(Setting& setting) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  const config::Config::Snowflake& snowflake = resolved->config.snowflake;
+  InspectionOptions options;
+  const embed::WorkerNumbers numbers = embed::ConfiguredNumbers(resolved->config);
+  options.worker_begin = numbers.begin;
+  options.worker_end = numbers.end;
+  LEAF_ASSIGN_OR_RETURN(options.layout, embed::LayoutOf(resolved->config));
+  options.ahead_max = snowflake.peer_clock_threshold;
+  options.window = snowflake.window;
+  return options;
+}
+
+void Watch(Setting& setting, std::size_t count) {
+  setting.Note(
+      fmt::format("watching {} record{} for {} s: nobody may be writing what is about to be rewritten", count,
+                  count == 1 ? "" : "s", core::kJavaWatch.count() / 1000));
+  const MonotonicTime end = setting.ClockInUse().Monotonic() + core::kJavaWatch;
+  while (setting.ClockInUse().Monotonic() < end) setting.ClockInUse().WaitUntil(end);
+}
+
+// Keeps what the session's threads say, for the thread that may write it.
+class SessionLog final : public Logger {
+ public:
+  void Write(LogLevel level, std::string_view message) override {
+    if (level < LogLevel::kWarning) return;
+    const std::lock_guard lock(mutex_);
+    lines_.emplace_back(message);
+  }
+  void PrintTo(Setting& setting) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& line : lines_) setting.Detail(fmt::format("leafctl: {}", line));
+    lines_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+class ZookeeperSource final : public WorkerSource {
+ public:
+  ZookeeperSource(Setting& setting, zookeeper::Tree tree, InspectionOptions options,
+                  zookeeper::PropertiesRecord properties)
+      : WorkerSource(setting, tree.cluster(), std::move(options)),
+        tree_(std::move(tree)),
+        properties_(std::move(properties)) {}
+  ~ZookeeperSource() override {
+    session_.reset();
+    log_.PrintTo(setting_);
+  }
+
+  Result<void> Connect() {
+    LEAF_ASSIGN_OR_RETURN(
+        session_,
+        embed::OpenZookeeper(setting_, log_, setting_.Timeout().value_or(embed::kZookeeperTimeout)));
+    return {};
+  }
+
+  std::string_view registry() const override { return "zookeeper"; }
+
+  Result<WorkerInspection> Inspect() override {
+    LEAF_ASSIGN_OR_RETURN(const Snapshot snapshot, ReadAll());
+    return inspect::Inspect(snapshot, options_, properties_);
+  }
+
+  Result<WorkerInspection> InspectForRepair(bool java_retired) override {
+    options_.java_retired = java_retired;
+    LEAF_ASSIGN_OR_RETURN(const Snapshot snapshot, ReadAll());
+    WorkerInspection inspection = inspect::Inspect(snapshot, options_, properties_);
+    const auto watched = RewrittenByLeaf(snapshot, inspection);
+    if (watched.empty()) return inspection;
+    Watch(setting_, watched.size());
+    LEAF_ASSIGN_OR_RETURN(const Snapshot later, ReadAll());
+    for (const std::string& path : watched) {
+      const zookeeper::NodeData* const before = snapshot.Find(path);
+      const zookeeper::NodeData* const now = later.Find(path);
+      if (now != nullptr && now->stat.modified_zxid != before->stat.modified_zxid)
+        options_.moving.insert(path);
+    }
+    return inspect::Inspect(later, options_, properties_);
+  }
+
+  Result<std::vector<RawRecord>> Records() override {
+    LEAF_ASSIGN_OR_RETURN(const Snapshot snapshot, Read());
+    std::vector<RawRecord> records;
+    for (const auto& [path, node] : snapshot.nodes) {
+      // Of the parents, other clusters' comings and goings are none of this one's state.
+      if (path.starts_with(tree_.Base())) records.push_back(ToRecord(path, node));
+    }
+    return records;
+  }
+
+  Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) override {
+    LEAF_ASSIGN_OR_RETURN(const Snapshot snapshot, Read());
+    return inspect::PlanRelease(snapshot, worker, properties_.recycle);
+  }
+
+  Result<bool> Apply(const RepairStep& step) override { return ApplyStep(*session_, tree_, step); }
+
+ private:
+  Result<Snapshot> Read() {
+    options_.now = setting_.ClockInUse().Wall();
+    return ReadSnapshot(*session_, tree_);
+  }
+
+  // With who may change our nodes.
+  Result<Snapshot> ReadAll() {
+    LEAF_ASSIGN_OR_RETURN(Snapshot snapshot, Read());
+    if (session_->has_credentials()) {
+      LEAF_ASSIGN_OR_RETURN(snapshot.open, ReadOpenNodes(*session_, tree_));
+    }
+    return snapshot;
+  }
+
+  const zookeeper::Tree tree_;
+  const zookeeper::PropertiesRecord properties_;
+  SessionLog log_;
+  std::unique_ptr<zookeeper::Session> session_;
+};
+
+class SqlSource final : public WorkerSource {
+ public:
+  SqlSource(Setting& setting, std::unique_ptr<embed::Store> store, InspectionOptions options,
+            core::ClusterProperties properties)
+      : WorkerSource(setting, properties.name, std::move(options)),
+        store_(std::move(store)),
+        properties_(std::move(properties)) {}
+
+  std::string_view registry() const override { return "sql"; }
+
+  Result<WorkerInspection> Inspect() override {
+    LEAF_ASSIGN_OR_RETURN(const WorkerTables tables, Read());
+    return inspect::Inspect(tables, options_, properties_);
+  }
+
+  Result<WorkerInspection> InspectForRepair(bool java_retired) override {
+    options_.java_retired = java_retired;
+    LEAF_ASSIGN_OR_RETURN(const WorkerTables tables, Read());
+    WorkerInspection inspection = inspect::Inspect(tables, options_, properties_);
+    // Rows of the fork's own table.
+    std::map<std::string, std::string> watched;
+    for (const RepairStep& step : inspection.steps) {
+      for (const RepairChange& change : step.changes) {
+        if (change.before.name.starts_with("leaf_workerid_alloc/"))
+          watched.emplace(change.before.name, change.before.data);
+      }
+    }
+    if (watched.empty()) return inspection;
+    Watch(setting_, watched.size());
+    LEAF_ASSIGN_OR_RETURN(const WorkerTables later, Read());
+    for (const RawRecord& record : ToRecords(later)) {
+      const auto before = watched.find(record.name);
+      if (before != watched.end() && before->second != record.data) options_.moving.insert(record.name);
+    }
+    return inspect::Inspect(later, options_, properties_);
+  }
+
+  Result<std::vector<RawRecord>> Records() override {
+    LEAF_ASSIGN_OR_RETURN(const WorkerTables tables, Read());
+    return ToRecords(tables);
+  }
+
+  Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) override {
+    LEAF_ASSIGN_OR_RETURN(const WorkerTables tables, Read());
+    return inspect::PlanRelease(tables, worker, options_.now);
+  }
+
+  Result<bool> Apply(const RepairStep& step) override { return ApplyStep(store_->database(), step); }
+
+ private:
+  Result<WorkerTables> Read() {
+    options_.now = setting_.ClockInUse().Wall();
+    return ReadWorkerTables(store_->database());
+  }
+
+  const std::unique_ptr<embed::Store> store_;
+  const core::ClusterProperties properties_;
+};
+
+// Nobody stores static numbers but the configuration; of this node's there is a state directory.
+class StaticSource final : public WorkerSource {
+ public:
+  StaticSource(Setting& setting, const config::Config& config, InspectionOptions options,
+               std::optional<core::WorkerState> state)
+      : WorkerSource(setting, state ? state->cluster.name : config.snowflake.cluster, std::move(options)),
+        config_(config),
+        state_(std::move(state)) {}
+
+  std::string_view registry() const override { return "static"; }
+
+  Result<WorkerInspection> Inspect() override {
+    options_.now = setting_.ClockInUse().Wall();
+    WorkerInspection inspection;
+    const std::string configured = "the configuration says so";
+    std::map<std::int64_t, std::set<std::string>> addresses;
+    for (const auto& [address, worker] : config_.snowflake.workers) {
+      addresses[worker].insert(address);
+      WorkerEntry entry;
+      entry.worker = static_cast<std::uint64_t>(worker);
+      entry.address = address;
+      if (!state_ || state_->worker != entry.worker || address != config_.snowflake.address)
+        inspection.entries.push_back(std::move(entry));
+    }
+    for (const auto& [worker, same] : addresses) {
+      if (same.size() > 1) {
+        inspection.Leave("duplicate-number", std::to_string(worker),
+                         {fmt::format("snowflake.workers gives one number to {}", fmt::join(same, ", ")),
+                          "those nodes refuse to start", "give each address a number of its own"},
+                         configured);
+      }
+      if (worker < 0 || static_cast<std::uint64_t>(worker) >= options_.worker_end ||
+          static_cast<std::uint64_t>(worker) < options_.worker_begin) {
+        inspection.Leave("number-outside-range", std::to_string(worker),
+                         {fmt::format("snowflake.workers names a number outside snowflake.worker_range {}-{}",
+                                      options_.worker_begin, options_.worker_end - 1),
+                          "its node refuses to start", "set one of them right"},
+                         configured);
+      }
+    }
+    if (state_ && state_->worker) {
+      WorkerEntry entry;
+      entry.worker = *state_->worker;
+      entry.address = config_.snowflake.address;
+      entry.owner = state_->node_uuid;
+      if (state_->ceiling > WallTime{}) entry.ceiling = state_->ceiling;
+      entry.records.push_back(StateRecord());
+      inspection.entries.insert(inspection.entries.begin(), std::move(entry));
+      if (state_->ceiling > options_.now + options_.window + options_.ahead_max) {
+        inspection.Leave("future-ceiling", StatePath(),
+                         {fmt::format("IDs of worker {} may have been issued up to {}", *state_->worker,
+                                      FormatRfc3339(state_->ceiling)),
+                          "it issues nothing before that", "set the clock right, or wait"},
+                         configured);
+      }
+    }
+    return inspection;
+  }
+
+  Result<WorkerInspection> InspectForRepair(bool /*java_retired*/) override { return Inspect(); }
+
+  Result<std::vector<RawRecord>> Records() override {
+    std::vector<RawRecord> records;
+    for (const auto& [address, worker] : config_.snowflake.workers)
+      records.push_back({"snowflake.workers/" + address, std::to_string(worker), {}});
+    if (state_) records.push_back(StateRecord());
+    return records;
+  }
+
+  Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) override {
+    return Error{
+        ErrorCode::kRefused,
+        fmt::format("cannot release worker {}: static numbers belong to whom the configuration gives them",
+                    worker),
+        "change snowflake.worker_id or snowflake.workers"};
+  }
+
+  Result<bool> Apply(const RepairStep& step) override {
+    return Error{ErrorCode::kInternal, fmt::format("the static registry cannot {}", step.what), ""};
+  }
+
+ private:
+  std::string StatePath() const {
+    return fmt::format("{}/{}", config_.state_dir, sys::WorkerStateFile::kName);
+  }
+  RawRecord StateRecord() const {
+    return {StatePath(),
+            state_->worker ? std::to_string(*state_->worker) : "",
+            {{"uuid", state_->node_uuid},
+             {"cluster", state_->cluster.name},
+             {"layout", state_->cluster.layout.Bits()},
+             {"epoch_ms", std::to_string(state_->cluster.layout.epoch_ms())},
+             {"ceiling", FormatRfc3339(state_->ceiling)},
+             {"ceiling_ms", std::to_string(UnixMillis(state_->ceiling))}}};
+  }
+
+  const config::Config& config_;
+  const std::optional<core::WorkerState> state_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerSource>> WorkerSource::Open(Setting& setting, embed::Store::Access access) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  const config::Config& config = resolved->config;
+  const config::Config::Snowflake& snowflake = config.snowflake;
+  LEAF_ASSIGN_OR_RETURN(InspectionOptions options, InspectionOptionsOf(setting));
+  if (snowflake.registry == "static") {
+    sys::FileOps file_ops;
+    sys::WorkerStateFile state_file(config.state_dir, file_ops);
+    LEAF_ASSIGN_OR_RETURN(auto state, state_file.Load());
+    return std::unique_ptr<WorkerSource>(
+        std::make_unique<StaticSource>(setting, config, std::move(options), std::move(state)));
+  }
+  if (snowflake.cluster.empty()) {
+    return Error{
+        ErrorCode::kConfig,
+        fmt::format("snowflake.cluster is not set: it names the cluster whose numbers registry {} holds",
+                    snowflake.registry),
+        "set snowflake.cluster, in Java Leaf's terms leaf.name"};
+  }
+  core::ClusterProperties properties{snowflake.cluster, snowflake.registry, options.layout};
+  if (snowflake.registry == "sql") {
+    LEAF_ASSIGN_OR_RETURN(auto store, embed::Store::Open(setting, access));
+    return std::unique_ptr<WorkerSource>(
+        std::make_unique<SqlSource>(setting, std::move(store), std::move(options), std::move(properties)));
+  }
+  LEAF_ASSIGN_OR_RETURN(auto tree, zookeeper::Tree::Make(snowflake.cluster));
+  auto source = std::make_unique<ZookeeperSource>(
+      setting, std::move(tree), std::move(options),
+      zookeeper::PropertiesRecord{std::move(properties), snowflake.recycle});
+  LEAF_RETURN_IF_ERROR(source->Connect());
+  return std::unique_ptr<WorkerSource>(std::move(source));
+}
+
+void GradeFindings(std::vector<WorkerFinding>& findings, const config::Config& config) {
+  for (WorkerFinding& finding : findings) {
+    const bool fork_is_meant = finding.code == kForkRunning && config.snowflake.recycle;
+    if (fork_is_meant || finding.code == kOpenToEveryone)
+      finding.severity = core::Finding::Severity::kWarning;
+  }
+}
+
+}  // namespace leaf::inspect
