@@ -36,7 +36,6 @@ std::vector<std::string> KeyNames() {
 }
 
 // ---- bash and zsh
-// ----------------------------------------------------------------------------------------------
 
 // How the table names what a value can be: a word with a colon in front, or the choices.
 std::string ValueWord(const CompletionValue& value) {
@@ -325,7 +324,6 @@ std::string ZshScript(const CompletionTree& tree) {
 }
 
 // ---- fish
-// ------------------------------------------------------------------------------------------------------
 
 constexpr std::string_view kFishWalk =
     R"(# Prints the commands on the line before the cursor, then how many arguments follow, a line each.

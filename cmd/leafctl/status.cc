@@ -37,8 +37,7 @@ std::string ClusterText(const Json& cluster) {
   if (const auto older = cluster.value("older_daemons", std::uint64_t{0}); older > 0) {
     out += fmt::format(
         "  {} daemon{} of a version before 0.2 issue{} IDs, too: they may repeat IDs if database and "
-        "ZooKeeper "
-        "go back together, until the last one is upgraded\n",
+        "ZooKeeper go back together, until the last one is upgraded\n",
         older, older == 1 ? "" : "s", older == 1 ? "s" : "");
   }
   return out;

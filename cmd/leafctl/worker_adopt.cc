@@ -71,11 +71,9 @@ Run AddWorkerAdopt(CLI::App& app, CommandContext&) {
   AddConfirmFlags(app, options->confirm);
   app.footer(
       "For registry = static. A state directory that was copied, restored, or moved to another file system "
-      "is "
-      "refused:\n"
+      "is refused:\n"
       "its original may be running and would issue the same IDs. Make sure that the original is gone. The "
-      "number "
-      "has\n"
+      "number has\n"
       "to be confirmed.\n"
       "Example: leafctl worker adopt 7 --confirm 7");
   return [options](CommandContext& context) { return RunWorkerAdopt(context, *options); };

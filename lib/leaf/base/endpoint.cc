@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "leaf/base/text.h"
 
@@ -47,10 +46,8 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
   if (bracketed && host.find(':') == std::string_view::npos) return bad(": brackets are for IPv6 addresses");
   if (!has_port) return Endpoint{std::string(host), default_port};
   port.remove_prefix(1);
-  std::uint16_t number = 0;
-  const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (status != std::errc{} || end != port.data() + port.size() || number == 0)
-    return bad(": the port is a number from 1 to 65535");
+  const auto number = ParseWhole<std::uint16_t>(port).value_or(0);
+  if (number == 0) return bad(": the port is a number from 1 to 65535");
   return Endpoint{std::string(host), number};
 }
 

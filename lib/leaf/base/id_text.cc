@@ -78,13 +78,12 @@ Result<std::uint64_t> ParseId(std::string_view text, std::optional<IdFormat> for
 
 Result<std::uint64_t> ParseUnsigned(std::string_view what, std::string_view text, std::uint64_t min,
                                     std::uint64_t max) {
-  std::uint64_t number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc{} || end != text.data() + text.size() || number < min || number > max) {
+  const auto number = ParseWhole<std::uint64_t>(text);
+  if (!number || *number < min || *number > max) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("bad {} {}: not a whole number in {}..{}", what, Quoted(text), min, max), ""};
   }
-  return number;
+  return *number;
 }
 
 }  // namespace leaf

@@ -124,10 +124,7 @@ Result<void> CheckAdvertise(const std::string& text) {
 Result<void> CheckHostPort(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   if (colon != std::string::npos && ParseEndpoint(text.substr(0, colon), 1).ok()) {
-    const std::string_view port = std::string_view(text).substr(colon + 1);
-    std::uint32_t number = 0;
-    const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
-    if (status == std::errc{} && end == port.data() + port.size() && number <= 65535) return {};
+    if (ParseWhole<std::uint16_t>(std::string_view(text).substr(colon + 1))) return {};
   }
   return Bad(fmt::format("{} is not HOST:PORT", Quoted(text)));
 }
@@ -475,12 +472,9 @@ Result<Value> ParseText(Kind kind, std::string_view text) {
       if (text == "true") return Value{true};
       if (text == "false") return Value{false};
       return Bad(fmt::format("{} is neither true nor false", Quoted(text)));
-    case Kind::kInteger: {
-      std::int64_t number = 0;
-      const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-      if (status == std::errc{} && end == text.data() + text.size()) return Value{number};
+    case Kind::kInteger:
+      if (const auto number = ParseWhole<std::int64_t>(text)) return Value{*number};
       return Bad(fmt::format("{} is not a whole number", Quoted(text)));
-    }
     case Kind::kString:
     case Kind::kDuration:
       return Value{std::string(text)};

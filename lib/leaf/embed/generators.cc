@@ -180,7 +180,6 @@ struct State {
 };
 
 // ---- segments
-// ------------------------------------------------------------------------------------------------------
 
 class SegmentGenerator::Impl {
  public:
@@ -278,7 +277,6 @@ Result<void> SegmentGenerator::AddTag(std::string_view tag, std::int64_t step) {
 }
 
 // ---- snowflakes
-// ----------------------------------------------------------------------------------------------------
 
 class SnowflakeGenerator::Impl {
  public:
@@ -358,7 +356,6 @@ Result<IdRanges> SnowflakeGenerator::Next(std::uint64_t count, milliseconds time
 Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker(); }
 
 // ---- both
-// ----------------------------------------------------------------------------------------------------------
 
 class Generators::Impl {
  public:

@@ -8,8 +8,7 @@
 //
 // Schedules that would break them
 //  S1  The fork's Java node runs on while ZooKeeper is away (it needs it for a start only) and writes its
-//  time
-//      to its file alone; it is stopped, the clock is set back, leafctl starts with its address. The
+//      time to its file alone; it is stopped, the clock is set back, leafctl starts with its address. The
 //      registry's time is old, and so is the clock. → I1
 //  S2  The fork runs in its mode "local", which asks no registry, and leafctl starts with the same map of
 //      numbers. → a file that was written a short while ago is watched before the first ID.

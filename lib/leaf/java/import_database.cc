@@ -78,11 +78,10 @@ class DatabaseImporter {
     if (endpoints.size() > 1) {
       sheet_.Note(
           NoteKind::kChanged, *url,
-          fmt::format(
-              "{} servers: they have to be one replicated cluster; the first that takes writes is used, "
-              "and kept{}",
-              endpoints.size(),
-              parsed->scheme.ends_with(":loadbalance") ? ": load is not balanced over them" : ""));
+          fmt::format("{} servers: they have to be one replicated cluster; the first that takes writes is "
+                      "used, and kept{}",
+                      endpoints.size(),
+                      parsed->scheme.ends_with(":loadbalance") ? ": load is not balanced over them" : ""));
     }
     LEAF_RETURN_IF_ERROR(sheet_.Set("mysql.endpoints", std::move(endpoints), from));
     LEAF_RETURN_IF_ERROR(sheet_.Set("mysql.database", parsed->database, from));
@@ -173,10 +172,9 @@ class DatabaseImporter {
     } else if (tls.use == true || tls.require == true) {
       level = tls.verify == true ? "verify" : "required";
       if (!tls.verify) {
-        sheet_.Note(
-            NoteKind::kChanged, url,
-            "option useSSL: whether the certificate is verified depends on the driver's version; it is "
-            "not by mysql.tls = \"required\", and is by \"verify\"");
+        sheet_.Note(NoteKind::kChanged, url,
+                    "option useSSL: whether the certificate is verified depends on the driver's version; it "
+                    "is not by mysql.tls = \"required\", and is by \"verify\"");
       }
     } else if (tls.verify) {
       sheet_.Note(NoteKind::kDropped, url,
@@ -197,11 +195,10 @@ class DatabaseImporter {
       const bool utf8 = word == "utf8" || word == "utf-8" || word == "utf8mb4";
       sheet_.Note(
           NoteKind::kDropped, url,
-          fmt::format(
-              "option {}={}: {}", name, Printable(value),
-              utf8 ? "connections always speak utf8mb4"
-                   : "connections speak utf8mb4, and tags are compared byte for byte: see to it that the "
-                     "tags that are not ASCII are stored as what they look like"));
+          fmt::format("option {}={}: {}", name, Printable(value),
+                      utf8 ? "connections always speak utf8mb4"
+                           : "connections speak utf8mb4, and tags are compared byte for byte: see to it that "
+                             "the tags that are not ASCII are stored as what they look like"));
       return;
     }
     // A key of a trust store, say: of a name that sounds like a secret nothing is shown.
@@ -247,10 +244,9 @@ class DatabaseImporter {
       sheet_.Note(NoteKind::kChanged, *password,
                   "it has a blank at its end, which Java keeps, and so it is kept here");
     if (sheet_.options().password_file.empty()) {
-      sheet_.Note(
-          NoteKind::kDropped, source,
-          "no password stands in a configuration file: put it into a file that only its owner can read, and "
-          "name that in mysql.password_file (--password-file FILE does both)");
+      sheet_.Note(NoteKind::kDropped, source,
+                  "no password stands in a configuration file: put it into a file that only its owner can "
+                  "read, and name that in mysql.password_file (--password-file FILE does both)");
       return {};
     }
     sheet_.Note(NoteKind::kChanged, source,

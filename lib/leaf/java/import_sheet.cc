@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -18,10 +17,8 @@ std::string Trimmed(std::string_view text) {
 }
 
 std::optional<std::uint64_t> ParseNumber(std::string_view text, std::uint64_t max) {
-  std::uint64_t number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc{} || end != text.data() + text.size() || number > max) return std::nullopt;
-  return number;
+  const auto number = ParseWhole<std::uint64_t>(text);
+  return number && *number <= max ? number : std::nullopt;
 }
 
 Error Wrong(const Property& property, const std::string& why, std::string hint) {
@@ -177,8 +174,7 @@ std::string ImportSheet::WhyUnused(const Property& property, const std::vector<s
     return "it is Spring's: say with --listen where leafctl is to listen";
   // U+FEFF in Latin-1.
   if (key.starts_with("\xC3\xAF\xC2\xBB\xC2\xBF"))
-    return "the file begins with a byte order mark, which Java takes for a part of this key: it is not "
-           "read";
+    return "the file begins with a byte order mark, which Java takes for a part of this key: it is not read";
   const auto nearest = NearestName(key, known);
   return fmt::format("Java Leaf does not read it{}",
                      nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");

@@ -70,8 +70,7 @@ class Importer {
     LEAF_RETURN_IF_ERROR(ImportName());
     sheet_.Advise(
         "a build of Java Leaf that passes a twepoch of its own to SnowflakeIDGenImpl has it in its code, not "
-        "in "
-        "this file: set snowflake.epoch_ms to it, or IDs repeat");
+        "in this file: set snowflake.epoch_ms to it, or IDs repeat");
     if (mode == "local") return ImportLocal();
     LEAF_ASSIGN_OR_RETURN(const std::string address, Address({}));
     LEAF_RETURN_IF_ERROR(SetAddress(address));
@@ -79,8 +78,7 @@ class Importer {
       LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.registry", std::string("sql"), kMode));
       sheet_.Advise(
           "the table leaf_workerid_alloc has no column for leaf.name: all nodes that share it are one "
-          "cluster "
-          "to leafctl, and must have one leaf.name");
+          "cluster to leafctl, and must have one leaf.name");
       return ImportDatabase(sheet_, kMode);
     }
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.registry", std::string("zookeeper"), kMode));
@@ -88,10 +86,8 @@ class Importer {
       LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.recycle", true, kMode));
       sheet_.Advise(
           "the numbers under recycle/ and leafctl's leases know nothing of each other: a node of the fork "
-          "may "
-          "take any number from 0 to 1024. Stop every such node before the first leafctl starts, and wait "
-          "until "
-          "the clock has passed the newest lastUsedTimestamp by 4 s; do not run both at once");
+          "may take any number from 0 to 1024. Stop every such node before the first leafctl starts, and "
+          "wait until the clock has passed the newest lastUsedTimestamp by 4 s; do not run both at once");
     }
     return ImportZookeeper();
   }
@@ -119,10 +115,9 @@ class Importer {
     if (property->value.empty()) return Wrong(*property, "it is empty, and no path can be made of it");
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.cluster", sheet_.Exact(*property), kName));
     if (HasDash(property->value)) {
-      sheet_.Note(
-          NoteKind::kAdvice, *property,
-          "it has a dash: a new node of Java Leaf fails at its first start and succeeds at its second; "
-          "leafctl is not disturbed");
+      sheet_.Note(NoteKind::kAdvice, *property,
+                  "it has a dash: a new node of Java Leaf fails at its first start and succeeds at its "
+                  "second; leafctl is not disturbed");
     }
     return {};
   }
@@ -162,10 +157,10 @@ class Importer {
       }
       return Error{
           ErrorCode::kInvalidArgument,
-          "this node's IP address is not in the file: Java Leaf takes the first of the machine that "
-          "is no loopback",
-          "give the one that it has under /snowflake/<leaf.name>/forever (or in leaf_workerid_alloc, "
-          "or in the map) with --address IP, so that the node keeps its worker number"};
+          "this node's IP address is not in the file: Java Leaf takes the first of the machine that is no "
+          "loopback",
+          "give the one that it has under /snowflake/<leaf.name>/forever (or in leaf_workerid_alloc, or in "
+          "the map) with --address IP, so that the node keeps its worker number"};
     }
     const bool bare_v6 = sheet_.options().address.find(':') != sheet_.options().address.rfind(':') &&
                          sheet_.options().address.front() != '[';
@@ -175,22 +170,21 @@ class Importer {
     if (!parsed.ok())
       return Error{ErrorCode::kInvalidArgument, fmt::format("bad --address: {}", parsed.error().message), ""};
     if (HasDash(parsed->host)) {
-      return Error{
-          ErrorCode::kInvalidArgument,
-          fmt::format("bad --address: {} has a dash, and one under forever keeps every node of Java Leaf "
-                      "from starting",
-                      Quoted(parsed->host)),
-          "give an IP address"};
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad --address: {} has a dash, and one under forever keeps every node of Java "
+                               "Leaf from starting",
+                               Quoted(parsed->host)),
+                   "give an IP address"};
     }
     // Whether it has a port: with another default it would be another one.
     const auto again = ParseEndpoint(text, 2);
     if (again.ok() && again->port == parsed->port) {
       const std::string own = std::to_string(parsed->port);
       if (!port.empty() && own != port) {
-        sheet_.Advise(fmt::format(
-            "--address has port {}, not {}: this is another node than the one the file is of, with "
-            "another worker number",
-            own, port));
+        sheet_.Advise(
+            fmt::format("--address has port {}, not {}: this is another node than the one the file is of, "
+                        "with another worker number",
+                        own, port));
       }
       return EndpointText(*parsed);
     }
@@ -302,8 +296,7 @@ class Importer {
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.workers", workers, kWorkIdMap));
     sheet_.Advise(
         "once a node of the fork has written its <tmpdir>/<leaf.name>/leafconf/<port>/workerID.json, it goes "
-        "by "
-        "that file and not by the map: compare the two before the node is replaced");
+        "by that file and not by the map: compare the two before the node is replaced");
     return SetAddress(address);
   }
 
@@ -313,29 +306,13 @@ class Importer {
 }  // namespace
 
 std::string_view LeafSpellingName(LeafSpelling spelling) {
-  switch (spelling) {
-    case LeafSpelling::kAuto:
-      return "auto";
-    case LeafSpelling::kUpstream:
-      return "upstream";
-    case LeafSpelling::kStarter:
-      return "starter";
-    case LeafSpelling::kFork:
-      return "fork";
-  }
-  return "";
+  constexpr std::array<std::string_view, 4> kNames{"auto", "upstream", "starter", "fork"};
+  return kNames[static_cast<std::size_t>(spelling)];
 }
 
 std::string_view ImportNoteKindName(ImportNote::Kind kind) {
-  switch (kind) {
-    case NoteKind::kDropped:
-      return "dropped";
-    case NoteKind::kChanged:
-      return "changed";
-    case NoteKind::kAdvice:
-      return "advice";
-  }
-  return "";
+  constexpr std::array<std::string_view, 3> kNames{"dropped", "changed", "advice"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 Result<Imported> ImportLeafProperties(std::string_view bytes, const ImportOptions& options) {

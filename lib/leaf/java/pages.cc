@@ -51,8 +51,7 @@ std::string Page(std::initializer_list<std::string_view> columns, const std::str
       "<!DOCTYPE html PUBLIC \"-//W3C//DTD HTML 4.01//EN\" \"http://www.w3.org/TR/html4/strict.dtd\">\n"
       "<html>\n<head>\n<meta http-equiv=\"Content-Type\" content=\"text/html; charset=UTF-8\">\n"
       "<title>Leaf</title>\n</head>\n<body>\n<table "
-      "border=\"1\">\n<thead>\n<tr>{}</tr>\n</thead>\n<tbody>\n{}"
-      "</tbody>\n</table>\n</body>\n</html>\n",
+      "border=\"1\">\n<thead>\n<tr>{}</tr>\n</thead>\n<tbody>\n{}</tbody>\n</table>\n</body>\n</html>\n",
       head, rows);
 }
 
@@ -65,28 +64,13 @@ void AppendRow(std::string& rows, std::span<const std::string> cells) {
 }  // namespace
 
 std::string EscapeHtml(std::string_view text) {
+  constexpr std::string_view kMarkup = "&<>\"'";
+  constexpr std::array<std::string_view, 5> kEntities{"&amp;", "&lt;", "&gt;", "&quot;", "&#39;"};
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
+    const std::size_t place = kMarkup.find(c);
+    out += place == std::string_view::npos ? std::string_view(&c, 1) : kEntities[place];
   }
   return out;
 }

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
+
+#include "leaf/base/text.h"
 
 namespace leaf::java {
 namespace {
@@ -33,10 +34,7 @@ template <typename Number>
 std::optional<Number> NumberOf(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\r')) text.remove_suffix(1);
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  return ParseWhole<Number>(text);
 }
 
 std::optional<WallTime> TimeOf(std::optional<std::int64_t> millis) {

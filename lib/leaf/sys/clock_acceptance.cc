@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
+#include "leaf/base/text.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/sys/durable_file.h"
 
@@ -25,12 +24,10 @@ std::optional<core::ClockGuard::Offset> LoadAcceptedOffset(const std::string& st
   if (!text.starts_with(prefix) || !text.ends_with('\n')) return std::nullopt;
   text.remove_prefix(prefix.size());
   text.remove_suffix(1);
-  std::int64_t millis = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
-  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  const auto millis = ParseWhole<std::int64_t>(text);
   // No clock is ever that far off. The state file that remembers the offset would be refused with it.
-  if (millis < -core::kEpochMillisMax || millis > core::kEpochMillisMax) return std::nullopt;
-  return core::ClockGuard::Offset{millis};
+  if (!millis || *millis < -core::kEpochMillisMax || *millis > core::kEpochMillisMax) return std::nullopt;
+  return core::ClockGuard::Offset{*millis};
 }
 
 Result<void> StoreAcceptedOffset(const std::string& state_dir, std::string_view boot_id,

@@ -42,12 +42,11 @@ Result<GrantLock> GrantLock::Take(const std::string& state_dir, std::string_view
     if (errno != EAGAIN && errno != EACCES && errno != EINTR)
       return FileError(fmt::format("lock {}", path), errno);
     if (clock.Monotonic() >= deadline) {
-      return Error{
-          ErrorCode::kUnavailable,
-          fmt::format("cannot obtain a grant for {}: another process with this state directory has been "
-                      "obtaining one for {}",
-                      Quoted(tag), FormatDuration(timeout)),
-          "retry later"};
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("cannot obtain a grant for {}: another process with this state directory has "
+                               "been obtaining one for {}",
+                               Quoted(tag), FormatDuration(timeout)),
+                   "retry later"};
     }
     clock.WaitUntil(clock.Monotonic() + kPoll);
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "leaf/base/text.h"
@@ -45,12 +44,9 @@ class LineReader {
     return value;
   }
   std::int64_t Number(std::string_view name, std::int64_t min, std::int64_t max) {
-    const std::string_view text = Text(name);
-    std::int64_t number = 0;
-    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (status != std::errc{} || end != text.data() + text.size() || number < min || number > max)
-      ok_ = false;
-    return number;
+    const auto number = ParseWhole<std::int64_t>(Text(name));
+    if (!number || *number < min || *number > max) ok_ = false;
+    return number.value_or(0);
   }
   // The next line, whole.
   std::string_view Next() const { return rest_.substr(0, rest_.find('\n')); }

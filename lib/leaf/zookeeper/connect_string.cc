@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "leaf/base/text.h"
 #include "leaf/zookeeper/tree.h"
@@ -15,10 +14,7 @@ bool IsServer(std::string_view server) {
   const std::size_t colon = server.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return false;
   const std::string_view host = server.substr(0, colon);
-  const std::string_view port = server.substr(colon + 1);
-  unsigned number = 0;
-  const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), number);
-  if (status != std::errc{} || end != port.data() + port.size() || number < 1 || number > 65535) return false;
+  if (ParseWhole<std::uint16_t>(server.substr(colon + 1)).value_or(0) == 0) return false;
   const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
   const std::string_view name = bracketed ? host.substr(1, host.size() - 2) : host;
   return std::all_of(name.begin(), name.end(), [&](char c) {

@@ -37,7 +37,6 @@ FixedRegistry::FixedRegistry(RegistryOptions options, Client& client, const Cloc
     : options_(std::move(options)), client_(client), clock_(clock), log_(log), presence_(client, log) {}
 
 // ---- claim
-// -------------------------------------------------------------------------------------------------
 
 Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
                                                const core::ClusterProperties& cluster) {
@@ -460,7 +459,6 @@ Result<void> FixedRegistry::CheckNumber(std::uint64_t worker, const core::Cluste
 }
 
 // ---- renewal
-// -----------------------------------------------------------------------------------------------
 
 Result<void> FixedRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
   const std::lock_guard lock(mutex_);

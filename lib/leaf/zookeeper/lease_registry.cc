@@ -28,7 +28,6 @@ LeaseRegistry::LeaseRegistry(RegistryOptions options, Client& client, const Cloc
     : options_(std::move(options)), client_(client), clock_(clock), log_(log), presence_(client, log) {}
 
 // ---- claim
-// -------------------------------------------------------------------------------------------------
 
 Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
                                                const core::ClusterProperties& cluster) {
@@ -224,7 +223,6 @@ Result<std::uint64_t> LeaseRegistry::NextOfLeaf(const Tree& tree) {
 }
 
 // ---- renewal
-// -----------------------------------------------------------------------------------------------
 
 Result<void> LeaseRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
   const std::lock_guard lock(mutex_);

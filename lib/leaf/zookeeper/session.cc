@@ -35,7 +35,6 @@ constexpr milliseconds kReopenMin{100};
 constexpr milliseconds kReopenMax{1000};
 
 // ---- the client library's log
-// ------------------------------------------------------------------------------
 
 // The library's callback carries no context: all sessions of a process share one log, that of the newest.
 std::mutex g_loggers_mutex;
@@ -84,7 +83,6 @@ class LibraryLog {
 };
 
 // ---- translation
-// -------------------------------------------------------------------------------------------
 
 NodeStat StatOf(const Stat& stat) {
   return {stat.version, stat.cversion,          stat.numChildren,   stat.czxid,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
@@ -30,10 +29,8 @@ bool IsPathElement(std::string_view name) {
 
 // Digits only; nothing if there are none, or too many for `max`.
 std::optional<std::uint64_t> ParseDigits(std::string_view text, std::uint64_t max) {
-  std::uint64_t number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc{} || end != text.data() + text.size() || number > max) return std::nullopt;
-  return number;
+  const auto number = ParseWhole<std::uint64_t>(text);
+  return number && *number <= max ? number : std::nullopt;
 }
 
 constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 61;  // as in the state file
@@ -238,7 +235,6 @@ std::vector<std::string> Tree::Folders() const {
 }
 
 // ---- names
-// -------------------------------------------------------------------------------------------------
 
 Result<void> ValidateAddress(std::string_view address) {
   const auto [host, port] = SplitAddress(address);
@@ -295,12 +291,10 @@ std::optional<std::string> ParseWitnessName(std::string_view name) {
       tag += name[i];
       continue;
     }
-    unsigned byte = 0;
     const std::string_view digits = name.substr(i + 1, 2);
-    const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-    if (digits.size() != 2 || status != std::errc{} || end != digits.data() + digits.size())
-      return std::nullopt;
-    tag += static_cast<char>(byte);
+    const auto byte = ParseWhole<unsigned>(digits, 16);
+    if (digits.size() != 2 || !byte) return std::nullopt;
+    tag += static_cast<char>(*byte);
     i += 2;
   }
   if (tag.empty() || WitnessName(tag) != name) return std::nullopt;
@@ -314,7 +308,6 @@ std::optional<std::uint64_t> ParseRecycleName(std::string_view name) {
 }
 
 // ---- contents
-// ----------------------------------------------------------------------------------------------
 
 std::string FormatForeverData(std::string_view address, WallTime now) {
   const auto [ip, port] = SplitAddress(address);

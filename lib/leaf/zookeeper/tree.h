@@ -101,7 +101,6 @@ class Tree {
 };
 
 // ---- names
-// -------------------------------------------------------------------------------------------------
 
 // An address that can be claimed: "host:port" with a port in 1..65535, no '/', no control character, and no
 // '-', which would break every Java node of the cluster. Errors: kConfig that names it.
@@ -138,7 +137,6 @@ constexpr std::uint64_t NextForeverNumber(std::int64_t child_version, std::int64
 }
 
 // ---- contents
-// ----------------------------------------------------------------------------------------------
 //
 // Format… is what we write. Parse… of our own records is strict: every key of ours and no other, once, of the
 // right type. Errors: kInvalidArgument that says what is wrong (not where: the caller knows the path).

@@ -9,8 +9,7 @@ namespace {
 // Nothing comes from elsewhere, nothing goes elsewhere, and no text can become a script or a style.
 constexpr std::string_view kPolicy =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n";
 
 Response File(std::string_view content_type, std::string_view body) {

@@ -1,7 +1,6 @@
 // Java Leaf's routes, as it answers them; leafctl(7) lists what is different on purpose.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -46,10 +45,7 @@ std::optional<std::int64_t> ParseJavaLong(std::string_view text) {
     text.remove_prefix(1);
     if (text.starts_with('-')) return std::nullopt;
   }
-  std::int64_t number = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (status != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  return ParseWhole<std::int64_t>(text);
 }
 
 Response LeafPage(std::string body) {
