@@ -9,9 +9,9 @@ namespace {
 
 constexpr Standing kAll[] = {Standing::kNone, Standing::kUnconfirmed, Standing::kConfirmed, Standing::kLost,
                              Standing::kLostForGood};
-constexpr StandingEvent kEvents[] = {StandingEvent::kClaimed,   StandingEvent::kStartedAlone,
-                                     StandingEvent::kConfirmed, StandingEvent::kDisplaced,
-                                     StandingEvent::kTaken,     StandingEvent::kExchanged};
+constexpr StandingEvent kEveryStandingEvent[] = {StandingEvent::kClaimed,   StandingEvent::kStartedAlone,
+                                                 StandingEvent::kConfirmed, StandingEvent::kDisplaced,
+                                                 StandingEvent::kTaken,     StandingEvent::kExchanged};
 
 // Goes through the events; an event without a say is an error of the test.
 Standing After(std::initializer_list<StandingEvent> events) {
@@ -26,8 +26,8 @@ Standing After(std::initializer_list<StandingEvent> events) {
 }
 
 TEST(Standing, WhatIsLostForGoodEndsWithTheProcess) {
-  static_assert(std::size(kAll) == kStandings && std::size(kEvents) == kStandingEvents);
-  for (const StandingEvent event : kEvents)
+  static_assert(std::size(kAll) == kStandings && std::size(kEveryStandingEvent) == kStandingEvents);
+  for (const StandingEvent event : kEveryStandingEvent)
     EXPECT_FALSE(StandingAfter(Standing::kLostForGood, event).has_value());
 }
 
@@ -37,7 +37,7 @@ TEST(Standing, ANumberThatWasLostIsHeldAgainOnlyIfTheRegistryGivesIt) {
     if (standing == Standing::kNone) continue;
     EXPECT_FALSE(StandingAfter(standing, StandingEvent::kStartedAlone).has_value());
   }
-  for (const StandingEvent event : kEvents) {
+  for (const StandingEvent event : kEveryStandingEvent) {
     const auto after = StandingAfter(Standing::kLost, event);
     EXPECT_EQ(after && !IsLost(*after), event == StandingEvent::kClaimed);
   }

@@ -17,16 +17,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr TagState kStates[] = {TagState::kUnconfirmed, TagState::kServing, TagState::kFrozen,
-                                TagState::kGone,        TagState::kRetired, TagState::kStopped};
-constexpr TagEvent kEvents[] = {TagEvent::kGranted, TagEvent::kGrantBehind, TagEvent::kRowBehind,
-                                TagEvent::kRowFits, TagEvent::kAbsent,      TagEvent::kUnwanted,
-                                TagEvent::kStop};
+constexpr TagState kEveryTagState[] = {TagState::kUnconfirmed, TagState::kServing, TagState::kFrozen,
+                                       TagState::kGone,        TagState::kRetired, TagState::kStopped};
+constexpr TagEvent kEveryTagEvent[] = {TagEvent::kGranted, TagEvent::kGrantBehind, TagEvent::kRowBehind,
+                                       TagEvent::kRowFits, TagEvent::kAbsent,      TagEvent::kUnwanted,
+                                       TagEvent::kStop};
 
 TEST(TagState, NothingLeadsOutOfStopAndEverythingIntoIt) {
-  static_assert(std::size(kStates) == kTagStates && std::size(kEvents) == kTagEvents);
-  for (const TagEvent event : kEvents) EXPECT_FALSE(StateAfter(TagState::kStopped, event).has_value());
-  for (const TagState state : kStates) {
+  static_assert(std::size(kEveryTagState) == kTagStates && std::size(kEveryTagEvent) == kTagEvents);
+  for (const TagEvent event : kEveryTagEvent) EXPECT_FALSE(StateAfter(TagState::kStopped, event).has_value());
+  for (const TagState state : kEveryTagState) {
     if (state == TagState::kStopped) continue;
     EXPECT_EQ(StateAfter(state, TagEvent::kStop), TagState::kStopped);
   }
@@ -34,7 +34,7 @@ TEST(TagState, NothingLeadsOutOfStopAndEverythingIntoIt) {
 
 // P4: only the table's row ends a freeze; a grant that was asked for before is dropped.
 TEST(TagState, AFrozenTagServesAgainOnlyOnceItsRowFits) {
-  for (const TagEvent event : kEvents) {
+  for (const TagEvent event : kEveryTagEvent) {
     const auto after = StateAfter(TagState::kFrozen, event);
     EXPECT_EQ(after == TagState::kServing, event == TagEvent::kRowFits);
   }
@@ -44,7 +44,7 @@ TEST(TagState, AFrozenTagServesAgainOnlyOnceItsRowFits) {
 TEST(TagState, WhatIsGoneOrRetiredIsNeverServedAgain) {
   for (const TagState state : {TagState::kGone, TagState::kRetired}) {
     EXPECT_FALSE(MayRefill(state));
-    for (const TagEvent event : kEvents) {
+    for (const TagEvent event : kEveryTagEvent) {
       const auto after = StateAfter(state, event);
       EXPECT_TRUE(!after || *after == TagState::kGone || *after == TagState::kStopped);
     }
@@ -52,7 +52,7 @@ TEST(TagState, WhatIsGoneOrRetiredIsNeverServedAgain) {
 }
 
 TEST(TagState, ANameIsRetiredOnlyWhileTheTableHasNotConfirmedIt) {
-  for (const TagState state : kStates)
+  for (const TagState state : kEveryTagState)
     EXPECT_EQ(StateAfter(state, TagEvent::kUnwanted).has_value(), state == TagState::kUnconfirmed);
 }
 

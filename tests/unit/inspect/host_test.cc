@@ -15,11 +15,17 @@
 #include <vector>
 
 #include "leaf/inspect/tags.h"
+#include "leaf/sys/file.h"
 #include "leaf/sys/state_dir.h"
 #include "support/temp_dir.h"
 
 namespace leaf::inspect {
 namespace {
+
+using sys::FileHandle;
+using sys::StateDirLock;
+using sys::StateDirUse;
+using Level = Diagnosis::Level;
 
 core::TagRow Row(std::string tag, std::int64_t max_id = 1, std::int64_t step = 2000) {
   core::TagRow row;
