@@ -381,11 +381,21 @@ class Credentials(RegistryTest):
         before = self.ceiling()
         poll(lambda: self.ceiling() > before, "the ceiling rises")
 
+    def check_one_session(self):
+        """Worker numbers and the witness: one daemon is one session."""
+        with self.zookeeper.client() as client:
+            paths = [self.own + "/temporary/127.1.0.1:8080"]
+            paths += ["%s/daemons/%s" % (self.own, name) for name in client.children(self.own + "/daemons")]
+            owners = [client.exists(path).ephemeral_owner for path in paths]
+        self.assertEqual(len(owners), 2, paths)
+        self.assertEqual(len(set(owners)), 1, dict(zip(paths, owners)))
+
     def test_only_its_holders_change_leafctls_nodes_and_java_still_writes_its_own(self):
         settings = (self.with_auth, *self.witness)
         self.box.ok("tag", "add", "order", "--step", "100", *self.settings(1, *settings))
         daemon = self.serve(1, *settings)
         ids, numbers = self.take(daemon), daemon.ids("order", 5)
+        self.check_one_session()
         rules = self.check_rules()
         for name in ("", "/cluster", "/owners/0", "/ceilings/0", "/addresses/127.1.0.1:8080", "/witness/order",
                      "/temporary/127.1.0.1:8080", "/daemons"):  # fmt: skip

@@ -90,7 +90,7 @@ Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Setting& setting, Logge
       config.segment.witness_fallback, config.zookeeper.connect, timeout, setting.ClockInUse(), log));
 }
 
-ClusterLink::ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree,
+ClusterLink::ClusterLink(std::shared_ptr<zookeeper::Session> session, zookeeper::Tree tree,
                          const std::string& process, const Part& part, bool fallback, std::string servers,
                          std::chrono::milliseconds operation_timeout, const Clock& clock, Logger& log)
     : process_(process),

@@ -91,7 +91,7 @@ class ClusterLink {
   static Result<std::unique_ptr<ClusterLink>> OpenAs(Setting& setting, Logger& log,
                                                      const std::string& process,
                                                      core::ClusterMemoryStore* memory, JoinAs as);
-  ClusterLink(std::unique_ptr<zookeeper::Session> session, zookeeper::Tree tree, const std::string& process,
+  ClusterLink(std::shared_ptr<zookeeper::Session> session, zookeeper::Tree tree, const std::string& process,
               const Part& part, bool fallback, std::string servers,
               std::chrono::milliseconds operation_timeout, const Clock& clock, Logger& log);
 
@@ -100,7 +100,7 @@ class ClusterLink {
   const std::chrono::milliseconds operation_timeout_;
   const zookeeper::Tree tree_;
   sys::SystemRandom random_;
-  const std::unique_ptr<zookeeper::Session> session_;
+  const std::shared_ptr<zookeeper::Session> session_;
   const Clock& clock_;
   const std::chrono::milliseconds watch_;
   std::optional<zookeeper::Membership> membership_;

@@ -85,7 +85,7 @@ class SqlLink final : public RegistryLink {
 template <typename Registry>
 class ZookeeperLink final : public RegistryLink {
  public:
-  ZookeeperLink(std::unique_ptr<zookeeper::Session> session, zookeeper::RegistryOptions options,
+  ZookeeperLink(std::shared_ptr<zookeeper::Session> session, zookeeper::RegistryOptions options,
                 const Clock& clock, Logger& log)
       : session_(std::move(session)), registry_(std::move(options), *session_, clock, log) {}
   core::WorkerRegistry& registry() override { return registry_; }
@@ -102,7 +102,7 @@ class ZookeeperLink final : public RegistryLink {
   }
 
  private:
-  const std::unique_ptr<zookeeper::Session> session_;
+  const std::shared_ptr<zookeeper::Session> session_;
   Registry registry_;
 };
 

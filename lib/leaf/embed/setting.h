@@ -10,8 +10,14 @@
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
 
+namespace leaf {
+class Logger;
+}
 namespace leaf::sql {
 class MysqlConnector;
+}
+namespace leaf::zookeeper {
+class Session;
 }
 
 namespace leaf::embed {
@@ -34,6 +40,17 @@ class Setting {
     std::weak_ptr<sql::MysqlConnector> connector;  // guarded by mutex
   };
   MysqlInUse mysql_in_use;
+
+  // And one session with ZooKeeper: the witness of the cluster and worker numbers live and expire together.
+  // Gone with the last part that has it.
+  struct ZookeeperInUse {
+    std::mutex mutex;
+    // Guarded by mutex:
+    std::weak_ptr<zookeeper::Session> session;
+    const Logger* log = nullptr;  // that it was opened with
+    std::chrono::milliseconds operation_timeout{};
+  };
+  ZookeeperInUse zookeeper_in_use;
 };
 
 }  // namespace leaf::embed

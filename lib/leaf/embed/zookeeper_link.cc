@@ -1,5 +1,6 @@
 #include "leaf/embed/zookeeper_link.h"
 
+#include <mutex>
 #include <utility>
 
 #include "leaf/sys/secret_file.h"
@@ -7,8 +8,13 @@
 
 namespace leaf::embed {
 
-Result<std::unique_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logger& log,
+Result<std::shared_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logger& log,
                                                           std::chrono::milliseconds operation_timeout) {
+  Setting::ZookeeperInUse& in_use = setting.zookeeper_in_use;
+  const std::lock_guard lock(in_use.mutex);
+  if (auto session = in_use.session.lock();
+      session && in_use.log == &log && in_use.operation_timeout == operation_timeout)
+    return session;
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
   const config::Config::Zookeeper& settings = resolved->config.zookeeper;
   zookeeper::SessionOptions options;
@@ -18,7 +24,12 @@ Result<std::unique_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logg
   if (!settings.auth_file.empty()) {
     LEAF_ASSIGN_OR_RETURN(options.digest_auth, sys::ReadSecretFile(settings.auth_file));
   }
-  return zookeeper::Session::Open(std::move(options), setting.ClockInUse(), log);
+  LEAF_ASSIGN_OR_RETURN(std::shared_ptr<zookeeper::Session> session,
+                        zookeeper::Session::Open(std::move(options), setting.ClockInUse(), log));
+  in_use.session = session;
+  in_use.log = &log;
+  in_use.operation_timeout = operation_timeout;
+  return session;
 }
 
 }  // namespace leaf::embed

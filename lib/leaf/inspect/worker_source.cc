@@ -138,7 +138,7 @@ class ZookeeperSource final : public WorkerSource {
   const zookeeper::Tree tree_;
   const zookeeper::PropertiesRecord properties_;
   SessionLog log_;
-  std::unique_ptr<zookeeper::Session> session_;
+  std::shared_ptr<zookeeper::Session> session_;
 };
 
 class SqlSource final : public WorkerSource {
