@@ -607,7 +607,7 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
         ReleaseWorkerOf(node);
       // It has stopped rather than repeat, until somebody starts it again.
       if (tag.empty() && node.daemon &&
-          (why.find("somebody else has used the number") != std::string::npos ||
+          (why.find("another node has used the number") != std::string::npos ||
            why.find("is no longer this node's") != std::string::npos ||
            why.find("and the registry gives it") != std::string::npos))
         node.daemon->Terminate();
