@@ -21,7 +21,7 @@ namespace leaf::cmd {
 namespace {
 
 constexpr std::chrono::milliseconds kCompleteTimeout{1000};
-// More than anybody reads.
+// More than a user reads.
 constexpr std::size_t kNamesMax = 1000;
 
 struct CompleteOptions {

@@ -1,7 +1,7 @@
 // Shell completion: what may be completed, taken from the parser itself, and the scripts made of it.
 //
-// Completing changes nothing and asks nobody: commands, flags and their values stand in the script; only the
-// names of tags are asked for, by the hidden command `leafctl __complete` (complete.cc).
+// Completing changes nothing and asks no server: commands, flags and their values stand in the script; only
+// the names of tags are asked for, by the hidden command `leafctl __complete` (complete.cc).
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -142,7 +142,7 @@ Run AddConfigImport(CLI::App& app, CommandContext&) {
   app.add_option("--listen", options->import.listen, "Where leafctl is to listen, for server.listen")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
-  app.add_option("--spelling", options->spelling, "Who reads FILE; auto tells it by its keys")
+  app.add_option("--spelling", options->spelling, "Which Leaf reads FILE; auto tells it by its keys")
       ->check(CLI::IsMember({"auto", "upstream", "starter", "fork"}))
       ->type_name("auto|upstream|starter|fork")
       ->capture_default_str();

@@ -256,8 +256,7 @@ Result<void> RunNext(CommandContext& context, const NextOptions& options) {
   if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
       printer.taken() > 0)
     return taken;
-  // No daemon is there. Only a user who configured this store (or worker), or nothing at all, means it when
-  // saying `next`.
+  // No daemon is there. `next` means this store (or worker) if the user has configured it, or nothing at all.
   const bool store_configured =
       options.is_snowflake()
           ? resolved->IsSet("snowflake.")

@@ -250,7 +250,7 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
                 "Daemon to ask: http://HOST:PORT or unix:/PATH; with several, all are asked, a line each");
   app.add_flag("--watch", options->watch, "Show again every two seconds, until interrupted");
   app.footer(
-      "WASTED: IDs granted that nobody will get, by this daemon and by restarts before it.\n"
+      "WASTED: IDs granted that no caller will get, by this daemon and by restarts before it.\n"
       "Without --server, client.servers are tried in order until one answers.\n"
       "Exit code 10 if a daemon is not ready or has a problem, 7 if none answers, or one of those named.");
   return [options](CommandContext& run_context) { return RunStatus(run_context, *options); };

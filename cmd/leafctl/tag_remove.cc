@@ -21,7 +21,7 @@ struct TagRemoveOptions {
 Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  // Looked at before anyone is asked: there is nothing to confirm about a tag that does not exist.
+  // Looked at before the user is asked: there is nothing to confirm about a tag that does not exist.
   auto row = store->segments().Describe(options.tag);
   if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) {
     if (context.flags.json) {

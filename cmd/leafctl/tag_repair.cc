@@ -137,13 +137,13 @@ class MarkSources {
     for (const std::string& url : daemon.urls) {
       if (here || !IsLocal(url)) urls.push_back(url);
     }
-    const std::string who = fmt::format("{} ({})", fmt::join(daemon.urls, ", "), daemon.process);
+    const std::string name = fmt::format("{} ({})", fmt::join(daemon.urls, ", "), daemon.process);
     if (urls.empty()) {
-      evidence.missing.push_back({who, {ErrorCode::kUnreachable, "it answers on its own machine only", ""}});
+      evidence.missing.push_back({name, {ErrorCode::kUnreachable, "it answers on its own machine only", ""}});
       return;
     }
     if (std::any_of(urls.begin(), urls.end(), [&](const auto& url) { return asked_.count(url) > 0; })) return;
-    Ask(evidence, urls, who, false);
+    Ask(evidence, urls, name, false);
   }
 
   static bool IsLocal(const std::string& url) {
@@ -152,23 +152,23 @@ class MarkSources {
            url.starts_with("http://0.0.0.0") || url.starts_with("http://[::]");
   }
 
-  void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& who,
-           bool may_be_nobody) {
-    if (const auto silent = silent_.find(who); silent != silent_.end()) {
-      if (!may_be_nobody) evidence.missing.push_back({who, silent->second});
+  void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
+           bool may_be_absent) {
+    if (const auto silent = silent_.find(name); silent != silent_.end()) {
+      if (!may_be_absent) evidence.missing.push_back({name, silent->second});
       return;
     }
     client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout));
     const auto mark = daemon.Mark(evidence.row.tag);
     if (!mark.ok()) {
       // Not waited for again, tag by tag.
-      if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(who, mark.error());
-      if (!may_be_nobody || mark.error().code != ErrorCode::kUnreachable)
-        evidence.missing.push_back({who, mark.error()});
+      if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(name, mark.error());
+      if (!may_be_absent || mark.error().code != ErrorCode::kUnreachable)
+        evidence.missing.push_back({name, mark.error()});
       return;
     }
     asked_.insert(urls.begin(), urls.end());
-    evidence.known.push_back({fmt::format("daemon at {}", who), mark->end, mark->raised_at, mark->raised_by,
+    evidence.known.push_back({fmt::format("daemon at {}", name), mark->end, mark->raised_at, mark->raised_by,
                               mark->frozen_since, mark->max_id_seen});
   }
 
@@ -180,7 +180,7 @@ class MarkSources {
   std::map<std::string, core::Mark> local_;
   std::unique_ptr<embed::ClusterLink> cluster_;
   std::optional<Result<std::vector<zookeeper::DaemonRecord>>> registered_;
-  std::map<std::string, Error> silent_;  // by who it is
+  std::map<std::string, Error> silent_;  // by name
   std::set<std::string> asked_;          // of the tag at hand
 };
 

@@ -40,7 +40,7 @@ Result<void> RunWorkerRelease(CommandContext& context, const WorkerReleaseOption
                         inspect::WorkerSource::Open(context, embed::Store::AccessFor(dry_run)));
   LEAF_ASSIGN_OR_RETURN(const auto step, source->PlanRelease(worker));
   if (!step) {
-    Report(context, *source, worker, false, dry_run, fmt::format("nobody owns worker {}", worker));
+    Report(context, *source, worker, false, dry_run, fmt::format("worker {} has no owner", worker));
     return {};
   }
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kSevere, step->what, source->cluster()));
@@ -58,7 +58,7 @@ Result<void> RunWorkerRelease(CommandContext& context, const WorkerReleaseOption
   Report(context, *source, worker, true, dry_run,
          dry_run
              ? fmt::format("would {}; its ceiling stays", step->what)
-             : fmt::format("released worker {}; its ceiling stays, so that whoever gets it repeats nothing",
+             : fmt::format("released worker {}; its ceiling stays, so that its next owner repeats nothing",
                            worker));
   return {};
 }

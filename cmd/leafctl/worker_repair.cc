@@ -71,7 +71,7 @@ Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions&
     if (context.flags.json) PrintJson(context, *source, inspection, {}, "", dry_run);
     return {};
   }
-  // The plan has to be on the screen before anyone is asked about it.
+  // The plan has to be on the screen before the user is asked about it.
   LEAF_RETURN_IF_ERROR(context.out.Flush());
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kDestructive,
                                fmt::format("do {} step{} in cluster {}", steps.size(),

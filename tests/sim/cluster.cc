@@ -136,7 +136,7 @@ std::optional<core::WorkerState> Cluster::StateOf(const DirPtr& dir) {
   return loaded.ok() ? *std::move(loaded) : std::nullopt;
 }
 
-// As `leafctl worker release`, by an operator who knows that whoever had the number of this address is gone.
+// As `leafctl worker release`, by an operator that knows that the former node of this address is gone.
 void Cluster::ReleaseWorkerOf(const Node& node) {
   if (around_.plan.registry == Registry::kSql) return ReleaseSqlWorkerOf(node);
   if (around_.plan.registry != Registry::kFixed) return;
@@ -396,7 +396,7 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "state_copied" && std::any_of(plan.faults.begin(), plan.faults.end(),
                                             [](const auto& other) { return kHide.contains(other); }))
     act.figure = 0;
-  // How far ahead of true time a directory had got that is lost, nobody knows: clocks are right there.
+  // No node knows how far ahead of true time a lost directory had got: clocks are right where one is lost.
   static const std::set<std::string> kWrongClocks = {"clock_step", "clock_jump", "clock_strobe",
                                                      "clock_drift", "suspend"};
   if (kind == "state_lost" && (plan.registry == Registry::kFixed || plan.registry == Registry::kSql) &&
@@ -409,7 +409,7 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
   if (kind == "db_restore" || kind == "zk_restore") act.figure = 60 * dice.Real();
-  // The last seconds of both, lost at once, nobody knows who has not claimed meanwhile.
+  // The last seconds of both, lost at once, are known only to nodes that have claimed meanwhile.
   if (kind == "both_restore") act.figure = 60 * dice.Real();
   if (kind == "zk_restore" || kind == "both_restore") act.figure = std::max(act.figure, 12.0);
   if (kind == "db_lower") act.figure = static_cast<double>(dice.Between(1, 20 * plan.step));
@@ -477,7 +477,7 @@ void Cluster::Heal() {
   }
 }
 
-// Rows that are missing or lower than what was granted, as far as anybody knows.
+// Rows that are missing or lower than what was granted, as far as marks and witnesses tell.
 void Cluster::RepairTags() {
   Database& database = around_.database;
   for (const std::string& tag : around_.tags) {
@@ -605,9 +605,9 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       if (why.find("belongs to another state directory") != std::string::npos ||
           why.find("belongs to state directory") != std::string::npos)
         ReleaseWorkerOf(node);
-      // It has stopped rather than repeat, until somebody starts it again.
+      // It has stopped rather than repeat, until an operator starts it again.
       if (tag.empty() && node.daemon &&
-          (why.find("somebody else has used the number") != std::string::npos ||
+          (why.find("another node has used the number") != std::string::npos ||
            why.find("is no longer this node's") != std::string::npos ||
            why.find("and the registry gives it") != std::string::npos))
         node.daemon->Terminate();

@@ -1,4 +1,4 @@
-// The nodes of a run, who starts them again, and what is done to them.
+// The nodes of a run, what starts them again, and what is done to them.
 #pragma once
 
 #include <cstdint>

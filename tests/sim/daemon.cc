@@ -207,7 +207,7 @@ void Daemon::Main() {
   while (!terminating_ && !failure_) around_.world.Block(process_, 10 * kMilli);
   if (failure_) log_.Error("cannot start: {}", failure_->message);
   terminating_ = true;
-  // Drains: who is being served is waited for.
+  // Drains: connections that are being served are waited for.
   while (connections_ > 0) around_.world.Block(process_, kMilli);
   StopAll();
   done_ = true;
@@ -298,7 +298,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
            !status->problem;
   }();
   const auto deliver = [&](const IdSpans& spans) {
-    if (process_.dead) return;  // nobody hears it
+    if (process_.dead) return;  // no client hears it
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     for (const IdRange& range : spans.ranges()) {
@@ -361,7 +361,7 @@ bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
   const auto deliver = [&](const core::SnowflakeRun& run) {
-    if (process_.dead) return;  // nobody hears it
+    if (process_.dead) return;  // no client hears it
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     for (const IdRange& range : run.source->RangesOf(run)) {

@@ -36,7 +36,7 @@ class Database {
   bool away = false;
   double slowness = 1;              // times the usual latency
   double refuses = 0;               // probability of a call that fails before anything happened
-  double loses_reply = 0;           // of a commit that happened, or not, and nobody is told
+  double loses_reply = 0;           // of a commit that happened, or not; the client is not told
   Nanos lag = 0;                    // of the replica
   std::set<std::uint64_t> cut_off;  // nodes that do not reach it
 
@@ -89,7 +89,7 @@ class Database {
   virtual void KeepBackup(std::size_t most);
   // Both servers become what they were `age` ago; false if there is no backup.
   virtual bool LoadBackup(Nanos age);
-  // Who is primary has changed, or whether it takes writes, or whether there are two that do.
+  // The primary has changed, or whether it takes writes, or whether there are two servers that do.
   virtual void RolesChanged() {}
   bool switching() const { return switching_; }
 

@@ -22,13 +22,13 @@ class Ensemble {
  public:
   explicit Ensemble(World& world) : world_(world) {}
 
-  // Ends sessions that nobody has spoken in for long; a task of its own.
+  // Ends sessions in which no client has spoken for long; a task of its own.
   void Live(const Process& outside);
 
   // ---- what goes wrong, until it is said again
   bool away = false;
   double refuses = 0;               // probability of a call that fails before anything happened
-  double loses_reply = 0;           // of a write that happened, and nobody is told
+  double loses_reply = 0;           // of a write that happened; the client is not told
   double is_late = 0;               // of a write that happens later
   double is_behind = 0;             // of a new session at a server that is behind
   std::set<std::uint64_t> cut_off;  // nodes that do not reach it

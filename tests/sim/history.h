@@ -1,5 +1,5 @@
-// What happened, as an outsider who sees everything would have it, and the promises of leafctl(7) it is held
-// to: P1 and P2 over the whole history, the others where they are broken.
+// What happened, as an observer from outside that sees everything would have it, and the promises of
+// leafctl(7) it is held to: P1 and P2 over the whole history, the others where they are broken.
 #pragma once
 
 #include <chrono>

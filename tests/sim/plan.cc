@@ -55,8 +55,8 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
   for (const std::string& kind : SqlFaultKinds()) {
     if (dice.Chance(0.3) && plan.sql) plan.faults.insert(kind);
   }
-  // Nobody watches over such a number but the one who wrote it down, and nobody but the state directory
-  // remembers how far it got.
+  // Only the operator that wrote such a number down watches over it, and only the state directory remembers
+  // how far it got.
   if (plan.HasLocalNumbers()) {
     plan.faults.erase("state_lost");
     plan.faults.erase("state_copied");
@@ -212,7 +212,7 @@ std::vector<Plan> Plan::Combinations() {
     if (zookeeper == "restored") act(kAt, "zk_restore", 0, 0, kAge);
     if (zookeeper == "wiped") act(kAt, "zk_wipe", 0, 0, 0);
     if (zookeeper == "split") {
-      // Its minority answers nobody.
+      // Its minority answers no client.
       for (const unsigned node : {1U, 2U}) act(kAt - 15, "zk_cut", node, 30, 0);
     }
     act(kAt + 50, "repair", 0, 0, 0);

@@ -82,7 +82,7 @@ struct Plan {
   static std::vector<Plan> Combinations();
   // Errors: kConfig that names what is wrong with it.
   static Result<Plan> Load(const std::string& path);
-  // One line, for a person who wants to know what is being run.
+  // One line, for a user that wants to know what is being run.
   std::string Text() const;
 };
 

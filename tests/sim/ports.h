@@ -111,7 +111,7 @@ class Threads final : public Executor {
   MonotonicTime watching_for_{};
 };
 
-// Keeps what a process says, if anybody wants to read it.
+// Keeps what a process says, if the user wants to read it.
 class Journal final : public Logger {
  public:
   Journal(const World& world, const Process& process, bool loud)

@@ -69,7 +69,7 @@ Outcome Simulate(const Plan& plan, bool loud) {
         while (true) {
           world.Block(outside, world.dice().Around(plan.fault_interval));
           if (!trouble) return;
-          // A clock that was wrong before the first start is one that nobody can tell.
+          // No node can tell that a clock was wrong before its first start.
           if (const Act act = cluster.Draw(kind); cluster.HasStarted(act.node)) cluster.Do(act);
         }
       });

@@ -65,7 +65,7 @@ void SqlDatabase::ByHand(std::size_t server, const std::string& text, const SqlS
 }
 
 void SqlDatabase::Committed(std::size_t server, const SqlServer::Commit& commit) {
-  // What a server takes that is nobody's primary any more is no part of the table's history.
+  // What a server takes that is no primary any more is no part of the table's history.
   if (server != primary() && !split()) return;
   if (!split()) log_.push_back({world().now(), commit});
   for (const SqlServer::Write& write : commit) {

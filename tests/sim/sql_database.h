@@ -32,7 +32,7 @@ class SqlDatabase final : public Database {
 
   Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag) override;
   bool IsHeld(const std::string& tag) override;
-  // A client that nobody knows locks the row of `tag`, and keeps it until told.
+  // An unknown client locks the row of `tag`, and keeps it until told.
   void HoldRow(const std::string& tag);
   void LetRowsGo();
 

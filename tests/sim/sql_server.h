@@ -3,11 +3,11 @@
 // once, locks of rows, NOWAIT, deadlocks, numbers that a rollback does not give back, LAST_INSERT_ID(expr),
 // and a log of what was committed, for a replica.
 //
-// No time passes in here, and nothing waits: a statement that would have to wait says for whom. No lock of
-// SQLite outlives a call. A transaction keeps its writes as statements: they are executed again, and taken
-// back, around each of its later statements, and for good by COMMIT. The locks of the rows keep others from
-// making a difference in between. What a transaction reads without a lock is what was last committed, plus
-// its own writes: READ COMMITTED.
+// No time passes in here, and nothing waits: a statement that would have to wait says so, and the server
+// keeps which connection it waits for. No lock of SQLite outlives a call. A transaction keeps its writes as
+// statements: they are executed again, and taken back, around each of its later statements, and for good by
+// COMMIT. The locks of the rows keep others from making a difference in between. What a transaction reads
+// without a lock is what was last committed, plus its own writes: READ COMMITTED.
 #pragma once
 
 #include <sqlite3.h>
@@ -86,7 +86,7 @@ class SqlServer {
   void CloseIdleTransactions(Nanos idle_since);
   void SetPatient(std::uint64_t connection) { connections_.at(connection).patient = true; }
   Outcome Execute(std::uint64_t connection, const std::string& statement, const Binds& binds, Nanos now);
-  // Whether the last outcome of `connection` was `blocked`, and who blocks it waits for it, too.
+  // Whether the last outcome of `connection` was `blocked`, by a connection that waits for it, too.
   bool IsDeadlocked(std::uint64_t connection) const;
   // The statement that was blocked is not tried again.
   void GiveUp(std::uint64_t connection);
@@ -118,7 +118,7 @@ class SqlServer {
   struct Statement;
   struct RowLock {
     std::string table;
-    std::int64_t row = 0;  // kNewRow: of whoever inserts
+    std::int64_t row = 0;  // kNewRow: the one that an INSERT takes
     friend auto operator<=>(const RowLock&, const RowLock&) = default;
   };
   static constexpr std::int64_t kNewRow = -1;

@@ -2,8 +2,8 @@
 // a network that is slow, loses replies, and is cut. Whatever is done here takes simulated time; a thread
 // that waits is a task that is blocked.
 //
-// A request that has left is not taken back: it takes effect although nobody waits for it any more, because
-// the process was killed or its time-out is over; and what the server sees of a connection comes in order.
+// A request that has left is not taken back. It takes effect even if no thread waits for it any more, because
+// the process was killed or its time-out is over. What the server sees of a connection comes in order.
 #include <fmt/format.h>
 #include <soci/mysql/soci-mysql.h>
 #include <soci/soci.h>
@@ -32,7 +32,7 @@ enum : unsigned { kCannotConnect = 2003, kGone = 2006 };
 // One connection, as both ends share it.
 struct Wire {
   std::uint64_t connection = 0;  // the server's number of it
-  int on_their_way = 0;          // requests that nobody waits for
+  int on_their_way = 0;          // requests that no thread waits for any more
   bool closed = false;           // by the client
 };
 
@@ -70,7 +70,7 @@ class SimSession final : public soci::details::session_backend {
   World& world() { return database_.world(); }
   SqlServer& server() { return database_.server(server_); }
   void Block(Nanos time) { world().Block(*client_.process, time); }
-  // Nobody waits for it any more.
+  // No thread waits for it any more.
   void ArriveLater(const std::string& statement, const SqlServer::Binds& binds, Nanos delay);
   [[noreturn]] void Break(Nanos wait);
   SqlServer::Outcome AtServer(const std::string& statement, const SqlServer::Binds& binds, Nanos deadline);

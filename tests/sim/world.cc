@@ -135,7 +135,7 @@ int World::Lock(void* mutex) {
   Nanos wait = 10 * kMicro;
   while (true) {
     if (const int result = pthread_mutex_trylock(lock); result != EBUSY) return result;
-    LEAF_CHECK(current_ != nullptr);  // a deadlock: who holds it cannot run
+    LEAF_CHECK(current_ != nullptr);  // a deadlock: the task that holds it cannot run
     Sleep(wait);
     wait = std::min(2 * wait, kMilli);
   }
@@ -152,7 +152,7 @@ bool World::WaitFor(void* condition, void* mutex, std::optional<Nanos> timeout) 
   } else {
     Park();
   }
-  // It may be there no more: who notifies takes it out.
+  // It may be there no more: the task that notifies takes it out.
   if (const auto found = waiting_.find(condition); found != waiting_.end()) {
     std::erase(found->second, task);
     if (found->second.empty()) waiting_.erase(found);

@@ -19,7 +19,7 @@ namespace leaf::testing {
 // What all nodes share. One thread.
 struct FakeRegistryRecords {
   struct Record {
-    std::string owner;  // uuid; "" for nobody
+    std::string owner;  // uuid; "" for none
     std::string address;
     std::uint64_t generation = 0;
     std::optional<WallTime> ceiling;
@@ -61,7 +61,7 @@ class FakeRegistry final : public core::WorkerRegistry {
       auto& record = shared_.records[worker];
       if (record.address == node.address && !leased_ && !record.owner.empty() && record.owner != node.uuid &&
           record.owner != node.former_uuid) {
-        return Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+        return Error{ErrorCode::kRefused, "the address is another node's", ""};
       }
       if (record.owner == node.uuid || (record.owner == node.former_uuid && !node.former_uuid.empty())) {
         chosen = worker;
@@ -107,7 +107,7 @@ class FakeRegistry final : public core::WorkerRegistry {
     if (down) return Away();
     auto& record = shared_.records[claim.worker];
     if (record.generation != claim.generation || record.owner.empty())
-      return Error{ErrorCode::kNotOwner, "the number is somebody else's", ""};
+      return Error{ErrorCode::kNotOwner, "the number is another node's", ""};
     change(record);
     return std::exchange(lose_reply, false) ? Result<void>(LostReply()) : Result<void>();
   }

@@ -42,7 +42,7 @@ class FakeClock final : public Clock {
     wall_ += std::chrono::floor<std::chrono::milliseconds>(time - monotonic_);
     monotonic_ = time;
   }
-  // Somebody sets the wall clock; the others do not notice.
+  // Sets the wall clock, as an operator would; the other clocks do not notice.
   void SetWall(WallTime wall) {
     const std::lock_guard lock(mutex_);
     wall_ = wall;
@@ -52,7 +52,7 @@ class FakeClock final : public Clock {
     monotonic_ += by;
     wall_ += std::chrono::floor<std::chrono::milliseconds>(by);
   }
-  // Somebody sets the wall clock; the others go on as they did.
+  // Steps the wall clock, as an operator would; the other clocks go on as they did.
   void StepWall(std::chrono::milliseconds by) {
     const std::lock_guard lock(mutex_);
     wall_ += by;
@@ -231,7 +231,7 @@ class MemorySegmentStore final : public core::SegmentStore, public core::TagAdmi
     return removed_[std::string(tag)];
   }
 
-  // What somebody with a database client may do at any time.
+  // What a user with a database client may do at any time.
   void Put(const std::string& tag, std::int64_t max_id, std::int64_t step) {
     const std::lock_guard lock(mutex_);
     rows_[tag] = {tag, max_id, step, std::nullopt, {}};

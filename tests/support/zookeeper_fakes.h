@@ -54,7 +54,7 @@ class MemoryZooKeeper {
     std::string data;
     zookeeper::NodeStat stat;
     std::int32_t created_children = 0;
-    bool open = true;  // everyone may change it; nothing here keeps anyone from it
+    bool open = true;  // every client may change it; nothing here keeps one from it
     std::int32_t access_version = 0;
   };
   using Nodes = std::map<std::string, Node>;
@@ -240,7 +240,7 @@ class MemoryClient final : public zookeeper::AccessClient {
   ~MemoryClient() override { server_.EndSession(session_); }
 
   enum class Fault {
-    kLostReply,  // it happens, nobody is told
+    kLostReply,  // it happens; the client is not told
     kLate,       // it happens when LandLate is called
     kDown,       // it does not happen
   };
@@ -264,7 +264,7 @@ class MemoryClient final : public zookeeper::AccessClient {
   int writes() const { return writes_; }
 
   // The session is gone; the next one begins at once, possibly at a server that is behind: it shows `stale`
-  // until it has taken a write. Whoever wants to hear of it is told by Announce.
+  // until it has taken a write. Listeners are told of it by Announce.
   void Expire(std::optional<MemoryZooKeeper::Nodes> stale = std::nullopt) {
     server_.EndSession(session_);
     session_ = server_.NewSession();

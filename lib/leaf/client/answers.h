@@ -15,8 +15,8 @@ namespace leaf::client {
 
 struct NodeMark {
   std::uint64_t end = 0;  // of everything granted; 0 for nothing
-  // As the server words them, "" where it says nothing: when and by whom it was raised, since when the tag is
-  // frozen there and which max_id it had seen then.
+  // As the server words them, "" where it says nothing: when it was raised and by which process, since when
+  // the tag is frozen there and which max_id it had seen then.
   std::string raised_at;
   std::string raised_by;
   std::string frozen_since;

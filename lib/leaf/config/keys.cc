@@ -282,7 +282,7 @@ std::vector<Key> MakeKeys() {
       [](C & c) -> auto& { return c.segment.max_tags; }));
   add(Choice(
       "segment.fence", "auto", {"auto", "cluster", "node"},
-      "who watches that the database never goes back: every node together, or each its own grants",
+      "what watches that the database never goes back: all nodes together, or each node its own grants",
       [](C & c) -> auto& { return c.segment.fence; }));
   add(Bool(
       "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",

@@ -208,7 +208,7 @@ class Loader {
 
   bool IsDefault(const std::string& key) const { return resolved_.origins.at(key) == kDefaultOrigin; }
 
-  // Defaults that depend on who and where we are.
+  // Defaults that depend on the user and the environment.
   void DerivePaths() {
     Config& config = resolved_.config;
     if (IsDefault("state_dir")) config.state_dir = DefaultStateDir();
@@ -270,8 +270,8 @@ class Loader {
     if (snowflake.recycle && snowflake.registry != "zookeeper")
       refuse("snowflake.recycle", "only the registry zookeeper gives leases");
     if (snowflake.registry != "static") {
-      // That this node needs an address is its own business: who looks at the registry from elsewhere needs
-      // none.
+      // Whether there is an address is not asked here: this node needs one, but a command that looks at the
+      // registry from elsewhere needs none.
       if (snowflake.cluster.empty())
         refuse("snowflake.registry", fmt::format("registry {} needs snowflake.cluster", snowflake.registry));
       return;

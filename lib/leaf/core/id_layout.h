@@ -1,8 +1,7 @@
 // How a snowflake ID is put together: time since an epoch, worker and sequence, from the most significant bit
 // down. Leaf's own split is 41-10-12 with the epoch of Twitter's snowflake (SnowflakeIDGenImpl).
 //
-// Nothing is masked: a field that does not fit is an error, so an ID is never negative and never somebody
-// else's.
+// Nothing is masked: a field that does not fit is an error. No ID is negative, or another node's.
 #pragma once
 
 #include <cstdint>

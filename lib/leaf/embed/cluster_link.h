@@ -32,7 +32,7 @@ class ClusterLink {
   // and ZooKeeper is configured.
   static bool IsConfigured(const config::Resolved& resolved);
   // Null for the node fence. Begins to connect and does not wait for it. The setting and `log` outlive it.
-  // `process`: who claims, for people. Errors: kConfig.
+  // `process`: the one that claims, as people read it. Errors: kConfig.
   static Result<std::unique_ptr<ClusterLink>> Open(Setting& setting, Logger& log, const std::string& process);
   // The same for what claims ranges, and takes part in the cluster with what its state directory remembers in
   // `memory`, which outlives it.

@@ -27,11 +27,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Who raises marks, for people.
+// The process that raises marks, as people read it.
 constexpr std::string_view kProcess = "libleaf";
 // A longer wait is as good as one without an end.
 constexpr milliseconds kWaitMax = std::chrono::hours{24};
-// A parked request is answered at its deadline; beyond that somebody has dropped it.
+// A parked request is answered at its deadline; one that is not answered so long after it was dropped.
 constexpr std::chrono::seconds kAnswerGrace{10};
 // Each takes a sys::ForkGuard.
 constexpr int kSnowflakesMax = 48;
@@ -171,7 +171,7 @@ class FunctionLogger final : public Logger {
 
 }  // namespace
 
-// What both kinds of generator are: somebody's who has not forked, and not closed.
+// Of both kinds of generator: whether the process has forked since it was opened, and whether it was closed.
 struct State {
   const std::uint64_t forks_when_opened = WatchForks();
   std::atomic<bool> closed{false};
@@ -207,7 +207,7 @@ class SegmentGenerator::Impl {
     const service::ParkedRequest parked =
         service_->Next(tag, count, {patience, patience},
                        [promise](Result<IdSpans> result) { promise->set_value(std::move(result)); });
-    // The range has been asked for; who does not wait leaves the line.
+    // The range has been asked for; a caller that does not wait leaves the line.
     if (!wait) parked.Withdraw();
     auto result = Await(answer, patience);
     if (!wait && !result.ok() && result.error().code == ErrorCode::kExhausted) {

@@ -1,4 +1,4 @@
-// What the adapters are put together by: the configuration, and who it is for.
+// What the adapters are put together by: the configuration, the clock, and what they share.
 #pragma once
 
 #include <chrono>
@@ -33,8 +33,8 @@ class Setting {
   // Stands for every time-out of the configuration, if there is one.
   virtual std::optional<std::chrono::milliseconds> Timeout() const = 0;
 
-  // One configuration is one server in use, whoever asks: tags and worker numbers must not come from two.
-  // Gone with the last database that was opened.
+  // One configuration has one server in use, for every caller: tags and worker numbers must not come from
+  // two. Gone with the last database that was opened.
   struct MysqlInUse {
     std::mutex mutex;
     std::weak_ptr<sql::MysqlConnector> connector;  // guarded by mutex

@@ -51,7 +51,7 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
 // What is known of it, for metrics and status. `name`: what it is for.
 service::Dependency DependencyOf(const sql::Database& database, std::string name);
 
-// The marks of the state directory; makes the directory if it is missing. `command`: who raises them.
+// The marks of the state directory, which is made if it is missing. `command`: the one that raises them.
 Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command);
 
 // The same of another node's state directory, which has to be there. Errors: kConfig where it has no marks,

@@ -10,7 +10,7 @@ namespace leaf::inspect {
 struct Diagnosis {
   enum class Level {
     kOk,
-    kWarning,  // works now; somebody should know
+    kWarning,  // works now; the operator should know
     kProblem,  // does not work, or could lead to an ID twice
   };
   std::string check;  // stable: "tag-step"

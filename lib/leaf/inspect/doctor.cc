@@ -185,7 +185,7 @@ class NodeChecks : DoctorChecks {
     const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
     if (!body.ok()) {
       if (body.error().code == ErrorCode::kPermission || own_.is_configured)
-        return Failed("daemon", body.error(), "who asks it from here gets no ID");
+        return Failed("daemon", body.error(), "a caller that asks it from here gets no ID");
       if (holder_) {
         return Problem(
             "daemon", fmt::format("process {} holds the state directory, and answers nowhere", holder_->pid),

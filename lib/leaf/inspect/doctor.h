@@ -20,8 +20,8 @@ struct OwnDaemon {
 };
 
 // Everything that the configuration has to do with, each on its own: what does not answer is one finding, and
-// what stands on it is left out. Blocks as long as the time-outs allow, and for 4 s more if somebody who is
-// no leafctl reports to the registry: only watching tells whether he lives.
+// what stands on it is left out. Blocks as long as the time-outs allow, and for 4 s more if a node that is no
+// leafctl reports to the registry: only watching tells whether it runs.
 std::vector<Diagnosis> Examine(Setting& setting, Logger& log, const config::Resolved& resolved,
                                const OwnDaemon& own);
 

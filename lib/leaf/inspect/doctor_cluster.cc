@@ -76,7 +76,7 @@ class ClusterChecks : DoctorChecks {
     return reports;
   }
 
-  // Who reports without saying that it is live is no leafctl: Java Leaf. Only watching tells.
+  // A node that reports, but does not say that it is live, is Java Leaf. Only watching tells whether it runs.
   void CheckOwnNumber(WorkerSource& source, const WorkerInspection& inspection) {
     const std::string& address = config_.snowflake.address;
     const WorkerEntry* own = nullptr;
@@ -89,7 +89,7 @@ class ClusterChecks : DoctorChecks {
         std::any_of(before.begin(), before.end(), [&](const auto& report) { return report.second > recent; });
     std::vector<std::string> moved;
     if (watch) {
-      setting_.Detail("leafctl: watching for 4 s who reports to the registry");
+      setting_.Detail("leafctl: watching for 4 s which nodes report to the registry");
       const MonotonicTime end = setting_.ClockInUse().Monotonic() + core::kJavaWatch;
       while (setting_.ClockInUse().Monotonic() < end) setting_.ClockInUse().WaitUntil(end);
       if (const auto later = source.Inspect(); later.ok()) {

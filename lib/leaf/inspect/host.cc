@@ -59,12 +59,12 @@ Diagnosis InspectConfigFile(const std::string& path) {
             "it cannot be looked at", ""};
   if (S_ISREG(status.st_mode) && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return {"config-file", Level::kProblem, fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
-            "others than its owner can change it: a worker number or a database of somebody else's choice",
+            "users other than its owner can change it, and so choose the worker number and the database",
             fmt::format("chmod go-w {}", path)};
   }
   if (status.st_uid != 0 && status.st_uid != geteuid()) {
     return {"config-file", Level::kWarning, fmt::format("{} belongs to user {}", path, status.st_uid),
-            "who owns it decides what leafctl does", fmt::format("chown root {}", path)};
+            "its owner decides what leafctl does", fmt::format("chown root {}", path)};
   }
   return Diagnosis::Ok("config-file", path);
 }
@@ -72,7 +72,7 @@ Diagnosis InspectConfigFile(const std::string& path) {
 Diagnosis InspectSecretFile(std::string check, const std::string& path) {
   if (const auto secret = sys::ReadSecretFile(path); !secret.ok())
     return {std::move(check), Level::kProblem, secret.error().message, "leafctl does not start with it",
-            secret.error().hint.empty() ? "let it be read by the user leafctl runs as, and by nobody else"
+            secret.error().hint.empty() ? "let it be read by the user leafctl runs as, and by no other user"
                                         : secret.error().hint};
   return Diagnosis::Ok(std::move(check), fmt::format("{} is its owner's alone", path));
 }
@@ -124,7 +124,7 @@ std::optional<LockHolder> FindLockHolder(const std::string& state_dir) {
   const std::string path = state_dir + "/lock";
   if (stat(path.c_str(), &status) != 0) return std::nullopt;
   const std::string device = fmt::format("{:02x}:{:02x}", major(status.st_dev), minor(status.st_dev));
-  // Whoever took the lock last wrote its pid.
+  // The process that took the lock last wrote its pid.
   std::string writer = ReadOrNothing(path);
   writer.resize(std::min(writer.find_first_of(" \n"), writer.size()));
   // "1: FLOCK  ADVISORY  WRITE 712 08:02:131 0 EOF". Taking the lock to see whether it can be taken would
@@ -178,7 +178,7 @@ Diagnosis InspectClockSync() {
     return {
         "clock-sync", Level::kWarning, "the kernel's clock is not synchronised",
         "snowflake IDs carry the time; a clock that is corrected later, or that drifts, stops or delays them",
-        "run chrony, ntpd or systemd-timesyncd (a container has the clock of its host, whoever keeps that)"};
+        "run chrony, ntpd or systemd-timesyncd (for a container, on its host: it has the clock of the host)"};
   }
   return Diagnosis::Ok("clock-sync", fmt::format("synchronised, to within {} ms", state.maxerror / 1000));
 }

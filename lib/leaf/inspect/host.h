@@ -12,7 +12,7 @@
 
 namespace leaf::inspect {
 
-// The configuration file: that nobody but its owner, who is root or us, can change it.
+// The configuration file: that only its owner can change it, and that the owner is root or us.
 Diagnosis InspectConfigFile(const std::string& path);
 
 // A secret file, by the rules of ReadSecretFile. `check`: "mysql-password".
@@ -22,7 +22,7 @@ Diagnosis InspectSecretFile(std::string check, const std::string& path);
 // us, and has room.
 std::vector<Diagnosis> InspectStateDir(const std::string& path);
 
-// The process that holds the state directory's lock, seen from outside. Nothing if nobody does.
+// The process that holds the state directory's lock, seen from outside. Nothing if no process does.
 struct LockHolder {
   std::string pid;
 };

@@ -1,4 +1,4 @@
-// What an inspection is made by: the configuration, and whom to tell how it goes on.
+// What an inspection needs: the configuration, and where to tell how it goes on.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,8 @@ namespace leaf::inspect {
 
 class Setting : public embed::Setting {
  public:
-  // One line for people: for all who wait for the result, or only for who wants to know more. Any thread.
+  // One line for people. A Note is for every user that waits for the result, a Detail only for one that wants
+  // to know more. Any thread.
   virtual void Note(std::string_view message) = 0;
   virtual void Detail(std::string_view message) = 0;
 };

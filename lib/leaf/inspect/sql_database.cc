@@ -87,7 +87,7 @@ class ServerExamination {
     CheckLogs();
     if (server_.galera) CheckGalera();
     privileges_ = PrivilegesOf(session_);
-    // Who takes no writes acknowledges none.
+    // A server that takes no writes acknowledges none.
     if (!server_.galera && !sql::WhyNotWritable(server_)) CheckReplication();
     CheckUser();
     return std::move(findings_);
@@ -182,7 +182,7 @@ class ServerExamination {
       Note(
           "whether there are replicas cannot be seen: the user has neither PROCESS nor REPLICATION MASTER "
           "ADMIN",
-          "run this as a user who has, or grant PROCESS");
+          "run this as a user that has one of them, or grant PROCESS");
     }
   }
 

@@ -45,9 +45,9 @@ struct DatabaseReport {
 // Asks every endpoint, too. What cannot be seen for want of a privilege is a finding, and so is an endpoint
 // that cannot be reached. Blocks as long as the time-outs allow, once for each. A problem is what can lose
 // acknowledged commits, or hand out a range twice: redo log or binary log not flushed at COMMIT, replicas
-// that nobody waits for, a Galera node outside its primary component, two servers that take writes and do not
-// replicate to each other. Everything else is a note. `gives_worker_numbers`: snowflake.registry is sql.
-// Errors: those of CheckSchema, if no endpoint could be reached either.
+// that COMMIT does not wait for, a Galera node outside its primary component, two servers that take writes
+// and do not replicate to each other. Everything else is a note. `gives_worker_numbers`: snowflake.registry
+// is sql. Errors: those of CheckSchema, if no endpoint could be reached either.
 Result<DatabaseReport> ExamineDatabase(embed::Store& store, bool gives_worker_numbers);
 
 }  // namespace leaf::inspect

@@ -136,7 +136,7 @@ bool IsLive(const OwnerRow& row, WallTime now) {
 
 bool IsTime(std::int64_t unix_millis) { return unix_millis >= 0 && unix_millis <= core::kEpochMillisMax; }
 
-// The row as it is once nobody owns the number.
+// The row as it is once the number has no owner.
 OwnerRow Released(OwnerRow row) {
   row.uuid.clear();
   row.live = 0;
@@ -233,7 +233,7 @@ class TableInspector {
     result_.Leave("cluster-differs", "leafctl_cluster/1",
                   {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
                    "set right what is configured, here or on the other nodes"},
-                  "nobody but the operator knows which of the two is right");
+                  "only the operator knows which of the two is right");
   }
 
   void CheckNumber(const NumberRow& row) {
@@ -242,7 +242,7 @@ class TableInspector {
     if (colon == std::string::npos) {
       result_.Leave("malformed-name", subject,
                     {fmt::format("{} is no ip:port", Quoted(row.ip_port)), "no node has such an address",
-                     "find out who made the row; remove it once the number is not in use"},
+                     "find out what made the row; remove it once the number is not in use"},
                     "the number may be in use");
     } else if (IsSharedHost(std::string_view(row.ip_port).substr(0, colon))) {
       result_.Leave(
@@ -251,7 +251,7 @@ class TableInspector {
                        Quoted(row.ip_port)),
            "two machines that come with it share one number and repeat each other's IDs",
            "look whether more than one machine uses it, and set snowflake.address"},
-          "only the machines can tell who they are");
+          "only a look at the machines tells how many use it");
     }
     if (row.id < 0 || static_cast<std::uint64_t>(row.id) >= options_.layout.worker_end()) {
       result_.Leave("number-too-large", subject,
@@ -312,7 +312,7 @@ class TableInspector {
       kept.ip_port = row.ip_port;
     }
     kept.ceiling_ms = std::max(kept.ceiling_ms, end);
-    // The ceiling covers what was reported: the time that stands there from now on is nobody's report.
+    // The ceiling covers what was reported: the time that stands there from now on is no node's report.
     kept.reported_ms = UnixMillis(options_.now);
     NumberRow number = row;
     number.max_timestamp = kept.reported_ms;
@@ -544,7 +544,7 @@ Result<bool> ApplyStep(sql::Database& database, const RepairStep& step) {
               change.kind == Change::Kind::kCreate ? !row : row == std::optional(change.before.data);
           if (!same) {
             changed_meanwhile = true;
-            return Error{ErrorCode::kRefused, "changed meanwhile", ""};  // rolls back; nobody sees it
+            return Error{ErrorCode::kRefused, "changed meanwhile", ""};  // rolls back; no caller sees it
           }
         }
         for (const Change& change : step.changes)

@@ -32,7 +32,7 @@ struct NumberRow {
 struct OwnerRow {
   std::int64_t worker = 0;
   std::string ip_port;
-  std::string uuid;  // "" if nobody owns it
+  std::string uuid;  // "" if it has no owner
   std::string host;
   std::string url;
   std::int64_t claims = 0;
@@ -63,7 +63,7 @@ Result<WorkerTables> ReadWorkerTables(sql::Database& database);
 WorkerInspection Inspect(const WorkerTables& tables, const InspectionOptions& options,
                          const core::ClusterProperties& configured);
 
-// Pure. Takes the number from its owner; the ceiling stays. Nothing if nobody owns it. Errors: kNotFound,
+// Pure. Takes the number from its owner; the ceiling stays. Nothing if it has no owner. Errors: kNotFound,
 // kRefused (its node is live).
 Result<std::optional<RepairStep>> PlanRelease(const WorkerTables& tables, std::uint64_t worker, WallTime now);
 

@@ -119,11 +119,12 @@ class TagInspector {
     const bool both =
         std::any_of(rows_.begin(), rows_.end(), [&](const core::TagRow& other) { return other.tag == cut; });
     Add("tag-dotted", row.tag, Level::kWarning, fmt::format("tag {} has a dot", Quoted(row.tag)),
-        fmt::format("Java Leaf cuts a key at its last dot: who asks it for {} gets {}; leafctl takes the "
-                    "name as a whole, so callers of that URL get another tag's IDs after the change",
-                    Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
-        "look into the callers: who means the tag asked Java for it with a slash behind it, which works with "
-        "both");
+        fmt::format(
+            "Java Leaf cuts a key at its last dot: a caller that asks it for {} gets {}; leafctl takes the "
+            "name as a whole, so callers of that URL get another tag's IDs after the change",
+            Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
+        "look into the callers: one that means the tag asks Java for it with a slash behind it, which works "
+        "with both");
   }
 
   // As the usual collations compare.

@@ -35,8 +35,8 @@ Result<InspectionOptions> InspectionOptionsOf(Setting& setting) {
 
 void Watch(Setting& setting, std::size_t count) {
   setting.Note(
-      fmt::format("watching {} record{} for {} s: nobody may be writing what is about to be rewritten", count,
-                  count == 1 ? "" : "s", core::kJavaWatch.count() / 1000));
+      fmt::format("watching {} record{} for {} s: no node may be writing what is about to be rewritten",
+                  count, count == 1 ? "" : "s", core::kJavaWatch.count() / 1000));
   const MonotonicTime end = setting.ClockInUse().Monotonic() + core::kJavaWatch;
   while (setting.ClockInUse().Monotonic() < end) setting.ClockInUse().WaitUntil(end);
 }
@@ -126,7 +126,7 @@ class ZookeeperSource final : public WorkerSource {
     return ReadSnapshot(*session_, tree_);
   }
 
-  // With who may change our nodes.
+  // With those of our nodes that everyone may change.
   Result<Snapshot> ReadAll() {
     LEAF_ASSIGN_OR_RETURN(Snapshot snapshot, Read());
     if (session_->has_credentials()) {
@@ -200,7 +200,7 @@ class SqlSource final : public WorkerSource {
   const core::ClusterProperties properties_;
 };
 
-// Nobody stores static numbers but the configuration; of this node's there is a state directory.
+// Static numbers stand in the configuration alone; of this node's there is also a state directory.
 class StaticSource final : public WorkerSource {
  public:
   StaticSource(Setting& setting, const config::Config& config, InspectionOptions options,
@@ -270,11 +270,11 @@ class StaticSource final : public WorkerSource {
   }
 
   Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) override {
-    return Error{
-        ErrorCode::kRefused,
-        fmt::format("cannot release worker {}: static numbers belong to whom the configuration gives them",
-                    worker),
-        "change snowflake.worker_id or snowflake.workers"};
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot release worker {}: a static number belongs to the node that the "
+                             "configuration gives it to",
+                             worker),
+                 "change snowflake.worker_id or snowflake.workers"};
   }
 
   Result<bool> Apply(const RepairStep& step) override {

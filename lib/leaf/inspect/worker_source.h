@@ -26,18 +26,18 @@ class WorkerSource {
 
   // "static", "zookeeper", "sql".
   virtual std::string_view registry() const = 0;
-  // Name of the cluster; "" for a private one that nobody has started yet.
+  // Name of the cluster; "" for a private one before its first start.
   const std::string& cluster() const { return cluster_; }
 
   virtual Result<WorkerInspection> Inspect() = 0;
-  // The same for who is going to do the steps: what they rewrite is watched first, so that no running node is
-  // written over. Takes a few seconds if there is such a step.
+  // The same for a caller that is going to do the steps: what they rewrite is watched first, so that no
+  // record of a running node is overwritten. Takes a few seconds if there is such a step.
   virtual Result<WorkerInspection> InspectForRepair(bool java_retired) = 0;
 
   // All that is stored, in a stable order.
   virtual Result<std::vector<RawRecord>> Records() = 0;
 
-  // Nothing if nobody owns the number. Errors: kNotFound, kRefused.
+  // Nothing if the number has no owner. Errors: kNotFound, kRefused.
   virtual Result<std::optional<RepairStep>> PlanRelease(std::uint64_t worker) = 0;
 
   // False if something has changed since it was looked at, and nothing was done.

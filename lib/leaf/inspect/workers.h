@@ -40,7 +40,7 @@ std::string_view NumberKindName(NumberKind kind);
 struct WorkerEntry {
   NumberKind kind = NumberKind::kFixed;
   std::uint64_t worker = 0;
-  std::string address;               // "" if nobody has it
+  std::string address;               // "" if no node has it
   std::optional<WallTime> reported;  // last report, by the reporter's clock
   bool live = false;                 // a node runs now that has this number
   bool java = false;                 // it is live and no leafctl: it reports as Java Leaf does
@@ -115,7 +115,7 @@ struct InspectionOptions {
   std::chrono::milliseconds ahead_max{5000};
   // How far a ceiling is ahead in normal operation, beyond that.
   std::chrono::milliseconds window{3000};
-  // Records that changed while they were watched: whoever wrote them is running.
+  // Records that changed while they were watched: the nodes that write them are running.
   std::set<std::string> moving;
   // The operator says that no Java node of this cluster will ever start again, so that its start check, which
   // obeys the times under `forever`, is of no use any more.

@@ -43,10 +43,11 @@ class OwnRecordChecks : NamespaceChecks {
     for (const auto& [worker, owner] : contents_.owners) {
       if (!owner.record) continue;  // CheckRecords
       const zookeeper::OwnerRecord& record = *owner.record;
-      const auto who = fmt::format("state directory {} on {}", record.uuid, Quoted(record.host));
+      const auto directory = fmt::format("state directory {} on {}", record.uuid, Quoted(record.host));
       if (contents_.by_number.count(worker) == 0) {
-        const Words text{fmt::format("number {} belongs to {}, but has no node under forever", worker, who),
-                         "if the number is ever given again, its new node is refused", ""};
+        const Words text{
+            fmt::format("number {} belongs to {}, but has no node under forever", worker, directory),
+            "if the number is ever given again, its new node is refused", ""};
         if (contents_.Live(worker, record.address) != nullptr) {
           Leave("orphaned-owner", owner.path,
                 {text.cause, "its node goes on, and is refused at its next start",
@@ -61,34 +62,34 @@ class OwnRecordChecks : NamespaceChecks {
       std::string disagrees;
       if (!HasForever(worker, record.address)) {
         disagrees = fmt::format("number {} belongs to {} with address {}, but forever has another address",
-                                worker, who, Quoted(record.address));
+                                worker, directory, Quoted(record.address));
       } else if (const auto hold = contents_.holds.find(record.address); hold == contents_.holds.end()) {
-        disagrees = fmt::format("number {} belongs to {}, but nobody holds its address {}", worker, who,
-                                Quoted(record.address));
+        disagrees = fmt::format("number {} belongs to {}, but no state directory holds its address {}",
+                                worker, directory, Quoted(record.address));
       } else if (hold->second.record && (hold->second.record->uuid != record.uuid ||
                                          hold->second.record->worker.value_or(worker) != worker)) {
         disagrees = fmt::format("number {} belongs to {}, but its address {} is held by state directory {}",
-                                worker, who, Quoted(record.address), hold->second.record->uuid);
+                                worker, directory, Quoted(record.address), hold->second.record->uuid);
       }
       if (!disagrees.empty()) {
         Leave("owners-disagree", owner.path,
               {disagrees, "a node of this number or address can be refused at its start",
                fmt::format("stop the nodes concerned, then: leafctl worker release {}", worker)},
-              "only an operator can tell who is right");
+              "only an operator can tell which of them is right");
       }
       for (const auto& [address, temporary] : contents_.temporaries) {
         if (temporary.node->stat.ephemeral_owner == 0 || !temporary.record) continue;
         if (temporary.record->worker != worker || temporary.record->uuid == record.uuid) continue;
-        LeaveTwoLive(temporary, worker, who);
+        LeaveTwoLive(temporary, worker, directory);
       }
     }
   }
 
   void LeaveTwoLive(const Parsed<zookeeper::TemporaryRecord>& temporary, std::uint64_t worker,
-                    const std::string& who) {
+                    const std::string& directory) {
     Leave("live-not-owner", temporary.path,
           {fmt::format("state directory {} is live as number {}, which belongs to {}", temporary.record->uuid,
-                       worker, who),
+                       worker, directory),
            "it should have stopped by itself; if both issue, they repeat each other's IDs",
            "stop the node of that address"},
           "it goes away with its session");
@@ -221,7 +222,7 @@ class OwnRecordChecks : NamespaceChecks {
     for (const std::string& path : contents_.bad_names) {
       Leave("malformed-name", path,
             {"its name is no number", "none of leafctl's or the fork's nodes looks at it",
-             "find out who made it, and remove it with zkCli.sh"},
+             "find out what made it, and remove it with zkCli.sh"},
             "it is not known whose it is");
     }
   }
@@ -319,7 +320,7 @@ class ForkChecks : NamespaceChecks {
       }
       if (in_use && !recycled.record->timestamp_ms) {
         Leave("recycled-lost", recycled.path,
-              {"it is used, but nobody ever reported", "the fork never gives it free again",
+              {"it is used, but no node ever reported under it", "the fork never gives it free again",
                "move it to notuse with zkCli.sh if no node has just started"},
               std::string(read_only));
       }

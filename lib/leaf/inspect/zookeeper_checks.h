@@ -38,7 +38,7 @@ struct Forever : Parsed<zookeeper::ForeverData> {
 struct Contents {
   explicit Contents(const Snapshot& snapshot);
 
-  // The temporary node of whoever says now that it has this number, or this address.
+  // The temporary node of the process that says now that it has this number, or this address.
   const Parsed<zookeeper::TemporaryRecord>* Live(std::uint64_t worker, const std::string& address) const;
 
   std::vector<std::string> foreign;  // children of `forever` that are not Leaf's

@@ -64,7 +64,7 @@ class ForeverChecks : NamespaceChecks {
         Leave(stored.ok() ? "cluster-differs" : "malformed-record", tree_.Properties(),
               {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
                "set right what is configured, here or on the other nodes"},
-              "nobody but the operator knows which of the two is right");
+              "only the operator knows which of the two is right");
       }
     }
   }
@@ -76,7 +76,7 @@ class ForeverChecks : NamespaceChecks {
       Leave("forever-missing", tree_.Forever(),
             {text.cause, "numbers would begin at 0 again, though leafctl/owners knows of numbers in use",
              "bring it back from a backup, or use a new cluster name"},
-            "who has which of the old numbers is not known here");
+            "which node has which of the old numbers is not known here");
       return;
     }
     std::vector<std::string> missing;
@@ -122,7 +122,7 @@ class ForeverChecks : NamespaceChecks {
     }
   }
 
-  // Whether somebody runs, and writes the node.
+  // Whether a process that runs now writes the node.
   bool IsMoving(const Forever& node) const { return options_.moving.count(node.path) > 0; }
   bool IsLive(const Forever& node) const {
     return contents_.Live(node.parsed.worker, node.parsed.address) != nullptr;
@@ -142,7 +142,7 @@ class ForeverChecks : NamespaceChecks {
       Leave("malformed-name", node.path,
             {fmt::format("{} is not how Leaf writes a name: <ip>:<port>-<ten digits>", Quoted(node.name)),
              "Java nodes take it for a number; leafctl nodes do not make such names",
-             "find out who made it; remove it with zkCli.sh once the number is not in use"},
+             "find out what made it; remove it with zkCli.sh once the number is not in use"},
             "the number may be in use");
     }
     if (IsSharedHost(address->host)) {
@@ -151,11 +151,11 @@ class ForeverChecks : NamespaceChecks {
                  ? std::string("the address has no IP: Java found no network interface")
                  : fmt::format("many machines have the address {} (loopback, or docker's bridge)",
                                address->host),
-             "two machines that come with it share one number and repeat each other's IDs, which nobody "
+             "two machines that come with it share one number and repeat each other's IDs, and neither "
              "notices",
              "look whether more than one machine uses it; set snowflake.address, or leaf.snowflake.address "
              "of Java, to an address of its own"},
-            "only the machines can tell who they are");
+            "only a look at the machines tells how many use it");
     }
     if (name.worker >= options_.layout.worker_end()) {
       Leave("number-too-large", node.path,
@@ -190,7 +190,7 @@ class ForeverChecks : NamespaceChecks {
     if (!node.parsed.canonical) {
       Leave("malformed-data", node.path, text, "its name is malformed, too");
     } else if (IsMoving(node) || IsLive(node)) {
-      Leave("malformed-data", node.path, text, "somebody who runs now writes to it");
+      Leave("malformed-data", node.path, text, "a process that runs now writes to it");
     } else {
       Mend("malformed-data", node.path, text,
            fmt::format("write Leaf's three keys and the present time to {}", node.path),

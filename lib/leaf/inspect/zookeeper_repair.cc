@@ -94,7 +94,7 @@ std::vector<zookeeper::Operation> OperationsOf(const zookeeper::Tree& tree, cons
     const auto version = static_cast<std::int32_t>(change.version);
     switch (change.kind) {
       case RepairChange::Kind::kAbsent:
-        // Within one transaction nobody sees it, and it fails if there is one.
+        // No client sees it: it goes within the same transaction. That fails if there is such a node.
         operations.push_back(zookeeper::CreateIn(tree, path, ""));
         operations.push_back(zookeeper::Operation::Delete(path, 0));
         break;

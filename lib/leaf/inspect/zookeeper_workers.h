@@ -41,8 +41,8 @@ std::vector<std::string> RewrittenByLeaf(const Snapshot& snapshot, const WorkerI
 
 // Lets another state directory have a number: of a fixed one, the owner and the hold of its address go; a
 // lease becomes free. Ceilings stay. `leases`: which of the two, if the number is both. The step is
-// conditional on no node being live. Nothing if nobody owns it. Errors: kNotFound (no such number), kRefused
-// (its node is live).
+// conditional on no node being live. Nothing if the number has no owner. Errors: kNotFound (no such number),
+// kRefused (its node is live).
 Result<std::optional<RepairStep>> PlanRelease(const Snapshot& snapshot, std::uint64_t worker, bool leases);
 
 // One transaction out of a step; nothing but its changes of access rules are not in it.

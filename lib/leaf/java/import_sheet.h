@@ -80,7 +80,7 @@ class ImportSheet {
   bool IsSet(std::string_view key) const;
   void SetPassword(std::string password) { result_.password = std::move(password); }
 
-  // All that came of it, with a note about each property that nobody looked at. The last call.
+  // All that came of it, with a note about each property that was not looked at. The last call.
   Imported Finish();
 
  private:

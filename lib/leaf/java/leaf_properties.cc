@@ -38,7 +38,7 @@ class Importer {
     if (!segment || !snowflake) {
       sheet_.Advise(
           fmt::format("Java Leaf answers a mode that is switched off with the ID 0 and HTTP 200; leafctl "
-                      "answers an error: see to it that nobody asks for {}",
+                      "answers an error: see to it that no caller asks for {}",
                       !segment && !snowflake ? "either mode"
                       : segment              ? "snowflake mode"
                                              : "segment mode"));

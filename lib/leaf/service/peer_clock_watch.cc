@@ -42,8 +42,7 @@ std::optional<std::vector<core::PeerClock>> PeerClockWatch::AskAll() {
 Result<void> PeerClockWatch::CheckAtStart() {
   const auto answers = AskAll();
   if (!answers) {
-    log_.Warning(
-        "the clock was not compared with those of the peers: the registry does not say who they are");
+    log_.Warning("the clock was not compared with those of the peers: the registry does not name them");
     return {};
   }
   if (const PeerClockStatus status = Status(); status.peers > 0 && status.answered == 0) {

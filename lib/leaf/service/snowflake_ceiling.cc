@@ -148,7 +148,7 @@ Result<void> SnowflakeService::Register(const Term& term) {
   if (claimed->ceiling && *claimed->ceiling > term.known_end) {
     return lost(
         fmt::format("now it says that IDs up to {} may have been issued, which this state directory "
-                    "does not know of: somebody else has used the number",
+                    "does not know of: another node has used the number",
                     FormatRfc3339(*claimed->ceiling)));
   }
   claim_ = *claimed;

@@ -1,7 +1,7 @@
 // One tag, live: its reserve, its parked requests, and the one refill in flight that feeds both.
 //
 // Requests take from the reserve without a lock; everything else (waiters, refill, freeze) happens under the
-// tag's mutex, which no one holds across a call to the outside. A refill runs on a worker: it asks the
+// tag's mutex, which is never held across a call to the outside. A refill runs on a worker: it asks the
 // Granter, then serves parked requests in arrival order straight from the new grant, and only the rest
 // becomes visible to newcomers.
 #pragma once

@@ -51,7 +51,7 @@ void TagGenerator::RunRefill() {
   const MonotonicTime asked_at = context_.clock.Monotonic();
   const Obtained obtained = ObtainGrant();
   const Result<core::Grant>& grant = obtained.grant;
-  // An operator who repairs a frozen tag asks this node for its mark, which another process may have raised.
+  // To repair a frozen tag, an operator asks this node for its mark, which another process may have raised.
   core::Mark durable_mark;
   if (!grant.ok() && grant.error().code == ErrorCode::kFrozen) {
     if (auto mark = context_.marks.Load(tag_); mark.ok()) durable_mark = std::move(*mark);
@@ -181,7 +181,7 @@ void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) 
 void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
                                    Completions& completions, bool& retire) {
   if (!MayRefill(state_)) return;
-  // That there is no such tag is an answer; everybody may ask for any name.
+  // That there is no such tag is an answer, not a failure: a caller may ask for any name.
   if (error.code != ErrorCode::kNotFound) ledger_.CountFailedRefill();
   if (error.code == ErrorCode::kNotFound) {
     EnterLocked(TagEvent::kAbsent);

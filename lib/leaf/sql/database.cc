@@ -18,8 +18,8 @@
 namespace leaf::sql {
 namespace {
 
-// Whoever has a database in WAL mode open has its -wal beside it: without one nobody writes, and a reader
-// need not make one.
+// A process that has a database in WAL mode open has its -wal beside it. Where there is none, no process
+// writes, and a reader need not make one.
 std::string ReadOnlyUri(const std::string& path) {
   std::string uri = "file:";
   for (const char c : path) uri += c == '%' ? "%25" : c == '?' ? "%3f" : c == '#' ? "%23" : std::string(1, c);
@@ -75,7 +75,7 @@ Result<void> Database::Run(std::string_view what, const Body& body) {
     GiveBack(std::move(place));
     return result;
   } catch (const std::exception& exception) {
-    // The connection is not used again: nobody knows what state it is in.
+    // The connection is not used again: the state that it is in is not known.
     return Failed(what, exception, Phase::kStatement);
   }
 }
@@ -175,8 +175,8 @@ Result<void> Database::TryTransact(std::string_view what, Finish finish, const B
     if (!InUse(place.connection().term)) return AnotherServer(what);
     phase = Phase::kCommit;
     soci << "COMMIT";
-    // One that was demoted meanwhile takes the COMMIT of a user who may do everything, and its successor has
-    // taken over without it.
+    // A server that was demoted meanwhile takes the COMMIT of a user with all privileges, and its successor
+    // has taken over without it.
     if (!IsUsable(place.connection())) {
       return Error{
           ErrorCode::kOutcomeUnknown,
@@ -196,7 +196,7 @@ bool Database::IsUsable(const PooledConnection& connection) const {
   if (sqlite_) return true;
   if (!InUse(connection.term)) return false;
   try {
-    // A server that was made read-only need not refuse this user's writes: who may do everything may do that.
+    // A server that was made read-only still takes the writes of a user with all privileges.
     int read_only = 1;
     *connection.session << "SELECT @@global.read_only", soci::into(read_only);
     return read_only == 0;

@@ -23,7 +23,7 @@ class SqliteMarkStore final : public core::MarkStore, public core::ClusterMemory
   // Serialises grants of a tag between processes; the file that does it is not this one's business.
   using Locker = std::function<Result<std::unique_ptr<Hold>>(std::string_view tag)>;
 
-  // `path`: made at first use. Nothing is opened before. `writer`: who raises marks here, for people to read.
+  // `path`: made at first use. Nothing is opened before. `writer`: what raises marks here, for people.
   SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock, std::string writer);
   // Without a Locker: Acquire is not to be called. For a look at a file that exists.
   SqliteMarkStore(const SqliteOptions& options, const Clock& clock);

@@ -38,7 +38,7 @@ MysqlConnector::Choice MysqlConnector::CurrentChoice() const {
 }
 
 Result<PooledConnection> MysqlConnector::Connect(bool& full) {
-  // Each turn but the last ends because somebody else chose meanwhile.
+  // Each turn but the last ends because another thread chose a server meanwhile.
   constexpr int kTurns = 5;
   for (int turn = 0; turn < kTurns; ++turn) {
     const std::uint64_t rounds_failed = rounds_failed_.load();
@@ -128,7 +128,7 @@ Result<std::optional<PooledConnection>> MysqlConnector::Elect(const Choice& seen
   const std::lock_guard election(election_mutex_);
   if (!InUse(seen.term)) return std::optional<PooledConnection>();
   if (rounds_failed_.load() != rounds_failed) {
-    // Somebody else has just tried them all.
+    // Another thread has just tried them all.
     const std::lock_guard lock(mutex_);
     LEAF_CHECK(round_error_.has_value());
     full = round_full_;

@@ -1,4 +1,4 @@
-// Which of the endpoints of a replicated cluster is in use, for everyone in this process who works with it.
+// Which of the endpoints of a replicated cluster is in use, for all connections of this process to it.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ namespace leaf::sql {
 // node's durable mark, read before the row is, whichever server the row comes from. So the first grant after
 // a change is checked before any of its IDs is issued, without waiting for a refresh.
 //
-// Thread-safe. Blocks as long as the time-outs of `options` allow for each endpoint, once; who comes while
-// others try them all waits for their result, and takes it.
+// Thread-safe. Blocks as long as the time-outs of `options` allow for each endpoint, once. A call that comes
+// while another one tries them all waits for its result, and takes it.
 class MysqlConnector {
  public:
   // `log` is told about every change; null for none. Both outlive this.

@@ -106,7 +106,7 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
     LEAF_RETURN_IF_ERROR(CheckEncryption(options, *session));
     // A server may be set up with autocommit off: a plain SELECT would then pin an old snapshot.
     *session << "SET autocommit = 1";
-    // A row somebody else holds must not outlast the statement's own time-out.
+    // A row that another connection holds must not outlast the statement's own time-out.
     std::string limits =
         fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));
     // And a row that we hold must not outlast us: a process that is stopped in the middle of a transaction

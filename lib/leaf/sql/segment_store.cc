@@ -183,10 +183,10 @@ Result<core::Grant> SqlSegmentStore::Reserve(std::string_view tag, const core::G
 // What the server adds to is what it tells (LAST_INSERT_ID(expr), in the same reply), so that it need not be
 // what was read a moment ago: other nodes may have been granted ranges in between. It is never less.
 //
-// The server may have been demoted since it was read, and a user who may do everything can write to it all
-// the same: its successor, which has taken over without that write, grants the range once more. So what it
-// tells is 0 once it takes no writes. That stands where it makes no difference to the row, since a replica,
-// which takes none either, may execute the statement again.
+// The server may have been demoted since it was read, and a user with all privileges can write to it all the
+// same: its successor, which has taken over without that write, grants the range once more. So what it tells
+// is 0 once it takes no writes. That stands where it makes no difference to the row, since a replica, which
+// takes none either, may execute the statement again.
 //
 // MariaDB leaves the value out of the reply if the table has a trigger, even one that does nothing. Then
 // grants are obtained in transactions.

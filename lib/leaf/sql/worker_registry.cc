@@ -117,7 +117,7 @@ Result<void> EnsureCluster(Database& database, const core::ClusterProperties& cl
         soci::use(cluster.name, "name"), soci::use(bits, "layout"), soci::use(epoch, "epoch");
     return {};
   });
-  // Somebody else was first.
+  // Another node was first.
   if (!made.ok() && made.error().code == ErrorCode::kAlreadyExists) return {};
   return made;
 }
@@ -138,7 +138,7 @@ Result<void> CheckCluster(soci::session& session, const Dialect& dialect,
 
 }  // namespace
 
-// What changes as long as somebody reports under a number.
+// What changes as long as a node reports under a number.
 struct SqlWorkerRegistry::Watched {
   std::int64_t timestamp_ms = 0;  // the fork's column
   std::int64_t ceiling_ms = 0;    // ours
@@ -148,7 +148,7 @@ struct SqlWorkerRegistry::Watched {
 
 struct SqlWorkerRegistry::Attempt {
   core::WorkerClaim claim;
-  // Somebody else may be alive with this number: what it says has to be watched before the number is claimed.
+  // Another node may be alive with this number: what it says has to be watched before the number is claimed.
   std::optional<Watched> to_watch;
   bool new_to_node = false;  // the database may have forgotten whose it is
 };
@@ -208,7 +208,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
   for (int attempt = 0;; ++attempt) {
     auto tried = TryClaim(node, cluster, watched, watched_for_owners, seen);
     if (!tried.ok()) {
-      // Somebody inserted the same row in between: now it can be read.
+      // Another node inserted the same row in between: now it can be read.
       if (tried.error().code == ErrorCode::kAlreadyExists && attempt < kInsertAttempts) continue;
       return std::move(tried).error();
     }
@@ -260,7 +260,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                               FindNumber(session, node, watched_for_owners, seen));
         if (!row) {
           attempt.new_to_node = true;
-          return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; nobody sees it
+          return Error{ErrorCode::kRefused, "to be watched first", ""};  // rolls back; no caller sees it
         }
         LEAF_ASSIGN_OR_RETURN(attempt, ClaimNumber(session, node, *row, watched));
         // The same.

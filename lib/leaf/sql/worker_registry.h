@@ -1,11 +1,11 @@
 // Worker numbers from a database: table leaf_workerid_alloc of Leaf's best-known fork, whose row of an
 // address is its number, beside running nodes of that fork.
 //
-// What the fork's table has no column for stands in leafctl_workers: who owns the number (the uuid of a state
-// directory), its ceiling, how often it was claimed, and whether its node is live. Invariant: whoever issues
-// with a number has written its uuid into the number's row and raised `claims` there, in the same transaction
-// that read the ceilings it begins above. Every later write requires both: a former claim, of this or another
-// node, gets kNotOwner.
+// What the fork's table has no column for stands in leafctl_workers: the owner of the number (the uuid of a
+// state directory), its ceiling, how often it was claimed, and whether its node is live. Invariant: a node
+// that issues with a number has written its uuid into the number's row and raised `claims` there, in the same
+// transaction that read the ceilings it begins above. Every later write requires both: a former claim, of
+// this or another node, gets kNotOwner.
 //
 // Schedules that this is held to (tests/unit/sql_registry_test.cc, tests/contract):
 // - two nodes claim at once: each locks the cluster's row first, so that the second one finds what the first
@@ -53,7 +53,7 @@ struct RegisteredOwner;
 struct SqlRegistryOptions {
   std::uint64_t worker_begin = 0;  // numbers that may be claimed, half-open
   std::uint64_t worker_end = 1024;
-  std::string host;  // this machine's name, for whoever reads the tables
+  std::string host;  // this machine's name, for people that read the tables
   std::string url;   // where peers reach this node
   // How long a number that is new to this node is watched before its first ID.
   std::chrono::milliseconds claim_watch{0};

@@ -1,5 +1,5 @@
 // What an operator has said about the clock: `<state_dir>/clock-accepted`, written by `worker accept-clock`
-// and read by whoever sees the clock jump.
+// and read by the process that sees the clock jump.
 #pragma once
 
 #include <optional>

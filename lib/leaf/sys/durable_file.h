@@ -18,9 +18,9 @@ Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::
                          std::string_view content);
 
 enum class Existing { kRefuse, kReplace };
-// A new file for people, with `mode` (less the umask), whole when it appears under its name. Durable when it
-// returns. Errors: kAlreadyExists under kRefuse, whoever else makes it at the same time; those of
-// ReplaceFile.
+// A new file for people, with `mode` (less the umask). It is whole when it appears under its name, and
+// durable when this returns. Errors: kAlreadyExists under kRefuse, even if another process makes it at the
+// same time; those of ReplaceFile.
 Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_view content, mode_t mode,
                           Existing existing);
 

@@ -1,4 +1,4 @@
-// Who this process is, for people who read it later and elsewhere.
+// What this process is called, for people that read it later and elsewhere.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ namespace leaf::sys {
 
 // A listening socket that was there before this process.
 struct PassedSocket {
-  int fd = -1;  // close-on-exec; whoever takes it closes it
+  int fd = -1;  // close-on-exec; the code that takes it closes it
   bool is_unix = false;
   std::string name;  // as the service manager calls it, "" if it does not
 };
@@ -29,10 +29,10 @@ class ServiceManager {
   using Variables = std::function<std::string(const std::string& name)>;
   explicit ServiceManager(const Variables& variables);
 
-  // Whether somebody wants to hear.
+  // Whether there is a manager that wants to be told.
   bool is_listening() const { return !notify_socket_.empty(); }
 
-  // Each is one datagram. Who cannot be told is not told: a service does not depend on its manager.
+  // Each is one datagram. One that cannot be sent is dropped: a service does not depend on its manager.
   void Ready(std::string_view status) const;
   void Status(std::string_view status) const;
   // While it starts: that takes so long from now on, whatever the unit's TimeoutStartSec says.

@@ -144,7 +144,7 @@ Result<void> CheckOwnership(const std::string& path, const struct stat& status) 
     return Error{ErrorCode::kPermission,
                  fmt::format("refusing the state directory {}: {} is {}", path, file,
                              S_ISLNK(file_status.st_mode) ? "a symbolic link" : "no regular file"),
-                 "leafctl makes its files itself: look who made this one"};
+                 "leafctl makes its files itself: find out what made this one"};
   }
   return {};
 }

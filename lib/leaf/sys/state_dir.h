@@ -36,8 +36,8 @@ enum class StateDirUse { kCommand, kDaemon, kLibrary };
 // The lock file is never replaced or removed, so there is one file to lock.
 class StateDirLock {
  public:
-  // Who holds it, by what that process wrote into the file. It writes a moment after it has the lock, so what
-  // is there may be the word of a former holder.
+  // The process that holds it, by what that process wrote into the file. It writes a moment after it has the
+  // lock, so what is there may be the word of a former holder.
   struct Holder {
     pid_t pid = 0;
     StateDirUse use = StateDirUse::kDaemon;

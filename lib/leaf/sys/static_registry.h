@@ -1,7 +1,7 @@
 // Worker numbers from the configuration: one number, or a map from address to number that all nodes share
-// (the local mode of Leaf's best-known fork). Nobody watches over it but the operator: two nodes that are
-// given one number in one cluster repeat each other's IDs. Or, in a private cluster, a number that is as
-// random as the name of the state directory, and as lasting.
+// (the local mode of Leaf's best-known fork). Only the operator watches over it: two nodes that are given one
+// number in one cluster repeat each other's IDs. Or, in a private cluster, a number that is as random as the
+// name of the state directory, and as lasting.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ void SystemClock::WaitUntil(MonotonicTime time) const {
   timespec until{};
   until.tv_sec = static_cast<std::time_t>(whole.count());
   until.tv_nsec = static_cast<long>((since_start - whole).count());
-  // Anything else than an interruption would last for ever: who waits looks at the clock again.
+  // Only an interruption is tried again: other errors would last for ever. The caller looks at the clock.
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
   }
 }

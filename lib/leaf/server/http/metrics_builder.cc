@@ -17,7 +17,7 @@ using Labels = std::vector<ClientMetric::Label>;
 using Seconds = std::chrono::duration<double>;
 
 constexpr double kSecondsPerDay = 86'400;
-// Below this a reserve lasts longer than anybody plans, and the quotient says nothing.
+// Below this a reserve lasts longer than any plan, and the quotient says nothing.
 constexpr double kRateLeast = 0.01;
 
 double Number(std::uint64_t value) { return static_cast<double>(value); }
@@ -150,7 +150,7 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
         });
   gauge("leaf_tag_waiting_requests", "Requests that are waiting for IDs of the tag.",
         [](const Tag& tag) -> Value { return Number(tag.waiting); });
-  gauge("leaf_tag_step_ids", "Size of the next grant, before it is enlarged for who waits.",
+  gauge("leaf_tag_step_ids", "Size of the next grant, before it is enlarged for the requests that wait.",
         [](const Tag& tag) -> Value { return static_cast<double>(tag.step); });
   gauge("leaf_tag_table_step_ids", "The step that the table gives the tag.",
         [](const Tag& tag) -> Value { return static_cast<double>(tag.table_step); });

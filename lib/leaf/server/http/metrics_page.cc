@@ -29,7 +29,7 @@ std::string MetricsPage::Render() const {
   builder.AddRequests(requests_.Collect());
   builder.AddProcess(process_());
   builder.AddCollection(clock_.Monotonic() - began);
-  // A family without a member is no use to anybody.
+  // A family without a member is of no use.
   std::vector<prometheus::MetricFamily> families = builder.Take();
   std::erase_if(families, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

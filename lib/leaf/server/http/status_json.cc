@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Below this a reserve lasts longer than anybody plans.
+// Below this a reserve lasts longer than any plan.
 constexpr double kRateShown = 0.01;
 
 Json ErrorsJson(const service::ErrorTally& errors) {
