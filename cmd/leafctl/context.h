@@ -15,7 +15,7 @@
 
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
-#include "leaf/inspect/setting.h"
+#include "leaf/inspect/environment.h"
 #include "leaf/sys/system_clock.h"
 
 namespace leaf::cmd {
@@ -68,7 +68,7 @@ struct GlobalFlags {
   std::optional<std::chrono::milliseconds> timeout;
 };
 
-class CommandContext final : public inspect::Setting {
+class CommandContext final : public inspect::Environment {
  public:
   CommandContext();
 

@@ -56,29 +56,29 @@ bool ClusterLink::IsConfigured(const config::Resolved& resolved) {
   return config.segment.store == "mysql" && has_zookeeper;
 }
 
-Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(Setting& setting, Logger& log,
+Result<std::unique_ptr<ClusterLink>> ClusterLink::Open(Environment& environment, Logger& log,
                                                        const std::string& process) {
-  return OpenAs(setting, log, process, nullptr, JoinAs::kCommand);
+  return OpenAs(environment, log, process, nullptr, JoinAs::kCommand);
 }
 
-Result<std::unique_ptr<ClusterLink>> ClusterLink::Join(Setting& setting, Logger& log,
+Result<std::unique_ptr<ClusterLink>> ClusterLink::Join(Environment& environment, Logger& log,
                                                        const std::string& process,
                                                        core::ClusterMemoryStore& memory, JoinAs as) {
-  return OpenAs(setting, log, process, &memory, as);
+  return OpenAs(environment, log, process, &memory, as);
 }
 
-Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Setting& setting, Logger& log,
+Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Environment& environment, Logger& log,
                                                          const std::string& process,
                                                          core::ClusterMemoryStore* memory, JoinAs as) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   if (!IsConfigured(*resolved)) return std::unique_ptr<ClusterLink>();
   const config::Config& config = resolved->config;
   // Nodes that issue segments only may have no other name in common than that of their database.
   const std::string& name =
       config.snowflake.cluster.empty() ? config.mysql.database : config.snowflake.cluster;
   LEAF_ASSIGN_OR_RETURN(zookeeper::Tree tree, zookeeper::Tree::Make(name));
-  const auto timeout = setting.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
-  LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(setting, log, timeout));
+  const auto timeout = environment.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
+  LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(environment, log, timeout));
   return std::unique_ptr<ClusterLink>(new ClusterLink(
       std::move(session), std::move(tree), process,
       Part{memory,
@@ -87,7 +87,7 @@ Result<std::unique_ptr<ClusterLink>> ClusterLink::OpenAs(Setting& setting, Logge
             .watch = SegmentWatchOf(config),
             .one_shot = as != JoinAs::kDaemon,
             .is_passive = as == JoinAs::kBesideDaemon}},
-      config.segment.witness_fallback, config.zookeeper.connect, timeout, setting.ClockInUse(), log));
+      config.segment.witness_fallback, config.zookeeper.connect, timeout, environment.ClockInUse(), log));
 }
 
 ClusterLink::ClusterLink(std::shared_ptr<zookeeper::Session> session, zookeeper::Tree tree,

@@ -14,7 +14,7 @@
 #include "leaf/config/loader.h"
 #include "leaf/core/membership.h"
 #include "leaf/core/ports.h"
-#include "leaf/embed/setting.h"
+#include "leaf/embed/environment.h"
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/tallies.h"
 #include "leaf/sys/system_random.h"
@@ -31,9 +31,10 @@ class ClusterLink {
   // Whether segment.fence asks for it: "cluster", or "auto" where several nodes share the database (mysql)
   // and ZooKeeper is configured.
   static bool IsConfigured(const config::Resolved& resolved);
-  // Null for the node fence. Begins to connect and does not wait for it. The setting and `log` outlive it.
-  // `process`: the one that claims, as people read it. Errors: kConfig.
-  static Result<std::unique_ptr<ClusterLink>> Open(Setting& setting, Logger& log, const std::string& process);
+  // Null for the node fence. Begins to connect and does not wait for it. The environment and `log` outlive
+  // it. `process`: the one that claims, as people read it. Errors: kConfig.
+  static Result<std::unique_ptr<ClusterLink>> Open(Environment& environment, Logger& log,
+                                                   const std::string& process);
   // The same for what claims ranges, and takes part in the cluster with what its state directory remembers in
   // `memory`, which outlives it.
   enum class JoinAs {
@@ -41,7 +42,8 @@ class ClusterLink {
     kCommand,       // without it, while no daemon has it
     kBesideDaemon,  // of the same directory
   };
-  static Result<std::unique_ptr<ClusterLink>> Join(Setting& setting, Logger& log, const std::string& process,
+  static Result<std::unique_ptr<ClusterLink>> Join(Environment& environment, Logger& log,
+                                                   const std::string& process,
                                                    core::ClusterMemoryStore& memory, JoinAs as);
 
   service::ClusterFence& fence() { return fence_; }
@@ -88,7 +90,7 @@ class ClusterLink {
     core::ClusterMemoryStore* memory = nullptr;  // null to take no part
     zookeeper::MembershipOptions options;
   };
-  static Result<std::unique_ptr<ClusterLink>> OpenAs(Setting& setting, Logger& log,
+  static Result<std::unique_ptr<ClusterLink>> OpenAs(Environment& environment, Logger& log,
                                                      const std::string& process,
                                                      core::ClusterMemoryStore* memory, JoinAs as);
   ClusterLink(std::shared_ptr<zookeeper::Session> session, zookeeper::Tree tree, const std::string& process,

@@ -14,8 +14,8 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/text.h"
 #include "leaf/config/loader.h"
+#include "leaf/embed/environment.h"
 #include "leaf/embed/node.h"
-#include "leaf/embed/setting.h"
 #include "leaf/leaf.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/sys/fork_guard.h"
@@ -133,9 +133,9 @@ Result<config::Resolved> Resolve(const GeneratorOptions& options) {
   return resolved;
 }
 
-class LibrarySetting final : public embed::Setting {
+class LibraryEnvironment final : public embed::Environment {
  public:
-  explicit LibrarySetting(config::Resolved resolved) : resolved_(std::move(resolved)) {}
+  explicit LibraryEnvironment(config::Resolved resolved) : resolved_(std::move(resolved)) {}
   Result<const config::Resolved*> Config() override { return &resolved_; }
   const Clock& ClockInUse() const override { return clock_; }
   std::optional<milliseconds> Timeout() const override { return std::nullopt; }
@@ -360,17 +360,17 @@ Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker()
 class Generators::Impl {
  public:
   Impl(config::Resolved resolved, LogFunction log, sys::StateDirLock lock)
-      : setting_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {
-    if (setting_.config().segment.enabled) segment_impl_.emplace(state_, setting_.config());
-    if (setting_.config().snowflake.enabled) snowflake_impl_.emplace(state_);
+      : environment_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {
+    if (environment_.config().segment.enabled) segment_impl_.emplace(state_, environment_.config());
+    if (environment_.config().snowflake.enabled) snowflake_impl_.emplace(state_);
     if (segment_impl_) segment_.emplace(SegmentGenerator(*segment_impl_));
     if (snowflake_impl_) snowflake_.emplace(SnowflakeGenerator(*snowflake_impl_));
   }
 
   Result<void> Start() {
-    for (const std::string& warning : setting_.warnings()) log_.Warning("{}", warning);
+    for (const std::string& warning : environment_.warnings()) log_.Warning("{}", warning);
     if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Count());
-    LEAF_ASSIGN_OR_RETURN(node_, embed::Node::Open(setting_,
+    LEAF_ASSIGN_OR_RETURN(node_, embed::Node::Open(environment_,
                                                    {.segment = segment_impl_.has_value(),
                                                     .snowflake = snowflake_impl_.has_value(),
                                                     .process = std::string(kProcess)},
@@ -380,7 +380,7 @@ class Generators::Impl {
     // First what may be refused.
     if (snowflake_impl_) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
     if (segment_impl_) node_->StartSegments();
-    watch_.emplace(*lock_, setting_.ClockInUse(), [this](const Error& lost) {
+    watch_.emplace(*lock_, environment_.ClockInUse(), [this](const Error& lost) {
       log_.Error("no more IDs: {}", lost.message);
       node_->Halt(lost);
     });
@@ -408,7 +408,7 @@ class Generators::Impl {
 
  private:
   State state_;
-  LibrarySetting setting_;
+  LibraryEnvironment environment_;
   FunctionLogger log_;
   std::mutex close_mutex_;
   std::optional<sys::StateDirLock> lock_;  // guarded by close_mutex_; given back when nothing more is issued

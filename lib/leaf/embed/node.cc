@@ -14,10 +14,11 @@ constexpr std::chrono::seconds kFirstClaimWait{5};
 
 }  // namespace
 
-Result<sys::StateDirLock> LockStateDirForCommand(Setting& setting, std::chrono::milliseconds timeout) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<sys::StateDirLock> LockStateDirForCommand(Environment& environment,
+                                                 std::chrono::milliseconds timeout) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const std::string& state_dir = resolved->config.state_dir;
-  const Clock& clock = setting.ClockInUse();
+  const Clock& clock = environment.ClockInUse();
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(state_dir));
   const MonotonicTime deadline = clock.Monotonic() + std::min(kLockWait, timeout);
   while (true) {
@@ -27,15 +28,15 @@ Result<sys::StateDirLock> LockStateDirForCommand(Setting& setting, std::chrono::
   }
 }
 
-Result<std::unique_ptr<Node>> Node::Open(Setting& setting, const Plan& plan, Logger& log) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
-  std::unique_ptr<Node> node(new Node(setting.ClockInUse(), resolved->config.snowflake.lease_time, log));
+Result<std::unique_ptr<Node>> Node::Open(Environment& environment, const Plan& plan, Logger& log) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
+  std::unique_ptr<Node> node(new Node(environment.ClockInUse(), resolved->config.snowflake.lease_time, log));
   if (plan.segment) {
-    LEAF_ASSIGN_OR_RETURN(node->segment_, SegmentAdapters::Open(setting, plan.process, log));
+    LEAF_ASSIGN_OR_RETURN(node->segment_, SegmentAdapters::Open(environment, plan.process, log));
     node->node_.AddSegments(node->segment_->Ports());
   }
   if (plan.snowflake) {
-    LEAF_ASSIGN_OR_RETURN(node->snowflake_, SnowflakeAdapters::Open(setting, plan.one_shot, log));
+    LEAF_ASSIGN_OR_RETURN(node->snowflake_, SnowflakeAdapters::Open(environment, plan.one_shot, log));
     node->node_.AddSnowflakes(node->snowflake_->Ports());
     // In a child of this process the generator must not go on.
     node->fork_guard_.emplace(

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "leaf/base/logger.h"
+#include "leaf/embed/environment.h"
 #include "leaf/embed/segment_adapters.h"
-#include "leaf/embed/setting.h"
 #include "leaf/embed/snowflake_adapters.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/node.h"
@@ -23,7 +23,7 @@ namespace leaf::embed {
 // The state directory's lock, for a command that issues by itself. A lock that is held is waited for, since
 // another command gives it back soon, but for a second at most. Errors: kRefused (a daemon holds it),
 // kConfig, kPermission.
-Result<sys::StateDirLock> LockStateDirForCommand(Setting& setting, std::chrono::milliseconds timeout);
+Result<sys::StateDirLock> LockStateDirForCommand(Environment& environment, std::chrono::milliseconds timeout);
 
 // The services are thread-safe, the rest is for one thread.
 class Node {
@@ -37,10 +37,10 @@ class Node {
     std::string process;
   };
 
-  // Makes the services, which say why they have no IDs yet. Connects nothing that is waited for. The setting
-  // and `log` outlive it. Requires: the caller holds the state directory's lock. Errors: kConfig,
+  // Makes the services, which say why they have no IDs yet. Connects nothing that is waited for. The
+  // environment and `log` outlive it. Requires: the caller holds the state directory's lock. Errors: kConfig,
   // kPermission.
-  static Result<std::unique_ptr<Node>> Open(Setting& setting, const Plan& plan, Logger& log);
+  static Result<std::unique_ptr<Node>> Open(Environment& environment, const Plan& plan, Logger& log);
   // Stops it.
   ~Node();
 

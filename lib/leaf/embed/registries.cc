@@ -152,12 +152,12 @@ bool IsPrivateCluster(const config::Config& config) {
          snowflake.workers.empty();
 }
 
-Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,
+Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, const config::Config& config,
                                                    Logger& log) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (snowflake.registry == "static")
     return std::unique_ptr<RegistryLink>(
-        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), setting.ClockInUse(), log));
+        std::make_unique<AfterJavaLink>(std::make_unique<StaticLink>(config), environment.ClockInUse(), log));
   if (snowflake.address.empty()) {
     return Error{ErrorCode::kConfig,
                  fmt::format("registry {} needs an address that identifies this node, and no listen address "
@@ -167,8 +167,8 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
   }
   const WorkerNumbers numbers = WorkerNumbersOf(config);
   if (snowflake.registry == "zookeeper") {
-    const auto timeout = setting.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
-    LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(setting, log, timeout));
+    const auto timeout = environment.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
+    LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(environment, log, timeout));
     zookeeper::RegistryOptions options;
     options.advertise = snowflake.advertise;
     options.host = sys::HostName();
@@ -179,15 +179,15 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
     options.claim_watch = ClaimWatchOf(config);
     if (snowflake.recycle) {
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
-          std::move(session), std::move(options), setting.ClockInUse(), log));
+          std::move(session), std::move(options), environment.ClockInUse(), log));
     }
     return std::unique_ptr<RegistryLink>(std::make_unique<AfterJavaLink>(
         std::make_unique<ZookeeperLink<zookeeper::FixedRegistry>>(std::move(session), std::move(options),
-                                                                  setting.ClockInUse(), log),
-        setting.ClockInUse(), log));
+                                                                  environment.ClockInUse(), log),
+        environment.ClockInUse(), log));
   }
   LEAF_ASSIGN_OR_RETURN(std::unique_ptr<sql::Database> database,
-                        OpenDatabase(setting, Store::Access::kWrite, &log, sql::Use::kUrgent));
+                        OpenDatabase(environment, Store::Access::kWrite, &log, sql::Use::kUrgent));
   std::function<Result<void>()> check_one_writer;
   if (const sql::MysqlConnector* const connector = database->connector();
       connector != nullptr && connector->options().endpoints.size() > 1)
@@ -199,9 +199,9 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const confi
           .worker_end = numbers.end,
           .host = sys::HostName(),
           .url = snowflake.advertise,
-          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(setting, config) + kSqlReportMargin),
+          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(environment, config) + kSqlReportMargin),
           .check_one_writer = std::move(check_one_writer)},
-      setting.ClockInUse(), log));
+      environment.ClockInUse(), log));
 }
 
 }  // namespace leaf::embed

@@ -8,7 +8,7 @@
 #include "leaf/core/id_layout.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
-#include "leaf/embed/setting.h"
+#include "leaf/embed/environment.h"
 #include "leaf/service/tallies.h"
 
 namespace leaf::embed {
@@ -42,7 +42,7 @@ bool IsPrivateCluster(const config::Config& config);
 
 // Connects nothing yet, or does not wait for it. `log` outlives the link. Errors: kConfig (no address, a
 // connect string), kPermission (a secret file).
-Result<std::unique_ptr<RegistryLink>> OpenRegistry(Setting& setting, const config::Config& config,
+Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, const config::Config& config,
                                                    Logger& log);
 
 }  // namespace leaf::embed

@@ -10,35 +10,35 @@ bool IsSqlite(const config::Config& config) { return config.segment.store == "sq
 
 }  // namespace
 
-SegmentAdapters::SegmentAdapters(const Setting& setting, const config::Config& config)
-    : setting_(setting),
+SegmentAdapters::SegmentAdapters(const Environment& environment, const config::Config& config)
+    : environment_(environment),
       config_(config),
       paused_file_(config.state_dir, file_ops_),
       paused_(paused_file_),
-      timers_("leaf-timers", 1, setting.ClockInUse()),
+      timers_("leaf-timers", 1, environment.ClockInUse()),
       workers_("leaf-workers", IsSqlite(config) ? kSqliteRefillWorkers : kRefillWorkers,
-               setting.ClockInUse()),
+               environment.ClockInUse()),
       slow_workers_("leaf-slow", IsSqlite(config) ? kSqliteSlowRefillWorkers : kSlowRefillWorkers,
-                    setting.ClockInUse()),
-      refresher_("leaf-refresh", 1, setting.ClockInUse()) {}
+                    environment.ClockInUse()),
+      refresher_("leaf-refresh", 1, environment.ClockInUse()) {}
 
-Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Setting& setting, const std::string& process,
-                                                               Logger& log) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
-  std::unique_ptr<SegmentAdapters> adapters(new SegmentAdapters(setting, resolved->config));
+Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Environment& environment,
+                                                               const std::string& process, Logger& log) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
+  std::unique_ptr<SegmentAdapters> adapters(new SegmentAdapters(environment, resolved->config));
   LEAF_RETURN_IF_ERROR(adapters->paused_.Load());
-  LEAF_ASSIGN_OR_RETURN(adapters->store_, Store::Open(setting, Store::Access::kWrite, &log));
-  LEAF_ASSIGN_OR_RETURN(adapters->marks_, OpenMarks(setting, process));
+  LEAF_ASSIGN_OR_RETURN(adapters->store_, Store::Open(environment, Store::Access::kWrite, &log));
+  LEAF_ASSIGN_OR_RETURN(adapters->marks_, OpenMarks(environment, process));
   LEAF_ASSIGN_OR_RETURN(adapters->cluster_,
-                        ClusterLink::Join(setting, log, sys::ProcessName(process), *adapters->marks_,
+                        ClusterLink::Join(environment, log, sys::ProcessName(process), *adapters->marks_,
                                           ClusterLink::JoinAs::kDaemon));
-  if (adapters->cluster_) adapters->cluster_thread_.emplace("leaf-cluster", 1, setting.ClockInUse());
+  if (adapters->cluster_) adapters->cluster_thread_.emplace("leaf-cluster", 1, environment.ClockInUse());
   if (adapters->cluster_) log.Info("grants are claimed from the witness {}", adapters->cluster_->name());
   return adapters;
 }
 
 service::SegmentPorts SegmentAdapters::Ports() {
-  service::SegmentOptions options = SegmentOptionsOf(setting_, config_, paused_);
+  service::SegmentOptions options = SegmentOptionsOf(environment_, config_, paused_);
   if (cluster_) options.fence = &cluster_->fence();
   return {.options = options,
           .store = store_->segments(),

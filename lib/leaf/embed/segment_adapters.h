@@ -7,7 +7,7 @@
 
 #include "leaf/base/logger.h"
 #include "leaf/embed/cluster_link.h"
-#include "leaf/embed/setting.h"
+#include "leaf/embed/environment.h"
 #include "leaf/embed/stores.h"
 #include "leaf/service/node.h"
 #include "leaf/service/paused_tags.h"
@@ -21,9 +21,9 @@ namespace leaf::embed {
 // The store, the marks, the witness if there is one, and the threads.
 class SegmentAdapters {
  public:
-  // Connects nothing that is waited for. `process`: what raises marks and claims, for people. The setting and
-  // `log` outlive it. Errors: kConfig, kPermission.
-  static Result<std::unique_ptr<SegmentAdapters>> Open(Setting& setting, const std::string& process,
+  // Connects nothing that is waited for. `process`: what raises marks and claims, for people. The environment
+  // and `log` outlive it. Errors: kConfig, kPermission.
+  static Result<std::unique_ptr<SegmentAdapters>> Open(Environment& environment, const std::string& process,
                                                        Logger& log);
 
   // For one service, which ends before this does.
@@ -38,9 +38,9 @@ class SegmentAdapters {
   sys::ThreadPool& slow_workers() { return slow_workers_; }
 
  private:
-  SegmentAdapters(const Setting& setting, const config::Config& config);
+  SegmentAdapters(const Environment& environment, const config::Config& config);
 
-  const Setting& setting_;
+  const Environment& environment_;
   const config::Config& config_;
   sys::FileOps file_ops_;
   sys::PausedTagsFile paused_file_;

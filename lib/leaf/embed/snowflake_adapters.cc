@@ -64,25 +64,25 @@ class HttpPeerClocks final : public core::PeerClocks {
 
 }  // namespace
 
-SnowflakeAdapters::SnowflakeAdapters(const Setting& setting, const config::Config& config,
+SnowflakeAdapters::SnowflakeAdapters(const Environment& environment, const config::Config& config,
                                      const core::IdLayout& layout, bool one_shot)
     : config_(config),
       options_(SnowflakeOptionsOf(config, layout, one_shot)),
       state_file_(config.state_dir, file_ops_),
-      timers_("leaf-sf-timers", 1, setting.ClockInUse()),
-      workers_("leaf-ceiling", 1, setting.ClockInUse()),
-      registry_worker_("leaf-registry", 1, setting.ClockInUse()),
-      peer_worker_("leaf-peers", 1, setting.ClockInUse()) {}
+      timers_("leaf-sf-timers", 1, environment.ClockInUse()),
+      workers_("leaf-ceiling", 1, environment.ClockInUse()),
+      registry_worker_("leaf-registry", 1, environment.ClockInUse()),
+      peer_worker_("leaf-peers", 1, environment.ClockInUse()) {}
 
-Result<std::unique_ptr<SnowflakeAdapters>> SnowflakeAdapters::Open(Setting& setting, bool one_shot,
+Result<std::unique_ptr<SnowflakeAdapters>> SnowflakeAdapters::Open(Environment& environment, bool one_shot,
                                                                    Logger& log) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
-  std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(setting, config, layout, one_shot));
-  LEAF_ASSIGN_OR_RETURN(adapters->registry_, OpenRegistry(setting, config, log));
+  std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(environment, config, layout, one_shot));
+  LEAF_ASSIGN_OR_RETURN(adapters->registry_, OpenRegistry(environment, config, log));
   if (adapters->registry_->peers() != nullptr)
-    adapters->peer_clocks_ = std::make_unique<HttpPeerClocks>(setting.ClockInUse());
+    adapters->peer_clocks_ = std::make_unique<HttpPeerClocks>(environment.ClockInUse());
   return adapters;
 }
 

@@ -5,8 +5,8 @@
 
 #include "leaf/base/logger.h"
 #include "leaf/core/id_layout.h"
+#include "leaf/embed/environment.h"
 #include "leaf/embed/registries.h"
-#include "leaf/embed/setting.h"
 #include "leaf/service/node.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/system_random.h"
@@ -19,9 +19,10 @@ namespace leaf::embed {
 // from being raised.
 class SnowflakeAdapters {
  public:
-  // Connects nothing that is waited for. `one_shot`: for a command that issues and ends. The setting and
+  // Connects nothing that is waited for. `one_shot`: for a command that issues and ends. The environment and
   // `log` outlive it. Errors: kConfig, kPermission.
-  static Result<std::unique_ptr<SnowflakeAdapters>> Open(Setting& setting, bool one_shot, Logger& log);
+  static Result<std::unique_ptr<SnowflakeAdapters>> Open(Environment& environment, bool one_shot,
+                                                         Logger& log);
 
   // For one service, which ends before this does.
   service::SnowflakePorts Ports();
@@ -29,8 +30,8 @@ class SnowflakeAdapters {
   RegistryLink& registry() { return *registry_; }
 
  private:
-  SnowflakeAdapters(const Setting& setting, const config::Config& config, const core::IdLayout& layout,
-                    bool one_shot);
+  SnowflakeAdapters(const Environment& environment, const config::Config& config,
+                    const core::IdLayout& layout, bool one_shot);
 
   const config::Config& config_;
   const service::SnowflakeOptions options_;

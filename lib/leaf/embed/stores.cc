@@ -41,7 +41,7 @@ sql::MysqlTls TlsOf(const config::Config& config) {
   return sql::MysqlTls::kPreferred;
 }
 
-Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::Config& config,
+Result<sql::MysqlOptions> MysqlOptionsOf(const Environment& environment, const config::Config& config,
                                          Store::Access access) {
   const std::chrono::milliseconds query_timeout = access == Store::Access::kMakeTables
                                                       ? std::max(config.mysql.query_timeout, kTableTimeout)
@@ -49,8 +49,8 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Setting& setting, const config::C
   sql::MysqlOptions options{.endpoints = {},
                             .database = config.mysql.database,
                             .user = config.mysql.user,
-                            .connect_timeout = setting.Timeout().value_or(config.mysql.connect_timeout),
-                            .query_timeout = setting.Timeout().value_or(query_timeout),
+                            .connect_timeout = environment.Timeout().value_or(config.mysql.connect_timeout),
+                            .query_timeout = environment.Timeout().value_or(query_timeout),
                             .tls = TlsOf(config),
                             .tls_ca = config.mysql.tls_ca,
                             .connections_max = static_cast<std::size_t>(config.mysql.max_connections)};
@@ -77,28 +77,28 @@ void MakeSqliteFile(const std::string& path) {
 }
 
 // For Access::kLook; null if there are none.
-Result<std::unique_ptr<sql::SqliteMarkStore>> LookAtMarks(Setting& setting) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<std::unique_ptr<sql::SqliteMarkStore>> LookAtMarks(Environment& environment) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const std::string path = MarksPath(resolved->config);
   if (IsMissing(path)) return std::unique_ptr<sql::SqliteMarkStore>();
   LEAF_RETURN_IF_ERROR(sys::CheckStateDir(resolved->config.state_dir));
   return std::make_unique<sql::SqliteMarkStore>(sql::SqliteOptions{.path = path, .or_read_only = true},
-                                                setting.ClockInUse());
+                                                environment.ClockInUse());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access, Logger* log,
-                                                    sql::Use use) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<std::unique_ptr<sql::Database>> OpenDatabase(Environment& environment, Store::Access access,
+                                                    Logger* log, sql::Use use) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
-    const std::lock_guard lock(setting.mysql_in_use.mutex);
-    std::shared_ptr<sql::MysqlConnector> connector = setting.mysql_in_use.connector.lock();
+    const std::lock_guard lock(environment.mysql_in_use.mutex);
+    std::shared_ptr<sql::MysqlConnector> connector = environment.mysql_in_use.connector.lock();
     if (!connector) {
-      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(setting, config, access));
-      connector = std::make_shared<sql::MysqlConnector>(std::move(options), setting.ClockInUse(), log);
-      setting.mysql_in_use.connector = connector;
+      LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(environment, config, access));
+      connector = std::make_shared<sql::MysqlConnector>(std::move(options), environment.ClockInUse(), log);
+      environment.mysql_in_use.connector = connector;
     }
     return std::make_unique<sql::Database>(std::move(connector), use);
   }
@@ -118,12 +118,12 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
                              .create_tables = !read_only,
                              .read_only = read_only,
                              .or_read_only = access == Store::Access::kLook};
-  if (setting.Timeout()) options.busy_timeout = *setting.Timeout();
+  if (environment.Timeout()) options.busy_timeout = *environment.Timeout();
   return std::make_unique<sql::Database>(std::move(options));
 }
 
-Result<std::unique_ptr<Store>> Store::Open(Setting& setting, Access access, Logger* log) {
-  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(setting, access, log));
+Result<std::unique_ptr<Store>> Store::Open(Environment& environment, Access access, Logger* log) {
+  LEAF_ASSIGN_OR_RETURN(auto database, OpenDatabase(environment, access, log));
   return std::unique_ptr<Store>(new Store(std::move(database)));
 }
 
@@ -143,22 +143,23 @@ service::Dependency DependencyOf(const sql::Database& database, std::string name
           .lease_left = std::nullopt};
 }
 
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Environment& environment, std::string_view command) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   MakeSqliteFile(MarksPath(config));
-  auto locker = [state_dir = config.state_dir, &clock = setting.ClockInUse(),
-                 timeout = ReplyTimeout(setting, config)](
+  auto locker = [state_dir = config.state_dir, &clock = environment.ClockInUse(),
+                 timeout = ReplyTimeout(environment, config)](
                     std::string_view tag) -> Result<std::unique_ptr<core::MarkStore::Hold>> {
     LEAF_ASSIGN_OR_RETURN(sys::GrantLock lock, sys::GrantLock::Take(state_dir, tag, clock, timeout));
     return std::unique_ptr<core::MarkStore::Hold>(std::make_unique<HeldGrantLock>(std::move(lock)));
   };
-  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker), setting.ClockInUse(),
-                                                sys::ProcessName(command));
+  return std::make_unique<sql::SqliteMarkStore>(MarksPath(config), std::move(locker),
+                                                environment.ClockInUse(), sys::ProcessName(command));
 }
 
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Setting& setting, const std::string& state_dir,
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Environment& environment,
+                                                          const std::string& state_dir,
                                                           std::string_view command) {
   const std::string path = state_dir + "/marks.db";
   if (IsMissing(path)) {
@@ -172,43 +173,43 @@ Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Setting& setting, cons
       [](std::string_view) -> Result<std::unique_ptr<core::MarkStore::Hold>> {
         return Error{ErrorCode::kInternal, "nothing is granted from here", ""};
       },
-      setting.ClockInUse(), sys::ProcessName(command));
+      environment.ClockInUse(), sys::ProcessName(command));
 }
 
-Result<core::Mark> LocalMark(Setting& setting, std::string_view tag) {
-  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(setting));
+Result<core::Mark> LocalMark(Environment& environment, std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(environment));
   return marks ? marks->Load(tag) : core::Mark{};
 }
 
-Result<std::vector<core::Mark>> LocalMarks(Setting& setting) {
-  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(setting));
+Result<std::vector<core::Mark>> LocalMarks(Environment& environment) {
+  LEAF_ASSIGN_OR_RETURN(const auto marks, LookAtMarks(environment));
   return marks ? marks->LoadAll() : std::vector<core::Mark>{};
 }
 
-Result<std::vector<core::Mark>> ExamineMarks(Setting& setting) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<std::vector<core::Mark>> ExamineMarks(Environment& environment) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const std::string path = MarksPath(resolved->config);
   if (IsMissing(path)) return std::vector<core::Mark>{};
-  sql::SqliteMarkStore marks({.path = path, .read_only = true}, setting.ClockInUse());
+  sql::SqliteMarkStore marks({.path = path, .read_only = true}, environment.ClockInUse());
   return marks.LoadAll();
 }
 
-std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config) {
+std::chrono::milliseconds ReplyTimeout(const Environment& environment, const config::Config& config) {
   // What the adapters' own time-outs add up to: START, SELECT, UPDATE and COMMIT after connecting, to the
   // last of the endpoints if need be; or the wait for SQLite's write lock, and as much again for the rest.
   constexpr int kStatements = 4;
   if (config.segment.store == "mysql") {
     return static_cast<int>(config.mysql.endpoints.size()) *
-               setting.Timeout().value_or(config.mysql.connect_timeout) +
-           kStatements * setting.Timeout().value_or(config.mysql.query_timeout);
+               environment.Timeout().value_or(config.mysql.connect_timeout) +
+           kStatements * environment.Timeout().value_or(config.mysql.query_timeout);
   }
-  return 2 * setting.Timeout().value_or(sql::SqliteOptions{}.busy_timeout);
+  return 2 * environment.Timeout().value_or(sql::SqliteOptions{}.busy_timeout);
 }
 
-service::SegmentOptions SegmentOptionsOf(const Setting& setting, const config::Config& config,
+service::SegmentOptions SegmentOptionsOf(const Environment& environment, const config::Config& config,
                                          service::PausedTags& paused) {
   return {.refresh_interval = config.segment.refresh_interval,
-          .reply_timeout = ReplyTimeout(setting, config),
+          .reply_timeout = ReplyTimeout(environment, config),
           .tags_max = static_cast<std::size_t>(config.segment.max_tags),
           .step_policy = config.segment.step_policy == "fixed" ? core::StepPolicy::Kind::kFixed
                                                                : core::StepPolicy::Kind::kLeaf,

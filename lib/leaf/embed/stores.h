@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "leaf/base/logger.h"
-#include "leaf/embed/setting.h"
+#include "leaf/embed/environment.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/service/tallies.h"
@@ -29,7 +29,7 @@ class Store {
   // changes nothing at all, not even SQLite's own files.
   enum class Access { kLook, kWrite, kMakeTables, kExamine };
   // `log` hears of every change of the database server; null for none. Outlives the store.
-  static Result<std::unique_ptr<Store>> Open(Setting& setting, Access access, Logger* log = nullptr);
+  static Result<std::unique_ptr<Store>> Open(Environment& environment, Access access, Logger* log = nullptr);
   static Access AccessFor(bool dry_run) { return dry_run ? Access::kLook : Access::kWrite; }
 
   sql::Database& database() { return *database_; }
@@ -44,7 +44,7 @@ class Store {
 };
 
 // The same database, and the same server of it, over the same connections.
-Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Access access,
+Result<std::unique_ptr<sql::Database>> OpenDatabase(Environment& environment, Store::Access access,
                                                     Logger* log = nullptr,
                                                     sql::Use use = sql::Use::kOrdinary);
 
@@ -52,25 +52,26 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Setting& setting, Store::Acc
 service::Dependency DependencyOf(const sql::Database& database, std::string name);
 
 // The marks of the state directory, which is made if it is missing. `command`: the one that raises them.
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Setting& setting, std::string_view command);
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarks(Environment& environment, std::string_view command);
 
 // The same of another node's state directory, which has to be there. Errors: kConfig where it has no marks,
 // kPermission.
-Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Setting& setting, const std::string& state_dir,
+Result<std::unique_ptr<sql::SqliteMarkStore>> OpenMarksOf(Environment& environment,
+                                                          const std::string& state_dir,
                                                           std::string_view command);
 
 // This state directory's mark of `tag`; its end is 0 if it has none. Makes nothing.
-Result<core::Mark> LocalMark(Setting& setting, std::string_view tag);
+Result<core::Mark> LocalMark(Environment& environment, std::string_view tag);
 // All of them. Makes nothing.
-Result<std::vector<core::Mark>> LocalMarks(Setting& setting);
+Result<std::vector<core::Mark>> LocalMarks(Environment& environment);
 // The same for Access::kExamine.
-Result<std::vector<core::Mark>> ExamineMarks(Setting& setting);
+Result<std::vector<core::Mark>> ExamineMarks(Environment& environment);
 
 // How long a grant may take at most before it is dropped.
-std::chrono::milliseconds ReplyTimeout(const Setting& setting, const config::Config& config);
+std::chrono::milliseconds ReplyTimeout(const Environment& environment, const config::Config& config);
 
 // [segment], for segment mode that is to last. `paused` outlives the service.
-service::SegmentOptions SegmentOptionsOf(const Setting& setting, const config::Config& config,
+service::SegmentOptions SegmentOptionsOf(const Environment& environment, const config::Config& config,
                                          service::PausedTags& paused);
 
 }  // namespace leaf::embed

@@ -8,14 +8,14 @@
 
 namespace leaf::embed {
 
-Result<std::shared_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logger& log,
+Result<std::shared_ptr<zookeeper::Session>> OpenZookeeper(Environment& environment, Logger& log,
                                                           std::chrono::milliseconds operation_timeout) {
-  Setting::ZookeeperInUse& in_use = setting.zookeeper_in_use;
+  Environment::ZookeeperInUse& in_use = environment.zookeeper_in_use;
   const std::lock_guard lock(in_use.mutex);
   if (auto session = in_use.session.lock();
       session && in_use.log == &log && in_use.operation_timeout == operation_timeout)
     return session;
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config::Zookeeper& settings = resolved->config.zookeeper;
   zookeeper::SessionOptions options;
   LEAF_ASSIGN_OR_RETURN(options.connect, zookeeper::ParseConnectString(settings.connect));
@@ -25,7 +25,7 @@ Result<std::shared_ptr<zookeeper::Session>> OpenZookeeper(Setting& setting, Logg
     LEAF_ASSIGN_OR_RETURN(options.digest_auth, sys::ReadSecretFile(settings.auth_file));
   }
   LEAF_ASSIGN_OR_RETURN(std::shared_ptr<zookeeper::Session> session,
-                        zookeeper::Session::Open(std::move(options), setting.ClockInUse(), log));
+                        zookeeper::Session::Open(std::move(options), environment.ClockInUse(), log));
   in_use.session = session;
   in_use.log = &log;
   in_use.operation_timeout = operation_timeout;

@@ -109,7 +109,7 @@ class NodeChecks : DoctorChecks {
   void CheckStateDir() {
     Add(InspectStateDir(config_.state_dir));
     holder_ = FindLockHolder(config_.state_dir);
-    if (auto marks = embed::ExamineMarks(setting_); marks.ok()) {
+    if (auto marks = embed::ExamineMarks(environment_); marks.ok()) {
       marks_ = std::move(*marks);
       Ok("marks", fmt::format("{} readable", marks_.size()));
     } else {
@@ -123,7 +123,7 @@ class NodeChecks : DoctorChecks {
     }
     if (!*state) return;
     shared_.state = std::move(**state);
-    const WallTime now = setting_.ClockInUse().Wall();
+    const WallTime now = environment_.ClockInUse().Wall();
     const auto ahead = shared_.state->ceiling - now;
     if (ahead > config_.snowflake.window + config_.snowflake.start_wait) {
       Problem("ceiling",
@@ -139,7 +139,7 @@ class NodeChecks : DoctorChecks {
 
   void CheckDatabase() {
     if (!UsesDatabase()) return;
-    auto store = embed::Store::Open(setting_, embed::Store::Access::kExamine);
+    auto store = embed::Store::Open(environment_, embed::Store::Access::kExamine);
     if (!store.ok()) return Failed("database", store.error(), "no range can be granted");
     const auto report = ExamineDatabase(**store, UsesRegistry() && config_.snowflake.registry == "sql");
     if (!report.ok()) return Failed("database", report.error(), "no range can be granted");
@@ -152,11 +152,11 @@ class NodeChecks : DoctorChecks {
     }
     const auto rows = (*store)->segments().List();
     if (rows.ok()) {
-      Add(InspectTags(*rows, marks_, setting_.ClockInUse().Wall()));
+      Add(InspectTags(*rows, marks_, environment_.ClockInUse().Wall()));
     } else if (report->problems == 0) {
       Failed("tags", rows.error(), "no range can be granted");
     }
-    if (const auto clock = sql::ReadServerClock((*store)->database(), setting_.ClockInUse());
+    if (const auto clock = sql::ReadServerClock((*store)->database(), environment_.ClockInUse());
         clock.ok() && *clock)
       CompareClock("database-clock", "the database server's clock", (*clock)->ahead, (*clock)->uncertainty);
     if (UsesRegistry() && config_.snowflake.registry == "zookeeper") {
@@ -208,11 +208,12 @@ class NodeChecks : DoctorChecks {
     if (json.value("version", own_.version) != own_.version)
       Warn("daemon", fmt::format("it is version {}, this is {}", json.value("version", "?"), own_.version),
            "a new binary is used from the next start on", "restart it when it suits");
-    const MonotonicTime asked = setting_.ClockInUse().Monotonic();
+    const MonotonicTime asked = environment_.ClockInUse().Monotonic();
     if (const auto clock = daemon.WallClock(); clock.ok()) {
-      const auto took = std::chrono::duration_cast<milliseconds>(setting_.ClockInUse().Monotonic() - asked);
+      const auto took =
+          std::chrono::duration_cast<milliseconds>(environment_.ClockInUse().Monotonic() - asked);
       CompareClock("daemon-clock", "the daemon's clock",
-                   clock->time - (setting_.ClockInUse().Wall() - took / 2), took / 2);
+                   clock->time - (environment_.ClockInUse().Wall() - took / 2), took / 2);
     }
   }
 
@@ -250,9 +251,9 @@ void DoctorChecks::CompareClock(std::string check, std::string_view whose, milli
       "synchronise both");
 }
 
-std::vector<Diagnosis> Examine(Setting& setting, Logger& log, const config::Resolved& resolved,
+std::vector<Diagnosis> Examine(Environment& environment, Logger& log, const config::Resolved& resolved,
                                const OwnDaemon& own) {
-  DoctorChecks::Shared shared{setting, log, resolved};
+  DoctorChecks::Shared shared{environment, log, resolved};
   NodeChecks(shared, own).Run();
   return std::move(shared.found);
 }

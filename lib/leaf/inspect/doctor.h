@@ -8,7 +8,7 @@
 #include "leaf/client/daemon_client.h"
 #include "leaf/config/loader.h"
 #include "leaf/inspect/diagnosis.h"
-#include "leaf/inspect/setting.h"
+#include "leaf/inspect/environment.h"
 
 namespace leaf::inspect {
 
@@ -22,7 +22,7 @@ struct OwnDaemon {
 // Everything that the configuration has to do with, each on its own: what does not answer is one finding, and
 // what stands on it is left out. Blocks as long as the time-outs allow, and for 4 s more if a node that is no
 // leafctl reports to the registry: only watching tells whether it runs.
-std::vector<Diagnosis> Examine(Setting& setting, Logger& log, const config::Resolved& resolved,
+std::vector<Diagnosis> Examine(Environment& environment, Logger& log, const config::Resolved& resolved,
                                const OwnDaemon& own);
 
 }  // namespace leaf::inspect

@@ -12,14 +12,14 @@
 #include "leaf/config/loader.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/inspect/diagnosis.h"
-#include "leaf/inspect/setting.h"
+#include "leaf/inspect/environment.h"
 
 namespace leaf::inspect {
 
 class DoctorChecks {
  public:
   struct Shared {
-    Setting& setting;
+    Environment& environment;
     Logger& log;
     const config::Resolved& resolved;
     std::vector<Diagnosis> found{};
@@ -27,7 +27,7 @@ class DoctorChecks {
   };
   explicit DoctorChecks(Shared& shared)
       : shared_(shared),
-        setting_(shared.setting),
+        environment_(shared.environment),
         resolved_(shared.resolved),
         config_(shared.resolved.config) {}
 
@@ -58,7 +58,7 @@ class DoctorChecks {
                     std::chrono::milliseconds uncertainty);
 
   Shared& shared_;
-  Setting& setting_;
+  Environment& environment_;
   const config::Resolved& resolved_;
   const config::Config& config_;
 };

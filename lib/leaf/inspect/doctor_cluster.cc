@@ -35,7 +35,7 @@ class ClusterChecks : DoctorChecks {
  private:
   void CheckWorkers() {
     if (!UsesRegistry()) return;
-    auto source = WorkerSource::Open(setting_, embed::Store::Access::kExamine);
+    auto source = WorkerSource::Open(environment_, embed::Store::Access::kExamine);
     if (!source.ok()) return Failed("registry", source.error(), "no worker number can be claimed");
     auto inspection = (*source)->Inspect();
     if (!inspection.ok()) {
@@ -84,14 +84,14 @@ class ClusterChecks : DoctorChecks {
       if (entry.address == address && entry.kind != NumberKind::kRecycled) own = &entry;
     }
     const std::map<std::string, WallTime> before = Reports(inspection);
-    const WallTime recent = setting_.ClockInUse().Wall() - kLiveReport;
+    const WallTime recent = environment_.ClockInUse().Wall() - kLiveReport;
     const bool watch =
         std::any_of(before.begin(), before.end(), [&](const auto& report) { return report.second > recent; });
     std::vector<std::string> moved;
     if (watch) {
-      setting_.Detail("leafctl: watching for 4 s which nodes report to the registry");
-      const MonotonicTime end = setting_.ClockInUse().Monotonic() + core::kJavaWatch;
-      while (setting_.ClockInUse().Monotonic() < end) setting_.ClockInUse().WaitUntil(end);
+      environment_.Detail("leafctl: watching for 4 s which nodes report to the registry");
+      const MonotonicTime end = environment_.ClockInUse().Monotonic() + core::kJavaWatch;
+      while (environment_.ClockInUse().Monotonic() < end) environment_.ClockInUse().WaitUntil(end);
       if (const auto later = source.Inspect(); later.ok()) {
         for (const auto& [name, reported] : Reports(*later)) {
           const auto found = before.find(name);
@@ -163,8 +163,8 @@ class ClusterChecks : DoctorChecks {
     }
     if (urls.empty()) return;
     std::vector<std::string> older;
-    const auto readings =
-        client::ReadClocks(urls, setting_.Timeout().value_or(kPeerClockTimeout), setting_.ClockInUse());
+    const auto readings = client::ReadClocks(urls, environment_.Timeout().value_or(kPeerClockTimeout),
+                                             environment_.ClockInUse());
     for (std::size_t i = 0; i < urls.size(); ++i) {
       if (readings[i]) {
         CompareClock("peer-clock", urls[i], readings[i]->ahead, readings[i]->uncertainty);
@@ -188,8 +188,8 @@ class ClusterChecks : DoctorChecks {
   void CheckForever() {
     auto tree = zookeeper::Tree::Make(config_.snowflake.cluster);
     if (!tree.ok()) return;
-    const auto session =
-        embed::OpenZookeeper(setting_, shared_.log, setting_.Timeout().value_or(embed::kZookeeperTimeout));
+    const auto session = embed::OpenZookeeper(environment_, shared_.log,
+                                              environment_.Timeout().value_or(embed::kZookeeperTimeout));
     if (!session.ok()) return;  // said with the fence
     const auto snapshot = ReadSnapshot(**session, *tree);
     if (!snapshot.ok() || snapshot->Children(tree->Forever()).empty()) return;
@@ -210,7 +210,7 @@ class ClusterChecks : DoctorChecks {
                   "configure [zookeeper], for segment.fence = \"cluster\"");
     }
     if (registry_away_ && config_.snowflake.registry == "zookeeper") return;  // said once
-    auto link = embed::ClusterLink::Open(setting_, shared_.log, sys::ProcessName("doctor"));
+    auto link = embed::ClusterLink::Open(environment_, shared_.log, sys::ProcessName("doctor"));
     const std::string cause = "no grant is used without the witness, unless segment.witness_fallback is set";
     if (!link.ok()) return Failed("fence", link.error(), cause);
     const auto daemons = (*link)->Daemons();

@@ -20,8 +20,8 @@
 namespace leaf::inspect {
 namespace {
 
-Result<InspectionOptions> InspectionOptionsOf(Setting& setting) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<InspectionOptions> InspectionOptionsOf(Environment& environment) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config::Snowflake& snowflake = resolved->config.snowflake;
   InspectionOptions options;
   const embed::WorkerNumbers numbers = embed::ConfiguredNumbers(resolved->config);
@@ -33,12 +33,12 @@ Result<InspectionOptions> InspectionOptionsOf(Setting& setting) {
   return options;
 }
 
-void Watch(Setting& setting, std::size_t count) {
-  setting.Note(
+void Watch(Environment& environment, std::size_t count) {
+  environment.Note(
       fmt::format("watching {} record{} for {} s: no node may be writing what is about to be rewritten",
                   count, count == 1 ? "" : "s", core::kJavaWatch.count() / 1000));
-  const MonotonicTime end = setting.ClockInUse().Monotonic() + core::kJavaWatch;
-  while (setting.ClockInUse().Monotonic() < end) setting.ClockInUse().WaitUntil(end);
+  const MonotonicTime end = environment.ClockInUse().Monotonic() + core::kJavaWatch;
+  while (environment.ClockInUse().Monotonic() < end) environment.ClockInUse().WaitUntil(end);
 }
 
 // Keeps what the session's threads say, for the thread that may write it.
@@ -49,9 +49,9 @@ class SessionLog final : public Logger {
     const std::lock_guard lock(mutex_);
     lines_.emplace_back(message);
   }
-  void PrintTo(Setting& setting) {
+  void PrintTo(Environment& environment) {
     const std::lock_guard lock(mutex_);
-    for (const std::string& line : lines_) setting.Detail(fmt::format("leafctl: {}", line));
+    for (const std::string& line : lines_) environment.Detail(fmt::format("leafctl: {}", line));
     lines_.clear();
   }
 
@@ -62,20 +62,20 @@ class SessionLog final : public Logger {
 
 class ZookeeperSource final : public WorkerSource {
  public:
-  ZookeeperSource(Setting& setting, zookeeper::Tree tree, InspectionOptions options,
+  ZookeeperSource(Environment& environment, zookeeper::Tree tree, InspectionOptions options,
                   zookeeper::PropertiesRecord properties)
-      : WorkerSource(setting, tree.cluster(), std::move(options)),
+      : WorkerSource(environment, tree.cluster(), std::move(options)),
         tree_(std::move(tree)),
         properties_(std::move(properties)) {}
   ~ZookeeperSource() override {
     session_.reset();
-    log_.PrintTo(setting_);
+    log_.PrintTo(environment_);
   }
 
   Result<void> Connect() {
     LEAF_ASSIGN_OR_RETURN(
         session_,
-        embed::OpenZookeeper(setting_, log_, setting_.Timeout().value_or(embed::kZookeeperTimeout)));
+        embed::OpenZookeeper(environment_, log_, environment_.Timeout().value_or(embed::kZookeeperTimeout)));
     return {};
   }
 
@@ -92,7 +92,7 @@ class ZookeeperSource final : public WorkerSource {
     WorkerInspection inspection = inspect::Inspect(snapshot, options_, properties_);
     const auto watched = RewrittenByLeaf(snapshot, inspection);
     if (watched.empty()) return inspection;
-    Watch(setting_, watched.size());
+    Watch(environment_, watched.size());
     LEAF_ASSIGN_OR_RETURN(const Snapshot later, ReadAll());
     for (const std::string& path : watched) {
       const zookeeper::NodeData* const before = snapshot.Find(path);
@@ -122,7 +122,7 @@ class ZookeeperSource final : public WorkerSource {
 
  private:
   Result<Snapshot> Read() {
-    options_.now = setting_.ClockInUse().Wall();
+    options_.now = environment_.ClockInUse().Wall();
     return ReadSnapshot(*session_, tree_);
   }
 
@@ -143,9 +143,9 @@ class ZookeeperSource final : public WorkerSource {
 
 class SqlSource final : public WorkerSource {
  public:
-  SqlSource(Setting& setting, std::unique_ptr<embed::Store> store, InspectionOptions options,
+  SqlSource(Environment& environment, std::unique_ptr<embed::Store> store, InspectionOptions options,
             core::ClusterProperties properties)
-      : WorkerSource(setting, properties.name, std::move(options)),
+      : WorkerSource(environment, properties.name, std::move(options)),
         store_(std::move(store)),
         properties_(std::move(properties)) {}
 
@@ -169,7 +169,7 @@ class SqlSource final : public WorkerSource {
       }
     }
     if (watched.empty()) return inspection;
-    Watch(setting_, watched.size());
+    Watch(environment_, watched.size());
     LEAF_ASSIGN_OR_RETURN(const WorkerTables later, Read());
     for (const RawRecord& record : ToRecords(later)) {
       const auto before = watched.find(record.name);
@@ -192,7 +192,7 @@ class SqlSource final : public WorkerSource {
 
  private:
   Result<WorkerTables> Read() {
-    options_.now = setting_.ClockInUse().Wall();
+    options_.now = environment_.ClockInUse().Wall();
     return ReadWorkerTables(store_->database());
   }
 
@@ -203,16 +203,16 @@ class SqlSource final : public WorkerSource {
 // Static numbers stand in the configuration alone; of this node's there is also a state directory.
 class StaticSource final : public WorkerSource {
  public:
-  StaticSource(Setting& setting, const config::Config& config, InspectionOptions options,
+  StaticSource(Environment& environment, const config::Config& config, InspectionOptions options,
                std::optional<core::WorkerState> state)
-      : WorkerSource(setting, state ? state->cluster.name : config.snowflake.cluster, std::move(options)),
+      : WorkerSource(environment, state ? state->cluster.name : config.snowflake.cluster, std::move(options)),
         config_(config),
         state_(std::move(state)) {}
 
   std::string_view registry() const override { return "static"; }
 
   Result<WorkerInspection> Inspect() override {
-    options_.now = setting_.ClockInUse().Wall();
+    options_.now = environment_.ClockInUse().Wall();
     WorkerInspection inspection;
     const std::string configured = "the configuration says so";
     std::map<std::int64_t, std::set<std::string>> addresses;
@@ -302,17 +302,18 @@ class StaticSource final : public WorkerSource {
 
 }  // namespace
 
-Result<std::unique_ptr<WorkerSource>> WorkerSource::Open(Setting& setting, embed::Store::Access access) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, setting.Config());
+Result<std::unique_ptr<WorkerSource>> WorkerSource::Open(Environment& environment,
+                                                         embed::Store::Access access) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
   const config::Config::Snowflake& snowflake = config.snowflake;
-  LEAF_ASSIGN_OR_RETURN(InspectionOptions options, InspectionOptionsOf(setting));
+  LEAF_ASSIGN_OR_RETURN(InspectionOptions options, InspectionOptionsOf(environment));
   if (snowflake.registry == "static") {
     sys::FileOps file_ops;
     sys::WorkerStateFile state_file(config.state_dir, file_ops);
     LEAF_ASSIGN_OR_RETURN(auto state, state_file.Load());
     return std::unique_ptr<WorkerSource>(
-        std::make_unique<StaticSource>(setting, config, std::move(options), std::move(state)));
+        std::make_unique<StaticSource>(environment, config, std::move(options), std::move(state)));
   }
   if (snowflake.cluster.empty()) {
     return Error{
@@ -323,13 +324,13 @@ Result<std::unique_ptr<WorkerSource>> WorkerSource::Open(Setting& setting, embed
   }
   core::ClusterProperties properties{snowflake.cluster, snowflake.registry, options.layout};
   if (snowflake.registry == "sql") {
-    LEAF_ASSIGN_OR_RETURN(auto store, embed::Store::Open(setting, access));
-    return std::unique_ptr<WorkerSource>(
-        std::make_unique<SqlSource>(setting, std::move(store), std::move(options), std::move(properties)));
+    LEAF_ASSIGN_OR_RETURN(auto store, embed::Store::Open(environment, access));
+    return std::unique_ptr<WorkerSource>(std::make_unique<SqlSource>(
+        environment, std::move(store), std::move(options), std::move(properties)));
   }
   LEAF_ASSIGN_OR_RETURN(auto tree, zookeeper::Tree::Make(snowflake.cluster));
   auto source = std::make_unique<ZookeeperSource>(
-      setting, std::move(tree), std::move(options),
+      environment, std::move(tree), std::move(options),
       zookeeper::PropertiesRecord{std::move(properties), snowflake.recycle});
   LEAF_RETURN_IF_ERROR(source->Connect());
   return std::unique_ptr<WorkerSource>(std::move(source));

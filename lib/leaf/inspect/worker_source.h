@@ -12,7 +12,7 @@
 #include "leaf/base/result.h"
 #include "leaf/config/config.h"
 #include "leaf/embed/stores.h"
-#include "leaf/inspect/setting.h"
+#include "leaf/inspect/environment.h"
 #include "leaf/inspect/workers.h"
 
 namespace leaf::inspect {
@@ -21,7 +21,7 @@ class WorkerSource {
  public:
   // Errors: kConfig (no snowflake.cluster, and what the registry's own settings lack), kPermission. ZooKeeper
   // and databases are asked by the calls below, which add kUnavailable.
-  static Result<std::unique_ptr<WorkerSource>> Open(Setting& setting, embed::Store::Access access);
+  static Result<std::unique_ptr<WorkerSource>> Open(Environment& environment, embed::Store::Access access);
   virtual ~WorkerSource() = default;
 
   // "static", "zookeeper", "sql".
@@ -44,10 +44,10 @@ class WorkerSource {
   virtual Result<bool> Apply(const RepairStep& step) = 0;
 
  protected:
-  WorkerSource(Setting& setting, std::string cluster, InspectionOptions options)
-      : setting_(setting), cluster_(std::move(cluster)), options_(std::move(options)) {}
+  WorkerSource(Environment& environment, std::string cluster, InspectionOptions options)
+      : environment_(environment), cluster_(std::move(cluster)), options_(std::move(options)) {}
 
-  Setting& setting_;
+  Environment& environment_;
   const std::string cluster_;
   InspectionOptions options_;
 };

@@ -23,9 +23,9 @@ class Session;
 namespace leaf::embed {
 
 // Outlives everything that is put together by it.
-class Setting {
+class Environment {
  public:
-  virtual ~Setting() = default;
+  virtual ~Environment() = default;
 
   // Resolved at the first use, and the same from then on. Errors: kConfig, kInvalidArgument.
   virtual Result<const config::Resolved*> Config() = 0;

@@ -3,11 +3,11 @@
 
 #include <string_view>
 
-#include "leaf/embed/setting.h"
+#include "leaf/embed/environment.h"
 
 namespace leaf::inspect {
 
-class Setting : public embed::Setting {
+class Environment : public embed::Environment {
  public:
   // One line for people. A Note is for every user that waits for the result, a Detail only for one that wants
   // to know more. Any thread.
