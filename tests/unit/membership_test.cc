@@ -17,6 +17,7 @@
 
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/granter.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/fakes.h"
