@@ -418,7 +418,7 @@ TEST_F(MembershipTest, AnEmptyVolume) {
     Pass(kNodeHeartbeat, {node.get()});
     EXPECT_EQ(Incarnation()->number, before + 1);
     EXPECT_EQ(WitnessEnd(), dir->marks.Load("pay")->end);
-    EXPECT_EQ(node->open(), running) << "its watch is for those that nobody knows of";
+    EXPECT_EQ(node->open(), running) << "its watch is for those that no other node knows of";
     Pass(kSomeWatch, {node.get()});
     EXPECT_TRUE(node->open()) << node->membership.Status().why;
     Take(*node);

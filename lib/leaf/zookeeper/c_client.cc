@@ -72,10 +72,10 @@ NodeStat StatOf(const Stat& stat) {
 
 ACL_vector& OwnRules() {
   static char auth[] = "auth";
-  static char nobody[] = "";
+  static char no_id[] = "";
   static char world[] = "world";
   static char anyone[] = "anyone";
-  static std::array<ACL, 2> entries{{{ZOO_PERM_ALL, {auth, nobody}}, {ZOO_PERM_READ, {world, anyone}}}};
+  static std::array<ACL, 2> entries{{{ZOO_PERM_ALL, {auth, no_id}}, {ZOO_PERM_READ, {world, anyone}}}};
   static ACL_vector rules{static_cast<std::int32_t>(entries.size()), entries.data()};
   return rules;
 }

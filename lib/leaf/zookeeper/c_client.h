@@ -42,7 +42,7 @@ class LibraryLog {
 NodeStat StatOf(const Stat& stat);
 
 // Of a node of leafctl's own: all for the session's credentials, which the servers put in place of "auth";
-// reading for everyone. The library only reads it.
+// reading for every client. The library only reads it.
 ACL_vector& OwnRules();
 NodeAccess AccessOf(const ACL_vector& rules, const Stat& stat);
 

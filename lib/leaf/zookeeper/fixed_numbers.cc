@@ -39,7 +39,7 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
   if (!stored.ok()) return UnusableNode(path, stored.error());
   if (stored->uuid != node.uuid) {
     if (stored->worker) {
-      // Whose the number is decides; a released one has no owner.
+      // The owner of the number decides; a released number has none.
       const std::string owner_path = tree.Owner(*stored->worker);
       LEAF_ASSIGN_OR_RETURN(const auto owner_node, client_.Get(owner_path));
       if (owner_node) {

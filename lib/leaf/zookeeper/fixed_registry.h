@@ -37,7 +37,7 @@
 //      another session than the one in which the hold was raised does not count; the claim begins again.
 //  S8  A state directory is copied, and both are started with one address (a container image that holds
 //      it): the uuid is the same, so all of the above lets the second one in. → its directory is not
-//      where it was written: it comes with a new uuid, watches that nobody reports under the number, and
+//      where it was written: it comes with a new uuid, watches that no node reports under the number, and
 //      takes the owner over. A live original is seen as long as it reaches ZooKeeper; one that comes back
 //      later is not the owner any more; what it issued after its last report is covered by
 //      ceiling_may_lag.
@@ -207,7 +207,7 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> PutBack(const std::optional<NodeData>& owner, const std::optional<NodeData>& ceiling,
                        const std::optional<NodeData>& leaf);
   Error Lost(std::string why);
-  // The same, by a node that will not have the number for ever.
+  // The same, where the other node will not have the number for ever.
   Error Displaced(std::string why);
   static Error KeepsChanging();
 

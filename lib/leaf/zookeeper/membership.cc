@@ -273,13 +273,13 @@ void Membership::Leave() {
   const auto look = Read();
   if (!look.ok() || !look->own) return;
   if (is_new_) {
-    // It never claimed, and nobody needs to remember it.
+    // It never claimed, and no node needs to remember it.
     if (!look->own->claims)
       (void)client_.Write({Operation::Delete(tree_.Node(memory_.id), look->own_version)});
     return;
   }
   // Not where another process of this directory goes on, nor where others wait for what this node was
-  // granted: who has left is not waited for.
+  // granted: a node that has left is not waited for.
   if (!joined || !beats_ || look->own_version != beat_version_ || look->own->contributed != look->number())
     return;
   const NodeRecord record = OwnRecord(*look, look->own->contributed, true);

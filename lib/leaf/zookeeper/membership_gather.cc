@@ -177,7 +177,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
   // Each node that is there has found out by then, and said so.
   if (clock_.Monotonic() < *gathering_since_ + options_.watch) {
     Close(State::kGathering,
-          fmt::format("ZooKeeper went back ({}): nodes that nobody knows of have {} to show up",
+          fmt::format("ZooKeeper went back ({}): nodes that no other node knows of have {} to show up",
                       look.incarnation->why, FormatDuration(options_.watch)));
     return Next::kWait;
   }

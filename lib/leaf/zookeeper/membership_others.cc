@@ -43,7 +43,7 @@ Result<void> Membership::ReadOthers() {
     if (!nodes[i]) continue;
     // One that cannot be read has to be waited for if it comes to that.
     const auto record = ParseNode(nodes[i]->data);
-    // One that has left, and could never claim, is missed by nobody.
+    // No node misses one that has left, and could never claim.
     if (!record.ok() || (record->left && !record->claims)) continue;
     const auto known = others_.find(ids[i]);
     const bool was_known = known != others_.end();

@@ -110,7 +110,7 @@ void Session::Impl::OnState(Handle& handle, zhandle_t* library, int state) {
       log_.Warning("ZooKeeper: session {:#x} has expired", session_id_);
     }
     session_id_ = 0;
-    // Whoever says so answers: the next session is worth waiting for.
+    // The server that says so answers: the next session is worth waiting for.
     disconnected_since_ = clock_.Monotonic();
     FinishAll(handle, auth_failed_ ? ZAUTHFAILED : ZSESSIONEXPIRED);
   } else if (was_connected) {

@@ -84,7 +84,7 @@ class Session::Impl {
   template <typename Submit>
   Result<std::shared_ptr<Call>> Begin(MonotonicTime deadline, std::vector<Operation> operations,
                                       std::string_view path, Submit submit);
-  // The call's code, or that of a time-out: then it may still complete, and nobody looks.
+  // The call's code, or that of a time-out: then it may still complete, and is not looked at.
   int Wait(const std::shared_ptr<Call>& call, MonotonicTime deadline);
   std::string Path(const std::string& path) const { return options_.connect.chroot + path; }
   // What CreateOwn gives a node.
