@@ -21,6 +21,7 @@
 #include "leaf/embed/cluster_link.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/state_dir.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/recovery.h"
 #include "stores.h"
 #include "tag_output.h"

@@ -317,8 +317,8 @@ class Drill(DrillTest):
 
     def nobody_is_missing(self, daemon):
         cluster = self.cluster(daemon)
-        # Others that nobody knows of may show up until it is open.
-        return cluster["state"] in ("open", "watching") or "nobody knows of" in cluster.get("why", "")
+        # Nodes that no other node knows of may show up until it is open.
+        return cluster["state"] in ("open", "watching") or "no other node knows of" in cluster.get("why", "")
 
     @does("Look at what is to be done, and do it:")
     def look_and_do(self, look, do):

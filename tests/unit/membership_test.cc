@@ -17,6 +17,7 @@
 
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/granter.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/fakes.h"
@@ -417,7 +418,7 @@ TEST_F(MembershipTest, AnEmptyVolume) {
     Pass(kNodeHeartbeat, {node.get()});
     EXPECT_EQ(Incarnation()->number, before + 1);
     EXPECT_EQ(WitnessEnd(), dir->marks.Load("pay")->end);
-    EXPECT_EQ(node->open(), running) << "its watch is for those that nobody knows of";
+    EXPECT_EQ(node->open(), running) << "its watch is for those that no other node knows of";
     Pass(kSomeWatch, {node.get()});
     EXPECT_TRUE(node->open()) << node->membership.Status().why;
     Take(*node);

@@ -18,6 +18,7 @@
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/tallies.h"
 #include "leaf/sys/system_random.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/daemon_roster.h"
 #include "leaf/zookeeper/membership.h"
 #include "leaf/zookeeper/session.h"

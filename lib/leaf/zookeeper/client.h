@@ -39,10 +39,10 @@ struct NodeData {
   NodeStat stat;
 };
 
-// Who may change a node.
+// Which clients may change a node.
 struct NodeAccess {
   std::string rules;         // for people: "world:anyone:cdrwa"
-  bool open = false;         // everyone may change it, or what is below it
+  bool open = false;         // every client may change it, or what is below it
   std::int32_t version = 0;  // of the rules
   NodeStat stat;             // nothing but zeros if the rules may not be read
 };
@@ -52,12 +52,12 @@ struct Operation {
   enum class Kind { kCreate, kCreateSequential, kCreateEphemeral, kSet, kDelete, kCheck };
   static constexpr std::int32_t kAnyVersion = -1;
 
-  // A node of Leaf's tree: open to everyone, as a Java node has no credentials.
+  // A node of Leaf's tree: open to every client, as a Java node has no credentials.
   static Operation Create(std::string path, std::string data) {
     return {Kind::kCreate, std::move(path), std::move(data), kAnyVersion};
   }
-  // A node of leafctl's own: where the client has credentials, only they may change it, and everyone may read
-  // it.
+  // A node of leafctl's own: where the client has credentials, only they may change it, and every client may
+  // read it.
   static Operation CreateOwn(std::string path, std::string data) {
     return {Kind::kCreate, std::move(path), std::move(data), kAnyVersion, true};
   }
@@ -126,7 +126,7 @@ class Client {
   virtual std::unique_ptr<Subscription> OnNewSession(std::function<void()> listener) = 0;
 };
 
-// A client that also sees, and sets, who may change a node. What issues IDs does not need it.
+// A client that also sees, and sets, the access rules of nodes. What issues IDs does not need it.
 class AccessClient : public Client {
  public:
   // In one go. Nothing where there is no such node.

@@ -1,4 +1,4 @@
-// Which daemons issue segments of a cluster, and where each of them answers: whoever repairs a tag asks them
+// Which daemons issue segments of a cluster, and where each of them answers: the repair of a tag asks them
 // all.
 #pragma once
 
@@ -34,8 +34,8 @@ class DaemonEntry {
   EphemeralNode node_;
 };
 
-// Everyone's. One that died is among them until its session has run out; an entry that cannot be read is
-// kRefused: somebody is there who cannot be asked.
+// Those of all daemons. One that died is among them until its session has run out. An entry that cannot be
+// read is kRefused: it is of a daemon that cannot be asked.
 Result<std::vector<DaemonRecord>> ReadDaemonRoster(Client& client, const Tree& tree);
 
 }  // namespace leaf::zookeeper

@@ -10,7 +10,7 @@
 namespace leaf::zookeeper {
 namespace {
 
-// How often somebody else may come in between before the next Refresh has to try.
+// How often another client may come in between before the next Refresh has to try.
 constexpr int kAttempts = 4;
 
 }  // namespace

@@ -37,7 +37,7 @@
 //      another session than the one in which the hold was raised does not count; the claim begins again.
 //  S8  A state directory is copied, and both are started with one address (a container image that holds
 //      it): the uuid is the same, so all of the above lets the second one in. → its directory is not
-//      where it was written: it comes with a new uuid, watches that nobody reports under the number, and
+//      where it was written: it comes with a new uuid, watches that no node reports under the number, and
 //      takes the owner over. A live original is seen as long as it reaches ZooKeeper; one that comes back
 //      later is not the owner any more; what it issued after its last report is covered by
 //      ceiling_may_lag.
@@ -54,11 +54,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/clock.h"
@@ -155,7 +159,11 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   };
   enum class Step { kGoOn, kAgain, kWatchFirst };
 
-  // All require mutex_. An empty optional: somebody came in between, or the session changed; begin again.
+  // All of the following require mutex_. An empty optional: another node came in between, or the session
+  // changed; begin again.
+
+  // ---- the claim (fixed_claim.cc)
+
   Result<Attempt> TryClaim(const Tree& tree, const core::NodeIdentity& node,
                            const PropertiesRecord& properties, bool has_watched);
   // The parts of TryClaim, in this order. Until WriteClaim only this node's own hold and node are written.
@@ -167,23 +175,29 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> WatchForOthers(const Tree& tree, const core::NodeIdentity& node, const Found& found);
   Result<Attempt> WriteClaim(const Tree& tree, const core::NodeIdentity& node,
                              const PropertiesRecord& properties, Found found);
+  Result<bool> WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
+                            std::chrono::milliseconds time);
+
+  // ---- the numbers of an address (fixed_numbers.cc)
+
   Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node);
   Result<std::optional<Numbers>> FindOwn(const Tree& tree, const std::string& address, const Hold& hold);
+  Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
+                                               const core::ClusterProperties& cluster);
   // Makes the node of the number that the state directory held once more, if nothing is known of that number.
   // The path; "" if the number cannot be had again.
   Result<std::optional<std::string>> Recreate(const Tree& tree, const core::NodeIdentity& node,
                                               const Hold& hold, std::uint64_t worker, const Numbers& numbers,
                                               const core::ClusterProperties& cluster);
-  // A node under `forever` of another address has the number `worker`, and is Java's.
-  Result<bool> IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers);
   // The number of our node belongs to another address: the node has to go.
   Result<void> GiveUp(const Tree& tree, const std::string& address, const Hold& hold, const LeafNode& leaf);
-  Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
-                                               const core::ClusterProperties& cluster);
-  Result<bool> WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
-                            std::chrono::milliseconds time);
+  // A node under `forever` of another address has the number `worker`, and is Java's.
+  Result<bool> IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers);
   // `fresh`: it is, or would be, made for this claim.
   Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const;
+  static Error OwnedByOther(std::string_view address, std::uint64_t worker, const OwnerRecord& owner);
+
+  // ---- reports (fixed_registry.cc)
 
   Result<void> WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly);
   // What a conflict means: adopts what a lost write of ours has left, puts back what ZooKeeper has forgotten,
@@ -193,8 +207,9 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> PutBack(const std::optional<NodeData>& owner, const std::optional<NodeData>& ceiling,
                        const std::optional<NodeData>& leaf);
   Error Lost(std::string why);
-  // The same, by a node that will not have the number for ever.
+  // The same, where the other node will not have the number for ever.
   Error Displaced(std::string why);
+  static Error KeepsChanging();
 
   const RegistryOptions options_;
   Client& client_;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLeaseWriteAttempts = 4;
 constexpr int kRaceRounds = 256;
-// A ceiling that is no further ahead is waited for by whoever starts (snowflake.start_wait).
+// A ceiling that is no further ahead is waited for by the node that starts (snowflake.start_wait).
 constexpr std::chrono::milliseconds kUsableAhead{10'000};
 // The rank of what must not be taken.
 constexpr int kLive = 4;
@@ -90,7 +90,7 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
       }
       raced = true;
     }
-    // Whoever won has changed what there is: with every round somebody gets on.
+    // The node that won has changed what there is: with every round one node gets on.
     if (raced && ++rounds < kRaceRounds) continue;
     if (raced) return Error{ErrorCode::kUnavailable, "the leases in ZooKeeper keep changing", "retry"};
     if (clock_.Boot() - begin >= patience) {
@@ -108,8 +108,8 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
   }
 }
 
-// One's own first; then what is free; then what has run out. A number whose ceiling is far ahead can be
-// used by nobody until then: whose clock was wrong, or is, may only cost that number, not every start.
+// The node's own first; then what is free; then what has run out. No node can use a number whose ceiling is
+// far ahead until then: a clock that was wrong, or is, may only cost that number, not every start.
 std::vector<LeaseRegistry::Ranked> LeaseRegistry::InOrder(const std::vector<Candidate>& candidates,
                                                           const core::NodeIdentity& node,
                                                           const ForkNumbers& fork) {

@@ -7,21 +7,20 @@
 //  I1  A claim raises the generation and begins at or above the ceiling of the record it replaced, in one
 //      compare-and-set of that record's version.
 //  I2  A ceiling is acknowledged only by a compare-and-set that raised it in the record of the holder's own
-//      generation. Whoever was replaced gets no further acknowledgement, and issues below its last one, which
-//      is at most where its successor begins. No timing is assumed: time only decides when to try.
+//      generation. A holder that was replaced gets no further acknowledgement, and issues below its last one,
+//      which is at most where its successor begins. No timing is assumed: time only decides when to try.
 //  I3  Java looks at no lease: its next number is the count of nodes ever made under `forever`. No lease is
 //      claimed less than kClaimMargin above that, and none is renewed less than kRenewMargin above it.
-//  I4  The fork's recycling nodes look at no lease either. What they have is not leased, and what is leased
-//  is
-//      not theirs to take (fork_numbers.h). Each renewal looks whether it still is so.
+//  I4  The fork's recycling nodes look at no lease either. What they have is not leased, and they may not
+//      take what is leased (fork_numbers.h). Each renewal looks whether it still is so.
 //
 // Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc, or
 // zookeeper_goes_back_test.cc)
 //  S1  The reply to a claim is lost. → the next one looks for its own uuid first, and takes that lease again.
 //  S2  That claim is late, and lands after the second one took the same or another number. → it fails on the
-//      version; or it makes us the holder of a second lease, which nobody uses and which runs out.
+//      version; or it makes us the holder of a second lease, which no node uses and which runs out.
 //  S3  A holder is frozen past its lease, another claims, the first wakes up: it goes on below its last
-//      acknowledged ceiling, where nobody else issues; its renewal fails on the version: kNotOwner.
+//      acknowledged ceiling, where no other node issues; its renewal fails on the version: kNotOwner.
 //  S4  The reply to a renewal is lost, and the next one finds another version: it is our generation and uuid
 //      still, so the version is adopted.
 //  S5  Two claimants see the same record run out. → one compare-and-set succeeds.
@@ -99,7 +98,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
     std::uint64_t worker = 0;
     LeaseRecord record;
     std::int32_t version = 0;
-    std::optional<std::int64_t> created_zxid;  // another one: deleted, and made anew by somebody
+    std::optional<std::int64_t> created_zxid;  // another one: it was deleted, and made anew
   };
   // A number of the range as it is now.
   struct Candidate {
@@ -123,7 +122,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   // Highest number first; what cannot be read is left out.
   Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end,
                                       const ForkNumbers& fork);
-  // Nothing if somebody else was first.
+  // Nothing if another node was first.
   Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const PropertiesRecord& properties,
                                                 const core::NodeIdentity& node, const Candidate& candidate);
   // Whether the state directory of `node` held this number last, and no other since, as far as the record

@@ -1,9 +1,8 @@
 // Taking part in the segment mode of a cluster, by a record beside the witnesses (core/membership.h).
 //
 // Schedules that it stands against; T is the moment that the servers go back to.
-// M1. The servers go back, and a node that was in touch after T claims: its record has an older version, or
-// is
-//     gone, and the transaction fails.
+// M1. The servers go back, and a node that was in touch after T claims: its record is gone, or has an older
+//     version, and the transaction fails.
 // M2. A node that was down, or cut off, since before T meets an older tree that says of it what it remembers.
 //     It claims before a node of M1 has found out. So it waits until other nodes have moved, which look
 //     before they move, or for the watch (kAwayMax). A node that is new knows no others, and waits for the
@@ -13,7 +12,8 @@
 //     believes only once it has written it.
 // M4. A node knows of another one that the servers have forgotten. It puts that record back before its own
 //     says that it has contributed. The node that settles the incarnation looks at the list and the records
-//     again after the last of them. Nodes that are there, and nobody knows of, have the watch to show up.
+//     again after the last of them. Nodes that are there, and that no other node knows of, have the watch to
+//     show up.
 // M5. The reply to any of these writes is lost, or it lands later: each names the version that it was made
 //     for, and each step begins with a look.
 // M6. A process claims, and its mark is under way while another process of the same directory makes the marks
@@ -69,30 +69,6 @@ struct MembershipOptions {
   bool is_passive = false;
 };
 
-// What stands in ZooKeeper of the nodes that claim.
-struct ClusterRecords {
-  struct Node {
-    std::string id;
-    NodeRecord record;
-    std::int32_t version = 0;
-  };
-  std::vector<Node> nodes;  // sorted by id
-  std::optional<IncarnationRecord> incarnation;
-  std::int32_t incarnation_version = 0;
-
-  // Those whose grants are not known again: nothing is claimed without them.
-  std::vector<Node> Missing() const;
-};
-// Errors: those of Client; kRefused for a record that cannot be read.
-Result<ClusterRecords> ReadCluster(Client& client, const Tree& tree);
-
-// These nodes' grants are known by now, or allowed for: they are not waited for any more, and where nobody
-// else is missing the incarnation is settled. One that comes back has to contribute all the same. All daemons
-// look at the table again within kNodeHeartbeat. False if what was read has changed: nothing more is done
-// then. Errors: those of Client.
-Result<bool> Waive(Client& client, const Tree& tree, const ClusterRecords& records,
-                   const std::vector<std::string>& ids, const std::string& by, WallTime now);
-
 class Membership final : public core::Membership {
  public:
   // All of them outlive it.
@@ -143,35 +119,44 @@ class Membership final : public core::Membership {
 
   Result<void> Load();
   Result<Look> Read() const;
-  Result<Next> StepOnce(const Contribute& contribute);
   Result<void> Save(bool opens = false);
+  Result<Next> StepOnce(const Contribute& contribute);
   Result<Next> Join(const Look& look);
+  Result<Next> Beat(const Look& look, bool waits);
+  bool WentBack(const Look& look) const;
+  void BeginToWait();
+  // Its next one.
+  NodeRecord OwnRecord(const Look& look, std::uint64_t contributed, bool left);
+
+  // ---- whether ranges may be claimed (membership_claims.cc)
+
+  bool is_open() const;
+  // Whether everything in it is what this node remembers, or newer, and it may claim. Requires mutex_.
+  bool IsWhole(const Look& look) const;
+  // `in_touch`: before it was, at the latest.
+  void Open(const Look& look, BootTime in_touch);
+  void Close(State state, std::string why, std::vector<std::string> waiting_for = {});
+  void CloseLocked(State state, std::string why);
+  // It cannot take part at present.
+  void Fail(const Error& why);
+
+  // ---- after ZooKeeper went back (membership_gather.cc)
+
   // `evidence`: true only if the servers really went back; part of the same transaction.
   Result<Next> RaiseIncarnation(const Look& look, const std::string& why, std::vector<Operation> evidence);
   Result<Next> GiveBack(const Look& look, const Contribute& contribute);
   Result<Next> PutBackOthers(const Look& look);
   Result<Next> Settle(const Look& look);
-  Result<Next> Beat(const Look& look, bool waits);
+
+  // ---- other nodes (membership_others.cc)
+
   Result<void> ReadOthers();
   // Notes the record of another node.
   Other& Seen(const std::string& id, const NodeRecord& record, std::int32_t version);
-  Result<void> Cover(const Look& look);
-  Result<void> KeepWitnesses();
   // Whether this node has to wait before its first claim, and for what.
   std::optional<std::string> Waits();
-  bool WentBack(const Look& look) const;
-  // Whether everything in it is what this node remembers, or newer, and it may claim.
-  bool IsWhole(const Look& look) const;
-  // Its next one.
-  NodeRecord OwnRecord(const Look& look, std::uint64_t contributed, bool left);
-  void BeginToWait();
-  void Close(State state, std::string why, std::vector<std::string> waiting_for = {});
-  // It cannot take part at present.
-  void Fail(const Error& why);
-  void CloseLocked(State state, std::string why);
-  // `in_touch`: before it was, at the latest.
-  void Open(const Look& look, BootTime in_touch);
-  bool is_open() const;
+  Result<void> Cover(const Look& look);
+  Result<void> KeepWitnesses();
 
   const Tree tree_;
   const MembershipOptions options_;

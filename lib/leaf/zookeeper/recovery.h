@@ -23,7 +23,7 @@
 #include "leaf/core/ports.h"
 #include "leaf/core/witness.h"
 #include "leaf/zookeeper/client.h"
-#include "leaf/zookeeper/membership.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/tree.h"
 
 namespace leaf::zookeeper {

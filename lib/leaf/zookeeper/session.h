@@ -1,5 +1,5 @@
 // A session with ZooKeeper over its C client, asynchronous underneath and blocking above: every call has a
-// deadline, however silent the servers are. The only place that knows zookeeper.h.
+// deadline, however silent the servers are. No sources but the session's know zookeeper.h.
 //
 // The C client reconnects within a session by itself. A session that has expired is final there: a thread of
 // ours closes its handle and opens the next one. The same happens to a handle that has had no connection for

@@ -5,15 +5,14 @@
 //   <root>/<cluster>/leafctl/                         ours, beside it: Java looks at nothing but `forever`
 //       cluster               what all nodes of the cluster agree on
 //       owners/<number>       to which state directory a fixed number belongs
-//       addresses/<ip:port>   who may claim for an address, and the number it got
+//       addresses/<ip:port>   which state directory may claim for an address, and the number it got
 //       ceilings/<number>     below what time a fixed number's IDs may have been issued
 //       leases/<number>       a recycled number: its generation, holder and ceiling
-//       temporary/<ip:port>   ephemeral: who is live, and where it answers
+//       temporary/<ip:port>   ephemeral: which nodes are live, and where they answer
 //       witness/<tag>         of segment mode: the highest end granted to any node
 //       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
-//       nodes/<id>            which state directories claim ranges, and what they have made known
-//       (membership.h) incarnation           how often this tree was found to have gone back, and whether all
-//       is known again
+//       nodes/<id>            which state directories claim ranges, and what they made known (membership.h)
+//       incarnation           how often this tree was found to have gone back, and whether all is known again
 //   <root>/<cluster>/recycle/{notuse,inuse}/workId:<n>   of Leaf's best-known fork; of it only
 //     the number that is leased is removed (fork_numbers.h)
 //
@@ -175,7 +174,7 @@ std::string FormatOwner(const OwnerRecord& record);
 Result<OwnerRecord> ParseOwner(std::string_view json);
 
 struct AddressRecord {
-  std::string uuid;                     // who may claim
+  std::string uuid;                     // of the state directory that may claim
   std::optional<std::uint64_t> worker;  // nothing while its first claim is under way
   friend bool operator==(const AddressRecord&, const AddressRecord&) = default;
 };
@@ -183,8 +182,8 @@ std::string FormatAddress(const AddressRecord& record);
 Result<AddressRecord> ParseAddress(std::string_view json);
 
 // Written in one transaction with every write of ours to the number's node under `forever`: if that one has
-// another version or timestamp than this says, somebody else (Java) has written it since, and the ceiling
-// does not cover what they issued.
+// another version or timestamp than this says, another program (Java) has written it since, and the ceiling
+// does not cover what that one issued.
 struct CeilingRecord {
   std::string uuid;                 // of the state directory that wrote it
   std::uint64_t generation = 0;     // raised by each claim
@@ -238,7 +237,7 @@ Result<DaemonRecord> ParseDaemon(std::string_view json);
 // What a state directory has made known of its grants.
 struct NodeRecord {
   std::uint64_t contributed = 0;  // the incarnation up to which its marks are in the witnesses; 0 for none
-  std::uint64_t beat = 0;         // raised by its owner, and nobody else: an older tree has a lower one
+  std::uint64_t beat = 0;         // raised by its owner alone: an older tree has a lower one
   bool claims = false;            // it could claim once; before that nothing is to be missed
   bool left = false;              // it claims nothing until it has changed this
   std::string daemon;             // its entry among the daemons, or ""

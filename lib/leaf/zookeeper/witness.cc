@@ -20,9 +20,10 @@ Result<core::WitnessState> StateOf(const std::string& path, const std::optional<
   if (!node) return core::WitnessState{};
   auto record = ParseWitness(node->data);
   if (!record.ok()) {
-    return Error{ErrorCode::kRefused,
-                 fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), record.error().message),
-                 "find out who wrote it; once it is deleted, it is made anew, above this node's own mark"};
+    return Error{
+        ErrorCode::kRefused,
+        fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), record.error().message),
+        "find out which program wrote it; once it is deleted, it is made anew, above this node's own mark"};
   }
   return core::WitnessState{record->end, node->stat.version, std::move(record->claim), std::move(record->by),
                             record->at};

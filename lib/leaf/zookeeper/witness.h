@@ -15,11 +15,11 @@
 
 namespace leaf::zookeeper {
 
-// A missing node counts as "nothing granted yet": whoever deletes one takes its protection away, and each
+// A missing node counts as "nothing granted yet": where one is deleted, its protection is gone, and each
 // node's own marks remain.
 class ZookeeperWitness final : public core::Witness {
  public:
-  // `process`: who raises it, for people. `membership`: null to trust ZooKeeper, as nodes before 0.2 do.
+  // `process`: what raises it, for people. `membership`: null to trust ZooKeeper, as nodes before 0.2 do.
   // Client, clock and membership outlive it.
   ZookeeperWitness(Tree tree, std::string process, Client& client, const Clock& clock,
                    Membership* membership = nullptr);
