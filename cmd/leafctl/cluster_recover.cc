@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "commands.h"
@@ -181,7 +180,7 @@ class RecoverCommand {
       Line(
           fmt::format("  missing: {}; {} IDs of each tag are allowed for", Recovery::TextOf(node), *beyond_));
     for (const Recovery::Move& move : moves_) {
-      const std::string_view where = move.where.empty() ? "no mark" : move.where;
+      const std::string where = move.where.empty() ? "no mark" : move.where;
       if (move.in_table) {
         Line(fmt::format("tag {}: the table says max_id {}, {} says {}; so move it to {}",
                          Quoted(move.row.tag), move.row.max_id, where, move.known, move.target));
