@@ -151,8 +151,7 @@ bool ImportSheet::IsSet(std::string_view key) const {
 }
 
 void ImportSheet::ListUnused() {
-  std::vector<std::string> known;
-  for (const std::string_view key : kSingleSpelled) known.emplace_back(key);
+  std::vector<std::string> known(kSingleSpelled.begin(), kSingleSpelled.end());
   for (const Spelled& spelled : kAllSpelled) known.emplace_back(NameOf(spelled));
   for (std::size_t i = 0; i < properties_.size(); ++i) {
     if (used_.count(i) > 0) continue;
