@@ -60,6 +60,7 @@ class RecoverCommand {
     }
     recovery_.emplace(zookeeper::RecoveryPorts{
         .list = [this] { return store_->segments().List(); },
+        .removed = [this] { return store_->segments().RemovedMarks(); },
         .advance = [this](const std::string& tag, std::uint64_t to) -> Result<void> {
           LEAF_RETURN_IF_ERROR(store_->segments().Advance(tag, to, core::WriteMode::kCommit));
           return {};
@@ -179,14 +180,23 @@ class RecoverCommand {
     for (const Recovery::Node& node : missing_)
       Line(
           fmt::format("  missing: {}; {} IDs of each tag are allowed for", Recovery::TextOf(node), *beyond_));
+    for (const std::string& tag : recovery_->skipped()) {
+      context_.Note(
+          fmt::format("leafctl: warning: the witness of tag {}, which is not in the table, cannot be read; "
+                      "it is left as it "
+                      "is, and the tag cannot be added",
+                      Quoted(tag)));
+    }
     for (const Recovery::Move& move : moves_) {
       const std::string where = move.where.empty() ? "no mark" : move.where;
       if (move.in_table) {
         Line(fmt::format("tag {}: the table says max_id {}, {} says {}; so move it to {}",
                          Quoted(move.row.tag), move.row.max_id, where, move.known, move.target));
       } else {
-        Line(fmt::format("tag {}: not in the table, {} says {}; so move its witness to {}",
-                         Quoted(move.row.tag), where, move.known, move.target));
+        Line(fmt::format("tag {}: not in the table{}, {} says {}; so move its witness to {}",
+                         Quoted(move.row.tag),
+                         move.removed > 0 ? fmt::format(" (removed at {})", move.removed) : "", where,
+                         move.known, move.target));
       }
     }
     const std::string action = fmt::format("recover cluster {}: {}", Quoted(cluster_->cluster()), What());

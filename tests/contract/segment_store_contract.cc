@@ -216,6 +216,9 @@ TEST_P(SegmentStoreContract, ARemovedTagGoesOnAboveItsMarkWhenAddedAgain) {
   EXPECT_EQ(store().Describe("pay").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(*admin().RemovedMark("pay"), 5000U);
   EXPECT_EQ(*admin().RemovedMark("PAY"), 0U);
+  const auto marks = admin().RemovedMarks();
+  ASSERT_TRUE(marks.ok()) << marks.error().message;
+  EXPECT_EQ(*marks, (std::vector<std::pair<std::string, std::uint64_t>>{{"pay", 5000}}));
   core::NewTag below = Tag("pay");
   below.start = 4999;
   const auto refused = admin().Add(below, WriteMode::kCommit);

@@ -488,9 +488,11 @@ class NodesThatAreGone(DrillTest):
         kept = self.again(kept, *SHORT)
         poll(lambda: self.cluster(kept).get("missing"), "it waits for the other", PATIENCE_S)
         plan = self.recover("--beyond", str(2 * TAKEN))
-        moved = re.search(r"tag 'pay': not in the table, .* says (\d+); so move its witness to (\d+)", plan)
-        known, to = map(int, moved.groups())
-        self.assertEqual(to, known + 2 * TAKEN)
+        moved = re.search(
+            r"tag 'pay': not in the table \(removed at (\d+)\), .* says (\d+); so move its witness to (\d+)", plan
+        )
+        removed, known, to = map(int, moved.groups())
+        self.assertEqual(to, max(removed, known) + 2 * TAKEN)
         added = self.command("leafctl tag add pay --json", "--step", str(STEP))
         self.assertEqual(added.rc, 0, added)
         self.assertGreaterEqual(int(json.loads(added.out)["max_id"]), to)

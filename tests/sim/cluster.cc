@@ -490,6 +490,8 @@ void Cluster::RepairTags() {
       if (const auto record = zookeeper::ParseWitness(witness->data); record.ok())
         known = std::max(known, record->end);
     }
+    // As an operator adds it again: above what was inserted elsewhere.
+    if (known == 0 && !lost_.empty()) known = database.HighestOf(tag);
     if (!database.rows().contains(tag)) {
       database.Put(tag, static_cast<std::int64_t>(std::max<std::uint64_t>(known, 1)), around_.plan.step);
     }
@@ -511,6 +513,7 @@ void Cluster::RecoverWithoutTheLost() {
         for (const auto& [tag, row] : database.rows()) rows.push_back(row);
         return rows;
       },
+      .removed = [] { return std::vector<std::pair<std::string, std::uint64_t>>(); },
       .advance = [&](const std::string& tag, std::uint64_t to) -> Result<void> {
         database.RaiseTo(tag, to);
         return {};
@@ -540,7 +543,10 @@ void Cluster::RecoverWithoutTheLost() {
         std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.tag == tag; });
     std::uint64_t base =
         row == rows.end() ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(row->max_id, 0));
-    if (const auto seen = witness.Load(tag); seen.ok()) base = std::max(base, seen->end);
+    const auto seen = witness.Load(tag);
+    // Of a tag that is known by nothing the command can move nothing: see RepairTags.
+    if (row == rows.end() && !(seen.ok() && seen->version)) continue;
+    if (seen.ok()) base = std::max(base, seen->end);
     const std::uint64_t highest = database.HighestOf(tag);
     if (highest > base) beyond = std::max(beyond, highest - base);
   }

@@ -230,6 +230,14 @@ class MemorySegmentStore final : public core::SegmentStore, public core::TagAdmi
     const std::lock_guard lock(mutex_);
     return removed_[std::string(tag)];
   }
+  Result<std::vector<std::pair<std::string, std::uint64_t>>> RemovedMarks() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::pair<std::string, std::uint64_t>> marks;
+    for (const auto& [tag, mark] : removed_) {
+      if (mark > 0) marks.emplace_back(tag, mark);
+    }
+    return marks;
+  }
 
   // What a user with a database client may do at any time.
   void Put(const std::string& tag, std::int64_t max_id, std::int64_t step) {

@@ -978,6 +978,7 @@ class RecoveryTest : public MembershipTest {
   std::optional<Error> refusal_;   // of the next move of a row
   Recovery recovery_{RecoveryPorts{
       .list = [this] { return store_.List(); },
+      .removed = [this] { return store_.RemovedMarks(); },
       .advance = [this](const std::string& tag, std::uint64_t to) -> Result<void> {
         if (refusal_) return *std::exchange(refusal_, std::nullopt);
         done_.push_back("row " + tag);
@@ -1144,6 +1145,40 @@ TEST_F(RecoveryTest, ATagWithoutARowIsAllowedForInItsWitness) {
   EXPECT_EQ(witness_.Load("gone")->end, 130U);
   EXPECT_GE(witness_.Load("pay")->end, 105U);
   EXPECT_TRUE(recovery_.Plan(std::nullopt)->empty());
+}
+
+TEST_F(RecoveryTest, ATagWithoutARowIsAllowedForAboveWhereItsRowHadGotTo) {
+  store_.Put("gone", 5000, 10);
+  LoseOne();
+  ASSERT_TRUE(store_.Remove("gone", core::WriteMode::kCommit).ok());
+  recovery_.Know("gone", 3000, "a directory");
+  const auto plan = recovery_.Plan(1000);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->back().row.tag, "gone");
+  EXPECT_EQ(plan->back().removed, 5000U);
+  EXPECT_EQ(plan->back().target, 6000U);
+}
+
+TEST_F(RecoveryTest, AnUnreadableWitnessOfATagWithoutARowStopsNothing) {
+  LoseOne();
+  server_.Create(tree_.Witness("gone"), "nonsense");
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->size(), 2U);
+  EXPECT_EQ(recovery_.skipped(), (std::vector<std::string>{"gone"}));
+}
+
+// It may have made tags known that are not in the plan.
+TEST_F(RecoveryTest, AMissingNodeThatShowsUpStopsIt) {
+  LoseOne();
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  auto two = Start(*dirs_[1]);
+  Pass(kNodeHeartbeat, {one_.get(), two.get()});
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_FALSE(applied.ok());
+  EXPECT_EQ(applied.error().code, ErrorCode::kRefused);
+  EXPECT_NE(applied.error().message.find("has shown up"), std::string::npos) << applied.error().message;
 }
 
 // What a tag that is gone cannot give any more is no reason to hold up the others.

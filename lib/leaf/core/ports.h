@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/id_range.h"
@@ -105,6 +106,8 @@ class TagAdmin {
 
   // Where a removed tag of this name had got to; 0 if none is remembered.
   virtual Result<std::uint64_t> RemovedMark(std::string_view tag) = 0;
+  // Of all tags that were removed, each above 0, in no particular order.
+  virtual Result<std::vector<std::pair<std::string, std::uint64_t>>> RemovedMarks() = 0;
 };
 
 // What a state directory remembers of a tag.

@@ -449,4 +449,25 @@ Result<std::uint64_t> SqlSegmentStore::RemovedMark(std::string_view tag) {
   return mark;
 }
 
+Result<std::vector<std::pair<std::string, std::uint64_t>>> SqlSegmentStore::RemovedMarks() {
+  std::vector<std::pair<std::string, std::uint64_t>> marks;
+  LEAF_RETURN_IF_ERROR(database_.Run("list removed tags", [&](soci::session& session) -> Result<void> {
+    marks.clear();
+    std::string tag;
+    long long mark = 0;
+    try {
+      soci::statement list = (session.prepare << "SELECT biz_tag, max_id FROM leafctl_removed_tags",
+                              soci::into(tag), soci::into(mark));
+      list.execute();
+      while (list.fetch()) {
+        if (mark > 0) marks.emplace_back(tag, static_cast<std::uint64_t>(mark));
+      }
+    } catch (const std::exception& exception) {
+      if (!IsMissingTable(exception)) throw;
+    }
+    return {};
+  }));
+  return marks;
+}
+
 }  // namespace leaf::sql

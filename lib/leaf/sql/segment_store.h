@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "leaf/core/ports.h"
@@ -27,6 +29,7 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
   Result<core::TagRow> Advance(std::string_view tag, std::uint64_t to, core::WriteMode mode) override;
   Result<Removal> Remove(std::string_view tag, core::WriteMode mode) override;
   Result<std::uint64_t> RemovedMark(std::string_view tag) override;
+  Result<std::vector<std::pair<std::string, std::uint64_t>>> RemovedMarks() override;
 
  private:
   Result<core::Grant> ReserveByOneStatement(std::string_view tag, const core::GrantSizer& sizer);

@@ -70,9 +70,14 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
   for (const Move& tag : tags) names.push_back(tag.row.tag);
   LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.witness.LoadAll(names));
   examined_ = tags.size();
+  skipped_.clear();
   std::vector<Move> moves;
   for (std::size_t i = 0; i < tags.size(); ++i) {
     Move& move = tags[i];
+    if (!witnesses[i] && !move.in_table) {
+      skipped_.push_back(names[i]);
+      continue;
+    }
     if (!witnesses[i]) {
       return Error{ErrorCode::kRefused, fmt::format("the witness of tag {} cannot be read", Quoted(names[i])),
                    "leafctl doctor"};
@@ -95,17 +100,20 @@ Result<std::vector<Recovery::Move>> Recovery::Tags() const {
     in_table.insert(row.tag);
     tags.emplace_back().row = std::move(row);
   }
-  std::set<std::string> elsewhere;
-  for (const auto& known : known_) elsewhere.insert(known.first);
+  std::map<std::string, std::uint64_t> elsewhere;  // the marks of those that were removed
+  for (const auto& known : known_) elsewhere.try_emplace(known.first);
   LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.client.Children(ports_.tree.Witnesses()));
   for (const std::string& name : witnesses.value_or(std::vector<std::string>{})) {
-    if (auto tag = ParseWitnessName(name)) elsewhere.insert(*std::move(tag));
+    if (auto tag = ParseWitnessName(name)) elsewhere.try_emplace(*std::move(tag));
   }
-  for (const std::string& tag : elsewhere) {
+  LEAF_ASSIGN_OR_RETURN(const auto removed, ports_.removed());
+  for (const auto& [tag, mark] : removed) elsewhere[tag] = mark;
+  for (const auto& [tag, mark] : elsewhere) {
     if (in_table.contains(tag)) continue;
     Move& move = tags.emplace_back();
     move.row.tag = tag;
     move.in_table = false;
+    move.removed = mark;
   }
   return tags;
 }
@@ -113,8 +121,8 @@ Result<std::vector<Recovery::Move>> Recovery::Tags() const {
 Result<void> Recovery::SetTarget(Move& move, std::optional<std::uint64_t> beyond) const {
   move.target = move.known;
   if (missing_.empty()) return {};
-  const std::uint64_t base =
-      std::max(move.known, static_cast<std::uint64_t>(std::max<std::int64_t>(move.row.max_id, 0)));
+  const auto max_id = static_cast<std::uint64_t>(std::max<std::int64_t>(move.row.max_id, 0));
+  const std::uint64_t base = std::max({move.known, move.removed, max_id});
   if (*beyond > kMaxIdLimit - base && !move.in_table) {
     move.target = kMaxIdLimit;  // no reason to keep the others from going on
     return {};
@@ -138,11 +146,13 @@ Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& 
       return Error{done.error().code,
                    fmt::format("recovery stopped at tag {}, {} of {}: {}", Quoted(moves[i].row.tag), i + 1,
                                moves.size(), done.error().message),
-                   "run it again: it goes on where this has got to"};
+                   missing_.empty() ? "run it again: it goes on where this has got to"
+                                    : "run it again: it allows for as many IDs once more"};
     }
   }
+  const std::vector<Node> planned = missing_;
   std::vector<std::string> waived(vouched_.begin(), vouched_.end());
-  for (const Node& node : missing_) waived.push_back(node.id);
+  for (const Node& node : planned) waived.push_back(node.id);
   for (int attempt = 0; attempt < kWaiveAttempts; ++attempt) {
     LEAF_ASSIGN_OR_RETURN(const bool done,
                           Waive(ports_.client, ports_.tree, records_, waived, by, ports_.clock.Wall()));
@@ -152,6 +162,16 @@ Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& 
     for (const Node& node : missing_) {
       if (std::find(waived.begin(), waived.end(), node.id) == waived.end()) {
         return Error{ErrorCode::kRefused, fmt::format("another node is missing by now: {}", TextOf(node)),
+                     "run it again"};
+      }
+    }
+    // What a node makes known after the plan may be of tags that are not in it.
+    for (const Node& node : planned) {
+      const bool has_moved = std::any_of(records_.nodes.begin(), records_.nodes.end(), [&](const Node& now) {
+        return now.id == node.id && now.record.beat != node.record.beat;
+      });
+      if (has_moved) {
+        return Error{ErrorCode::kRefused, fmt::format("a missing node has shown up: {}", TextOf(node)),
                      "run it again"};
       }
     }

@@ -31,6 +31,8 @@ namespace leaf::zookeeper {
 // Where the rows, the witnesses and the records of a cluster are. All of them outlive a Recovery.
 struct RecoveryPorts {
   std::function<Result<std::vector<core::TagRow>>()> list;
+  // As TagAdmin::RemovedMarks.
+  std::function<Result<std::vector<std::pair<std::string, std::uint64_t>>>()> removed;
   std::function<Result<void>(const std::string& tag, std::uint64_t to)> advance;  // as TagAdmin::Advance
   std::function<Result<void>(const std::string& tag, std::uint64_t to)> raise;    // the witness
   core::Witness& witness;
@@ -48,7 +50,8 @@ class Recovery {
   // What is to be done for one tag.
   struct Move {
     core::TagRow row;
-    bool in_table = true;  // if not, there is only the tag's name in `row`
+    bool in_table = true;       // if not, there is only the tag's name in `row`
+    std::uint64_t removed = 0;  // where the row had got to when it was removed
     std::uint64_t witness = 0;
     std::uint64_t known = 0;  // the highest mark, or the witness
     std::string where;        // it is known from
@@ -81,20 +84,23 @@ class Recovery {
   // The tags whose row or witness is too low, those without a row last. `beyond`: so many IDs of each tag
   // above what is known are allowed for the nodes that are missing. Errors: kRefused that names the missing
   // nodes where it is not given, or a witness that cannot be read; kOverflow for a tag that has not so many
-  // IDs left; those of the table.
+  // IDs left; those of the table. A witness that cannot be read stops nothing where the table does not hold
+  // the tag: such a tag cannot be added again, and is in skipped().
   Result<std::vector<Move>> Plan(std::optional<std::uint64_t> beyond);
   // How many tags the last plan has looked at.
   std::size_t examined() const { return examined_; }
+  const std::vector<std::string>& skipped() const { return skipped_; }
 
   // Raises witnesses and rows, and then lets claims go on without the nodes that are missing. `by`: for
   // people. What is left after an error is done by the next one. Errors: those of the ports; kRefused if
-  // another node is missing by now; kUnavailable if the records keep changing.
+  // another node is missing by now, or one that was missing has shown up: what it made known is not planned
+  // for; kUnavailable if the records keep changing.
   Result<void> Apply(const std::vector<Move>& moves, const std::string& by);
 
   static std::string TextOf(const Node& node);
 
  private:
-  // Every tag that the table holds, and after those every other one that has a witness or a known end.
+  // Every tag that the table holds, and after those every other one that is known by name.
   Result<std::vector<Move>> Tags() const;
   Result<void> SetTarget(Move& move, std::optional<std::uint64_t> beyond) const;
 
@@ -104,6 +110,7 @@ class Recovery {
   ClusterRecords records_;
   std::vector<Node> missing_;
   std::size_t examined_ = 0;
+  std::vector<std::string> skipped_;
 };
 
 }  // namespace leaf::zookeeper
