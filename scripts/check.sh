@@ -24,6 +24,10 @@ if [[ ${1:-} == --changed ]]; then
   shift
 fi
 
+# A large change takes longer than a whole test run: so many of its files are looked at, the newest first. soak.sh
+# sources looks at everything.
+changed_max=60
+
 # The files of lib and cmd that tidy and includes look at with --changed, one a line: nothing without it.
 changed_files() {
   local before
@@ -33,8 +37,10 @@ changed_files() {
     return
   fi
   {
-    git diff --name-only --diff-filter=d "$before" -- lib cmd tests
-    git ls-files --others --exclude-standard -- lib cmd tests
+    git ls-files --modified --others --exclude-standard -- lib cmd tests
+    git log --format= --name-only --diff-filter=d "$before..HEAD" -- lib cmd tests |
+      awk '/\.(cc|h)$/ && !seen[$0]++' | while read -r file; do if [[ -e $file ]]; then echo "$file"; fi; done |
+      awk -v most="$changed_max" 'NR <= most'
     public_headers
   } | grep -E '\.(cc|h)$' | LC_ALL=C sort -u
 }

@@ -40,7 +40,7 @@ for preset in "${presets[@]}"; do phase "build $preset" build_preset "$preset"; 
 {
   for preset in "${presets[@]}"; do echo "subdirs(\"../$preset\")"; done
   echo "add_test(check \"/bin/bash\" \"$PWD/scripts/check.sh\" --changed)"
-  echo "set_tests_properties(check PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000000)"
+  echo "set_tests_properties(check PROPERTIES TIMEOUT 2700 PROCESSORS 2 COST 1000000)"
 } >build/all/CTestTestfile.cmake
 # Seeds of the simulator that no run has had before.
 export LEAF_SIM_SEED=${LEAF_SIM_SEED:-$(date +%s)}
