@@ -38,10 +38,9 @@ Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severit
     return Error{ErrorCode::kRefused, fmt::format("cannot {}: it needs your confirmation", action),
                  fmt::format("add {}", flag)};
   }
-  context.err.Write(severity == Severity::kDestructive
-                        ? fmt::format("About to {}. Go on? [y/N] ", action)
-                        : fmt::format("About to {}. Type '{}' to go on: ", action, name));
-  LEAF_RETURN_IF_ERROR(context.err.Flush());
+  LEAF_RETURN_IF_ERROR(context.Tell(severity == Severity::kDestructive
+                                        ? fmt::format("About to {}. Go on? [y/N] ", action)
+                                        : fmt::format("About to {}. Type '{}' to go on: ", action, name)));
   const std::string answer = context.ReadLine().value_or("");
   const bool agreed =
       severity == Severity::kDestructive ? answer == "y" || answer == "Y" || answer == "yes" : answer == name;

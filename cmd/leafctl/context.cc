@@ -126,11 +126,16 @@ void CommandContext::Report(std::string_view message) {
   if (!flags.quiet) out.Write(fmt::format("{}\n", message));
 }
 
+Result<void> CommandContext::Tell(std::string_view text) {
+  const std::lock_guard lock(err_mutex_);
+  err.Write(text);
+  return err.Flush();
+}
+
 void CommandContext::Note(std::string_view message) {
   if (flags.quiet) return;
-  const std::lock_guard lock(note_mutex_);
-  err.Write(fmt::format("{}\n", message));
-  if (const auto written = err.Flush(); !written.ok()) return;  // it cannot be told either
+  if (const auto written = Tell(fmt::format("{}\n", message)); !written.ok())
+    return;  // it cannot be told either
 }
 
 void CommandContext::Detail(std::string_view message) {

@@ -93,6 +93,8 @@ class CommandContext final : public inspect::Environment {
   // One line on stdout: what a command that changes something has done, or would do. Not with --quiet. The
   // command's own thread; --json has a document instead.
   void Report(std::string_view message);
+  // Text for people, on stderr, in one piece with no line of another thread in it. Any thread.
+  Result<void> Tell(std::string_view text);
   // One line for people, on stderr. Note: unless --quiet. Detail: only with --verbose. Any thread.
   void Note(std::string_view message) override;
   void Detail(std::string_view message) override;
@@ -105,7 +107,7 @@ class CommandContext final : public inspect::Environment {
   Result<config::Resolved> LoadConfig() const;
 
  private:
-  std::mutex note_mutex_;
+  std::mutex err_mutex_;  // of what is written to err
   std::map<std::string, std::string> environment_;
   bool stdin_is_terminal_;
   std::string input_;           // read and not given out yet

@@ -52,9 +52,8 @@ ExitCode ReportError(CommandContext& context, const Error& error) {
     text = fmt::format("{}leafctl:{} {}\n", color ? "\x1b[31m" : "", color ? "\x1b[0m" : "", error.message);
     if (!error.hint.empty()) text += fmt::format("hint: {}\n", error.hint);
   }
-  context.err.Write(text);
   // If even stderr is gone, the exit code is all that is left.
-  if (const auto written = context.err.Flush(); !written.ok()) return ExitCodeOf(error.code);
+  if (const auto written = context.Tell(text); !written.ok()) return ExitCodeOf(error.code);
   return ExitCodeOf(error.code);
 }
 

@@ -149,8 +149,8 @@ class ClusterChecks : DoctorChecks {
           "java-file",
           fmt::format("{} has {}, the registry {}", file.path,
                       file.worker ? fmt::format("number {}", *file.worker) : "no number", own.worker),
-          "Java Leaf may have run under either: in a new namespace its first nodes all take 0, whatever "
-          "their node says",
+          "Java Leaf may have run with either of the two: in a new namespace its first nodes all take 0, "
+          "and not the number of their node",
           "decode one of its IDs (leafctl decode) while it runs, and restart it once before it is replaced");
     }
   }

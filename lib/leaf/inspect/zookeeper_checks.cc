@@ -126,7 +126,7 @@ const Parsed<zookeeper::CeilingRecord>* NamespaceChecks::FindCeiling(std::uint64
 
 RepairChange NamespaceChecks::RaiseCeiling(std::uint64_t worker, WallTime ceiling,
                                            const std::function<void(zookeeper::CeilingRecord&)>& edit) {
-  std::optional<zookeeper::NodeData> node;  // as it is by then
+  std::optional<zookeeper::NodeData> node;  // as the steps planned so far leave it
   if (const auto planned = shared_.planned.find(worker); planned != shared_.planned.end()) {
     node = planned->second;
   } else if (const Parsed<zookeeper::CeilingRecord>* const stored = FindCeiling(worker)) {

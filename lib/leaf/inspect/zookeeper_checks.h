@@ -105,9 +105,9 @@ class NamespaceChecks {
   std::int64_t LatestMillis() const { return UnixMillis(options_.now + options_.ahead_max); }
   // Null if there is none.
   const Parsed<zookeeper::CeilingRecord>* FindCeiling(std::uint64_t worker) const;
-  // The change that makes the ceiling of a number at least `ceiling`, and whatever else `edit` wants. Two
-  // steps can raise one ceiling: the second builds on what the first leaves. Requires: a ceiling that is
-  // there is well-formed.
+  // The change that raises the ceiling of a number to `ceiling` at least, and applies `edit` to its record.
+  // Two steps can raise one ceiling: the second builds on what the first leaves. Requires: the stored
+  // ceiling, if there is one, is well-formed.
   RepairChange RaiseCeiling(std::uint64_t worker, WallTime ceiling,
                             const std::function<void(zookeeper::CeilingRecord&)>& edit);
   // Where there were Java nodes only, our folders are missing.

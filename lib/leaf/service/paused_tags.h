@@ -1,7 +1,7 @@
 // The tags that operators have cut off on this node, by name: known or not, and whatever the database says.
 //
-// A pause is durable before it is in force: once an operator is told that a tag is cut off, it is cut off
-// after any crash, too. The failing schedule otherwise: pause is answered, the process dies, the next one
+// A pause is durable before it is in force. When an operator is told that a tag is cut off, the tag stays cut
+// off after any crash. The failing schedule otherwise: pause is answered, the process dies, the next one
 // serves the tag.
 #pragma once
 

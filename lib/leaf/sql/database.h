@@ -29,8 +29,8 @@ struct SqliteOptions {
   std::string path;
   // The embedded default needs no `db init`: each new connection makes what is missing.
   bool create_tables = false;
-  // Nothing is written, not even the files beside the database that readers of SQLite make: one that no
-  // process has open is taken as it stands. Requires: the file exists.
+  // Nothing is written, not even the files beside the database that readers of SQLite make. A database that
+  // no process has open is read as the file stands. Requires: the file exists.
   bool read_only = false;
   // For a look: read_only where nothing can be written, because the disk is read-only or the user has no
   // right to write.

@@ -56,7 +56,8 @@ Error ErrorOf(int code, bool write, std::string_view path);
 // Longest path of a node that we create, with its number.
 inline constexpr std::size_t kPathBytesMax = 1024;
 
-// One call. Everything the library reads or writes later lives here: the caller may be gone by then.
+// One call. Everything that the library reads or writes during the call lives here: the caller may have given
+// up before the call ends.
 struct Call {
   // Set once, before it is handed over.
   std::vector<Operation> operations;

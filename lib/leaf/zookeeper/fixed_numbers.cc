@@ -49,8 +49,8 @@ Result<std::optional<FixedRegistry::Hold>> FixedRegistry::TakeHold(const Tree& t
           return OwnedByOther(node.address, *stored->worker, *owner);
       }
     } else {
-      // A first claim that is under way, or was never finished: nothing was issued. One that is under way
-      // moves, or has finished by then.
+      // A first claim that is under way, or was never finished: nothing was issued. A claim that is under way
+      // changes the node, or finishes, within this time.
       const BootTime end = clock_.Boot() + core::kJavaWatch;
       while (WaitTowards(clock_, end, interrupted_)) {
       }

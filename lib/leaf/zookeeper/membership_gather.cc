@@ -174,7 +174,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
           waiting_for);
     return Next::kWait;
   }
-  // Each node that is there has found out by then, and said so.
+  // Within this time each node that is there finds out, and says so.
   if (clock_.Monotonic() < *gathering_since_ + options_.watch) {
     Close(State::kGathering,
           fmt::format("ZooKeeper went back ({}): nodes that no other node knows of have {} to show up",

@@ -89,8 +89,8 @@ std::optional<std::string> Membership::Waits() {
   if (now >= *wait_until_) return std::nullopt;
   if (is_new_) {
     return fmt::format(
-        "this node is new, and waits for {} before its first claim: others would have found out by then if "
-        "ZooKeeper had gone back",
+        "this node is new, and waits for {} before its first claim: if ZooKeeper went back, other nodes find "
+        "out within that time",
         FormatDuration(options_.watch));
   }
   std::vector<std::string> unmoved;
