@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
 # Usage: check.sh [--changed] [format|tidy|layers|includes|shell|man|addresses|orphans|all]...   (default: all)
-#   --changed  tidy and includes look only at the public headers and at what has changed: in the commits since
-#              LEAF_CHECK_SINCE, and in what is not committed yet. Everything, where git knows no such commit.
+#   --changed  tidy and includes look only at the public headers and at the sixty files that changed last: in what
+#              is not committed yet, and in the commits since LEAF_CHECK_SINCE. Everything, where git knows no such
+#              commit.
 # Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
 # scripts/fix.sh mends the format. Results of tidy and includes are kept in build/check, so that a second run only
 # looks at what has changed.
@@ -24,8 +25,7 @@ if [[ ${1:-} == --changed ]]; then
   shift
 fi
 
-# A large change takes longer than a whole test run: so many of its files are looked at, the newest first. soak.sh
-# sources looks at everything.
+# More files than that take longer than all tests together. soak.sh sources looks at everything.
 changed_max=60
 
 # The files of lib and cmd that tidy and includes look at with --changed, one a line: nothing without it.
