@@ -134,7 +134,8 @@ check_tidy() {
 allowed_parts() {
   case $1 in
     base) echo "" ;;
-    core | config | client) echo "base" ;;
+    core | client) echo "base" ;;
+    config) echo "core base" ;;
     java) echo "config core base" ;;
     service | sys | sql | zookeeper) echo "core base" ;;
     server) echo "java service core base" ;;

@@ -100,12 +100,11 @@ Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<s
                                            .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
                                            .process = "serve"},
                                           ground.log));
-  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, embed::LayoutOf(config));
   return std::unique_ptr<Daemon>(
-      new Daemon(ground, std::move(node), layout, std::move(listeners), why_no_snowflakes));
+      new Daemon(ground, std::move(node), std::move(listeners), why_no_snowflakes));
 }
 
-Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, const core::IdLayout& layout,
+Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
                std::vector<server::Listener> listeners, const std::string& why_no_snowflakes)
     : ground_(ground),
       config_(ground.resolved.config),
@@ -130,7 +129,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, const co
                .store = config_.segment.store,
                .state_dir = std::filesystem::absolute(config_.state_dir).string(),
                .listen = names_,
-               .layout = layout,
+               .layout = config_.snowflake.layout,
                .control = &control_,
                .metrics = &metrics_,
                .metrics_lane = &watching_},

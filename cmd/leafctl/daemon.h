@@ -11,7 +11,6 @@
 #include "daemon_loop.h"
 #include "leaf/base/logger.h"
 #include "leaf/config/loader.h"
-#include "leaf/core/id_layout.h"
 #include "leaf/embed/node.h"
 #include "leaf/server/http/http_protocol.h"
 #include "leaf/server/http/metrics_page.h"
@@ -61,8 +60,8 @@ class Daemon {
   void Run(const sys::SignalWaiter& signals);
 
  private:
-  Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, const core::IdLayout& layout,
-         std::vector<server::Listener> listeners, const std::string& why_no_snowflakes);
+  Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::vector<server::Listener> listeners,
+         const std::string& why_no_snowflakes);
 
   void WatchThreads();
   // On SIGHUP: what went wrong, or "".

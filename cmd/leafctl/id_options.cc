@@ -1,7 +1,5 @@
 #include "id_options.h"
 
-#include "leaf/embed/registries.h"
-
 namespace leaf::cmd {
 
 void IdOptions::AddTo(CLI::App& app, const std::string& format_meaning) {
@@ -16,12 +14,14 @@ void IdOptions::AddTo(CLI::App& app, const std::string& format_meaning) {
 
 Result<core::IdLayout> IdOptions::Layout(CommandContext& context) const {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  std::uint64_t epoch = static_cast<std::uint64_t>(resolved->config.snowflake.epoch_ms);
+  const core::IdLayout& configured = resolved->config.snowflake.layout;
+  std::int64_t epoch = configured.epoch_ms();
   if (epoch_ms) {
-    LEAF_ASSIGN_OR_RETURN(epoch, ParseUnsigned("--epoch-ms", *epoch_ms, 0, core::kEpochMillisMax));
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t flag,
+                          ParseUnsigned("--epoch-ms", *epoch_ms, 0, core::kEpochMillisMax));
+    epoch = static_cast<std::int64_t>(flag);
   }
-  return core::IdLayout::Parse(layout.value_or(resolved->config.snowflake.layout),
-                               static_cast<std::int64_t>(epoch));
+  return layout ? core::IdLayout::Parse(*layout, epoch) : configured.WithEpoch(epoch);
 }
 
 IdFormat IdOptions::FormatOr(IdFormat fallback) const {

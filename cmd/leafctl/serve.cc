@@ -49,7 +49,7 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
     if (stands_back && resolved.IsSet(key))
       log.Info("{} is not used: the service manager passed sockets", key);
   }
-  for (const std::string& address : config.server.listen) {
+  for (const Endpoint& address : config.server.listen) {
     if (has_tcp) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
     listeners.push_back(std::move(listener));

@@ -78,10 +78,12 @@ void ExpectSound(const Config& config) {
     is_text = is_text && IsText(value);
     toml += fmt::format("{} = {}\n", key.name, config::FormatToml(value));
   }
-  LEAF_CHECK(core::IdLayout::Parse(config.snowflake.layout, config.snowflake.epoch_ms).ok());
-  for (const std::string& endpoint : config.mysql.endpoints) LEAF_CHECK(ParseEndpoint(endpoint, 3306).ok());
+  const core::IdLayout& layout = config.snowflake.layout;
+  LEAF_CHECK(core::IdLayout::Parse(layout.Bits(), layout.epoch_ms()).ok());
+  for (const Endpoint& endpoint : config.mysql.endpoints)
+    LEAF_CHECK(ParseEndpoint(EndpointText(endpoint), 1).ok() && endpoint.port != 0);
   LEAF_CHECK(!config.mysql.endpoints.empty() && !config.state_dir.empty());
-  for (const std::string& address : config.server.listen) ExpectOneLine(address);
+  for (const Endpoint& address : config.server.listen) ExpectOneLine(EndpointText(address));
   ExpectOneLine(config.snowflake.address);
   ExpectOneLine(config.snowflake.advertise);
   // A path of this system can be what no TOML file can say.

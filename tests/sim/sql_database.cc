@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/base/endpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
@@ -203,8 +204,8 @@ const SqlDatabase::Client* SqlDatabase::FindClient(const std::string& user) cons
 }
 
 std::vector<Endpoint> SqlDatabase::Endpoints() const {
-  if (endpoints_ == 1) return {{"db", sql::kMysqlPort}};
-  return {{"db0", sql::kMysqlPort}, {"db1", sql::kMysqlPort}};
+  if (endpoints_ == 1) return {{"db", kMysqlPort}};
+  return {{"db0", kMysqlPort}, {"db1", kMysqlPort}};
 }
 
 std::size_t SqlDatabase::ServerBehind(const std::string& host, std::uint64_t node) const {

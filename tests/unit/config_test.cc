@@ -42,14 +42,35 @@ TEST_F(ConfigTest, APathThatIsGivenIsNotEmpty) {
 TEST_F(ConfigTest, EveryDefaultParsesAndShowsAsItWasGiven) {
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok());
-  EXPECT_EQ(loaded->config.server.listen, std::vector<std::string>{"127.0.0.1:8080"});
+  EXPECT_EQ(loaded->config.server.listen, (std::vector<Endpoint>{{"127.0.0.1", 8080}}));
   EXPECT_EQ(loaded->config.server.leaf_wait, std::chrono::milliseconds{10});
-  EXPECT_EQ(loaded->config.snowflake.epoch_ms, 1288834974657);
+  EXPECT_EQ(loaded->config.snowflake.layout, core::IdLayout());
   EXPECT_EQ(loaded->config.state_dir, dir_.path() + "/.local/state/leafctl");
   EXPECT_EQ(loaded->config.sqlite.path, loaded->config.state_dir + "/leaf.db");
   EXPECT_EQ(loaded->config.server.socket, loaded->config.state_dir + "/leafctl.sock");
   EXPECT_TRUE(loaded->warnings.empty());
   EXPECT_FALSE(loaded->AnythingSet());
+}
+
+TEST_F(ConfigTest, ValuesAreParsedWhereTheyAreRead) {
+  // The epoch and the widths are two keys of one layout, in either order.
+  WriteFile(
+      "[snowflake]\nlayout = \"40-11-12\"\nepoch_ms = 5\nworker_range = \"3-7\"\nclaim_watch = \"2s\"\n"
+      "[server]\nlisten = [\"[::1]:0\", \"h:2\"]\n[mysql]\nendpoints = [\"db\", \"[::2]:4\"]\n");
+  const auto loaded = Load(input_);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Config::Snowflake& snowflake = loaded->config.snowflake;
+  EXPECT_EQ(snowflake.layout, *core::IdLayout::Make(40, 11, 12, 5));
+  EXPECT_EQ(snowflake.worker_range.begin, 3U);
+  EXPECT_EQ(snowflake.worker_range.end, 8U);
+  EXPECT_EQ(snowflake.claim_watch, std::chrono::seconds{2});
+  EXPECT_EQ(loaded->config.segment.claim_watch, std::nullopt);
+  EXPECT_EQ(loaded->config.server.listen, (std::vector<Endpoint>{{"::1", 0}, {"h", 2}}));
+  EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<Endpoint>{{"db", 3306}, {"::2", 4}}));
+  EXPECT_EQ(snowflake.address, "h:2");
+  EXPECT_EQ(FormatToml(FindKey("snowflake.worker_range")->load(loaded->config)), "\"3-7\"");
+  EXPECT_EQ(FormatToml(FindKey("server.listen")->load(loaded->config)), R"(["[::1]:0", "h:2"])");
+  EXPECT_EQ(FormatToml(FindKey("segment.claim_watch")->load(loaded->config)), "\"auto\"");
 }
 
 TEST_F(ConfigTest, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
@@ -199,6 +220,12 @@ TEST_F(ConfigTest, BadValuesAreNamed) {
                                                      {"server.listen", "a b:1"},
                                                      {"snowflake.advertise", "http://\x1b[31m:1"},
                                                      {"snowflake.worker_range", "5"},
+                                                     {"snowflake.worker_range", "-1-5"},
+                                                     {"snowflake.worker_range", "7-5"},
+                                                     {"snowflake.claim_watch", "soon"},
+                                                     {"segment.claim_watch", "9999999d"},
+                                                     {"snowflake.epoch_ms", "-1"},
+                                                     {"mysql.endpoints", "a:0"},
                                                      {"snowflake.workers", "a"},
                                                      {"log.format", "xml"},
                                                      {"snowflake.window", "99ms"},

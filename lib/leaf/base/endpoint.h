@@ -9,6 +9,9 @@
 
 namespace leaf {
 
+// Where MySQL and MariaDB listen unless told otherwise.
+inline constexpr std::uint16_t kMysqlPort = 3306;
+
 struct Endpoint {
   std::string host;  // a name, an IPv4 address, or an IPv6 address without its brackets
   std::uint16_t port = 0;

@@ -5,19 +5,29 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "leaf/base/endpoint.h"
+#include "leaf/core/id_layout.h"
 
 namespace leaf::config {
 
 using Millis = std::chrono::milliseconds;
 
+// Worker numbers, half-open.
+struct WorkerRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
 struct Config {
   std::string state_dir;
 
   struct Server {
-    std::vector<std::string> listen;
-    std::string socket;  // "" for none
+    std::vector<Endpoint> listen;  // port 0: a free one
+    std::string socket;            // "" for none
     std::int64_t threads = 0;
     Millis drain_timeout{};
     Millis request_timeout{};
@@ -43,7 +53,7 @@ struct Config {
     std::int64_t max_tags = 0;
     std::string fence;
     bool witness_fallback = false;
-    std::string claim_watch;  // "auto" or a duration
+    std::optional<Millis> claim_watch;  // nothing: "auto"
     std::string step_policy;
     std::int64_t step_max = 0;
     Millis reserve_time{};
@@ -54,7 +64,7 @@ struct Config {
   } sqlite;
 
   struct Mysql {
-    std::vector<std::string> endpoints;
+    std::vector<Endpoint> endpoints;
     std::string database;
     std::string user;
     std::string password_file;
@@ -74,14 +84,13 @@ struct Config {
     std::string advertise;
     std::int64_t worker_id = 0;
     std::map<std::string, std::int64_t> workers;
-    std::string worker_range;
-    std::int64_t epoch_ms = 0;
-    std::string layout;
+    WorkerRange worker_range;
+    core::IdLayout layout;  // snowflake.layout and snowflake.epoch_ms
     Millis window{};
     Millis start_wait{};
     Millis clock_jump_max{};
     Millis offline_start_max{};
-    std::string claim_watch;  // "auto" or a duration
+    std::optional<Millis> claim_watch;  // nothing: "auto"
     Millis lease_time{};
     Millis peer_clock_threshold{};
   } snowflake;

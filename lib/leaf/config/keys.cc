@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
@@ -89,51 +88,101 @@ Key List(std::string name, std::string fallback, std::string meaning, Check chec
                           });
 }
 
-template <typename Place>
-Key Duration(std::string name, std::string fallback, Millis min, std::string meaning, Place place) {
-  Key key{.name = std::move(name),
-          .kind = Kind::kDuration,
+// A key whose text stands for a value of another type. `parse` reads what `format` writes.
+template <typename Parse, typename Format, typename Place>
+Key Parsed(std::string name, Kind kind, std::string fallback, std::string meaning, Parse parse, Format format,
+           Place place) {
+  return {.name = std::move(name),
+          .kind = kind,
           .fallback = std::move(fallback),
           .meaning = std::move(meaning),
-          .store = [place, min](Config& config, const Value& value) -> Result<void> {
-            LEAF_ASSIGN_OR_RETURN(const Millis parsed, ParseDuration(std::get<std::string>(value)));
-            if (parsed < min)
-              return Bad(fmt::format("{} is less than {}", FormatDuration(parsed), FormatDuration(min)));
-            // A century is no time-out, and nanosecond arithmetic must not overflow.
-            constexpr Millis kMax = std::chrono::hours{24 * 36525};
-            if (parsed > kMax)
-              return Bad(fmt::format("{} is more than {}", FormatDuration(parsed), FormatDuration(kMax)));
-            place(config) = parsed;
+          .store = [place, parse](Config& config, const Value& value) -> Result<void> {
+            auto parsed = parse(std::get<std::string>(value));
+            if (!parsed.ok()) return std::move(parsed).error();
+            place(config) = *std::move(parsed);
+            return {};
+          },
+          .load = [place, format](const Config& config) -> Value {
+            return format(place(const_cast<Config&>(config)));
+          }};
+}
+
+Result<Millis> ParseTime(const std::string& text, Millis min) {
+  LEAF_ASSIGN_OR_RETURN(const Millis parsed, ParseDuration(text));
+  if (parsed < min)
+    return Bad(fmt::format("{} is less than {}", FormatDuration(parsed), FormatDuration(min)));
+  // A century is no time-out, and nanosecond arithmetic must not overflow.
+  constexpr Millis kMax = std::chrono::hours{24 * 36525};
+  if (parsed > kMax)
+    return Bad(fmt::format("{} is more than {}", FormatDuration(parsed), FormatDuration(kMax)));
+  return parsed;
+}
+
+template <typename Place>
+Key Duration(std::string name, std::string fallback, Millis min, std::string meaning, Place place) {
+  return Parsed(
+      std::move(name), Kind::kDuration, std::move(fallback), std::move(meaning),
+      [min](const std::string& text) { return ParseTime(text, min); },
+      [](Millis time) { return FormatDuration(time); }, place);
+}
+
+// A duration or "auto".
+template <typename Place>
+Key DurationOrAuto(std::string name, std::string meaning, Place place) {
+  return Parsed(
+      std::move(name), Kind::kString, "auto", std::move(meaning),
+      [](const std::string& text) -> Result<std::optional<Millis>> {
+        if (text == "auto") return std::optional<Millis>{};
+        if (!ParseDuration(text).ok())
+          return Bad(fmt::format("{} is neither \"auto\" nor a duration such as 22s", Quoted(text)));
+        LEAF_ASSIGN_OR_RETURN(const Millis time, ParseTime(text, Millis{0}));
+        return std::optional(time);
+      },
+      [](const std::optional<Millis>& time) { return time ? FormatDuration(*time) : "auto"; }, place);
+}
+
+// A list of servers or listen addresses.
+template <typename Parse, typename Place>
+Key Endpoints(std::string name, std::string fallback, std::string meaning, Parse parse, Place place) {
+  return {.name = std::move(name),
+          .kind = Kind::kStringList,
+          .fallback = std::move(fallback),
+          .meaning = std::move(meaning),
+          .store = [place, parse](Config& config, const Value& value) -> Result<void> {
+            std::vector<Endpoint> endpoints;
+            for (const std::string& text : std::get<Strings>(value)) {
+              LEAF_ASSIGN_OR_RETURN(Endpoint endpoint, parse(text));
+              endpoints.push_back(std::move(endpoint));
+            }
+            place(config) = std::move(endpoints);
             return {};
           },
           .load = [place](const Config& config) -> Value {
-            return FormatDuration(place(const_cast<Config&>(config)));
+            Strings texts;
+            for (const Endpoint& endpoint : place(const_cast<Config&>(config)))
+              texts.push_back(EndpointText(endpoint));
+            return texts;
           }};
-  return key;
-}
-
-Result<void> CheckHostPort(const std::string& text);
-
-// "" or http://HOST:PORT.
-Result<void> CheckAdvertise(const std::string& text) {
-  if (text.empty() || (text.starts_with("http://") && CheckHostPort(text.substr(7)).ok())) return {};
-  return Bad(fmt::format("{} is not http://HOST:PORT", Quoted(text)));
 }
 
 // HOST:PORT, [v6]:PORT, with a host as ParseEndpoint takes it. Port 0 asks the system for a free one.
-Result<void> CheckHostPort(const std::string& text) {
+Result<Endpoint> ParseHostPort(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon != std::string::npos && ParseEndpoint(text.substr(0, colon), 1).ok()) {
-    if (ParseWhole<std::uint16_t>(std::string_view(text).substr(colon + 1))) return {};
+  if (colon != std::string::npos) {
+    auto endpoint = ParseEndpoint(text.substr(0, colon), 1);
+    const auto port = ParseWhole<std::uint16_t>(std::string_view(text).substr(colon + 1));
+    if (endpoint.ok() && port) return Endpoint{std::move(endpoint->host), *port};
   }
   return Bad(fmt::format("{} is not HOST:PORT", Quoted(text)));
 }
 
 // The same, and the port may be left out.
-Result<void> CheckMysqlEndpoint(const std::string& text) {
-  constexpr std::uint16_t kAnyPort = 3306;
-  if (auto parsed = ParseEndpoint(text, kAnyPort); !parsed.ok()) return std::move(parsed).error();
-  return {};
+Result<Endpoint> ParseMysqlEndpoint(const std::string& text) { return ParseEndpoint(text, kMysqlPort); }
+
+// "" or http://HOST:PORT.
+Result<void> CheckAdvertise(const std::string& text) {
+  if (text.empty() || (text.starts_with("http://") && ParseHostPort(text.substr(7)).ok())) return {};
+  return Bad(fmt::format("{} is not http://HOST:PORT", Quoted(text)));
 }
 
 Result<void> CheckServer(const std::string& text) {
@@ -141,7 +190,7 @@ Result<void> CheckServer(const std::string& text) {
   if (text.starts_with("http://")) {
     std::string rest = text.substr(7);
     if (rest.ends_with('/')) rest.pop_back();
-    if (CheckHostPort(rest).ok()) return {};
+    if (ParseHostPort(rest).ok()) return {};
   }
   if (text.starts_with("https://")) {
     return Bad(fmt::format("{}: https is not supported, only http://HOST:PORT and unix:/PATH", Quoted(text)));
@@ -149,40 +198,18 @@ Result<void> CheckServer(const std::string& text) {
   return Bad(fmt::format("{} is neither http://HOST:PORT nor unix:/PATH", Quoted(text)));
 }
 
-// "41-10-12": time, worker and sequence bits, 63 together.
-Result<void> CheckLayout(const std::string& text) {
-  int bits[3] = {};
-  const char* position = text.data();
-  const char* const end = text.data() + text.size();
-  for (int i = 0; i < 3; ++i) {
-    const auto [next, status] = std::from_chars(position, end, bits[i]);
-    // Bounded each by itself: their sum must not overflow.
-    if (status != std::errc{} || bits[i] < 1 || bits[i] > 61 || (i < 2 && (next == end || *next != '-')))
-      return Bad(fmt::format("{} is not TIME-WORKER-SEQUENCE bits such as 41-10-12", Quoted(text)));
-    position = i < 2 ? next + 1 : next;
-  }
-  if (position != end || bits[0] + bits[1] + bits[2] != 63) {
-    return Bad(fmt::format("{}: the three widths must add up to 63", Quoted(text)));
-  }
-  return {};
-}
-
-Result<void> CheckWorkerRange(const std::string& text) {
-  std::int64_t low = -1;
-  std::int64_t high = -1;
-  const char* const end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, low);
-  if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '-') {
-    const auto second = std::from_chars(first.ptr + 1, end, high);
-    if (second.ec == std::errc{} && second.ptr == end && low >= 0 && low <= high) return {};
-  }
+// "LOW-HIGH", both included.
+Result<WorkerRange> ParseWorkerRange(const std::string& text) {
+  const std::size_t dash = std::min(text.find('-'), text.size());
+  const auto low = ParseWhole<std::int64_t>(std::string_view(text).substr(0, dash));
+  const auto high = ParseWhole<std::int64_t>(std::string_view(text).substr(std::min(dash + 1, text.size())));
+  if (low && high && *low >= 0 && *low <= *high)
+    return WorkerRange{static_cast<std::uint64_t>(*low), static_cast<std::uint64_t>(*high) + 1};
   return Bad(fmt::format("{} is not LOW-HIGH such as 0-1023", Quoted(text)));
 }
 
-// A duration, or "auto".
-Result<void> CheckClaimWatch(const std::string& text) {
-  if (text == "auto" || ParseDuration(text).ok()) return {};
-  return Bad(fmt::format("{} is neither \"auto\" nor a duration such as 22s", Quoted(text)));
+std::string FormatWorkerRange(const WorkerRange& range) {
+  return fmt::format("{}-{}", range.begin, range.end - 1);
 }
 
 // Stands in files and paths of registries.
@@ -191,7 +218,9 @@ Result<void> CheckCluster(const std::string& text) {
 }
 
 Result<void> CheckAddress(const std::string& text) {
-  return text.empty() ? Result<void>{} : CheckHostPort(text);
+  if (text.empty()) return {};
+  LEAF_RETURN_IF_ERROR(ParseHostPort(text));
+  return {};
 }
 
 // NAME, *.NAME or *. Letters outside of ASCII come as punycode in a Host field.
@@ -209,7 +238,6 @@ Result<void> CheckHostName(const std::string& text) {
 std::vector<Key> MakeKeys() {
   using C = Config;
   constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
-  constexpr std::int64_t kYear9999 = 253402300799999;  // its last millisecond
   using std::chrono::milliseconds;
   std::vector<Key> keys;
   const auto add = [&](Key key) { keys.push_back(std::move(key)); };
@@ -218,8 +246,8 @@ std::vector<Key> MakeKeys() {
       "state_dir", "", "where this node remembers marks and its lock; one directory is one daemon",
       [](C & c) -> auto& { return c.state_dir; }));
 
-  add(List(
-      "server.listen", "127.0.0.1:8080", "addresses to serve HTTP on", CheckHostPort,
+  add(Endpoints(
+      "server.listen", "127.0.0.1:8080", "addresses to serve HTTP on", ParseHostPort,
       [](C & c) -> auto& { return c.server.listen; }));
   add(String(
       "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",
@@ -287,10 +315,10 @@ std::vector<Key> MakeKeys() {
   add(Bool(
       "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",
       [](C & c) -> auto& { return c.segment.witness_fallback; }));
-  add(CheckedString(
-      "segment.claim_watch", "auto",
+  add(DurationOrAuto(
+      "segment.claim_watch",
       "how long a node that is new to its cluster waits before its first claim from the witness",
-      CheckClaimWatch, [](C & c) -> auto& { return c.segment.claim_watch; }));
+      [](C & c) -> auto& { return c.segment.claim_watch; }));
   add(Choice(
       "segment.step_policy", "leaf", {"leaf", "fixed"}, "Leaf's dynamic step, or the table's step as it is",
       [](C & c) -> auto& { return c.segment.step_policy; }));
@@ -305,10 +333,10 @@ std::vector<Key> MakeKeys() {
   add(String(
       "sqlite.path", "", "the database file", [](C & c) -> auto& { return c.sqlite.path; }));
 
-  add(List(
+  add(Endpoints(
       "mysql.endpoints", "127.0.0.1:3306",
       "HOST:PORT of each server of one replicated cluster; the first that takes writes is used, and kept",
-      CheckMysqlEndpoint, [](C & c) -> auto& { return c.mysql.endpoints; }));
+      ParseMysqlEndpoint, [](C & c) -> auto& { return c.mysql.endpoints; }));
   add(String(
       "mysql.database", "leaf", "the database (schema)", [](C & c) -> auto& { return c.mysql.database; }));
   add(String(
@@ -361,15 +389,30 @@ std::vector<Key> MakeKeys() {
       "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",
       [](C & c) -> auto& { return c.snowflake.workers; },
       [](const IntegerMap&) -> Result<void> { return {}; }));
-  add(CheckedString(
-      "snowflake.worker_range", "0-1023", "worker numbers that may be claimed", CheckWorkerRange,
-      [](C & c) -> auto& { return c.snowflake.worker_range; }));
-  add(Integer(
-      "snowflake.epoch_ms", std::to_string(kLeafEpochMillis), 0, kYear9999,
-      "time zero of the IDs, Unix milliseconds", [](C & c) -> auto& { return c.snowflake.epoch_ms; }));
-  add(CheckedString(
-      "snowflake.layout", "41-10-12", "bits of time, worker and sequence", CheckLayout,
-      [](C & c) -> auto& { return c.snowflake.layout; }));
+  add(Parsed(
+      "snowflake.worker_range", Kind::kString, "0-1023", "worker numbers that may be claimed",
+      ParseWorkerRange, FormatWorkerRange, [](C & c) -> auto& { return c.snowflake.worker_range; }));
+  add(Key{.name = "snowflake.epoch_ms",
+          .kind = Kind::kInteger,
+          .fallback = std::to_string(kLeafEpochMillis),
+          .meaning = "time zero of the IDs, Unix milliseconds",
+          .store = [](C& c, const Value& value) -> Result<void> {
+            LEAF_ASSIGN_OR_RETURN(c.snowflake.layout,
+                                  c.snowflake.layout.WithEpoch(std::get<std::int64_t>(value)));
+            return {};
+          },
+          .load = [](const C& c) -> Value { return c.snowflake.layout.epoch_ms(); }});
+  add(Key{.name = "snowflake.layout",
+          .kind = Kind::kString,
+          .fallback = "41-10-12",
+          .meaning = "bits of time, worker and sequence",
+          .store = [](C& c, const Value& value) -> Result<void> {
+            const std::int64_t epoch_ms = c.snowflake.layout.epoch_ms();
+            LEAF_ASSIGN_OR_RETURN(c.snowflake.layout,
+                                  core::IdLayout::Parse(std::get<std::string>(value), epoch_ms));
+            return {};
+          },
+          .load = [](const C& c) -> Value { return c.snowflake.layout.Bits(); }});
   add(Duration(
       "snowflake.window", "3s", milliseconds{100}, "how far an ID's time may be ahead of the wall clock",
       [](C & c) -> auto& { return c.snowflake.window; }));
@@ -383,9 +426,9 @@ std::vector<Key> MakeKeys() {
       "snowflake.offline_start_max", "24h", milliseconds{0},
       "how long after its last contact a node may start without its registry",
       [](C & c) -> auto& { return c.snowflake.offline_start_max; }));
-  add(CheckedString(
-      "snowflake.claim_watch", "auto",
-      "how long a worker number that is new to this node is watched before its first ID", CheckClaimWatch,
+  add(DurationOrAuto(
+      "snowflake.claim_watch",
+      "how long a worker number that is new to this node is watched before its first ID",
       [](C & c) -> auto& { return c.snowflake.claim_watch; }));
   add(Duration(
       "snowflake.lease_time", "30s", milliseconds{1000}, "length of a recycled number's lease",

@@ -290,10 +290,10 @@ class Loader {
 
   // "" if there is none.
   std::string ReachableListenAddress() const {
-    for (const std::string& address : resolved_.config.server.listen) {
-      const std::string host = address.substr(0, address.rfind(':'));
-      const bool here = host.starts_with("127.") || host == "localhost" || host == "[::1]";
-      if (!here && host != "0.0.0.0" && host != "[::]" && !address.ends_with(":0")) return address;
+    for (const Endpoint& address : resolved_.config.server.listen) {
+      const std::string& host = address.host;
+      const bool here = host.starts_with("127.") || host == "localhost" || host == "::1";
+      if (!here && host != "0.0.0.0" && host != "::" && address.port != 0) return EndpointText(address);
     }
     return "";
   }

@@ -57,6 +57,10 @@ Result<IdLayout> IdLayout::Parse(std::string_view bits, std::int64_t epoch_ms) {
   return Make(widths[0], widths[1], widths[2], epoch_ms);
 }
 
+Result<IdLayout> IdLayout::WithEpoch(std::int64_t epoch_ms) const {
+  return Make(time_bits_, worker_bits_, sequence_bits_, epoch_ms);
+}
+
 std::string IdLayout::Bits() const {
   return fmt::format("{}-{}-{}", time_bits_, worker_bits_, sequence_bits_);
 }

@@ -37,6 +37,9 @@ class IdLayout {
   // `bits` as "41-10-12". Errors: kInvalidArgument.
   static Result<IdLayout> Parse(std::string_view bits, std::int64_t epoch_ms);
 
+  // The same widths from another time zero. Errors: kInvalidArgument.
+  Result<IdLayout> WithEpoch(std::int64_t epoch_ms) const;
+
   // "41-10-12".
   std::string Bits() const;
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
@@ -16,14 +15,12 @@ namespace leaf::embed {
 namespace {
 
 // segment.claim_watch, whose "auto" is snowflake.claim_watch, whose "auto" is what nodes need that have to
-// find out. The configuration has checked their form.
+// find out.
 std::chrono::milliseconds SegmentWatchOf(const config::Config& config) {
   // It goes on without the witness: there is nothing to wait for.
   if (config.segment.witness_fallback) return std::chrono::milliseconds{0};
-  for (const std::string& text : {config.segment.claim_watch, config.snowflake.claim_watch}) {
-    if (const auto watch = ParseDuration(text); watch.ok()) return *watch;
-  }
-  return zookeeper::kStaleMax + zookeeper::kOwnerMargin;
+  if (config.segment.claim_watch) return *config.segment.claim_watch;
+  return config.snowflake.claim_watch.value_or(zookeeper::kStaleMax + zookeeper::kOwnerMargin);
 }
 
 // What a process is called, without the machine: a node's record says that apart.

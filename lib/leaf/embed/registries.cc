@@ -1,13 +1,11 @@
 #include "leaf/embed/registries.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "leaf/base/duration.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/java/ceiling.h"
@@ -27,16 +25,10 @@ namespace {
 // Beyond the longest transaction: within that an owner reports four times.
 constexpr std::chrono::milliseconds kSqlReportMargin{12'000};
 
-// snowflake.claim_watch; nothing for "auto". The configuration has checked its form.
-std::optional<std::chrono::milliseconds> ClaimWatchOf(const config::Config& config) {
-  const auto watch = ParseDuration(config.snowflake.claim_watch);
-  return watch.ok() ? std::optional(*watch) : std::nullopt;
-}
-
 sys::StaticRegistry StaticRegistryOf(const config::Config& config) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   if (IsPrivateCluster(config)) {
-    const WorkerNumbers numbers = WorkerNumbersOf(config);
+    const config::WorkerRange numbers = WorkerNumbersOf(config);
     if (numbers.begin < numbers.end) return sys::StaticRegistry::OfPrivateCluster(numbers.begin, numbers.end);
   }
   return {snowflake.worker_id >= 0 ? std::optional(static_cast<std::uint64_t>(snowflake.worker_id))
@@ -122,27 +114,9 @@ class AfterJavaLink final : public RegistryLink {
 
 }  // namespace
 
-Result<core::IdLayout> LayoutOf(const config::Config& config) {
-  auto layout = core::IdLayout::Parse(config.snowflake.layout, config.snowflake.epoch_ms);
-  if (!layout.ok()) return Error{ErrorCode::kConfig, layout.error().message, "set snowflake.layout"};
-  return layout;
-}
-
-WorkerNumbers ConfiguredNumbers(const config::Config& config) {
-  const std::string& text = config.snowflake.worker_range;
-  WorkerNumbers numbers;
-  std::uint64_t last = 0;
-  const char* const text_end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), text_end, numbers.begin);
-  std::from_chars(first.ptr + 1, text_end, last);
-  numbers.end = last + 1;
-  return numbers;
-}
-
-WorkerNumbers WorkerNumbersOf(const config::Config& config) {
-  WorkerNumbers numbers = ConfiguredNumbers(config);
-  if (const auto layout = LayoutOf(config); layout.ok())
-    numbers.end = std::min(numbers.end, layout->worker_end());
+config::WorkerRange WorkerNumbersOf(const config::Config& config) {
+  config::WorkerRange numbers = config.snowflake.worker_range;
+  numbers.end = std::min(numbers.end, config.snowflake.layout.worker_end());
   return numbers;
 }
 
@@ -165,7 +139,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, con
                              snowflake.registry),
                  "set snowflake.address = \"IP:PORT\""};
   }
-  const WorkerNumbers numbers = WorkerNumbersOf(config);
+  const config::WorkerRange numbers = WorkerNumbersOf(config);
   if (snowflake.registry == "zookeeper") {
     const auto timeout = environment.Timeout().value_or(zookeeper::SessionOptions{}.operation_timeout);
     LEAF_ASSIGN_OR_RETURN(auto session, OpenZookeeper(environment, log, timeout));
@@ -176,7 +150,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, con
     options.worker_end = numbers.end;
     options.lease_time = snowflake.lease_time;
     options.window = snowflake.window;
-    options.claim_watch = ClaimWatchOf(config);
+    options.claim_watch = snowflake.claim_watch;
     if (snowflake.recycle) {
       return std::unique_ptr<RegistryLink>(std::make_unique<ZookeeperLink<zookeeper::LeaseRegistry>>(
           std::move(session), std::move(options), environment.ClockInUse(), log));
@@ -199,7 +173,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, con
           .worker_end = numbers.end,
           .host = sys::HostName(),
           .url = snowflake.advertise,
-          .claim_watch = ClaimWatchOf(config).value_or(ReplyTimeout(environment, config) + kSqlReportMargin),
+          .claim_watch = snowflake.claim_watch.value_or(ReplyTimeout(environment, config) + kSqlReportMargin),
           .check_one_writer = std::move(check_one_writer)},
       environment.ClockInUse(), log));
 }

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "leaf/base/logger.h"
-#include "leaf/core/id_layout.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/embed/environment.h"
@@ -13,17 +12,8 @@
 
 namespace leaf::embed {
 
-// snowflake.layout and snowflake.epoch_ms. Errors: kConfig.
-Result<core::IdLayout> LayoutOf(const config::Config& config);
-
-// Numbers that snowflake.worker_range and the layout allow, half-open.
-struct WorkerNumbers {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-// snowflake.worker_range, and what of it fits the layout. The configuration has checked its form.
-WorkerNumbers ConfiguredNumbers(const config::Config& config);
-WorkerNumbers WorkerNumbersOf(const config::Config& config);
+// What of snowflake.worker_range fits snowflake.layout.
+config::WorkerRange WorkerNumbersOf(const config::Config& config);
 
 class RegistryLink {
  public:

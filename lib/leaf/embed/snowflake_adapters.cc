@@ -16,15 +16,14 @@ namespace {
 // How long a peer may take to tell its time.
 constexpr std::chrono::milliseconds kPeerTimeout{1000};
 
-service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, const core::IdLayout& layout,
-                                             bool one_shot) {
+service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, bool one_shot) {
   const config::Config::Snowflake& snowflake = config.snowflake;
   service::SnowflakeOptions options;
-  options.cluster = {snowflake.cluster, snowflake.registry, layout};
+  options.cluster = {snowflake.cluster, snowflake.registry, snowflake.layout};
   options.address = snowflake.address;
   options.private_cluster = IsPrivateCluster(config);
   options.says_always_that_it_is_private = !one_shot;
-  const WorkerNumbers numbers = WorkerNumbersOf(config);
+  const config::WorkerRange numbers = WorkerNumbersOf(config);
   options.worker_begin = numbers.begin;
   options.worker_end = numbers.end;
   options.window = snowflake.window;
@@ -65,9 +64,9 @@ class HttpPeerClocks final : public core::PeerClocks {
 }  // namespace
 
 SnowflakeAdapters::SnowflakeAdapters(const Environment& environment, const config::Config& config,
-                                     const core::IdLayout& layout, bool one_shot)
+                                     bool one_shot)
     : config_(config),
-      options_(SnowflakeOptionsOf(config, layout, one_shot)),
+      options_(SnowflakeOptionsOf(config, one_shot)),
       state_file_(config.state_dir, file_ops_),
       timers_("leaf-sf-timers", 1, environment.ClockInUse()),
       workers_("leaf-ceiling", 1, environment.ClockInUse()),
@@ -78,8 +77,7 @@ Result<std::unique_ptr<SnowflakeAdapters>> SnowflakeAdapters::Open(Environment& 
                                                                    Logger& log) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
-  LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, LayoutOf(config));
-  std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(environment, config, layout, one_shot));
+  std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(environment, config, one_shot));
   LEAF_ASSIGN_OR_RETURN(adapters->registry_, OpenRegistry(environment, config, log));
   if (adapters->registry_->peers() != nullptr)
     adapters->peer_clocks_ = std::make_unique<HttpPeerClocks>(environment.ClockInUse());

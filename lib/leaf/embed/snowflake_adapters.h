@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "leaf/base/logger.h"
-#include "leaf/core/id_layout.h"
 #include "leaf/embed/environment.h"
 #include "leaf/embed/registries.h"
 #include "leaf/service/node.h"
@@ -30,8 +29,7 @@ class SnowflakeAdapters {
   RegistryLink& registry() { return *registry_; }
 
  private:
-  SnowflakeAdapters(const Environment& environment, const config::Config& config,
-                    const core::IdLayout& layout, bool one_shot);
+  SnowflakeAdapters(const Environment& environment, const config::Config& config, bool one_shot);
 
   const config::Config& config_;
   const service::SnowflakeOptions options_;

@@ -46,7 +46,7 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Environment& environment, const c
   const std::chrono::milliseconds query_timeout = access == Store::Access::kMakeTables
                                                       ? std::max(config.mysql.query_timeout, kTableTimeout)
                                                       : config.mysql.query_timeout;
-  sql::MysqlOptions options{.endpoints = {},
+  sql::MysqlOptions options{.endpoints = config.mysql.endpoints,
                             .database = config.mysql.database,
                             .user = config.mysql.user,
                             .connect_timeout = environment.Timeout().value_or(config.mysql.connect_timeout),
@@ -54,10 +54,6 @@ Result<sql::MysqlOptions> MysqlOptionsOf(const Environment& environment, const c
                             .tls = TlsOf(config),
                             .tls_ca = config.mysql.tls_ca,
                             .connections_max = static_cast<std::size_t>(config.mysql.max_connections)};
-  for (const std::string& text : config.mysql.endpoints) {
-    LEAF_ASSIGN_OR_RETURN(Endpoint endpoint, ParseEndpoint(text, sql::kMysqlPort));
-    options.endpoints.push_back(std::move(endpoint));
-  }
   if (!config.mysql.password_file.empty()) {
     options.password = [path = config.mysql.password_file] { return sys::ReadSecretFile(path); };
     // One that cannot be used is better told now than at the first connection.

@@ -73,7 +73,7 @@ class NodeChecks : DoctorChecks {
          "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one that "
          "nodes share");
     }
-    const embed::WorkerNumbers numbers = embed::WorkerNumbersOf(config_);
+    const config::WorkerRange numbers = embed::WorkerNumbersOf(config_);
     if (snowflake.worker_id >= 0 && !IsShared() &&
         (static_cast<std::uint64_t>(snowflake.worker_id) < numbers.begin ||
          static_cast<std::uint64_t>(snowflake.worker_id) >= numbers.end)) {
@@ -82,9 +82,10 @@ class NodeChecks : DoctorChecks {
                           numbers.end - 1),
               "give the node one of them");
     }
-    if (!snowflake.cluster.empty() && snowflake.epoch_ms != kLeafEpochMillis) {
+    if (!snowflake.cluster.empty() && snowflake.layout.epoch_ms() != kLeafEpochMillis) {
       Warn("epoch",
-           fmt::format("snowflake.epoch_ms is {}, not Leaf's {}", snowflake.epoch_ms, kLeafEpochMillis),
+           fmt::format("snowflake.epoch_ms is {}, not Leaf's {}", snowflake.layout.epoch_ms(),
+                       kLeafEpochMillis),
            "with a worker number that Java Leaf had before, another epoch repeats IDs, now or years from now",
            "keep Leaf's, unless every node of the cluster always had this one");
     }
@@ -218,11 +219,10 @@ class NodeChecks : DoctorChecks {
   }
 
   void CheckPorts() {
-    for (const std::string& listen : config_.server.listen) {
-      const auto endpoint = ParseEndpoint(listen, 1);
-      if (!endpoint.ok() || !IsPortInUse(endpoint->port)) continue;
+    for (const Endpoint& listen : config_.server.listen) {
+      if (listen.port == 0 || !IsPortInUse(listen.port)) continue;
       Warn("listen",
-           fmt::format("something listens on port {} already, and no leafctl answered", endpoint->port),
+           fmt::format("something listens on port {} already, and no leafctl answered", listen.port),
            "if it has the same address a start is refused (exit 11)",
            "stop it (Java Leaf, in a replacement in place), or choose another server.listen");
     }

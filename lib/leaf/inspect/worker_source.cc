@@ -24,10 +24,9 @@ Result<InspectionOptions> InspectionOptionsOf(Environment& environment) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config::Snowflake& snowflake = resolved->config.snowflake;
   InspectionOptions options;
-  const embed::WorkerNumbers numbers = embed::ConfiguredNumbers(resolved->config);
-  options.worker_begin = numbers.begin;
-  options.worker_end = numbers.end;
-  LEAF_ASSIGN_OR_RETURN(options.layout, embed::LayoutOf(resolved->config));
+  options.worker_begin = snowflake.worker_range.begin;
+  options.worker_end = snowflake.worker_range.end;
+  options.layout = snowflake.layout;
   options.ahead_max = snowflake.peer_clock_threshold;
   options.window = snowflake.window;
   return options;

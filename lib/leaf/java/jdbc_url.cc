@@ -12,8 +12,6 @@
 namespace leaf::java {
 namespace {
 
-constexpr std::uint16_t kMysqlPort = 3306;
-
 Error Wrong(std::string what, std::string hint = "") {
   return {ErrorCode::kInvalidArgument, std::move(what), std::move(hint)};
 }

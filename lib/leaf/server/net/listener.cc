@@ -10,8 +10,11 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+
+#include "leaf/base/text.h"
 
 namespace leaf::server {
 namespace {
@@ -28,13 +31,15 @@ Error SocketError(const std::string& address, int error_number) {
           fmt::format("cannot listen on {}: {}", address, std::strerror(error_number)), ""};
 }
 
-std::string BoundPort(int fd) {
+Endpoint BoundEndpoint(int fd) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
+  char host[NI_MAXHOST] = "";
   char port[NI_MAXSERV] = "";
   getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port, NI_NUMERICSERV);
-  return port;
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, port, sizeof port,
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, ParseWhole<std::uint16_t>(port).value_or(0)};
 }
 
 }  // namespace
@@ -62,19 +67,15 @@ bool Listener::is_reachable_from_elsewhere() const {
   return !IN6_IS_ADDR_LOOPBACK(&address);
 }
 
-Result<Listener> Listener::OnTcp(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  const std::string host_text = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  const bool bracketed = host_text.starts_with('[') && host_text.ends_with(']');
-  const std::string host = bracketed ? host_text.substr(1, host_text.size() - 2) : host_text;
-
+Result<Listener> Listener::OnTcp(const Endpoint& endpoint) {
+  const std::string address = EndpointText(endpoint);
+  const std::string port = std::to_string(endpoint.port);
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  if (const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); failed != 0) {
+  if (const int failed = getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &found); failed != 0) {
     return Error{ErrorCode::kConfig, fmt::format("cannot listen on {}: {}", address, gai_strerror(failed)),
                  ""};
   }
@@ -87,7 +88,7 @@ Result<Listener> Listener::OnTcp(const std::string& address) {
   setsockopt(listener.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener.fd_, found->ai_addr, found->ai_addrlen) != 0) return SocketError(address, errno);
   if (listen(listener.fd_, kBacklog) != 0) return SocketError(address, errno);
-  listener.name_ = fmt::format("http://{}:{}", host_text, BoundPort(listener.fd_));
+  listener.name_ = "http://" + EndpointText({endpoint.host, BoundEndpoint(listener.fd_).port});
   return listener;
 }
 
@@ -144,10 +145,7 @@ Listener Listener::OnPassed(int fd) {
                          : fmt::format("unix:{}", unix_address.sun_path);
     return listener;
   }
-  char host[NI_MAXHOST] = "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  const bool v6 = bound.ss_family == AF_INET6;
-  listener.name_ = fmt::format("http://{}{}{}:{}", v6 ? "[" : "", host, v6 ? "]" : "", BoundPort(fd));
+  listener.name_ = "http://" + EndpointText(BoundEndpoint(fd));
   return listener;
 }
 

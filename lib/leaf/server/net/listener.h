@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "leaf/base/endpoint.h"
 #include "leaf/base/result.h"
 
 namespace leaf::server {
@@ -11,9 +12,9 @@ namespace leaf::server {
 // A bound, listening socket. Closes it, and removes the socket file it made, when destroyed.
 class Listener {
  public:
-  // `address`: HOST:PORT, port 0 for a free one. A second listener on one address fails: SO_REUSEPORT is not
+  // Port 0 for a free one. A second listener on one address fails: SO_REUSEPORT is not
   // used, threads share the socket instead. Errors: kRefused (in use), kPermission, kConfig (no such host).
-  static Result<Listener> OnTcp(const std::string& address);
+  static Result<Listener> OnTcp(const Endpoint& endpoint);
   // Replaces a socket file on which no server answers. Errors: kRefused (one answers), kPermission, kConfig.
   static Result<Listener> OnUnix(const std::string& path);
 
