@@ -1,8 +1,6 @@
 // Which daemons a command would ask.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
@@ -54,12 +52,10 @@ inline std::vector<std::string> FindOwnDaemon(const config::Resolved& resolved) 
   if (daemons.configured) return daemons.servers;
   const config::Config::Server& server = resolved.config.server;
   if (!server.socket.empty()) daemons.servers.push_back("unix:" + server.socket);
-  for (const std::string& listen : server.listen) {
-    const auto endpoint = ParseEndpoint(listen, 1);
-    // Port 0, which is none, may be any.
-    if (!endpoint.ok()) continue;
-    const bool wildcard = endpoint->host == "0.0.0.0" || endpoint->host == "::";
-    daemons.servers.push_back("http://" + (wildcard ? fmt::format("127.0.0.1:{}", endpoint->port) : listen));
+  for (Endpoint endpoint : server.listen) {
+    if (endpoint.port == 0) continue;  // it may be any
+    if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = "127.0.0.1";
+    daemons.servers.push_back("http://" + EndpointText(endpoint));
   }
   return daemons.servers;
 }

@@ -19,7 +19,6 @@ class session;
 
 namespace leaf::sql {
 
-
 // kPreferred: encrypted if the server offers it. kRequired: encrypted, with any server that answers. kVerify:
 // and the certificate is of an authority that is trusted, and of the host that was asked for.
 enum class MysqlTls { kDisabled, kPreferred, kRequired, kVerify };

@@ -7,7 +7,7 @@
 // transaction that read the ceilings it begins above. Every later write requires both: a former claim, of
 // this or another node, gets kNotOwner.
 //
-// Schedules that this is held to (tests/unit/sql_registry_test.cc, tests/contract):
+// Schedules that this is held to (tests/unit/sql/registry_test.cc, tests/contract):
 // - two nodes claim at once: each locks the cluster's row first, so that the second one finds what the first
 //   has written. With one address between them, it is refused: the row of leafctl_workers names another uuid.
 // - the reply to COMMIT is lost: the next claim of the same uuid finds its own row.

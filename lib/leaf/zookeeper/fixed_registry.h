@@ -18,8 +18,8 @@
 //      no owner then. Owners put back, on the first write that meets less than they were acknowledged for,
 //      all that Leaf's and our records said, without taking anything from an owner that stands there.
 //
-// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc, or
-// zookeeper_goes_back_test.cc)
+// Schedules that would break it (each is played in tests/unit/zookeeper/registry_test.cc, or
+// goes_back_test.cc)
 //  S1  The reply to the node's creation is lost, we create again: two numbers. → I2, and the next attempt
 //      looks for the node in the session in which its own raise of the hold was acknowledged, so that it
 //      sees it.

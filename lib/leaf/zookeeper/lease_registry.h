@@ -14,8 +14,8 @@
 //  I4  The fork's recycling nodes look at no lease either. What they have is not leased, and they may not
 //      take what is leased (fork_numbers.h). Each renewal looks whether it still is so.
 //
-// Schedules that would break it (each is played in tests/unit/zookeeper_registry_test.cc, or
-// zookeeper_goes_back_test.cc)
+// Schedules that would break it (each is played in tests/unit/zookeeper/registry_test.cc, or
+// goes_back_test.cc)
 //  S1  The reply to a claim is lost. → the next one looks for its own uuid first, and takes that lease again.
 //  S2  That claim is late, and lands after the second one took the same or another number. → it fails on the
 //      version; or it makes us the holder of a second lease, which no node uses and which runs out.

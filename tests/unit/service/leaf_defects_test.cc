@@ -18,7 +18,7 @@
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
 #include "support/scale.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {

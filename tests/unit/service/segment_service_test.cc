@@ -22,7 +22,7 @@
 #include "leaf/sys/thread_pool.h"
 #include "support/fakes.h"
 #include "support/temp_dir.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {

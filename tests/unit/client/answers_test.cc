@@ -1,10 +1,11 @@
 // What is believed of an answer.
+#include "leaf/client/answers.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "leaf/base/limits.h"
-#include "leaf/client/answers.h"
 #include "support/scale.h"
 
 namespace leaf::client {

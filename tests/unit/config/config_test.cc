@@ -7,8 +7,10 @@
 #include <sstream>
 #include <string>
 
+#include "leaf/base/endpoint.h"
 #include "leaf/config/keys.h"
 #include "leaf/config/loader.h"
+#include "leaf/core/id_layout.h"
 #include "leaf/sql/schema.h"
 #include "support/temp_dir.h"
 
@@ -119,7 +121,7 @@ TEST_F(ConfigTest, ReadsListsAndMapsFromVariables) {
   input_.environment["LEAFCTL_SNOWFLAKE_ADDRESS"] = "127.0.0.2:8080";
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(loaded->config.mysql.endpoints, (std::vector<Endpoint>{{"a", 1}, {"b", 2}}));
   EXPECT_EQ(loaded->config.snowflake.workers.at("127.0.0.2:8080"), 2);
 }
 

@@ -17,7 +17,7 @@
 #include "leaf/zookeeper/lease_registry.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/scale.h"
-#include "unit/zookeeper_registry_fixture.h"
+#include "unit/zookeeper/registry_fixture.h"
 
 namespace leaf::zookeeper {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "leaf/base/thread_counter.h"
 #include "leaf/java/pages.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "leaf/server/http/router.h"
-#include "unit/router_fixture.h"
+#include "unit/server/router_fixture.h"
 
 namespace leaf::server {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-class ControlRouter : public RouterTest {
+class ControlRouter : public RouterFixture {
  protected:
   ControlRouter() { StartService(); }
   Response Ask(std::string_view target, std::string_view method = "GET", bool from_operator = false) {

@@ -24,10 +24,10 @@ using FenceVerdict = ClusterFence::Verdict;
 zookeeper::Tree PayTree() { return *zookeeper::Tree::Make("pay"); }
 
 // One node: its session, its marks, and the database it believes in.
-class Node {
+class FencedNode {
  public:
-  Node(testing::MemoryZooKeeper& zookeeper, testing::MemorySegmentStore& store, bool fallback = false,
-       std::uint64_t seed = 1)
+  FencedNode(testing::MemoryZooKeeper& zookeeper, testing::MemorySegmentStore& store, bool fallback = false,
+             std::uint64_t seed = 1)
       : client(zookeeper),
         random(seed),
         marks(clock),
@@ -66,7 +66,7 @@ class ClusterFenceTest : public ::testing::Test {
 };
 
 TEST_F(ClusterFenceTest, AGrantRaisesTheWitnessBeforeItIsHandedOut) {
-  Node node(zookeeper_, store_);
+  FencedNode node(zookeeper_, store_);
   const Obtained first = node.Obtain();
   ASSERT_TRUE(first.grant.ok()) << first.grant.error().message;
   EXPECT_EQ(first.grant->range.end, 11U);
@@ -81,8 +81,8 @@ TEST_F(ClusterFenceTest, AGrantRaisesTheWitnessBeforeItIsHandedOut) {
 }
 
 TEST_F(ClusterFenceTest, ADatabaseThatWentBackFreezesTheTagOnEveryNode) {
-  Node one(zookeeper_, store_);
-  Node two(zookeeper_, store_, false, 2);
+  FencedNode one(zookeeper_, store_);
+  FencedNode two(zookeeper_, store_, false, 2);
   ASSERT_TRUE(one.Obtain(1000).grant.ok());
   store_.Put("pay", 500, 10);
   // The other node was granted nothing yet, and has no mark that could tell.
@@ -103,8 +103,8 @@ TEST_F(ClusterFenceTest, ADatabaseThatWentBackFreezesTheTagOnEveryNode) {
 TEST_F(ClusterFenceTest, OfTwoDatabasesThatGrantTheSameRangeOneIsHeard) {
   testing::MemorySegmentStore other;
   other.Put("pay", 1, 10);
-  Node one(zookeeper_, store_);
-  Node two(zookeeper_, other, false, 2);
+  FencedNode one(zookeeper_, store_);
+  FencedNode two(zookeeper_, other, false, 2);
   // Both have looked at the witness and reserved [1, 11) before either of them claims.
   auto look_one = one.fence.See("pay");
   auto look_two = two.fence.See("pay");
@@ -116,8 +116,8 @@ TEST_F(ClusterFenceTest, OfTwoDatabasesThatGrantTheSameRangeOneIsHeard) {
 }
 
 TEST_F(ClusterFenceTest, WhoIsOvertakenReservesAgainAndSaysWhatIsLost) {
-  Node one(zookeeper_, store_);
-  Node two(zookeeper_, store_, false, 2);
+  FencedNode one(zookeeper_, store_);
+  FencedNode two(zookeeper_, store_, false, 2);
   ASSERT_TRUE(one.Obtain().grant.ok());  // folders and record are there
   // Between the grant of the first and its claim the second gets one, and claims it.
   one.client.BeforeCall(1, [&] { ASSERT_TRUE(two.Obtain().grant.ok()); });
@@ -128,7 +128,7 @@ TEST_F(ClusterFenceTest, WhoIsOvertakenReservesAgainAndSaysWhatIsLost) {
 }
 
 TEST_F(ClusterFenceTest, AReplyThatIsLostIsFoundByItsClaim) {
-  Node node(zookeeper_, store_);
+  FencedNode node(zookeeper_, store_);
   ASSERT_TRUE(node.Obtain().grant.ok());
   node.client.FailWrite(0, Fault::kLostReply);
   const Obtained grant = node.Obtain();
@@ -140,8 +140,8 @@ TEST_F(ClusterFenceTest, AReplyThatIsLostIsFoundByItsClaim) {
 // The write is under way somewhere, nobody knows of it, and the next one is acknowledged. When it lands after
 // all, it meets another version.
 TEST_F(ClusterFenceTest, AWriteThatLandsLateChangesNothing) {
-  Node node(zookeeper_, store_);
-  Node other(zookeeper_, store_, false, 2);
+  FencedNode node(zookeeper_, store_);
+  FencedNode other(zookeeper_, store_, false, 2);
   ASSERT_TRUE(node.Obtain().grant.ok());
   node.client.FailWrite(0, Fault::kLate);
   ASSERT_TRUE(node.Obtain().grant.ok());
@@ -153,7 +153,7 @@ TEST_F(ClusterFenceTest, AWriteThatLandsLateChangesNothing) {
 }
 
 TEST_F(ClusterFenceTest, WhileTheWitnessIsAwayNothingIsReserved) {
-  Node node(zookeeper_, store_);
+  FencedNode node(zookeeper_, store_);
   ASSERT_TRUE(node.Obtain().grant.ok());
   node.client.SetDown(true);
   const Obtained refused = node.Obtain();
@@ -170,7 +170,7 @@ TEST_F(ClusterFenceTest, WhileTheWitnessIsAwayNothingIsReserved) {
 }
 
 TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {
-  Node node(zookeeper_, store_);
+  FencedNode node(zookeeper_, store_);
   ASSERT_TRUE(node.Obtain().grant.ok());
   node.client.BeforeCall(1, [&] { node.client.SetDown(true); });
   const Obtained refused = node.Obtain();
@@ -181,7 +181,7 @@ TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {
 }
 
 TEST_F(ClusterFenceTest, WithFallbackTheNodeFenceGoesOnAndSaysSo) {
-  Node node(zookeeper_, store_, /*fallback=*/true);
+  FencedNode node(zookeeper_, store_, /*fallback=*/true);
   ASSERT_TRUE(node.Obtain().grant.ok());
   node.client.SetDown(true);
   ASSERT_TRUE(node.Obtain().grant.ok());
@@ -209,8 +209,8 @@ TEST_F(ClusterFenceTest, WithFallbackTheNodeFenceGoesOnAndSaysSo) {
 // Whoever was told that the witness moved, and cannot see how far, has lost to somebody: no fallback removes
 // that doubt.
 TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
-  Node one(zookeeper_, store_);
-  Node two(zookeeper_, store_, /*fallback=*/true, 2);
+  FencedNode one(zookeeper_, store_);
+  FencedNode two(zookeeper_, store_, /*fallback=*/true, 2);
   auto look_one = one.fence.See("pay");
   auto look_two = two.fence.See("pay");
   ASSERT_TRUE(look_one.ok() && look_two.ok());
@@ -268,8 +268,8 @@ TEST(ClusterFenceTimeouts, AClaimThatIsNotAnsweredEndsSoonAndFallsBack) {
 }
 
 TEST_F(ClusterFenceTest, CatchingUpNeverLowersIt) {
-  Node node(zookeeper_, store_);
-  Node other(zookeeper_, store_, false, 2);
+  FencedNode node(zookeeper_, store_);
+  FencedNode other(zookeeper_, store_, false, 2);
   ASSERT_TRUE(node.Obtain().grant.ok());
   const auto seen = node.fence.SeeAll({"pay"});
   ASSERT_TRUE(other.Obtain(100).grant.ok());
@@ -278,7 +278,7 @@ TEST_F(ClusterFenceTest, CatchingUpNeverLowersIt) {
 }
 
 TEST_F(ClusterFenceTest, ARecordThatCannotBeReadStopsItsTagAlone) {
-  Node node(zookeeper_, store_, /*fallback=*/true);
+  FencedNode node(zookeeper_, store_, /*fallback=*/true);
   store_.Put("mail", 1, 10);
   ASSERT_TRUE(node.Obtain().grant.ok());
   for (const std::string text : {"", "{}", R"({"end":12,"claim":"","by":"","at_ms":1})",
@@ -298,7 +298,7 @@ TEST_F(ClusterFenceTest, ARecordThatCannotBeReadStopsItsTagAlone) {
 }
 
 TEST_F(ClusterFenceTest, TagsOfAnyNameHaveWitnessesOfTheirOwn) {
-  Node node(zookeeper_, store_);
+  FencedNode node(zookeeper_, store_);
   const std::vector<std::string> tags = {"a/b", "a%2Fb", ".",   "..",        ".a", "A",
                                          "a",   "ä",     "a b", "zookeeper", "a.b"};
   for (std::size_t i = 0; i < tags.size(); ++i) {
@@ -356,10 +356,10 @@ std::uint64_t PlayHistory(std::uint32_t seed, bool fenced) {
   testing::MemoryZooKeeper zookeeper;
   testing::MemorySegmentStore stores[2];
   for (auto& store : stores) store.Put("pay", 1, 10);
-  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<std::unique_ptr<FencedNode>> nodes;
   for (std::uint64_t i = 0; i < 3; ++i) {
-    nodes.push_back(std::make_unique<Node>(zookeeper, stores[random() % 2], random() % 4 == 0 && !fenced,
-                                           1 + i + 10ULL * seed));
+    nodes.push_back(std::make_unique<FencedNode>(zookeeper, stores[random() % 2],
+                                                 random() % 4 == 0 && !fenced, 1 + i + 10ULL * seed));
     if (!fenced) {
       nodes.back()->granter =
           std::make_unique<Granter>(stores[random() % 2], nodes.back()->marks, nullptr, nodes.back()->clock,
@@ -367,13 +367,13 @@ std::uint64_t PlayHistory(std::uint32_t seed, bool fenced) {
     }
   }
   std::vector<IdRange> granted;
-  const auto take = [&](Node& node) {
+  const auto take = [&](FencedNode& node) {
     const Obtained obtained = node.Obtain(1 + random() % 20);
     if (obtained.grant.ok()) granted.push_back(obtained.grant->range);
   };
   for (int step = 0; step < 120; ++step) {
-    Node& node = *nodes[random() % nodes.size()];
-    Node& other = *nodes[random() % nodes.size()];
+    FencedNode& node = *nodes[random() % nodes.size()];
+    FencedNode& other = *nodes[random() % nodes.size()];
     switch (random() % 12) {
       case 0:
         if (fenced) node.Use(stores[random() % 2]);

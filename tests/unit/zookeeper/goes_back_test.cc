@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "leaf/zookeeper/session.h"
-#include "unit/zookeeper_registry_fixture.h"
+#include "unit/zookeeper/registry_fixture.h"
 
 namespace leaf::zookeeper {
 namespace {

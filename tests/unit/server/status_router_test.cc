@@ -14,12 +14,12 @@
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/router.h"
 #include "leaf/server/request_metrics.h"
-#include "unit/router_fixture.h"
+#include "unit/server/router_fixture.h"
 
 namespace leaf::server {
 namespace {
 
-class StatusRouter : public RouterTest {
+class StatusRouter : public RouterFixture {
  protected:
   StatusRouter() {
     ids_.Watch([this] {

@@ -9,7 +9,7 @@
 #include "leaf/service/cluster_fence.h"
 #include "leaf/zookeeper/witness.h"
 #include "support/zookeeper_fakes.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {

@@ -1,3 +1,5 @@
+#include "leaf/zookeeper/tree.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "leaf/zookeeper/tree.h"
 #include "support/fakes.h"
 #include "support/scale.h"
 

@@ -12,7 +12,7 @@
 
 namespace leaf::server {
 
-class RouterTest : public ::testing::Test {
+class RouterFixture : public ::testing::Test {
  protected:
   // To be called once the test has what its router needs.
   void StartService() {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "leaf/base/failpoint.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {

@@ -9,14 +9,14 @@
 #include <span>
 #include <string>
 
-#include "unit/router_fixture.h"
+#include "unit/server/router_fixture.h"
 
 namespace leaf::server {
 namespace {
 
 using std::chrono::milliseconds;
 
-class IssuerTest : public server::RouterTest {
+class IssuerTest : public server::RouterFixture {
  protected:
   IssuerTest() { StartService(); }
 

@@ -15,7 +15,7 @@
 #include "leaf/sys/paused_tags_file.h"
 #include "support/fakes.h"
 #include "support/snowflake_fakes.h"
-#include "unit/segment_service_fixture.h"
+#include "unit/service/segment_service_fixture.h"
 
 namespace leaf::service {
 namespace {
