@@ -61,7 +61,7 @@ class Bench:
         return thing
 
     def alternate(self, ours, theirs, rounds=None):
-        """Samples of both, one round after the other, and who is first changes: what heats one heats both."""
+        """Samples of both, one round after the other, and each goes first in turn: what heats one heats both."""
         samples = ([], [])
         for number in range(rounds or self.rounds):
             turns = ((samples[0], ours), (samples[1], theirs))
@@ -107,7 +107,7 @@ class Bench:
         return box
 
     def sqlite_box(self):
-        """One that nobody has configured, with the tag pay."""
+        """A sandbox without any configuration, with the tag pay."""
 
         def make():
             box = self._box()

@@ -34,7 +34,7 @@ def inhabitants(folder):
     """Processes that work in `folder` or below."""
     found = []
     for name in os.listdir("/proc"):
-        # Some end meanwhile, and others are none of our business.
+        # Some end meanwhile, and others belong to other users.
         with contextlib.suppress(OSError):
             if name.isdigit() and (os.readlink("/proc/%s/cwd" % name) + "/").startswith(folder + "/"):
                 found.append(int(name))

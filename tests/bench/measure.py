@@ -8,7 +8,7 @@ import socket
 import statistics
 import time
 
-# The server has the first processor for itself, who asks it the last: so neither slows the other down.
+# The server has the first processor for itself, and its clients have the last: so neither slows the other down.
 _CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE = _CORES[0]
 LOAD_CORE = _CORES[-1]
@@ -30,7 +30,7 @@ class BenchError(Exception):
 
 
 def tool(name):
-    """The path of a program; servers are not on everybody's path."""
+    """The path of a program; servers are not on every user's path."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
     if not path:
         raise BenchError("there is no %s: apt-get install %s" % (name, PACKAGES[name]))
@@ -111,11 +111,11 @@ def ms_until(began, condition, process, what):
     return 1000 * (time.perf_counter() - began)
 
 
-def check_sample(who, sample):
-    """Whoever measured nothing has not measured."""
+def check_sample(name, sample):
+    """Fails if a figure is no positive number: then nothing was measured."""
     for figure, value in sample.items():
         if not math.isfinite(value) or value <= 0:
-            raise BenchError("%s: %s is %r" % (who, figure, value))
+            raise BenchError("%s: %s is %r" % (name, figure, value))
     return sample
 
 

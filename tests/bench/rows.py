@@ -212,7 +212,7 @@ NGINX_BODIES = {
 
 AMPLE = (
     "--set", "server.threads=1",
-    # A limit that nobody meets is looked at all the same.
+    # A limit that no request meets is checked all the same.
     "--set", "server.max_requests_per_second=100000000", "--set", "server.max_tag_requests_per_second=100000000",
     "--set", "server.request_timeout=20s",
 )  # fmt: skip

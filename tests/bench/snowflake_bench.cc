@@ -142,7 +142,7 @@ void BM_Ceiling(benchmark::State& state) {
   std::uint64_t taken = first;
   auto last = std::chrono::steady_clock::now();
   for (auto _ : state) {
-    // On a busy machine nobody may have had the processor in such a time: the slice is longer then.
+    // On a busy machine no thread may have had the processor in such a time: the slice is longer then.
     const std::uint64_t before = taken;
     while (taken == before) {
       std::this_thread::sleep_for(std::chrono::milliseconds{10});

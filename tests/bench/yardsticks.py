@@ -15,7 +15,7 @@ START_TIMEOUT_S = 60.0
 
 
 def start_on_free_port(start):
-    """What `start(port)` returns. Between choosing a port and taking it somebody else may; it returns None then."""
+    """What `start(port)` returns. It returns None if another process took the port after it was chosen."""
     for _ in range(ATTEMPTS):
         started = start(free_port())
         if started is not None:

@@ -257,7 +257,7 @@ TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatWasMadeReadOnly) {
     judged = true;
     return core::GrantSize{10, 10};
   });
-  const auto unknown = Reserve("nobody's");
+  const auto unknown = Reserve("unknown");
   root_ << "SET GLOBAL read_only = 0";
   root_ << "REVOKE READ_ONLY ADMIN ON *.* FROM leaf";
   ASSERT_FALSE(refused.ok());
@@ -265,7 +265,7 @@ TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatWasMadeReadOnly) {
   EXPECT_FALSE(judged) << "its row is not the one in use";
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnavailable) << "it may be lacking here alone";
   EXPECT_EQ(store_->Describe(TagName(0))->max_id, row->max_id);
-  EXPECT_EQ(Reserve("nobody's").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(Reserve("unknown").error().code, ErrorCode::kNotFound);
 }
 
 // Between the two statements of a grant, over which a slow link or a stopped process can take any time.

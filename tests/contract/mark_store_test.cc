@@ -92,7 +92,7 @@ TEST_P(MarkStoreContract, RemembersTheHighestEndAcrossRestarts) {
   EXPECT_EQ(marks().LoadAll()->size(), 2U);
 }
 
-TEST_P(MarkStoreContract, RemembersWhenAndByWhomAMarkWasRaised) {
+TEST_P(MarkStoreContract, RemembersWhenAMarkWasRaisedAndByWhichProcess) {
   ASSERT_TRUE(marks().Raise({"pay", 2001, 0}).ok());
   const WallTime raised_at = world_->clock().Wall();
   world_->clock().Advance(std::chrono::hours{1});

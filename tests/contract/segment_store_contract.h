@@ -13,7 +13,7 @@
 
 namespace leaf::testing {
 
-// An empty table behind both ports, and a way to put rows there as somebody with a database client would.
+// An empty table behind both ports, and a way to put rows there as a user with a database client would.
 class StoreWorld {
  public:
   virtual ~StoreWorld() = default;

@@ -36,7 +36,7 @@ class SqlRegistryWorld : public RegistryWorld {
                                 .url = "http://127.0.0." + std::to_string(index) + ":8080"},
         clock_, log_);
   }
-  // Somebody else holds what every call needs, longer than any call waits.
+  // Another client holds the lock that every call needs, longer than any call waits.
   void SetDown(bool down) override {
     if (down) {
       blocker_ = std::make_unique<Blocker>(*this);

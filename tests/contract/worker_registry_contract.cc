@@ -132,7 +132,7 @@ TEST_P(AssigningRegistryContract, NodesThatClaimAtOnceGetDifferentNumbers) {
     threads.emplace_back([&, node] {
       core::WorkerRegistry& registry = *connections[static_cast<std::size_t>(node)];
       auto claim = registry.Claim(RegistryWorld::Identity(node), cluster_);
-      // On a busy machine somebody's turn may not come in time: nodes try again.
+      // On a busy machine a node's turn may not come in time: nodes try again.
       for (int i = 0; i < 20 && !claim.ok() && claim.error().code == ErrorCode::kUnavailable; ++i)
         claim = registry.Claim(RegistryWorld::Identity(node), cluster_);
       const std::lock_guard lock(mutex);

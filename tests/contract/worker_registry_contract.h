@@ -26,7 +26,7 @@ class RegistryWorld {
   static core::NodeIdentity Identity(int index) {
     return {"127.0.0." + std::to_string(index) + ":8080", "uuid-" + std::to_string(index)};
   }
-  // Lets so much time pass that a lease nobody renews has run out.
+  // Lets so much time pass that a lease that is not renewed has run out.
   virtual void PassLease() {}
   // Nothing answers until further notice.
   virtual void SetDown(bool /*down*/) {}
@@ -62,7 +62,7 @@ class LeasedRegistryContract : public WorkerRegistryContract {};  // a number is
 class AssigningRegistryContract : public WorkerRegistryContract {
 };  // finds free numbers by itself, up to capacity
 class RememberingRegistryContract : public WorkerRegistryContract {};  // keeps ceilings
-class OutageRegistryContract : public WorkerRegistryContract {};       // there is an outside that can be away
+class OutageRegistryContract : public WorkerRegistryContract {};       // needs a backend that can be away
 class FallibleRegistryContract : public WorkerRegistryContract {};     // … and whose replies can be lost
 
 }  // namespace leaf::testing

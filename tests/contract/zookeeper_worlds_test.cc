@@ -170,7 +170,7 @@ class ZooKeeperWorld final : public RegistryWorld {
     // Leases stay 8 above Leaf's next number, which is 0 all the time.
     options_.worker_begin = leased() ? zookeeper::kClaimMargin : 0;
     options_.worker_end = options_.worker_begin + capacity();
-    // Whoever waits sees the others live, except those that PassLease has silenced.
+    // During each wait the other nodes renew, except those that PassLease has silenced.
     clock_.OnWait([this] { RenewLive(); });
   }
 
@@ -413,7 +413,7 @@ bool TryExpireSession(std::int64_t id) {
   return reply.size() >= 12 && reply.substr(8, 4) == BigEndian(0, 4);
 }
 
-// Ends somebody's session, as if it had timed out.
+// Ends a session, as if it had timed out.
 void ExpireSession(std::int64_t id) {
   ASSERT_TRUE(Eventually([&] { return TryExpireSession(id); }));
 }
@@ -584,7 +584,7 @@ std::optional<zookeeper::NodeAccess> AccessOf(Session& session, const std::strin
   return access.ok() ? access->front() : std::nullopt;
 }
 
-TEST(ZooKeeperSessionTest, OwnNodesAreForTheirCredentialsAloneAndTheOthersForEveryone) {
+TEST(ZooKeeperSessionTest, OwnNodesAreForTheirCredentialsAloneAndTheOthersAreOpen) {
   const std::string root = NewRoot();
   const std::string own = root + "/own";
   const auto ours = OpenSessionAs("leaf:right");
@@ -641,12 +641,12 @@ TEST(ZooKeeperSessionTest, RulesAreSetOnlyIfTheyAreAsTheyWereSeen) {
   EXPECT_EQ(AccessOf(*ours, root)->version, 1);
   EXPECT_EQ(stranger->Write({Operation::Set(root, "y", 0)}).error().code, ErrorCode::kPermission);
   EXPECT_TRUE(stranger->Get(root).ok());
-  // What a stranger may not even see the rules of is not open.
+  // A node whose rules a stranger may not even see is not open.
   EXPECT_FALSE(AccessOf(*stranger, MakeProtected())->open);
 }
 
-// Somebody who accepts connections and never says a word.
-TEST(ZooKeeperSessionTest, ASilentServerHangsNobody) {
+// A server that accepts connections and never says a word.
+TEST(ZooKeeperSessionTest, ASilentServerHangsNoCall) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -684,7 +684,7 @@ TEST(ZooKeeperSessionTest, AnExpiredSessionIsReplacedAndAnnounced) {
   const std::string root = NewRoot();
   std::atomic<int> announced{0};
   auto subscription = session->OnNewSession([&] {
-    // Whoever listens may call. What comes of it is the session's own fate: that may end meanwhile.
+    // A listener may make calls. They may fail, as the session may end meanwhile.
     (void)session->Exists(root);
     ++announced;
   });

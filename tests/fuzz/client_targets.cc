@@ -1,4 +1,4 @@
-// What comes back from where a daemon should be.
+// Answers from an address where a daemon should be.
 #include <charconv>
 #include <cstdint>
 #include <string>

@@ -126,7 +126,7 @@ void ConfigFile(std::string_view input) {
   const auto resolved = LoadFile(file);
   if (!resolved.ok()) {
     LEAF_CHECK(resolved.error().code == ErrorCode::kConfig);
-    // Each says where it is, unless it is about what nobody has set.
+    // Each says where it is, unless it is about a key that is not set.
     for (const std::string& problem : Problems(resolved.error()))
       LEAF_CHECK(problem.starts_with(path + ":") || problem.starts_with("default: ") ||
                  problem.starts_with("state_dir: "));

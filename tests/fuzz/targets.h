@@ -27,7 +27,8 @@ void LeafProperties(std::string_view input);
 // connection, up to the router's answers.
 void HttpTarget(std::string_view input);
 void HttpRequests(std::string_view input);
-// What a daemon, or whoever else listens there, answers: the status in the first line, then the body.
+// The answer of a daemon, or of another server that listens there: the status in the first line, then the
+// body.
 void DaemonAnswer(std::string_view input);
 // Names of znodes, one in the first line; the records in them, with the kind in the first line; a whole
 // namespace, one "path data" a line.

@@ -112,7 +112,7 @@ void ExpectParentsFirst(const std::vector<std::string>& folders) {
   }
 }
 
-// A namespace out of the input, as operators, Java nodes, ours and strangers may have left it: one
+// A namespace made from the input, as operators, Java nodes, daemons and strangers may have left it: one
 // "[~]path data" a line, ~ for a node that a session holds; "java retired" and "moving PATH" are what is
 // known about it.
 class World {

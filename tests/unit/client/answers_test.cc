@@ -1,4 +1,4 @@
-// What is believed of an answer.
+// Which answers of a server are accepted.
 #include "leaf/client/answers.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(Answers, ErrorsCannotDisturbATerminal) {
   EXPECT_EQ(error.hint, R"(\x1b[2J)");
 }
 
-// A peer whose clock is asked decides how deep that goes; a copy of it would go as deep on the stack.
+// The peer decides how deeply its answer is nested; copying the answer by recursion could overflow the stack.
 TEST(Answers, DeeplyNestedOnesAreRefusedLikeAnyOther) {
   constexpr std::size_t kDepth = testing::Scaled(1'000'000);
   const std::string deep = std::string(kDepth, '[') + std::string(kDepth, ']');

@@ -21,7 +21,7 @@ TEST(ServerGroups, NearOnesComeFirst) {
   EXPECT_EQ(groups.name(2), "c");
 }
 
-TEST(ServerGroups, WhoDidNotAnswerIsTriedLastAndComesBack) {
+TEST(ServerGroups, AServerThatDidNotAnswerIsTriedLastAndComesBack) {
   ServerGroups groups({{"a", "b"}, {"c"}}, seconds{5});
   groups.DidNotAnswer(0, At(100));
   EXPECT_EQ(groups.Order(At(100)), (Order{1, 2, 0}));
@@ -46,17 +46,17 @@ TEST(ServerGroups, WhateverHappensEachIsTriedOnceAndNoneThatIsAwayBeforeOneThatI
   ServerGroups groups({{"a", "b"}, {"c", "d", "e"}, {"f"}}, seconds{10});
   std::vector<int> away_until(6, 0);
   for (int now = 1; now < 2000; ++now) {
-    const std::size_t server = random() % 6;
+    const std::size_t chosen = random() % 6;
     if (random() % 2 == 0) {
-      groups.DidNotAnswer(server, At(now));
-      away_until[server] = now + 10;
+      groups.DidNotAnswer(chosen, At(now));
+      away_until[chosen] = now + 10;
     } else {
-      groups.Answered(server);
-      away_until[server] = 0;
+      groups.Answered(chosen);
+      away_until[chosen] = 0;
     }
     const Order order = groups.Order(At(now));
     ASSERT_EQ(std::set(order.begin(), order.end()).size(), 6U);
-    const auto rank = [&](std::size_t who) { return std::pair(away_until[who] > now, who); };
+    const auto rank = [&](std::size_t server) { return std::pair(away_until[server] > now, server); };
     ASSERT_TRUE(
         std::is_sorted(order.begin(), order.end(), [&](auto a, auto b) { return rank(a) < rank(b); }));
   }

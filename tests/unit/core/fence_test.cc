@@ -23,7 +23,7 @@ TEST(Fence, FreezesAGrantThatBeginsBelow) {
   EXPECT_NE(verdict.error().hint.find("tag repair pay"), std::string::npos);
 }
 
-// A database that is behind the cluster is behind for a node that was granted nothing itself, too.
+// A database that is behind the cluster is refused by a node that was granted nothing itself, too.
 TEST(Fence, TheHigherOfMarkAndWitnessCountsAndIsNamed) {
   EXPECT_TRUE(JudgeGrant("pay", {5001, 6001}, {2001, 5001}).ok());
   const auto others = JudgeGrant("pay", {2001, 4001}, {2001, 5001});

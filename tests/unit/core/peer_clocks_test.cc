@@ -99,7 +99,7 @@ class PeerClockWatchTest : public ::testing::Test {
   service::PeerClockWatch watch_{{}, peers_, peers_, clock_, timers_, worker_, log_};
 };
 
-TEST_F(PeerClockWatchTest, AtStartNobodyToAskIsNoObjection) {
+TEST_F(PeerClockWatchTest, AStartWithoutPeersIsNotRefused) {
   EXPECT_TRUE(watch_.CheckAtStart().ok());
   peers_.answers = Answers({60, 60});
   EXPECT_FALSE(watch_.CheckAtStart().ok());

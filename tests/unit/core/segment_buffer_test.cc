@@ -187,7 +187,7 @@ TEST(SegmentBuffer, WithoutAFreeSlotTheTakerThatFreesOneIsTold) {
 }
 
 // Takers race with the writer that moves the refill point back: one of them is told, or the writer is.
-TEST(SegmentBuffer, SomebodyIsAlwaysToldToRefill) {
+TEST(SegmentBuffer, ATakerOrTheWriterIsAlwaysToldToRefill) {
   for (int round = 0; round < 300; ++round) {
     SegmentBuffer buffer;
     ASSERT_EQ(buffer.Install({1, 1001}, 0), Installed::kYes);
@@ -207,7 +207,7 @@ TEST(SegmentBuffer, SomebodyIsAlwaysToldToRefill) {
       });
     }
     go.store(true);
-    // As far as nobody knows when this meets the takers, the point may be behind or before them.
+    // It is left to chance when this meets the takers: the refill point may be behind or before them.
     const auto installed = buffer.Install({1001, 1011}, 700);
     for (std::thread& taker : takers) taker.join();
     EXPECT_GE(told.load() + (installed == Installed::kLow ? 1 : 0), 1) << round;
@@ -248,7 +248,7 @@ TEST(SegmentBuffer, TellsWhatItHolds) {
   EXPECT_EQ(Told(buffer), (Expected{{2, 200, 203, 3}}));
 }
 
-// Slots serve many ranges one after the other; what they held before is not told again.
+// Slots serve many ranges one after the other; earlier ranges are not told again.
 TEST(SegmentBuffer, TellsNoMoreRangesThanThereAreSlots) {
   SegmentBuffer buffer;
   for (std::uint64_t number = 0; number < 3 * kSegmentSlots; ++number) {

@@ -1,4 +1,4 @@
-// Lock-freedom, shown: a taker that is stopped for good anywhere inside Take() stops nobody else. Built on
+// Lock-freedom, shown: a taker that is stopped for good anywhere inside Take() stops no other taker. Built on
 // its own, with failpoints compiled in.
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ class Meanwhile {
     });
   }
   ~Meanwhile() {
-    EXPECT_EQ(failpoint_hit.load(), nullptr) << "nobody came by '" << where_ << "'";
+    EXPECT_EQ(failpoint_hit.load(), nullptr) << "no thread came by '" << where_ << "'";
     failpoint_hit.store(nullptr);
   }
   Meanwhile(const Meanwhile&) = delete;
@@ -134,7 +134,7 @@ void UseUp(SegmentBuffer& buffer, std::size_t ranges) {
 }
 
 // The refill trap: while a taker sleeps between draw and look-up, its slot is used for a later range.
-TEST(SegmentBufferFailpoint, WhatATakerSleptOverIsLostAndCountedAndNobodyElses) {
+TEST(SegmentBufferFailpoint, WhatATakerSleptOverIsLostAndCountedAndNoOtherTakers) {
   for (const std::uint64_t count : {1U, 5U}) {
     SegmentBuffer buffer;
     ASSERT_NE(buffer.Install({1, 101}, 0), SegmentBuffer::Installed::kNo);
@@ -216,7 +216,7 @@ TEST(SegmentBufferFailpoint, ABatchThatIsForestalledTakesTheNextIdsOrNone) {
   }
 }
 
-// Who draws the last position closes the buffer, unless there is a new range by then.
+// The taker that draws the last position closes the buffer, unless there is a new range by then.
 TEST(SegmentBufferFailpoint, TheTakerOfTheLastIdDoesNotCloseANewRange) {
   for (const std::uint64_t count : {1U, 2U}) {
     SegmentBuffer buffer;
@@ -248,7 +248,7 @@ TEST(SegmentBufferFailpoint, AnIdDrawnPastAnOldLimitIsTakenFromTheNewRange) {
 
 class StoppedTaker : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(StoppedTaker, StopsNobodyElse) {
+TEST_P(StoppedTaker, StopsNoOtherTaker) {
   for (const std::uint64_t count : {1U, 5U}) {
     SegmentBuffer buffer;
     ASSERT_NE(buffer.Install({1, 101}, 0), SegmentBuffer::Installed::kNo);
@@ -261,7 +261,7 @@ TEST_P(StoppedTaker, StopsNobodyElse) {
     });
     stopper.WaitUntilStopped();
 
-    // Everybody else goes on, through enough refills to rewrite every slot several times.
+    // The other takers go on, through enough refills to rewrite every slot several times.
     std::mutex writer;
     std::mutex seen_mutex;
     std::set<std::uint64_t> seen;
@@ -291,7 +291,7 @@ TEST_P(StoppedTaker, StopsNobodyElse) {
     for (std::thread& other : others) other.join();
     EXPECT_EQ(seen.size(), 6000U);
 
-    // And the late one gets IDs that nobody has, or none.
+    // And the late one gets IDs that no other taker has, or none.
     stopper.Release();
     stopped.join();
     if (late_outcome != Outcome::kTaken) continue;

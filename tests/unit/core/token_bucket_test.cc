@@ -57,7 +57,8 @@ TEST(TokenBucket, AChangedRateHoldsAtOnceForWhatWasUsed) {
   EXPECT_EQ(TakeAll(bucket, At(milliseconds{600}), Rate{}, 7), 7);
 }
 
-// At most rate * (t + 1) + 1 of any t seconds, whatever the schedule; and all of it for who asks often.
+// At most rate * (t + 1) + 1 of any t seconds, whatever the schedule; and all of it for a caller that asks
+// often.
 TEST(TokenBucket, NoWindowOfARandomScheduleHoldsMoreThanItMay) {
   std::mt19937_64 random(17);
   for (int round = 0; round < 40; ++round) {

@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Far above what anything here takes.
+// Far longer than anything here takes.
 constexpr seconds kPatience{60};
 
 GeneratorOptions In(const std::string& state_dir) {
@@ -108,7 +108,7 @@ TEST(Library, TakeAsksForWhatALaterTakeFinds) {
     }
   }
   ASSERT_TRUE(id.has_value());
-  // What was turned away used up no ID.
+  // The refused call used up no ID.
   EXPECT_EQ(*id, 1U);
 }
 
@@ -208,7 +208,7 @@ TEST(Library, NeverTwiceUnderLoadWhileItIsClosedAndOpenedAgain) {
   ExpectDisjoint(all);
 }
 
-TEST(Library, WhoWaitsIsToldOfTheEnd) {
+TEST(Library, ACallThatWaitsEndsWithClose) {
   testing::TempDir dir;
   auto generators = Generators::Open(In(dir.path()));
   ASSERT_TRUE(generators.ok());
@@ -283,7 +283,7 @@ TEST(Library, ADatabaseThatIsAwayIsToldAndWaitedFor) {
   testing::TempDir dir;
   GeneratorOptions options = In(dir.path());
   options.sqlite = false;
-  // Nobody listens there.
+  // No server listens there.
   options.mysql.endpoints = {"127.0.0.1:1"};
   std::atomic<int> heard{0};
   options.log = [&](Severity severity, std::string_view message) {
@@ -437,8 +437,8 @@ TEST(Library, AChildOfForkGetsNoId) {
 // ---- client
 // --------------------------------------------------------------------------------------------------------
 
-// Answers each connection's first request as it is told to: like a daemon that has a thousand ranges, or
-// cannot, or is gone while somebody waits.
+// Answers each connection's first request as it is told to: like a daemon that serves a thousand ranges, or
+// cannot, or is gone while a client waits.
 class FakeDaemon {
  public:
   enum class Mood { kServes, kBreaksOff, kDrained, kUnknownTag };
@@ -531,12 +531,12 @@ TEST(LibraryClient, AsksTheNearGroupOnlyWhileItAnswers) {
   FakeDaemon far(3000);
   Client client = OpenClient({{near.url(), nearby.url()}, {far.url()}}, std::chrono::hours{1});
   for (std::uint64_t i = 0; i < 3; ++i) EXPECT_EQ(*client.Next("order", 1), (IdRanges{{1000 + i, 1001 + i}}));
-  // Of the same data centre.
+  // Another daemon of the same data centre answers.
   near.SetMood(FakeDaemon::Mood::kBreaksOff);
   EXPECT_EQ(client.Next("order", 5)->front().begin, 2000U);
   EXPECT_EQ(client.NextSnowflake(5)->front().begin, 2005U);
   EXPECT_EQ(far.asked(), 0);
-  // Who does not answer is not asked each time.
+  // A daemon that does not answer is not asked each time.
   EXPECT_EQ(near.asked(), 4);
   nearby.SetMood(FakeDaemon::Mood::kBreaksOff);
   EXPECT_EQ(client.Next("order", 1)->front().begin, 3000U);
@@ -595,9 +595,9 @@ TEST(LibraryClient, OptionsAreChecked) {
             ErrorCode::kInvalidArgument);
   auto client = Client::Open({.groups = {{"unix:/nowhere/at/all"}, {"unix:/nor/here"}}});
   ASSERT_TRUE(client.ok());
-  const auto nobody = client->Next("order", 1);
-  ASSERT_EQ(CodeOf(nobody), ErrorCode::kUnreachable);
-  EXPECT_NE(nobody.error().message.find("/nor/here"), std::string::npos) << nobody.error().message;
+  const auto none = client->Next("order", 1);
+  ASSERT_EQ(CodeOf(none), ErrorCode::kUnreachable);
+  EXPECT_NE(none.error().message.find("/nor/here"), std::string::npos) << none.error().message;
   EXPECT_EQ(CodeOf(client->Next("order", 0)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(client->Next("", 1)), ErrorCode::kInvalidArgument);
 }

@@ -46,7 +46,7 @@ std::string Codes(const std::vector<WorkerFinding>& findings) {
   return text;
 }
 
-// A cluster's namespace in memory, and everybody who writes to it.
+// A cluster's namespace in memory, and all that write to it.
 class World {
  public:
   explicit World(const std::string& cluster = "pay")
@@ -65,7 +65,7 @@ class World {
   std::string ForeverPath(const std::string& address, std::uint64_t worker) const {
     return tree.ForeverNode(zookeeper::FormatForeverName(address, worker));
   }
-  // Nothing if it is there already.
+  // Does nothing if it exists.
   void Put(const std::string& path, const std::string& data) {
     servers.Apply({Operation::Create(path, data)}, 0);
   }
@@ -262,7 +262,7 @@ TEST(WorkerInspection, AReportOfLeafctlIsNoneOfJava) {
   EXPECT_FALSE(inspect(kNowMillis - 3000).java);
 }
 
-TEST(WorkerInspection, NamesThatBreakJavaAreToldFromThoseThatMayBeSomebodysNumber) {
+TEST(WorkerInspection, NamesThatBreakJavaAreToldFromThoseThatMayHoldANumber) {
   World world;
   const std::string forever = world.tree.Forever() + "/";
   for (const char* const name : {"lock", "a-b", "x-0000000001", "_c_3f-9-lock-0000000002", "192.0.2.1:80-",
@@ -294,7 +294,7 @@ TEST(WorkerInspection, AForeignFolderGoesWithAllThatIsBelow) {
   EXPECT_TRUE(world.servers.Children(world.tree.Forever()).empty());
 }
 
-TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNobodyNeedsIt) {
+TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNoNodeNeedsIt) {
   const std::int64_t future = kNowMillis + kHour;
   {
     World world;
@@ -477,8 +477,8 @@ TEST(WorkerInspection, ALeaseAtOrBelowASuffix) {
   ExpectOnly(*world, "lease-below-forever", world->tree.Lease(4), false);
 }
 
-// A suffix that somebody made by hand is no number that Leaf's counter has passed: once the lease was gone,
-// the number would be leased again, without its ceiling.
+// A suffix that an operator made by hand is no number that Leaf's counter has passed: once the lease was
+// gone, the number would be leased again, without its ceiling.
 TEST(WorkerInspection, ALeaseThatCouldBeLeasedAgainIsNotRemoved) {
   World world;
   world.servers.Create(world.ForeverPath("192.0.2.1:80", 900),
@@ -487,7 +487,7 @@ TEST(WorkerInspection, ALeaseThatCouldBeLeasedAgainIsNotRemoved) {
   ExpectOnly(world, "lease-below-forever", world.tree.Lease(800), false);
 }
 
-TEST(WorkerInspection, ATemporaryThatNobodyHoldsGoes) {
+TEST(WorkerInspection, ATemporaryThatNoSessionHoldsGoes) {
   World world;
   world.servers.Create(world.tree.Temporary("192.0.2.1:80"), "anything");
   ExpectOnly(world, "dead-temporary", world.tree.Temporary("192.0.2.1:80"), true);
@@ -586,7 +586,7 @@ TEST(WorkerAccess, RulesThatChangedSinceAreLeftAndTheRestIsDone) {
   const WorkerInspection inspection =
       inspect::Inspect(world.ReadWithAccess(), world.options, world.properties);
   ASSERT_EQ(inspection.steps.size(), 1U);
-  // Somebody sets rules of their own, and another node goes.
+  // An operator sets other rules on one node, and another node is deleted.
   ASSERT_TRUE(world.servers.Protect(world.tree.Ceiling(5), 0));
   ASSERT_TRUE(world.servers.Delete(world.tree.Ceiling(6)));
   EXPECT_FALSE(world.Apply(inspection.steps[0]));
@@ -873,7 +873,7 @@ TEST(WorkerRepair, AStepWhoseRecordsHaveChangedMeanwhileDoesNothingAtAll) {
       const RepairChange& change = step.changes[random() % step.changes.size()];
       const std::string& path = change.before.name;
       if (change.kind == RepairChange::Kind::kCreate) {
-        world.servers.Create(path, "somebody else's");
+        world.servers.Create(path, "another client's");
       } else {
         world.servers.Set(path, *world.servers.Data(path));
       }

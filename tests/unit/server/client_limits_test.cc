@@ -1,4 +1,5 @@
-// What a server knows of its clients before it answers: the name they call it by, and how many they are.
+// What a server knows of its clients before it answers: the host name in their requests, and how many
+// connections they have.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -38,7 +38,7 @@ class ControlRouter : public RouterFixture {
                  workers_};
 };
 
-TEST_F(ControlRouter, PausesForWhoIsHereOnly) {
+TEST_F(ControlRouter, PausesForOperatorsOnly) {
   const Response refused = Ask("/v1/segment/pay/pause", "POST", false);
   EXPECT_EQ(refused.status, 403);
   EXPECT_EQ(Body(refused)["code"], "permission");
@@ -97,7 +97,7 @@ TEST_F(ControlRouter, ATagThatDoesNotExistIsNotPaused) {
 TEST_F(ControlRouter, AdvisesTenMinutesOfThePeak) {
   const auto none = Body(Ask("/v1/segment/pay/advice"));
   EXPECT_TRUE(none["advised_step"].is_null());
-  EXPECT_EQ(Ask("/v1/segment/nobody/advice").status, 404);
+  EXPECT_EQ(Ask("/v1/segment/unknown/advice").status, 404);
   EXPECT_EQ(Ask("/v1/segment/pay/advice", "POST").status, 405);
   Ask("/v1/segment/pay");
   for (int i = 0; i < 10; ++i) {
@@ -131,7 +131,7 @@ TEST_F(ControlRouter, ALimitIs429OnEveryRouteThatTakes) {
   EXPECT_GE(answered, 2);
   EXPECT_LE(answered, 4);
   EXPECT_EQ(Ask("/decodeSnowflakeId?snowflakeId=1").status, 429);
-  // Who looks after the node gets through.
+  // Operators and monitoring get through.
   for (const char* route :
        {"/health/live", "/health/ready", "/v1/status", "/v1/clock", "/v1/segment/pay/advice"})
     EXPECT_EQ(Ask(route).status, 200) << route;

@@ -43,7 +43,7 @@ TEST(DeadlineQueue, FollowsADeadlineEitherWay) {
   EXPECT_EQ(queue.TakeDue(At(620'000)), Ids{1});
 }
 
-TEST(DeadlineQueue, ForgetsWhoIsGone) {
+TEST(DeadlineQueue, ForgetsAMemberThatIsGone) {
   DeadlineQueue queue;
   {
     Member member(queue, 1);
@@ -55,7 +55,8 @@ TEST(DeadlineQueue, ForgetsWhoIsGone) {
 }
 
 TEST(DeadlineQueue, LeavesABusyMemberWhereItIs) {
-  // Nobody is looked at because others are busy: the queue holds one entry a member, however often it is set.
+  // Busy members make no work for the others: the queue holds one entry a member, however often its deadline
+  // is set.
   DeadlineQueue queue;
   std::vector<std::unique_ptr<Member>> members;
   for (std::uint64_t id = 0; id < 100; ++id) members.push_back(std::make_unique<Member>(queue, id));
@@ -70,18 +71,18 @@ TEST(DeadlineQueue, LeavesABusyMemberWhereItIs) {
   EXPECT_EQ(queue.TakeDue(At(600'999)).size(), members.size());
 }
 
-TEST(DeadlineQueue, DoesWhatLookingAtEverybodyWouldDo) {
+TEST(DeadlineQueue, AgreesWithLookingAtEveryMember) {
   std::mt19937 random(11);
   DeadlineQueue queue;
   std::vector<std::unique_ptr<Member>> members(50);
   std::vector<MonotonicTime> expected(members.size(), DeadlineQueue::kNever);
   int now_ms = 0;
   for (int step = 0; step < 100'000; ++step) {
-    const std::size_t who = random() % members.size();
+    const std::size_t chosen = random() % members.size();
     const auto what = random() % 20;
     if (what == 0) {
-      members[who] = nullptr;
-      expected[who] = DeadlineQueue::kNever;
+      members[chosen] = nullptr;
+      expected[chosen] = DeadlineQueue::kNever;
     } else if (what < 3) {
       now_ms += static_cast<int>(random() % 50);
       Ids due;
@@ -94,10 +95,11 @@ TEST(DeadlineQueue, DoesWhatLookingAtEverybodyWouldDo) {
       std::sort(taken.begin(), taken.end());
       ASSERT_EQ(taken, due) << "step " << step;
     } else {
-      if (!members[who]) members[who] = std::make_unique<Member>(queue, who);
-      expected[who] = what == 3 ? DeadlineQueue::kNever : At(now_ms - 10 + static_cast<int>(random() % 500));
-      members[who]->Set(expected[who]);
-      ASSERT_EQ(members[who]->deadline(), expected[who]);
+      if (!members[chosen]) members[chosen] = std::make_unique<Member>(queue, chosen);
+      expected[chosen] =
+          what == 3 ? DeadlineQueue::kNever : At(now_ms - 10 + static_cast<int>(random() % 500));
+      members[chosen]->Set(expected[chosen]);
+      ASSERT_EQ(members[chosen]->deadline(), expected[chosen]);
     }
     ASSERT_LE(queue.size(), members.size());
   }

@@ -109,7 +109,7 @@ TEST(PlainRequest, IsWhatMostClientsSend) {
   ASSERT_TRUE(short_one.has_value());
   EXPECT_EQ(short_one->accept, "");
   EXPECT_TRUE(plain("GET /v1/snowflake HTTP/1.1\r\nConnection: Keep-Alive\r\nHOST: [::1]:8080\r\n\r\n"));
-  // Whatever is not whole is not taken.
+  // An incomplete request is not taken.
   for (std::size_t size = 0; size < kCurl.size(); ++size) EXPECT_FALSE(plain(kCurl.substr(0, size))) << size;
 }
 
@@ -211,7 +211,7 @@ TEST(Accept, AQualityThatIsNoneIsNotWanted) {
   EXPECT_TRUE(PrefersText("text/plain;q=0.1, application/json;q=nan"));
 }
 
-// What IdsText has to be, made in the plainest way.
+// The text that IdsText has to make, written in the plainest way.
 std::string PlainText(std::span<const IdRange> ranges, const IdsForm& form) {
   std::string text(form.lead);
   bool first = true;
@@ -239,7 +239,7 @@ std::string InPieces(IdsText ids, std::size_t piece) {
   return text;
 }
 
-// Forms whose ends are longer, and shorter, than what stands between two IDs, too.
+// Also forms whose end is longer, or shorter, than the text between two IDs.
 constexpr IdsForm kLongTail{"<", ", ", " and that is all>"};
 constexpr IdsForm kNoTail{"IDs: ", " | ", ""};
 

@@ -1,4 +1,4 @@
-// /v1/status, without sockets: what is shared by those who ask, and what does not wait for it.
+// /v1/status, without sockets: what requests share, and what does not wait for it.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -74,7 +74,7 @@ class StatusRouter : public RouterFixture {
                  reports_};
 };
 
-TEST_F(StatusRouter, OneSnapshotASecondIsMadeForAllWhoAsk) {
+TEST_F(StatusRouter, OneSnapshotASecondIsMadeForAllRequests) {
   const std::string first = Ask("/v1/status").body;
   const std::size_t looks = looks_;
   ASSERT_GT(looks, 0U);
@@ -167,7 +167,7 @@ TEST_F(StatusRouter, TellsOfAThousandTagsUnlessAskedForMore) {
   EXPECT_EQ(told("?limit=0"), std::pair(std::size_t{0}, true));
 }
 
-TEST_F(StatusRouter, AReportThatNobodyWaitsForIsNotMade) {
+TEST_F(StatusRouter, AReportThatNoClientWaitsForIsNotMade) {
   std::vector<Response> answers;
   for (const char* const target : {"/v1/status", "/v1/status?tag=pay", "/cache"}) {
     answers.clear();

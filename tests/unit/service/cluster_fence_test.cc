@@ -35,7 +35,7 @@ class FencedNode {
         fence(witness, fallback, clock, random, log) {
     Use(store);
   }
-  // Its database is another one from now on.
+  // From now on it uses another database.
   void Use(core::SegmentStore& store) {
     granter = std::make_unique<Granter>(store, marks, &fence, clock, log, std::chrono::milliseconds{1000});
   }
@@ -94,7 +94,7 @@ TEST_F(ClusterFenceTest, ADatabaseThatWentBackFreezesTheTagOnEveryNode) {
             std::string::npos)
       << refused.grant.error().message;
   EXPECT_EQ(refused.witness, 1001U);
-  EXPECT_EQ(store_.MaxId("pay"), 500) << "the row stays where it is, for whoever repairs it";
+  EXPECT_EQ(store_.MaxId("pay"), 500) << "the row stays where it is, for the operator that repairs it";
   EXPECT_EQ(one.Obtain().grant.error().code, ErrorCode::kFrozen);
   store_.Put("pay", 1001, 10);
   EXPECT_TRUE(two.Obtain().grant.ok());
@@ -115,10 +115,10 @@ TEST_F(ClusterFenceTest, OfTwoDatabasesThatGrantTheSameRangeOneIsHeard) {
   EXPECT_EQ(look_two->state.end, 11U);
 }
 
-TEST_F(ClusterFenceTest, WhoIsOvertakenReservesAgainAndSaysWhatIsLost) {
+TEST_F(ClusterFenceTest, ANodeThatIsOvertakenReservesAgainAndSaysWhatIsLost) {
   FencedNode one(zookeeper_, store_);
   FencedNode two(zookeeper_, store_, false, 2);
-  ASSERT_TRUE(one.Obtain().grant.ok());  // folders and record are there
+  ASSERT_TRUE(one.Obtain().grant.ok());  // makes the folders and the record
   // Between the grant of the first and its claim the second gets one, and claims it.
   one.client.BeforeCall(1, [&] { ASSERT_TRUE(two.Obtain().grant.ok()); });
   const Obtained overtaken = one.Obtain();
@@ -137,8 +137,8 @@ TEST_F(ClusterFenceTest, AReplyThatIsLostIsFoundByItsClaim) {
   EXPECT_EQ(grant.dropped, 0U);
 }
 
-// The write is under way somewhere, nobody knows of it, and the next one is acknowledged. When it lands after
-// all, it meets another version.
+// The write is under way, its node has given it up, and the next one is acknowledged. When the first one
+// lands after all, it meets another version.
 TEST_F(ClusterFenceTest, AWriteThatLandsLateChangesNothing) {
   FencedNode node(zookeeper_, store_);
   FencedNode other(zookeeper_, store_, false, 2);
@@ -206,8 +206,8 @@ TEST_F(ClusterFenceTest, WithFallbackTheNodeFenceGoesOnAndSaysSo) {
   EXPECT_EQ(status.raised_to, 1U);
 }
 
-// Whoever was told that the witness moved, and cannot see how far, has lost to somebody: no fallback removes
-// that doubt.
+// A node that was told that the witness moved, and cannot see how far, has lost to another node: no fallback
+// removes that doubt.
 TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
   FencedNode one(zookeeper_, store_);
   FencedNode two(zookeeper_, store_, /*fallback=*/true, 2);
@@ -215,7 +215,8 @@ TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
   auto look_two = two.fence.See("pay");
   ASSERT_TRUE(look_one.ok() && look_two.ok());
   ASSERT_EQ(*one.fence.Claim("pay", *look_one, {1, 11}), FenceVerdict::kClaimed);
-  // The same range out of another database; ZooKeeper refuses the claim and is gone before it says why.
+  // The same range from another database; ZooKeeper refuses the claim, and is away before the node can read
+  // why.
   two.client.BeforeCall(1, [&] { two.client.SetDown(true); });
   const auto verdict = two.fence.Claim("pay", *look_two, {1, 11});
   ASSERT_FALSE(verdict.ok());
@@ -311,7 +312,7 @@ TEST_F(ClusterFenceTest, TagsOfAnyNameHaveWitnessesOfTheirOwn) {
   EXPECT_EQ(zookeeper_.Children(PayTree().Witnesses()).size(), tags.size());
 }
 
-TEST(DaemonRoster, ListsWhoIsLiveAndWhereItAnswers) {
+TEST(DaemonRoster, ListsTheLiveDaemonsAndTheirAddresses) {
   testing::MemoryZooKeeper zookeeper;
   testing::RecordingLogger log;
   testing::MemoryClient reader(zookeeper);
@@ -324,7 +325,7 @@ TEST(DaemonRoster, ListsWhoIsLiveAndWhereItAnswers) {
     zookeeper::DaemonRecord listed = record;
     listed.id = "one";
     EXPECT_EQ(*zookeeper::ReadDaemonRoster(reader, PayTree()), std::vector{listed});
-    // A new session makes it anew.
+    // A new session makes the entry anew.
     client.Expire();
     EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
     entry.Refresh();
@@ -348,9 +349,9 @@ TEST(DaemonRoster, AnEntryThatCouldNotBeMadeComesLater) {
   EXPECT_EQ(zookeeper::ReadDaemonRoster(client, PayTree())->size(), 1U);
 }
 
-// Three nodes and two databases that both believe to be the one: nodes change sides, a database goes back to
-// what it was or is repaired, replies are lost or late, sessions change, and nodes meet between any two
-// calls. `fenced`: whether claims are made at all. Returns how many IDs were granted twice.
+// Three nodes and two databases, each of which takes itself for the primary: nodes change sides, a database
+// goes back to what it was or is repaired, replies are lost or late, sessions change, and nodes meet between
+// any two calls. `fenced`: whether claims are made at all. Returns how many IDs were granted twice.
 std::uint64_t PlayHistory(std::uint32_t seed, bool fenced) {
   std::mt19937 random(seed);
   testing::MemoryZooKeeper zookeeper;

@@ -81,14 +81,14 @@ TEST_F(LeafDefects, S3AFirstLoadThatFailsLosesNoRange) {
       Pass(kBackoffMax);
     }
     for (std::uint64_t i = 0; i < 2500; ++i) {
-      // Who asked while it failed was told so; the range that came then is not skipped.
+      // Requests during the failures got an error; the range that came after them is not skipped.
       ASSERT_EQ(Get(tag)->ids(), std::vector<std::uint64_t>{1'000'001 + i}) << failures;
     }
   }
 }
 
-// A reader that is paused while somebody else initialises the counter gets an ID that no range holds (S4), or
-// one beyond its range, which is another node's (S5).
+// A reader that is paused while another thread initialises the counter gets an ID that no range holds (S4),
+// or one beyond its range, which is another node's (S5).
 TEST(LeafDefectsRaces, S4S5NoIdLiesOutsideAGrantWhileRangesComeAndGo) {
   const sys::SystemClock clock;
   for (int round = 0; round < 20; ++round) {
@@ -282,7 +282,7 @@ TEST_F(LeafDefects, S14AStepLoweredBetweenLoadsMovesNoRange) {
   std::uint64_t last = 0;
   for (int i = 0; i < 5000; ++i) {
     if (i % 700 == 0) {
-      // An operator changes the step, now down, now up; max_id is nobody's business.
+      // An operator changes the step, now down, now up, and leaves max_id alone.
       const auto row = table_.Describe("pay");
       table_.Put("pay", row->max_id, i % 1400 == 0 ? 10 : 1000);
     }
@@ -386,7 +386,7 @@ TEST_P(Issue143, AThousandCallersOnStep100SeeNoError) {
     if (id >= seen.size() || seen[id].fetch_add(1) != 0) repeated.fetch_add(1);
     issued.fetch_add(1);
   };
-  // One caller: asks again as soon as it is answered, on whatever thread that is.
+  // One caller: asks again as soon as it is answered, on the thread that answers.
   const std::function<void()> call = [&] {
     while (calls_left.fetch_sub(1) > 0) {
       IdSpans spans;

@@ -106,7 +106,7 @@ TEST(PausedTagsFile, ACrashAtAnyCallLeavesTheOldListOrTheNew) {
       const auto found = file.Load();
       ASSERT_TRUE(found.ok()) << found.error().message;
       EXPECT_TRUE(*found == before || *found == after);
-      // Who was told that it is stored finds it so.
+      // A list that was acknowledged is there.
       if (stored) {
         EXPECT_EQ(*found, after);
       }
@@ -174,7 +174,7 @@ TEST_F(PausedServiceTest, APausedTagGivesNothingAndGoesOnWhereItWas) {
   EXPECT_EQ(StatusOf("pay").state, "active");
 }
 
-TEST_F(PausedServiceTest, WhoIsParkedIsToldAtOnce) {
+TEST_F(PausedServiceTest, AParkedRequestIsToldAtOnce) {
   StartService();
   Run();
   const auto waiting = Ask("pay", 50);
@@ -192,13 +192,13 @@ TEST_F(PausedServiceTest, ANameThatIsNotKnownYetAndADatabaseThatIsAwayMakeNoDiff
   ASSERT_TRUE(service_ == std::nullopt);
   StartService();  // the table is not read yet
   EXPECT_EQ(*service_->SetPaused("pay", true), true);
-  EXPECT_EQ(*service_->SetPaused("nobody", true), true);
+  EXPECT_EQ(*service_->SetPaused("new", true), true);
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
   Run();
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kPaused);
-  EXPECT_EQ(Get("nobody")->code(), ErrorCode::kPaused);
-  EXPECT_EQ(*service_->SetPaused("nobody", false), true);
-  EXPECT_EQ(Get("nobody")->code(), ErrorCode::kNotFound);
+  EXPECT_EQ(Get("new")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(*service_->SetPaused("new", false), true);
+  EXPECT_EQ(Get("new")->code(), ErrorCode::kNotFound);
   // Added to the table later, while it is paused.
   EXPECT_EQ(*service_->SetPaused("late", true), true);
   table_.Put("late", 1, 100);

@@ -105,7 +105,7 @@ TEST_F(SegmentClusterTest, WhileTheWitnessIsAwayTheReserveIsServedAndRefillsWait
   EXPECT_TRUE(service_->CanIssue().ok());
 }
 
-TEST_F(SegmentClusterTest, WithoutAnyTagTheWitnessIsMissedByNobody) {
+TEST_F(SegmentClusterTest, WithoutAnyTagTheWitnessIsNotMissed) {
   table_.Erase("pay");
   client_.SetDown(true);
   StartFenced();
@@ -115,7 +115,7 @@ TEST_F(SegmentClusterTest, WithoutAnyTagTheWitnessIsMissedByNobody) {
   EXPECT_FALSE(service_->CanIssue().ok());
 }
 
-// Nobody asks for an ID, and the next refresh is a minute away.
+// No client asks for an ID, and the next refresh is a minute away.
 TEST_F(SegmentClusterTest, AnIdleNodeFindsOutThatTheWitnessIsBack) {
   client_.SetDown(true);
   StartFenced();
@@ -160,7 +160,7 @@ TEST_F(SegmentClusterTest, WithFallbackWhatWasSeenOfTheWitnessStaysAFence) {
   FAIL() << "never frozen";
 }
 
-// One write a tag, and there may be very many: nobody waits for them.
+// One write a tag, and there may be very many: the start does not wait for them.
 TEST_F(SegmentClusterTest, TheNodeIsReadyBeforeTheWitnessIsToldOfItsMarks) {
   ASSERT_TRUE(marks_.Raise({"pay", 701, std::nullopt}).ok());
   table_.Put("pay", 701, 100);

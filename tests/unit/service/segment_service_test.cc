@@ -52,7 +52,7 @@ TEST_F(SegmentServiceTest, PrefetchesOnThe202ndRequestAsLeafDoes) {
   EXPECT_EQ(StatusOf("pay").reserve, 2000U - 202U + 2000U);
 }
 
-TEST_F(SegmentServiceTest, NobodyGrantsForAClientThatLeft) {
+TEST_F(SegmentServiceTest, NothingIsGrantedForAClientThatLeft) {
   options_.step_policy = core::StepPolicy::Kind::kFixed;
   table_.Put("pay", 1, 10);
   StartService();
@@ -63,12 +63,12 @@ TEST_F(SegmentServiceTest, NobodyGrantsForAClientThatLeft) {
   EXPECT_EQ(StatusOf("pay").waiting, 2U);
   leaves->parked.Withdraw();
   EXPECT_EQ(leaves->code(), ErrorCode::kExhausted);
-  leaves->parked.Withdraw();  // once more is nothing
+  leaves->parked.Withdraw();  // a second time does nothing
   EXPECT_EQ(StatusOf("pay").waiting, 1U);
   Run();
   EXPECT_EQ(stays->ids(), (std::vector<std::uint64_t>{1, 2, 3}));
-  EXPECT_LT(table_.MaxId("pay"), 100);  // nothing was reserved for the one who left
-  stays->parked.Withdraw();             // answered already: nothing
+  EXPECT_LT(table_.MaxId("pay"), 100);  // nothing was reserved for the request that was withdrawn
+  stays->parked.Withdraw();             // was answered already: does nothing
   Pass(seconds{2});
 }
 
@@ -76,7 +76,7 @@ TEST_F(SegmentServiceTest, AnUnknownNameWhoseOnlyAskerLeftIsForgotten) {
   StartService();
   Run();
   store_.SetDown(true);
-  const auto leaves = Ask("who");
+  const auto leaves = Ask("unknown");
   Run();
   leaves->parked.Withdraw();
   Pass(seconds{5});
@@ -130,7 +130,7 @@ TEST_F(SegmentServiceTest, ConcurrentFirstRequestsShareOneGrant) {
 }
 
 // Leaf issue 143: far more callers than a step holds, and none fails while the table answers.
-TEST_F(SegmentServiceTest, AGrantCoversEverybodyWhoIsParked) {
+TEST_F(SegmentServiceTest, AGrantCoversAllParkedRequests) {
   table_.Put("pay", 1, 100);
   StartService();
   std::vector<std::shared_ptr<Answer>> answers;
@@ -198,7 +198,7 @@ TEST_F(SegmentServiceTest, LeafsRoutesFailFastOnceAGrantHasFailed) {
   EXPECT_NE(first->result->error().message.find("away"), std::string::npos) << "says why";
 }
 
-// One that came while grants failed, and is not in the range of the first that works.
+// The request came while grants failed, and the first grant that works does not cover it.
 TEST_F(SegmentServiceTest, ARequestHasItsWholeWaitOnceGrantsWorkAgain) {
   table_.Put("pay", 1, 10);
   StartService();
@@ -494,7 +494,7 @@ TEST_F(SegmentServiceTest, StartsWithoutItsStoreAndIsReadyWhenItIsBack) {
   EXPECT_FALSE(ids.GetReadiness().ready);
   EXPECT_NE(ids.GetReadiness().reasons.at(0).message.find("away"), std::string::npos);
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
-  EXPECT_EQ(service_->Status().tags, 0U) << "names nobody confirmed are not kept";
+  EXPECT_EQ(service_->Status().tags, 0U) << "names that the table has not confirmed are not kept";
   store_.SetDown(false);
   Pass(seconds{3});
   EXPECT_TRUE(ids.GetReadiness().ready);
@@ -532,7 +532,7 @@ TEST_F(SegmentServiceTest, IsNotReadyOnceTheStoreIsAwayAndNothingIsInReserve) {
   EXPECT_FALSE(ids.GetReadiness().ready);
 }
 
-TEST_F(SegmentServiceTest, StopFailsWhoeverIsParkedAndAnswersNewcomers) {
+TEST_F(SegmentServiceTest, StopFailsParkedRequestsAndNewOnes) {
   table_.Put("pay", 1, 10);
   StartService();
   Run();
@@ -919,7 +919,7 @@ TEST(SegmentServiceThreads, NeverRepeatAnIdUnderChange) {
       }
     });
   }
-  // Somebody with a database client, who makes every mistake there is.
+  // An operator with a database client, making every mistake there is.
   testing::FakeRandom operator_random(7);
   for (int i = 0; i < 150; ++i) {
     clock.WaitUntil(clock.Monotonic() + milliseconds{5});

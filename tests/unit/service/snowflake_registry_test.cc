@@ -1,4 +1,4 @@
-// SnowflakeService with a registry that has an outside: what is done without it, and what is not.
+// SnowflakeService with a registry that can be away: what works without it, and what does not.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -214,7 +214,7 @@ TEST_F(SnowflakeRegistryTest, ADaemonWaitsForTheRegistryAndSaysSo) {
   EXPECT_NE(why.error().message.find("the registry is away"), std::string::npos);
   EXPECT_EQ(node.service().Status().state, "claiming");
   EXPECT_LT(node.registry.claims, 60) << "with a back-off";
-  // Whoever asks is told at once.
+  // A request is told at once.
   std::optional<Result<core::SnowflakeRun>> answer;
   EXPECT_EQ(node.service().Next(1, seconds{1}, [&](Result<core::SnowflakeRun> r) { answer = std::move(r); }),
             0U);
@@ -229,7 +229,7 @@ TEST_F(SnowflakeRegistryTest, ADaemonWaitsForTheRegistryAndSaysSo) {
 
 TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
   SnowflakeNode node(cluster_, false);
-  node.registry.refuse = Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+  node.registry.refuse = Error{ErrorCode::kRefused, "the address is another node's", ""};
   node.StartInBackground();
   ASSERT_TRUE(node.first && !node.first->ok());
   EXPECT_EQ(node.first->error().code, ErrorCode::kRefused);
@@ -250,7 +250,7 @@ TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {
   node.StartInBackground();
   EXPECT_FALSE(node.Take());
   // Another number, another chance: nothing was issued up to that ceiling.
-  ahead.owner = "somebody else";
+  ahead.owner = "another node";
   ahead.changed = cluster_.clock.Monotonic();
   node.disk.FailWrites(0);
   Pass(seconds{2}, {&node});
@@ -281,7 +281,7 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
   EXPECT_FALSE(copy.Take()) << "the original may have issued those without having told";
   Pass(milliseconds{500}, {&copy});
   EXPECT_TRUE(copy.Take()) << copy.CanIssue().error().message;
-  // From now on this is where it is at home.
+  // From now on it belongs to this place.
   copy.Stop();
   ASSERT_TRUE(copy.Start().ok());
   EXPECT_EQ(copy.registry.former_uuid, "");
@@ -328,8 +328,8 @@ TEST_F(SnowflakeRegistryTest, ANumberThatWasLostIsNoRightToStartWithoutTheRegist
     ASSERT_TRUE(node.Start().ok());
     Pass(seconds{1}, {&node});
     node.registry.refuse_renewals =
-        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "somebody else uses it", ""};
-    node.registry.refuse = Error{ErrorCode::kRefused, "somebody else uses it", ""};
+        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "another node uses it", ""};
+    node.registry.refuse = Error{ErrorCode::kRefused, "another node uses it", ""};
     Pass(seconds{10}, {&node});
     EXPECT_FALSE(node.Take());
     node.Crash();
@@ -343,8 +343,8 @@ TEST_F(SnowflakeRegistryTest, ANumberThatWasLostIsNoRightToStartWithoutTheRegist
     ASSERT_TRUE(next.Start().ok());
     Pass(seconds{1}, {&next});
     next.registry.refuse_renewals =
-        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "somebody else uses it", ""};
-    next.registry.refuse = Error{ErrorCode::kRefused, "somebody else uses it", ""};
+        Error{is_displaced ? ErrorCode::kRefused : ErrorCode::kNotOwner, "another node uses it", ""};
+    next.registry.refuse = Error{ErrorCode::kRefused, "another node uses it", ""};
     Pass(seconds{10}, {&next});
     next.Stop();
     next.registry.down = true;
@@ -357,7 +357,7 @@ TEST_F(SnowflakeRegistryTest, ANumberThatIsLostAtTheEndIsNoRightToStartWithoutTh
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{1}, {&node});
-  node.registry.refuse_release = Error{ErrorCode::kNotOwner, "somebody else's", ""};
+  node.registry.refuse_release = Error{ErrorCode::kNotOwner, "another node's", ""};
   node.Stop();
   node.registry.down = true;
   EXPECT_FALSE(node.Start().ok());
@@ -394,7 +394,7 @@ TEST_F(SnowflakeRegistryTest, ALossThatTheDiskHadNoSpaceForIsWrittenOnceThereIsS
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{1}, {&node});
-  node.registry.refuse_renewals = Error{ErrorCode::kNotOwner, "somebody else's", ""};
+  node.registry.refuse_renewals = Error{ErrorCode::kNotOwner, "another node's", ""};
   node.disk.FailWrites(ENOSPC);
   Pass(seconds{10}, {&node});
   EXPECT_FALSE(node.Take());
@@ -536,7 +536,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatIsRefusedStops) {
   node.Stop();
   node.registry.down = true;
   ASSERT_TRUE(node.Start().ok());
-  node.registry.refuse = Error{ErrorCode::kRefused, "the address is somebody else's", ""};
+  node.registry.refuse = Error{ErrorCode::kRefused, "the address is another node's", ""};
   node.registry.down = false;
   Pass(seconds{5}, {&node});
   EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
@@ -575,13 +575,14 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberThatIsLostIsLostForGood) {
   SnowflakeNode node(cluster_, false);
   ASSERT_TRUE(node.Start().ok());
   Pass(seconds{5}, {&node});
-  ++cluster_.records.records[0].generation;  // worker release, and somebody else
+  ++cluster_.records.records[0].generation;  // worker release, and a claim of another node
   Pass(seconds{5}, {&node});
   EXPECT_FALSE(node.Take());
   EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
   const WallTime ceiling = *cluster_.records.records[0].ceiling;
   node.Stop();
-  EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling) << "who has lost a number releases nothing";
+  EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling)
+      << "a node that has lost its number releases nothing";
 }
 
 TEST_F(SnowflakeRegistryTest, AFixedNumberThatAnotherProgramUsedIsClaimedAgain) {
@@ -680,14 +681,14 @@ TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
   Pass(seconds{5}, {&node, &other});
   EXPECT_TRUE(node.Take());
   const std::uint64_t worker = node.service().Status().worker;
-  // It sleeps past its lease, and somebody takes the number.
+  // It sleeps past its lease, and another node takes the number.
   Pass(seconds{40}, {&other});
   SnowflakeNode late(cluster_, true, 3);
   cluster_.records.capacity = 2;
   ASSERT_TRUE(late.Start().ok());
   EXPECT_EQ(late.service().Status().worker, worker);
   EXPECT_TRUE(late.Take());
-  // Up to the moment it is told, it has nothing left to issue with.
+  // Until it is told, it has nothing left to issue.
   EXPECT_FALSE(node.Take());
   Pass(seconds{2}, {&node, &other, &late});
   EXPECT_FALSE(node.Take());
@@ -709,8 +710,8 @@ TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
   EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kUnavailable);
 }
 
-// A cluster that turns from leases to fixed numbers, while its registry is away: whoever holds the lease by
-// now would be repeated.
+// A cluster that turns from leases to fixed numbers, while its registry is away: another node may hold the
+// number as a lease by now.
 TEST_F(SnowflakeRegistryTest, ANumberThatWasALeaseIsNoFixedOne) {
   SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());
@@ -760,7 +761,7 @@ TEST_F(SnowflakeRegistryTest, AVerdictOfThePeersStopsAtTheCeiling) {
 }
 
 // Everything at once: nodes that crash, stop, sleep and are cut off, replies that are lost. No ID twice, in
-// order per node, and all issue again once the world is well.
+// order per node, and all issue again once all is well again.
 class SnowflakeRegistryTrouble : public ::testing::TestWithParam<int> {};
 
 TEST_P(SnowflakeRegistryTrouble, NothingRepeats) {

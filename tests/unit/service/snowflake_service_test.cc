@@ -45,7 +45,7 @@ class Machine {
     if (!started.ok()) Forget();
     return started;
   }
-  // The process ends without a word, as by kill -9.
+  // The process ends as by kill -9.
   void Forget() {
     service_.reset();
     timers_.reset();
@@ -184,7 +184,7 @@ TEST(SnowflakeService, AfterAStopItIssuesAtOnce) {
   machine.Stop();
 }
 
-TEST(SnowflakeService, ACopyOfTheStateIsRefusedWhereNobodyWatches) {
+TEST(SnowflakeService, ACopyOfTheStateIsRefusedWithoutARegistry) {
   Machine machine;
   machine.options.machine = "here:1";
   ASSERT_TRUE(machine.Start().ok());
@@ -199,7 +199,7 @@ TEST(SnowflakeService, ACopyOfTheStateIsRefusedWhereNobodyWatches) {
   EXPECT_NE(refused.error().message.find("worker 7"), std::string::npos) << refused.error().message;
   EXPECT_NE(refused.error().hint.find("leafctl worker adopt 7"), std::string::npos) << refused.error().hint;
   EXPECT_EQ(machine.state_file.Load()->value().machine, "here:1");
-  // What cannot be told is no reason to stop.
+  // An unknown machine is no reason to stop.
   machine.options.machine = "";
   ASSERT_TRUE(machine.Start().ok());
   machine.Stop();
@@ -523,11 +523,11 @@ TEST_F(SnowflakeWaiting, ADrainedRequestIsServedAsTheClockGoesOn) {
   EXPECT_LT((*answers_[0])->begin, (*answers_[1])->begin) << "in order of arrival";
 }
 
-TEST_F(SnowflakeWaiting, NobodyOvertakesWhoWaits) {
+TEST_F(SnowflakeWaiting, NoRequestOvertakesOneThatWaits) {
   Drain();
   EXPECT_NE(Ask(100'000, seconds{1}), 0U);
   machine_.clock.Advance(milliseconds{5});
-  EXPECT_FALSE(machine_.Take()) << "a millisecond is there, but somebody waits for more";
+  EXPECT_FALSE(machine_.Take()) << "a millisecond is there, but another request waits for more";
   EXPECT_NE(Ask(1, seconds{1}), 0U);
   machine_.Pass(milliseconds{300});
   ASSERT_TRUE(answers_[0] && answers_[0]->ok());
@@ -543,19 +543,19 @@ TEST_F(SnowflakeWaiting, ADeadlineEndsTheWait) {
   EXPECT_EQ(answers_[0]->error().code, ErrorCode::kExhausted);
 }
 
-TEST_F(SnowflakeWaiting, WhoLeavesIsToldAndForgotten) {
+TEST_F(SnowflakeWaiting, AWithdrawnRequestIsToldAndForgotten) {
   Drain();
   const std::uint64_t ticket = Ask(1, seconds{1});
   machine_.service().Withdraw(ticket);
   machine_.service().Withdraw(ticket);
   ASSERT_TRUE(answers_[0] && !answers_[0]->ok());
-  // Nobody waits behind who has left.
+  // No request waits behind one that was withdrawn.
   Ask(1, milliseconds{200});
   machine_.Pass(milliseconds{200});
   ASSERT_TRUE(answers_[1] && answers_[1]->ok());
 }
 
-TEST_F(SnowflakeWaiting, AStopTellsEverybody) {
+TEST_F(SnowflakeWaiting, AStopFailsAllRequests) {
   Drain();
   EXPECT_NE(Ask(1, seconds{1}), 0U);
   machine_.service().Stop();
@@ -565,7 +565,7 @@ TEST_F(SnowflakeWaiting, AStopTellsEverybody) {
   EXPECT_EQ(answers_[1]->error().code, ErrorCode::kUnavailable);
 }
 
-TEST_F(SnowflakeWaiting, AHaltTellsEverybodyAndWritesNothingAnyMore) {
+TEST_F(SnowflakeWaiting, AHaltFailsAllRequestsAndWritesNothingAnyMore) {
   Drain();
   EXPECT_NE(Ask(1, seconds{1}), 0U);
   const auto calls = machine_.disk.calls();
@@ -607,7 +607,7 @@ TEST_F(SnowflakeWaiting, TooLargeIsNotWaitedFor) {
   EXPECT_TRUE(answers_[1]->ok());
 }
 
-// What is due without time passing comes to an end, however many wait: nobody spins.
+// The tasks that are due at one moment come to an end, however many requests wait: no timer spins.
 TEST_F(SnowflakeWaiting, NothingSpinsWhileTimeStandsStill) {
   Drain();
   EXPECT_NE(Ask(1, seconds{1}), 0U);
@@ -634,8 +634,8 @@ TEST_F(SnowflakeWaiting, NothingSpinsWhileTimeStandsStill) {
   machine_.disk.FailWrites(0);
 }
 
-// Somebody always waits, and the ceiling is raised again and again: each wake-up may replace the timer that
-// looks after those who wait, and must not add one.
+// Requests wait all the time, and the ceiling is raised again and again: each wake-up may replace the timer
+// that serves the waiting requests, and must not add one.
 TEST_F(SnowflakeWaiting, WaitingForeverTakesOneTimer) {
   Drain();
   for (int i = 0; i < 2500; ++i) {

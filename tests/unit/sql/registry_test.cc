@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::FakeClock;
 
-// A clock that lets something happen whenever somebody waits.
+// A clock that runs a hook during each wait.
 class BusyClock final : public Clock {
  public:
   WallTime Wall() const override { return clock.Wall(); }
@@ -372,7 +372,7 @@ TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   EXPECT_NE(refused.error().message.find("copy of this state directory"), std::string::npos);
   EXPECT_TRUE(original->Renew(*claim, clock_.Wall() + seconds{3}).ok()) << "and the original goes on";
 
-  // One that was moved, and whose process is gone, has its number after a while.
+  // A directory that was moved, and whose former process is gone, gets its number after a while.
   clock_.meanwhile = nullptr;
   const MonotonicTime before = clock_.Monotonic();
   const auto moved = Connect()->Claim(copied, cluster_);
@@ -380,7 +380,7 @@ TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   EXPECT_EQ(moved->worker, claim->worker);
   EXPECT_GE(clock_.Monotonic(), before + core::kCopyWatch);
   EXPECT_TRUE(moved->ceiling_may_lag);
-  // The original that comes back is somebody else now, whether it still runs or is started anew.
+  // The original has lost the number by then, whether it still runs or is started anew.
   EXPECT_EQ(original->Renew(*claim, clock_.Wall()).error().code, ErrorCode::kNotOwner);
   EXPECT_EQ(Connect()->Claim(node_, cluster_).error().code, ErrorCode::kRefused);
 }

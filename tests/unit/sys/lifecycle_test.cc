@@ -91,7 +91,7 @@ TEST(ServiceManager, SaysItsPiecesInOneDatagramEach) {
   }
 }
 
-TEST(ServiceManager, NobodyThereIsNoTrouble) {
+TEST(ServiceManager, WithoutAManagerNothingFails) {
   ManagerOf({}).Ready("ok");
   ManagerOf({{"NOTIFY_SOCKET", "/nonexistent/notify"}}).Ready("ok");
   ManagerOf({{"NOTIFY_SOCKET", "relative"}}).Ready("ok");
@@ -227,7 +227,7 @@ TEST(Heartbeat, NamesWhatDoesNotAnswerInTime) {
   EXPECT_TRUE(heartbeat.Check().empty());
 }
 
-// Waits without a deadline of its own: who waits for ever is stopped by the test run's.
+// Has no deadline of its own: the test run's ends a wait that never does.
 void Await(const std::atomic<bool>& flag) {
   while (!flag.load()) std::this_thread::yield();
 }

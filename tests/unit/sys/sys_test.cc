@@ -44,7 +44,7 @@ TEST(StateDir, AFileInTheWayIsNamed) {
   EXPECT_NE(made.error().message.find(dir.path() + "/file"), std::string::npos);
 }
 
-TEST(StateDir, OneThatEverybodyMayWriteToIsRefused) {
+TEST(StateDir, OneThatAllUsersMayWriteToIsRefused) {
   testing::TempDir dir;
   const std::string path = dir.path() + "/state";
   ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
@@ -133,7 +133,7 @@ TEST(StateDir, AHolderSaysWhatItIs) {
 
 TEST(StateDir, WhatIsNoHoldersWordIsNone) {
   testing::TempDir dir;
-  // Of the version before, cut off, and nonsense.
+  // Lines of the previous version, cut off, and nonsense.
   for (const char* const text : {"", "1\n", "1 serve", "-1 serve\n", "0 serve\n", "1 sing\n", "x serve\n"}) {
     std::ofstream(dir.path() + "/lock") << text;
     EXPECT_FALSE(StateDirLock::HolderOf(dir.path())) << text;
@@ -264,7 +264,7 @@ TEST(NewFile, AppearsWholeAndReplacesNothingUnasked) {
   testing::TempDir dir;
   FileOps ops;
   const std::string path = dir.path() + "/new";
-  // A draft that somebody left, open to others, gives the file neither content nor mode.
+  // A draft that was left behind, open to other users, gives the file neither content nor mode.
   std::ofstream(path + ".new") << "left behind";
   ASSERT_EQ(chmod((path + ".new").c_str(), 0666), 0);
   ASSERT_TRUE(WriteNewFile(ops, path, "one", 0600, Existing::kRefuse).ok());

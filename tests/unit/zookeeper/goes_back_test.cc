@@ -86,7 +86,7 @@ TEST_F(ForgetfulZooKeeperTest, ARestartAndAReportMakeNoCallsForIt) {
   EXPECT_EQ(calls(/*watching=*/false), (std::pair{start, report}));
 }
 
-// A node's session may not outlast that: it begins another one after kStaleMax.
+// No session outlasts the watch: a node begins another one after kStaleMax.
 TEST_F(ForgetfulZooKeeperTest, TheWatchCoversTheWindowAndEverySession) {
   RegistryOptions options = Watching();
   EXPECT_EQ(options.WatchTime(), kStaleMax + kOwnerMargin);

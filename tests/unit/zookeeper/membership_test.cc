@@ -1,5 +1,5 @@
-// Taking part in a cluster: whatever the servers forget, nothing is claimed before all that a node which
-// takes part was granted is known again; and a healthy cluster pays a heartbeat for it.
+// Taking part in a cluster: whatever the servers forget, nothing is claimed before all grants of all nodes
+// that take part are known again. A healthy cluster pays one heartbeat for that.
 #include "leaf/zookeeper/membership.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ using WriteFault = testing::MemoryClient::Fault;
 constexpr std::chrono::milliseconds kNoWatch{0};
 constexpr std::chrono::seconds kSomeWatch{22};
 
-// What of a node outlives its processes.
+// The part of a node that outlives its processes.
 struct MemberDir {
   MemberDir(const Clock& clock, std::uint64_t seed)
       : name("node " + std::to_string(seed)), random(seed), marks(clock) {}
@@ -42,7 +42,7 @@ struct MemberDir {
   testing::MemoryMarkStore marks;
 };
 
-// Marks that are counted, with something that happens before one is raised.
+// Counts marks, and runs a hook before one is raised.
 class WatchedMarks final : public core::MarkStore {
  public:
   explicit WatchedMarks(core::MarkStore& inner) : inner_(inner) {}
@@ -134,14 +134,14 @@ class MembershipTest : public ::testing::Test {
   std::unique_ptr<Member> StartPassive(MemberDir& dir) {
     return Start(dir, kSomeWatch, /*one_shot=*/true, /*is_passive=*/true);
   }
-  // One that may claim.
+  // A node that may claim.
   std::unique_ptr<Member> StartOpen(MemberDir& dir) {
     auto member = Start(dir);
     member->Step();
     EXPECT_TRUE(member->open()) << member->membership.Status().why;
     return member;
   }
-  // Time in which these are up.
+  // Lets time pass in which these members are up.
   void Pass(std::chrono::milliseconds time, std::initializer_list<Member*> members) {
     for (; time.count() > 0; time -= core::kMembershipPoll) {
       clock_.Advance(std::min(time, core::kMembershipPoll));
@@ -156,7 +156,7 @@ class MembershipTest : public ::testing::Test {
     granted_.push_back({tag, obtained.grant->range});
     return obtained.grant->range;
   }
-  // One that may be refused.
+  // A grant that may be refused.
   void Try(Member& member, const std::string& tag = "pay") {
     if (const auto obtained = member.Obtain(tag); obtained.grant.ok())
       granted_.push_back({tag, obtained.grant->range});
@@ -201,7 +201,8 @@ class MembershipTest : public ::testing::Test {
     store_.Put("pay", moment.pay, 10);
     store_.Put("mail", moment.mail, 10);
   }
-  // Whoever may claim has made known again what it was granted, and so have all on whom somebody counts.
+  // A member that may claim has made known again what it was granted, and so have all nodes that are counted
+  // on.
   void ExpectHonest(std::initializer_list<Member*> members, const std::string& where) {
     for (Member* const member : members) {
       const auto checks = member->membership.Checks();
@@ -255,7 +256,7 @@ TEST_F(MembershipTest, ANodeThatIsNewWatchesBeforeItsFirstClaim) {
   for (int i = 0; i < 43; ++i) {
     ASSERT_FALSE(node->open()) << i;
     EXPECT_EQ(node->state(), MemberState::kWatching);
-    EXPECT_TRUE(Record(*dir)->left) << "nobody has to count on it";
+    EXPECT_TRUE(Record(*dir)->left) << "no node has to count on it";
     EXPECT_EQ(dir->marks.LoadMemory(tree_.Base())->incarnation, 0U) << "if it ends now, it is new once more";
     Pass(core::kMembershipPoll, {node.get()});
   }
@@ -321,7 +322,7 @@ TEST_F(MembershipTest, ARestartGoesOnAtOnce) {
   node->Step();
   EXPECT_TRUE(node->open()) << node->membership.Status().why;
   EXPECT_EQ(node->client.calls(), 5)
-      << "its record and the incarnation, who there is, the daemons, their records, and its beat";
+      << "its record and the incarnation, the list of nodes, the daemons, their records, and its beat";
   EXPECT_EQ(node->client.writes(), 1);
   EXPECT_EQ(node->contributions, 0);
   EXPECT_EQ(dir->marks.saves(), saves + 1);
@@ -426,8 +427,8 @@ TEST_F(MembershipTest, AnEmptyVolume) {
   EXPECT_EQ(Twice(), 0U);
 }
 
-// A node that is new makes the incarnation of an empty volume, and sees no reason to wait for anybody. Those
-// that know more raise it while it watches.
+// A new node makes the incarnation of an empty volume, and sees no node that it would have to wait for. Nodes
+// that know more raise the incarnation while the new one watches.
 TEST_F(MembershipTest, AnEmptyVolumeWithANodeThatIsNew) {
   const auto old_dir = Dir();
   const auto new_dir = Dir();
@@ -470,7 +471,7 @@ TEST_F(MembershipTest, NothingIsClaimedUntilAllHaveContributed) {
   EXPECT_EQ(one->membership.Status().waiting_for.size(), 2U);
   EXPECT_EQ(Incarnation()->number, 2U);
   EXPECT_FALSE(Incarnation()->settled);
-  // It has found out, and this one has not: its record is what it was, but the incarnation is not.
+  // The other one has found out, and this one has not: the record is what it was, but the incarnation is not.
   EXPECT_TRUE(two->open());
   EXPECT_EQ(two->Obtain("mail").grant.error().code, ErrorCode::kUnavailable);
   EXPECT_FALSE(two->open());
@@ -520,8 +521,8 @@ TEST_F(MembershipTest, ANodeThatOnlyAnotherOneRemembersIsPutBackAndWaitedFor) {
   EXPECT_EQ(one->Obtain().grant.error().code, ErrorCode::kFrozen);
 }
 
-// The same where its process was another one when it saw it, and is down: what it remembers is on disk.
-TEST_F(MembershipTest, WhoIsRememberedOutlivesTheProcess) {
+// The same where an earlier process of the directory saw the other node: what a node remembers is on disk.
+TEST_F(MembershipTest, TheMemoryOfOtherNodesOutlivesTheProcess) {
   const auto dirs = std::array{Dir(), Dir()};
   auto one = StartOpen(*dirs[0]);
   const Moment backup = Now();
@@ -537,9 +538,8 @@ TEST_F(MembershipTest, WhoIsRememberedOutlivesTheProcess) {
   EXPECT_EQ(one->membership.Status().waiting_for.size(), 1U);
 }
 
-// It joined after the moment of the backup, and the one that finds out was down since before: it shows up
-// itself.
-TEST_F(MembershipTest, ANodeThatNobodyKnowsOfHasTheWatchToShowUp) {
+// It joined after the moment of the backup, while the node that finds out was down: it shows up itself.
+TEST_F(MembershipTest, ANodeThatNoOtherKnowsOfHasTheWatchToShowUp) {
   const auto dirs = std::array{Dir(), Dir()};
   auto one = StartOpen(*dirs[0]);
   Take(*one);
@@ -583,7 +583,7 @@ TEST_F(MembershipTest, ANodeThatLeftIsWaitedForWhereItsGrantsMayNotBeKnown) {
     Moment backup = Now();
     backup.nodes.erase(tree_.Witness("pay"));
     Pass(std::chrono::seconds{6}, {one.get()});
-    // What it was granted is known to itself alone, until the other one has seen to it.
+    // It alone knows what it was granted, until the other node covers it.
     if (covered) Pass(kNodeGone + kNodeHeartbeat, {one.get()});
     EXPECT_EQ(dirs[0]->marks.LoadMemory(tree_.Base())->others.empty(), covered);
     Restore(backup);
@@ -594,7 +594,7 @@ TEST_F(MembershipTest, ANodeThatLeftIsWaitedForWhereItsGrantsMayNotBeKnown) {
   }
 }
 
-// Nobody remembers it, and it had left by the moment of the backup.
+// No node remembers it, and it had left by the moment of the backup.
 TEST_F(MembershipTest, ANodeThatLeftBeforeIsNotWaitedFor) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto two = StartOpen(*dirs[1]);
@@ -627,14 +627,14 @@ TEST_F(MembershipTest, ANodeThatIsGoneIsNoLongerCountedOnAndItsGrantsAreRemember
   EXPECT_TRUE(dirs[0]->marks.LoadMemory(tree_.Base())->others.empty());
   EXPECT_TRUE(one->open()) << "nothing of this keeps it from claiming";
   EXPECT_EQ(one->membership.Status().went_back, 0U);
-  // In the backup it is still there, and may have been granted more than anybody knows by then.
+  // In the backup it is still there, and may have been granted more than the other node knows.
   Restore(backup);
   Pass(std::chrono::seconds{30}, {one.get()});
   EXPECT_EQ(Incarnation()->number, 2U);
   EXPECT_EQ(WitnessEnd("mail"), 11U);
 }
 
-// Sooner than a silent one: nothing of it changes any more.
+// Sooner than a silent one: it gets no more grants.
 TEST_F(MembershipTest, ANodeThatHasLeftIsCoveredSoon) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
@@ -673,7 +673,7 @@ TEST_F(MembershipTest, AllWitnessesAreReadOnceInAWhile) {
   EXPECT_LE(*second - *first, kCoverInterval + kNodeHeartbeat + kNodeHeartbeat);
 }
 
-TEST_F(MembershipTest, AWitnessThatCannotBeReadIsSkippedByWhoeverCovers) {
+TEST_F(MembershipTest, AWitnessThatCannotBeReadIsSkippedByTheNodeThatCovers) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
   const auto two = StartOpen(*dirs[1]);
@@ -688,8 +688,7 @@ TEST_F(MembershipTest, AWitnessThatCannotBeReadIsSkippedByWhoeverCovers) {
   EXPECT_EQ(dirs[0]->marks.Load("pay")->witness, 0U);
 }
 
-// What it was granted is among what the other one makes known: in the tree that came back it had not left
-// yet.
+// The other node makes its grants known, too: in the tree that came back it had not left yet.
 TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
   for (const bool went_on : {false, true}) {
     Reset();
@@ -706,8 +705,8 @@ TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
     ASSERT_TRUE(Memory(*dirs[0]).others.empty());
     Restore(backup);
     if (went_on) {
-      // It was started with what came back, before the other one looked; what of it is known is no more
-      // enough.
+      // It was started on the tree that came back, before the other one looked: what is known of its grants
+      // is not enough any more.
       NodeRecord on = *Record(*dirs[1]);
       on.beat += 10;
       server_.Set(tree_.Node(Id(*dirs[1])), FormatNode(on));
@@ -721,7 +720,8 @@ TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
   }
 }
 
-// It cannot claim with the record that was marked; once it has changed it, it is counted on again.
+// It cannot claim with the record that was marked as gone. Once it has changed the record, it is counted on
+// again.
 TEST_F(MembershipTest, ANodeThatWasGoneAndComesBackIsCountedOnAgain) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
@@ -756,7 +756,7 @@ TEST_F(MembershipTest, TheRecordOfANodeThatLeftLongAgoIsRemoved) {
 
 // It cannot tell that from a ZooKeeper that went back. But a machine that was off for so long must not make
 // the others wait for nodes that are gone for ever.
-TEST_F(MembershipTest, ANodeWhoseRecordWasRemovedStopsNobody) {
+TEST_F(MembershipTest, ANodeWhoseRecordWasRemovedStopsNoOther) {
   const auto dirs = std::array{Dir(), Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
   auto two = StartOpen(*dirs[1]);
@@ -781,7 +781,8 @@ TEST_F(MembershipTest, ANodeWhoseRecordWasRemovedStopsNobody) {
   EXPECT_EQ(Memory(*dirs[1]).beat, Record(*dirs[1])->beat);
 }
 
-// One that was not away for so long cannot be told that its record was removed.
+// The record of a node that was away for a shorter time is not removed, so that ZooKeeper must have gone
+// back.
 TEST_F(MembershipTest, ANodeWhoseRecordIsGoneTooEarlyFindsThatOut) {
   const auto dir = Dir();
   auto node = StartOpen(*dir);
@@ -795,7 +796,7 @@ TEST_F(MembershipTest, ANodeWhoseRecordIsGoneTooEarlyFindsThatOut) {
   EXPECT_EQ(node->contributions, 1);
 }
 
-// And one that was, and finds that the servers went back besides.
+// It was away for that long, and the servers went back besides.
 TEST_F(MembershipTest, ANodeThatWasForgottenGivesBackInALaterIncarnation) {
   const auto dirs = std::array{Dir(), Dir()};
   auto one = StartOpen(*dirs[0]);
@@ -814,7 +815,7 @@ TEST_F(MembershipTest, ANodeThatWasForgottenGivesBackInALaterIncarnation) {
   EXPECT_EQ(WitnessEnd(), 11U);
 }
 
-// Whose record was removed meanwhile is nothing to write about with each heartbeat.
+// A node whose record was removed must not cost a write with each heartbeat.
 TEST_F(MembershipTest, ANodeThatIsRememberedAndHasNoRecordIsForgottenInTime) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
@@ -851,35 +852,35 @@ TEST_F(MembershipTest, WaivingThoseThatAreLostSettlesIt) {
   EXPECT_EQ(records.nodes.size(), 3U);
   ASSERT_EQ(records.Missing().size(), 2U);
 
-  // One of them is not enough.
-  EXPECT_TRUE(*Waive(client, tree_, records, {Id(*dirs[1])}, "somebody", clock_.Wall()));
+  // Waiving one of them is not enough.
+  EXPECT_TRUE(*Waive(client, tree_, records, {Id(*dirs[1])}, "an operator", clock_.Wall()));
   EXPECT_FALSE(Incarnation()->settled);
   EXPECT_EQ(ReadCluster(client, tree_)->Missing().size(), 1U);
-  // What was read is not what is there any more.
-  EXPECT_FALSE(*Waive(client, tree_, records, {Id(*dirs[1]), Id(*dirs[2])}, "somebody", clock_.Wall()));
+  // The records have changed since they were read.
+  EXPECT_FALSE(*Waive(client, tree_, records, {Id(*dirs[1]), Id(*dirs[2])}, "an operator", clock_.Wall()));
   EXPECT_FALSE(Incarnation()->settled);
   records = *ReadCluster(client, tree_);
-  EXPECT_TRUE(*Waive(client, tree_, records, {Id(*dirs[2])}, "somebody", clock_.Wall()));
+  EXPECT_TRUE(*Waive(client, tree_, records, {Id(*dirs[2])}, "an operator", clock_.Wall()));
   EXPECT_TRUE(Incarnation()->settled);
-  EXPECT_EQ(Incarnation()->by, "somebody");
+  EXPECT_EQ(Incarnation()->by, "an operator");
   EXPECT_TRUE(ReadCluster(client, tree_)->Missing().empty());
   one->Step();
   EXPECT_TRUE(one->open()) << one->membership.Status().why;
-  // Whoever says it once more makes the daemons look at the table again.
+  // Waiving once more makes the daemons look at the table again.
   const std::int32_t version = one->membership.Status().version;
   records = *ReadCluster(client, tree_);
   EXPECT_EQ(version, records.incarnation_version);
-  EXPECT_TRUE(*Waive(client, tree_, records, {}, "somebody else", clock_.Wall()));
+  EXPECT_TRUE(*Waive(client, tree_, records, {}, "another operator", clock_.Wall()));
   EXPECT_EQ(Incarnation()->number, 2U);
   EXPECT_TRUE(Incarnation()->settled);
-  EXPECT_EQ(Incarnation()->by, "somebody else");
-  EXPECT_FALSE(*Waive(client, tree_, records, {}, "somebody else", clock_.Wall()))
+  EXPECT_EQ(Incarnation()->by, "another operator");
+  EXPECT_FALSE(*Waive(client, tree_, records, {}, "another operator", clock_.Wall()))
       << "that was another one's";
   Pass(kNodeHeartbeat, {one.get()});
   EXPECT_TRUE(one->open());
   EXPECT_EQ(one->membership.Status().version, version + 1);
 
-  // One that comes back contributes all the same, before it claims.
+  // A waived node that comes back contributes all the same, before it claims.
   two = Start(*dirs[1]);
   two->Step();
   EXPECT_EQ(two->contributions, 1);
@@ -887,7 +888,7 @@ TEST_F(MembershipTest, WaivingThoseThatAreLostSettlesIt) {
   EXPECT_TRUE(two->open());
 }
 
-// It raised the incarnation itself, and ended before it made anything known.
+// The node raised the incarnation itself, and ended before it made anything known.
 TEST_F(MembershipTest, AWaivedNodeThatFoundOutFirstContributesToo) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
@@ -906,7 +907,8 @@ TEST_F(MembershipTest, AWaivedNodeThatFoundOutFirstContributesToo) {
   EXPECT_EQ(WitnessEnd(), 0U);
   Pass(kNodeHeartbeat, {one.get()});
   testing::MemoryClient client(server_);
-  ASSERT_TRUE(*Waive(client, tree_, *ReadCluster(client, tree_), {Id(*dirs[1])}, "somebody", clock_.Wall()));
+  ASSERT_TRUE(
+      *Waive(client, tree_, *ReadCluster(client, tree_), {Id(*dirs[1])}, "an operator", clock_.Wall()));
   one->Step();
   EXPECT_TRUE(one->open());
   two = Start(*dirs[1]);
@@ -916,8 +918,8 @@ TEST_F(MembershipTest, AWaivedNodeThatFoundOutFirstContributesToo) {
   EXPECT_TRUE(two->open());
 }
 
-// It is there after all, and knows of another one that ZooKeeper has forgotten. What it has put back does not
-// get lost over the waiver.
+// The waived node is there after all, and has put back the record of another one that ZooKeeper had
+// forgotten. The waiver does not cover that one.
 TEST_F(MembershipTest, WaivingANodeDoesNotWaiveWhatItHasPutBack) {
   const auto dirs = std::array{Dir(), Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
@@ -944,7 +946,7 @@ TEST_F(MembershipTest, WaivingANodeDoesNotWaiveWhatItHasPutBack) {
   two->Step();
   ASSERT_TRUE(two->client.failed());
   ASSERT_EQ(ReadCluster(client, tree_)->Missing().size(), 2U);
-  EXPECT_FALSE(*Waive(client, tree_, records, {Id(*dirs[1])}, "somebody", clock_.Wall()));
+  EXPECT_FALSE(*Waive(client, tree_, records, {Id(*dirs[1])}, "an operator", clock_.Wall()));
   EXPECT_FALSE(Incarnation()->settled);
   again->Step();
   EXPECT_FALSE(again->open());
@@ -1027,7 +1029,7 @@ TEST_F(RecoveryTest, TagsMoveAboveWhatIsKnownAndWhatIsAllowedForTheWitnessFirst)
   EXPECT_EQ(Twice(), 0U);
 }
 
-// Nothing tells yet that ZooKeeper went back: those that are up are waited for.
+// No node has noticed yet that ZooKeeper went back: the nodes that are up are waited for.
 TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
   one_ = StartOpen(*dirs_[0]);
   auto two = StartOpen(*dirs_[1]);
@@ -1040,7 +1042,7 @@ TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
   const auto silent = recovery_.SilentSince(first);
   ASSERT_EQ(silent.size(), 1U);
   EXPECT_EQ(silent.front().id, Id(*dirs_[1]));
-  // What a directory says, or a node that has left, is not waited for.
+  // A node whose state directory was read, or that has left, is not waited for.
   recovery_.Vouch(Id(*dirs_[1]));
   EXPECT_TRUE(recovery_.SilentSince(first).empty());
   one_->fence.LeaveMembership();
@@ -1124,7 +1126,7 @@ TEST_F(RecoveryTest, ABoundThatDoesNotFitIsRefusedBeforeAnythingMoves) {
   EXPECT_TRUE(recovery_.Plan(50).ok());
 }
 
-// It was removed, or is younger than the backup. When it is added again it starts above its witness.
+// The tag was removed, or is younger than the backup. When it is added again it starts above its witness.
 TEST_F(RecoveryTest, ATagWithoutARowIsAllowedForInItsWitness) {
   LoseOne();
   recovery_.Know("pay", 5, "a directory");
@@ -1168,7 +1170,7 @@ TEST_F(RecoveryTest, AnUnreadableWitnessOfATagWithoutARowStopsNothing) {
   EXPECT_EQ(recovery_.skipped(), (std::vector<std::string>{"gone"}));
 }
 
-// It may have made tags known that are not in the plan.
+// The node may have made tags known that are not in the plan.
 TEST_F(RecoveryTest, AMissingNodeThatShowsUpStopsIt) {
   LoseOne();
   const auto plan = recovery_.Plan(100);
@@ -1181,7 +1183,7 @@ TEST_F(RecoveryTest, AMissingNodeThatShowsUpStopsIt) {
   EXPECT_NE(applied.error().message.find("has shown up"), std::string::npos) << applied.error().message;
 }
 
-// What a tag that is gone cannot give any more is no reason to hold up the others.
+// A removed tag that has too few numbers left must not hold up the others.
 TEST_F(RecoveryTest, ATagWithoutARowTakesWhatFits) {
   LoseOne();
   recovery_.Know("gone", kMaxIdLimit - 50, "a directory");
@@ -1200,7 +1202,7 @@ TEST_F(RecoveryTest, AWitnessThatCannotBeReadIsNamed) {
   EXPECT_NE(plan.error().message.find("'pay'"), std::string::npos) << plan.error().message;
 }
 
-// The plan has no word of it.
+// The plan does not allow for it.
 TEST_F(RecoveryTest, AnotherNodeThatIsMissingByThenStopsIt) {
   LoseOne();
   const auto plan = recovery_.Plan(100);
@@ -1313,8 +1315,8 @@ TEST_F(MembershipTest, AnOlderServersAnswerRaisesNothing) {
 // ---- a claim that is under way
 // ------------------------------------------------------------------------------------------------
 
-// The witness has it, its mark is not written yet, and ZooKeeper goes back and is settled: nobody knows of
-// it.
+// The witness has it, its mark is not written yet, and ZooKeeper goes back and is settled: no contribution
+// has it.
 TEST_F(MembershipTest, AClaimWhoseMarkComesAfterTheContributionIsDropped) {
   const auto dir = Dir();
   const auto node = StartOpen(*dir);
@@ -1338,7 +1340,7 @@ TEST_F(MembershipTest, AClaimWhoseMarkComesAfterTheContributionIsDropped) {
   EXPECT_EQ(Twice(), 0U);
 }
 
-// A look in the old era, the claim in the new one: the witness may be another one's.
+// A look in the old incarnation, the claim in the new one: the witness may have been replaced in between.
 TEST_F(MembershipTest, ALookOfAnOlderEraDoesNotHold) {
   const auto dir = Dir();
   const auto node = StartOpen(*dir);
@@ -1400,7 +1402,7 @@ TEST_F(MembershipTest, ANodeThatWasAwayWaitsForTheOthersToMove) {
     EXPECT_TRUE(one->open()) << one->membership.Status().why;
     Take(*one);
   }
-  // A restart is none of that.
+  // A restart does not count as having been away.
   one.reset();
   Pass(kAwayMax - std::chrono::seconds{1}, {two.get()});
   one = Start(*dirs[0], kSomeWatch);
@@ -1408,7 +1410,7 @@ TEST_F(MembershipTest, ANodeThatWasAwayWaitsForTheOthersToMove) {
   EXPECT_TRUE(one->open());
 }
 
-// It says so at once, before anybody steps: it may be the whole process that did not run.
+// It is closed at once, before the next step: perhaps the whole process did not run.
 TEST_F(MembershipTest, ANodeThatWasNotInTouchClosesByItselfAndWaits) {
   for (const bool suspended : {false, true}) {
     Reset();
@@ -1449,8 +1451,8 @@ TEST_F(MembershipTest, ANodeThatWasNotInTouchClosesByItselfAndWaits) {
   }
 }
 
-// The servers went back to a moment after its last heartbeat: its own record tells nothing, and the other one
-// that knows more has not looked yet.
+// The servers went back to a moment after its last heartbeat: its own record does not show that, and the
+// other node, which knows more, has not looked yet.
 TEST_F(MembershipTest, ANodeThatWasCutOffDoesNotClaimFromWhatCameBack) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto two = StartOpen(*dirs[1]);
@@ -1496,7 +1498,7 @@ TEST_F(MembershipTest, ANodeThatWasAwayWaitsForAllThatAreThere) {
   EXPECT_TRUE(one->open()) << one->membership.Status().why;
 }
 
-// One that has left moves no more: it is not waited for by name, but somebody has to be there.
+// A node that has left writes no more: it is not waited for by name, but another node has to be there.
 TEST_F(MembershipTest, ANodeThatWasAwayWaitsForTheWatchWhereAllOthersHaveLeft) {
   for (const bool one_is_there : {false, true}) {
     Reset();
@@ -1566,7 +1568,7 @@ TEST_F(MembershipTest, ANodeThatLeavesSaysSo) {
 }
 
 // It never claimed, and leaves no trace.
-TEST_F(MembershipTest, ANodeThatNeverOpenedIsRememberedByNobody) {
+TEST_F(MembershipTest, ANodeThatNeverOpenedIsNotRemembered) {
   for (const bool gracefully : {true, false}) {
     Reset();
     const auto dirs = std::array{Dir(), Dir()};
@@ -1590,7 +1592,7 @@ TEST_F(MembershipTest, ANodeThatNeverOpenedIsRememberedByNobody) {
     Pass(kNodeHeartbeat, {one.get()});
     EXPECT_EQ(Incarnation()->number, 2U);
     EXPECT_TRUE(one->open()) << one->membership.Status().why;
-    EXPECT_FALSE(Record(*dirs[1]).has_value()) << "nobody puts it back";
+    EXPECT_FALSE(Record(*dirs[1]).has_value()) << "no node puts it back";
     // It is new the next time.
     two = Start(*dirs[1], kSomeWatch);
     Pass(kSomeWatch - core::kMembershipPoll, {two.get(), one.get()});
@@ -1616,7 +1618,7 @@ TEST_F(MembershipTest, ANodeLeavesOnlyWithItsOwnLastHeartbeat) {
   Take(*next);
 }
 
-TEST_F(MembershipTest, WhoCouldNotSayThatItLeftHasNotBeenInTouchEither) {
+TEST_F(MembershipTest, ANodeThatCouldNotSayThatItLeftHasNotBeenInTouchEither) {
   for (const int fault : {0, 1}) {
     Reset();
     const auto dir = Dir();
@@ -1679,8 +1681,8 @@ TEST_F(MembershipTest, ANodeWhoseRecordDidNotGoBackIsRefusedAllTheSame) {
   EXPECT_EQ(WitnessEnd("mail"), 0U);
 }
 
-// Its record is as it was at the moment of the backup, so that nothing but the incarnation tells it.
-TEST_F(MembershipTest, WhoLeavesWhileTheOthersGatherHasNotContributed) {
+// Its record is as it was at the moment of the backup, so that only the incarnation tells it.
+TEST_F(MembershipTest, ANodeThatLeavesWhileTheOthersGatherHasNotContributed) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto one = StartOpen(*dirs[0]);
   auto two = StartOpen(*dirs[1]);
@@ -1696,7 +1698,7 @@ TEST_F(MembershipTest, WhoLeavesWhileTheOthersGatherHasNotContributed) {
   two->membership.Leave();
   two.reset();
   one->Step();
-  EXPECT_FALSE(one->open()) << "nobody knows what it was granted";
+  EXPECT_FALSE(one->open()) << "no other node knows what it was granted";
   two = Start(*dirs[1]);
   Pass(kNodeHeartbeat, {two.get(), one.get()});
   EXPECT_TRUE(one->open());
@@ -1745,7 +1747,7 @@ TEST_F(MembershipTest, ACommandWithoutADaemonLeavesWhenItIsDone) {
   }
 }
 
-// What a command holds in its hand when ZooKeeper goes back must not be printed.
+// IDs that a command was granted before ZooKeeper went back must not be printed.
 TEST_F(MembershipTest, ACommandThatLooksAgainFindsOut) {
   const auto dir = Dir();
   const auto daemon = StartOpen(*dir);
@@ -1802,8 +1804,8 @@ TEST_F(MembershipTest, ACommandBesideADaemonLeavesAllToIt) {
   EXPECT_EQ(Twice(), 0U);
 }
 
-// A daemon that was not in touch waits until others have had their say; its command is in touch, and no
-// wiser.
+// A daemon that was not in touch waits until the other nodes have contributed. Its command is in touch, but
+// knows no more.
 TEST_F(MembershipTest, ACommandBesideADaemonThatWasCutOffDoesNotClaim) {
   const auto dirs = std::array{Dir(), Dir()};
   const auto two = StartOpen(*dirs[1]);
@@ -1834,7 +1836,7 @@ TEST_F(MembershipTest, ACommandBesideADaemonThatWasCutOffDoesNotClaim) {
   EXPECT_EQ(Twice(), 0U);
 }
 
-// It has only looked, and that counts for as long as a heartbeat does.
+// A command only looks, and its look holds for as long as a heartbeat does.
 TEST_F(MembershipTest, ACommandThatDidNotRunClosesByItself) {
   const auto dir = Dir();
   const auto daemon = StartOpen(*dir);
@@ -1851,7 +1853,7 @@ TEST_F(MembershipTest, ACommandThatDidNotRunClosesByItself) {
 // ---- replies that are lost
 // ----------------------------------------------------------------------------------------------------
 
-// Whatever write of a first start does not come through, is late, or is not told of.
+// Any write of a first start is lost, comes late, or has its reply lost.
 TEST_F(MembershipTest, AFirstStartSurvivesAnyLostWrite) {
   for (const WriteFault fault : {WriteFault::kLostReply, WriteFault::kLate, WriteFault::kDown}) {
     bool failed = true;
@@ -1877,7 +1879,7 @@ TEST_F(MembershipTest, AFirstStartSurvivesAnyLostWrite) {
   }
 }
 
-// Two nodes; the servers and the database go back; one or the other of them loses a write from then on.
+// Two nodes; the servers and the database go back; then one of the nodes loses a write.
 TEST_F(MembershipTest, GatheringSurvivesAnyLostWrite) {
   for (const WriteFault fault : {WriteFault::kLostReply, WriteFault::kLate, WriteFault::kDown}) {
     for (const bool first : {true, false}) {
@@ -1955,7 +1957,7 @@ class OneByOneClient final : public Client {
   testing::MemoryClient& inner_;
 };
 
-TEST_F(MembershipTest, NobodySettlesOverANodeThatIsBeingPutBack) {
+TEST_F(MembershipTest, NoNodeSettlesOverOneThatIsBeingPutBack) {
   // The third's name comes before the others', or after them.
   for (const std::string name : {"0", "z", "0 that is forgotten", "z that is forgotten"}) {
     const std::string third = name.substr(0, 1);
@@ -2081,7 +2083,7 @@ TEST_F(MembershipTest, WhatItSaysOfItself) {
   EXPECT_EQ(one->membership.Status().older_daemons, 0U);
 }
 
-// Whoever asks for IDs, or for the state of it, asks ZooKeeper nothing.
+// Requests for IDs, or for the status, ask ZooKeeper nothing.
 TEST_F(MembershipTest, NoRequestMakesACall) {
   const auto dir = Dir();
   const auto node = StartOpen(*dir);
@@ -2204,9 +2206,9 @@ TEST_F(MembershipTest, BothAreRestoredUnderRunningNodesAndANewOneStarts) {
 }
 
 // Histories that a seed decides: grants, kills, stops and starts, lost writes, sessions that see an older
-// tree, and backups of both that come back. What nobody can stand against is left out: a backup is taken when
-// all that are up have been in touch, none goes down before it has been again, and it comes back after that.
-// No two nodes run with one directory.
+// tree, and backups of both that come back. What no protocol could survive is left out: a backup is taken
+// when all that are up have been in touch, none goes down before it has been again, and it comes back after
+// that. No two nodes run with one directory.
 TEST_F(MembershipTest, NoIdIsGrantedTwiceWhateverComesBack) {
   std::size_t grants = 0;
   std::uint64_t went_back = 0;

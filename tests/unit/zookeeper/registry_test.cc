@@ -315,7 +315,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   EXPECT_NE(refused.error().message.find("copy of this state directory"), std::string::npos);
   EXPECT_TRUE(original->registry.Renew(claim, clock_.Wall() + seconds{3}).ok()) << "and the original goes on";
 
-  // One that was moved, and whose process is gone, has its number after a while.
+  // A directory that was moved, and whose former process is gone, gets its number after a while.
   clock_.OnWait(nullptr);
   const BootTime before = clock_.Boot();
   const auto moved = Fixed(server)->registry.Claim(copied, cluster_);
@@ -323,7 +323,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   EXPECT_EQ(moved->worker, claim.worker);
   EXPECT_GE(clock_.Boot(), before + core::kCopyWatch);
   EXPECT_TRUE(moved->ceiling_may_lag);
-  // The original that comes back is somebody else now, whether it still runs or is started anew.
+  // The original has lost the number by then, whether it still runs or is started anew.
   EXPECT_EQ(RenewCode(*original, claim, clock_.Wall() + seconds{9}), ErrorCode::kNotOwner);
   EXPECT_EQ(Claim(*Fixed(server), "a").error().code, ErrorCode::kRefused);
   EXPECT_EQ(Get(*Fixed(server), "a2").worker, claim.worker);
@@ -653,8 +653,8 @@ TEST_F(FixedRegistryTest, ATypoInTheChrootMakesNoUniverse) {
 }
 
 TEST_F(FixedRegistryTest, ClaimsOfManyNodesInRandomOrderStayApart) {
-  // Up to 12 nodes, two to an address at times, with lost and late writes and sessions that end: whoever
-  // holds a number by an acknowledged renewal is the only one who does.
+  // Up to 12 nodes, two to an address at times, with lost and late writes and sessions that end: a node that
+  // holds a number by an acknowledged renewal is the only one that does.
   for (std::uint64_t seed = 1; seed <= testing::Scaled(20U); ++seed) {
     SCOPED_TRACE(seed);
     testing::FakeRandom random(seed);
@@ -832,7 +832,7 @@ TEST_F(LeaseRegistryTest, OnesOwnLeaseComesBackAtOnce) {
 }
 
 // S1, S2
-TEST_F(LeaseRegistryTest, ANumberWhoseCeilingIsFarAheadCostsNobodyElseHisStart) {
+TEST_F(LeaseRegistryTest, ANumberWhoseCeilingIsFarAheadStopsNoOtherNodesStart) {
   MemoryZooKeeper server;
   const auto wrong = Leased(server);
   const auto burnt = Get(*wrong, "a");
@@ -841,7 +841,7 @@ TEST_F(LeaseRegistryTest, ANumberWhoseCeilingIsFarAheadCostsNobodyElseHisStart) 
   const auto other = Get(*Leased(server), "b", AddressOf(2));
   EXPECT_EQ(other.worker, burnt.worker - 1) << "the burnt one is free, and higher";
   EXPECT_FALSE(other.ceiling);
-  // Whoever burnt it gets on, too.
+  // The node that burnt it can start, too.
   EXPECT_NE(Get(*Leased(server), "a").worker, burnt.worker);
   // A ceiling that a start waits for is no obstacle.
   const auto own = Get(*Leased(server), "c", AddressOf(3));
@@ -951,7 +951,7 @@ TEST_F(LeaseRegistryTest, TwoClaimantsSeeTheSameRecordRunOut) {
       ASSERT_GT(call, 60) << "the wait itself makes more calls than that";
       return;
     }
-    // The second may have to wait for the first, who does not renew here: then the first has lost it.
+    // The second may have to wait for the first, which does not renew here: then the first has lost it.
     ASSERT_TRUE(second->ok() || first.ok());
     if (first.ok() && second->ok()) {
       const bool later = first->generation > (*second)->generation;
@@ -980,7 +980,7 @@ TEST_F(LeaseRegistryTest, WhenAllAreAliveTheNextIsToldSo) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
   EXPECT_NE(refused.error().message.find("1020..1023"), std::string::npos) << refused.error().message;
-  // One is released while somebody waits: he gets it at once.
+  // One is released while the late node waits: it gets the number at once.
   const BootTime begin = clock_.Boot();
   turn = 0;
   clock_.OnWait([&] {
