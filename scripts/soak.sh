@@ -119,7 +119,7 @@ tests_of() {
     grants) echo test_cluster_fence.py ManyGrants ;;
     rolling) echo test_lifecycle.py RollingRestart ;;
     crowd) echo test_limits.py Cost.test_of_a_crowd Idle ;;
-    costs) echo test_limits.py Cost.test_of_limits_that_nobody_meets Cost.test_of_metrics ;;
+    costs) echo test_limits.py Cost.test_of_limits_that_are_never_met Cost.test_of_metrics ;;
     abuse) echo test_limits.py Abuse ;;
     matrix) echo test_fault_matrix.py ;;
     power) echo test_power_loss.py ;;

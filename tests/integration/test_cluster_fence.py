@@ -70,7 +70,7 @@ class DatabaseGoesBack(ClusterTest):
             frozen[1]["pay"]["problem"]["message"],
         )
         self.check_v1_error(two.v1("pay"), 409, "frozen")
-        # Whoever asks is told who knows what; a third machine that never saw the tag can mend it.
+        # A command names the nodes and their marks; a third machine that never saw the tag can repair it.
         third = self.node()
         for tag in tags:
             plan = third.run(["tag", "repair", tag, "--dry-run"])
@@ -126,7 +126,7 @@ class DatabaseGoesBack(ClusterTest):
 
 class SplitBrain(ClusterTest):
     def run_both(self, **settings):
-        """A node on each of two databases that both believe to be the one. What they issued, and their answers."""
+        """A node on each of two databases that both take writes. What they issued, and their answers."""
         daemons = [self.node(server=server, **settings).serve() for server in (self.one, self.two)]
         takers = [Taker(daemon, ["pay"]) for daemon in daemons]
         wanted = scaled(600, 100)
@@ -259,13 +259,13 @@ class Repair(ClusterTest):
                 result = third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "2s"])
             finally:
                 hung.end()
-            # Nor may ZooKeeper have been too slow to tell who is registered.
+            # Once more if ZooKeeper was too slow to tell which daemons are registered.
             return None if re.search(r"ZooKeeper at \S+ does not answer", result.err) else result
 
         refused = poll(repair, "ZooKeeper answers")
         self.check(refused, 11, daemons[1].url, "--to N --confirm pay")
         self.assertEqual(self.max_id("pay"), 5)
-        # The operator knows better.
+        # The operator may say where the tag goes on.
         hung = Hung(daemons[1])
         try:
             third.ok("tag", "repair", "pay", "--to", str(highest + 1000), "--confirm", "pay", "--timeout", "2s")

@@ -275,13 +275,13 @@ class Completion(LeafTest):
         self.box.ok("tag", "add", "pay")
         daemon = self.box.serve()
         daemon.ids("pay")
-        nobody = {"LEAFCTL_STATE_DIR": self.box.path("none"), "LEAFCTL_CLIENT_SERVERS": daemon.url}
-        for shell in self.each_shell(**nobody):
+        elsewhere = {"LEAFCTL_STATE_DIR": self.box.path("none"), "LEAFCTL_CLIENT_SERVERS": daemon.url}
+        for shell in self.each_shell(**elsewhere):
             self.assertEqual(shell.line("leafctl next p" + TAB), "leafctl next pay ")
         self.assertFalse(os.path.exists(self.box.path("none")))
 
     def test_nothing_is_said_and_nothing_is_made(self):
-        # Nobody listens on port 1.
+        # No server listens on port 1.
         away = {"LEAFCTL_SEGMENT_STORE": "mysql", "LEAFCTL_MYSQL_ENDPOINTS": "127.0.0.1:1"}
         broken = self.box.write("broken.toml", "what is this")
         for env in ({}, away, {"LEAFCTL_CONFIG": broken}, {"LEAFCTL_NOT_A_KEY": "1"}):
@@ -294,7 +294,7 @@ class Completion(LeafTest):
             self.assertNotIn("mysql", shell.output.lower())
 
     def test_what_is_no_tag_is_left_out(self):
-        # A row that somebody wrote by hand must not become two candidates, or reach the terminal.
+        # A row that was written by hand must not become two candidates, or reach the terminal.
         self.box.ok("tag", "add", "fine")
         self.insert("two\nlines")
         self.assertEqual(self.box.ok("__complete", "--", "leafctl", "tag", "show", ""), "fine\n")

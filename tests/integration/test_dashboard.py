@@ -132,7 +132,7 @@ class Dashboard(LeafTest):
             >= 3,
             "the chart grows",
         )
-        # Nobody else is asked, and the policy forbids nothing that the page wants.
+        # No other server is asked, and the policy forbids nothing that the page needs.
         urls = browser.requests()
         self.assertTrue(any("/v1/status?" in url for url in urls), urls)
         outside = [url for url in urls if not url.startswith((daemon.url + "/", "data:", "about:", "chrome:"))]
@@ -318,7 +318,7 @@ class Dashboard(LeafTest):
 
     def test_no_text_becomes_markup(self):
         self.box.ok("tag", "add", "pay")
-        # No command adds such a name, but somebody else's tool can.
+        # No command of leafctl adds such a name, but another tool can.
         self.table("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, 1, 100)", [(EVIL,)])
         daemon = self.start()
         self.assertEqual(daemon.get("/v1/segment/" + urllib.parse.quote(EVIL, safe="") + "?count=1").status, 200)

@@ -220,7 +220,7 @@ session_timeout = "20s"
             self.assertIn(code, problems, json.dumps(checks, indent=1))
         self.find(checks, "number-spaces", "warning", "2 of the fork's recycled numbers")
 
-    def test_a_namespace_nobody_has_used(self):
+    def test_an_unused_namespace(self):
         with self.zookeeper.client() as client:
             client.delete_all("/snowflake/%s" % self.name)
         self.assertTrue(self.problems(self.doctor(rc=10)) & {"forever-missing", "virgin-namespace"})

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""leafctl(7), "Backups and restores", done as it says, on real servers: each sentence of the page has a function here that
-does it, and its commands are run as they stand there. A sentence that nobody does fails, and a function without a sentence.
+"""leafctl(7), "Backups and restores", done as it says, on real servers: each sentence of the page has a function here
+that does it, and its commands are run as they stand there. A sentence without a function fails, and so does a function
+without a sentence.
 
-Who goes by the page repeats no ID; each mistake costs what the page says that it costs.
+An operator that follows the page repeats no ID; each mistake costs what the page says.
 """
 
 import concurrent.futures
@@ -67,7 +68,7 @@ def does(*sentences):
 
 
 def undone(page):
-    """What the page says and nobody does, and the reverse."""
+    """Sentences of the page without a function, and the reverse."""
     said = [sentence.text for sentence in sentences_of(page, SECTION)]
     return compare(SECTION, ("leafctl(7)", "the tests"), said, DOERS)
 
@@ -214,18 +215,18 @@ class Drill(DrillTest):
         evidence = ["daemons left running", *restored, "daemons started", "IDs meanwhile"]
         self.row = row = Row("drill", "restored: " + ", ".join(restored), evidence)
         self.addCleanup(row.stop_customers)
-        # One for each tag: who waits for one keeps nobody else waiting.
+        # One for each tag, so that waiting for one tag does not delay the others.
         self.customers = [
             {tag: row.customer(daemon, (tag,), pause=0.01, name="node %d" % number) for tag in self.tags}
             for number, daemon in enumerate(self.daemons, 1)
         ]
-        everybody = [customer for customers in self.customers for customer in customers.values()]
-        go_on(everybody, 2, PATIENCE_S)
+        all_customers = [customer for customers in self.customers for customer in customers.values()]
+        go_on(all_customers, 2, PATIENCE_S)
         self.down = []
         with row.allowing(*MEANWHILE):
             self.end(0)
             self.back_up()
-            go_on(everybody[len(self.tags) :], 2, PATIENCE_S)
+            go_on(all_customers[len(self.tags) :], 2, PATIENCE_S)
             self.beat_again(*self.daemons[1:], times=1)
             seen = row.ids
             poll(lambda: row.ids > seen + 20 * STEP, "more is granted than the backup knows of", PATIENCE_S)
@@ -234,14 +235,14 @@ class Drill(DrillTest):
                 if sentence.list == "enum":
                     self.step(sentence)
             done = time.monotonic()
-            go_on(everybody, 2, PATIENCE_S)
+            go_on(all_customers, 2, PATIENCE_S)
             service_s = time.monotonic() - done
-        # From here on nothing is refused, and everybody is granted more.
+        # From here on nothing is refused, and all nodes are granted more.
         pays = [customers["pay"] for customers in self.customers]
         taken = [customer.taken["pay"] for customer in pays]
         poll(
             lambda: all(customer.taken["pay"] > before + 5 * STEP for customer, before in zip(pays, taken)),
-            "everybody is granted more", PATIENCE_S,
+            "all nodes are granted more", PATIENCE_S,
         )  # fmt: skip
         self.wait_open(*self.daemons)
         for daemon in self.daemons:
@@ -368,7 +369,7 @@ class StateDirectories(DrillTest):
         self.recover()
         self.check_going_on([kept, lost], used)
 
-    # With both stores restored, nobody else knows.
+    # With both stores restored, no other node knows of those grants.
     @does("Do not restore a state directory from a backup: its node then forgets what it was granted since.")
     def test_an_older_directory_forgets(self):
         other, forgetful = self.nodes(2, *SHORT)
@@ -544,7 +545,7 @@ class Stores(DrillTest):
         self.restore_database()
         for daemon in daemons:
             self.wait_frozen(daemon, "pay")
-        # Nobody waits for anybody, and other tags are granted more.
+        # No node waits for another, and other tags are granted more.
         for daemon in daemons:
             ship += self.take(daemon, 5 * STEP, "ship")
             self.check_v1_error(daemon.v1("pay"), 409, "frozen")

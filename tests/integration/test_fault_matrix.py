@@ -52,10 +52,11 @@ COUNT = max(50, min(100_000, IDS // 2000))
 STEP = 5 * COUNT
 # A busy machine is no fault: a request waits long enough for a grant that a healthy server gives.
 REQUEST_TIMEOUT = "20s"
-# Of one bound to be met; servers that agree on who is in their cluster take their time on a busy machine.
+# For conditions that are sure to be met: servers that agree on the members of their cluster take their time on a busy
+# machine.
 PATIENCE_S = 240.0
 
-# What a request may be told while its backend cannot be asked (P3, P4, P7); never an ID that somebody else has.
+# Errors that a request may get while its backend cannot be asked (P3, P4, P7); never an ID that another request got.
 STORE_AWAY = ("exhausted", "unavailable", "outcome_unknown")
 
 # In the order of the table.
@@ -77,7 +78,7 @@ ROWS = {
     "galera-node-lost": "the node in use killed, and back",
     "galera-split": "a node isolated from the others, and back",
     "zookeeper-leader": "the leader of three killed, and back",
-    "zookeeper-session": "sessions expired by somebody else",
+    "zookeeper-session": "sessions expired by another client",
     "zookeeper-replaced": "each of three servers replaced by an empty one, logs that roll over",
     "zookeeper-down": "the whole ensemble killed, and back",
     "zookeeper-restored": "a server restored from a backup older than a live node's number, and a new node",
@@ -193,7 +194,7 @@ class MatrixTest(ClusterTest):
         return found
 
     def fill(self, row, customers):
-        """Everybody goes on, and until the row has what it has to check."""
+        """All customers go on, until the row has enough IDs to check."""
         go_on(customers, 2, PATIENCE_S)
         poll(lambda: row.ids >= IDS, "%d IDs" % IDS, timeout=PATIENCE_S + IDS / 20000, interval=0.1)
 
@@ -466,7 +467,7 @@ class Pause(MatrixTest):
         with self.row("pause-node", "stopped", "expired sessions", "batches of the other meanwhile") as row:
             one, two = self.customers(row, daemons)
             sessions = set(self.zookeeper.sessions())
-            # Who is stopped answers nobody, and what was under way fails when it wakes up.
+            # A stopped daemon answers no request, and what was under way fails when it wakes up.
             with row.allowing(NO_ANSWER, *STORE_AWAY):
                 with self.stopped(row, first):
                     before = two.taken["pay"]
@@ -483,7 +484,7 @@ class Pause(MatrixTest):
             self.assertNotIn("frozen", first.log() + second.log())
 
     def test_in_grant(self):
-        """Whoever is stopped inside its transaction holds the row that all others want."""
+        """A process that is stopped inside its transaction holds the row that all others want."""
         daemons = self.serve_two()
         shim = kill_at.KillAt({"mysql": self.one.port})
         self.addCleanup(shim.close)
@@ -497,7 +498,7 @@ class Pause(MatrixTest):
             customers = self.customers(row, daemons, ("pay",))
             stopped = []
             try:
-                # A grant of theirs may fail while the server still waits for who is stopped.
+                # A grant of theirs may fail while the server still waits for the stopped process.
                 with row.allowing(*STORE_AWAY):
                     for point in points:
                         box = self.node()
@@ -785,7 +786,7 @@ class Registry(MatrixTest):
             self.fill(row, customers)
 
     def test_replaced(self):
-        """ZooKeeper does not go back, and nobody says so."""
+        """ZooKeeper does not go back, and no daemon says that it did."""
         daemons = self.serve_two()
         with self.row("zookeeper-replaced", "members replaced", "snapshots taken, logs begun") as row:
             customers = self.customers(row, daemons)
@@ -1119,11 +1120,11 @@ class Clock(MatrixTest):
         self.clock = FakeClock(self.box.path("faketime"))
         self.configure(self.box, more={"segment.enabled": False})
 
-    def take(self, row, daemon, who):
+    def take(self, row, daemon, name):
         code, text, ranges = fault_matrix.take(daemon, "snowflake", COUNT)
         self.assertIsNone(code, text)
         for begin, end in ranges:
-            row.got("snowflake", begin, end, who)
+            row.got("snowflake", begin, end, name)
 
     def test_boot(self):
         with self.row("clock-boot", "starts with the clock moved", "refused to start", "waited") as row:
@@ -1239,7 +1240,7 @@ class State(MatrixTest):
 
             refused(copy, "a copy of this state directory")
             one.goes_on()
-            # Of two with one number it may be either, but one only: whoever has it keeps it.
+            # Of two with one number it may be either, but one only: the one that has it keeps it.
             with row.allowing(NO_ANSWER, *STORE_AWAY):
                 first.kill()
                 one.daemon = None
@@ -1263,7 +1264,7 @@ class State(MatrixTest):
         # A limit on the size of files is a full disk for this one process.
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         with self.row("disk-full", "refusals of the tags", "refusals of snowflake") as row:
-            # Each of the scopes: whoever waits for one keeps nobody else waiting.
+            # One for each scope, so that waiting for one does not delay the others.
             customers = [self.customers(row, [daemon], (scope,))[0] for scope in self.scopes]
             full = STORE_AWAY + ("config", "permission")
             with row.allowing(*full):
@@ -1327,7 +1328,7 @@ class Identity(MatrixTest):
                 self.check(other.run(["next", "--mode", "snowflake", "--direct"]), 11, "worker release")
                 row.saw("one-shots refused")
                 row.got_ids(fault_matrix.scope_name("pay"), other.next("pay", "-n", "3", "--direct"), "the other directory")
-            # While it is live nobody may take it away.
+            # While its node is live the number cannot be taken away.
             self.check(other.run(["worker", "release", "0", "--confirm", self.name]), 11, "is live")
             self.fill(row, [customer])
 

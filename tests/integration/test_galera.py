@@ -13,7 +13,7 @@ from galera import PASSWORD, GaleraCluster  # noqa: E402
 from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
 
-# A cluster on a busy machine takes its time to agree on who is in it.
+# A cluster on a busy machine takes its time to agree on its members.
 PATIENCE_S = 180.0
 
 CLUSTER = None

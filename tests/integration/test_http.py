@@ -94,7 +94,7 @@ class LeafRoutes(SharedDaemonTest):
                 self.assertEqual((response.status, response.body), (200, ""))
             self.assertEqual(raw.get(LEAF + self.tag).body, "1")
             # A health check learns what GET would say.
-            for path in (LEAF + "nobody", V1 + "nobody", LEAF + "a%01", V1 + self.tag + "?count=0"):
+            for path in (LEAF + "unknown", V1 + "unknown", LEAF + "a%01", V1 + self.tag + "?count=0"):
                 get, head = (raw.get(path, method=method) for method in ("GET", "HEAD"))
                 self.assertEqual((head.status, head.body), (get.status, ""), path)
                 self.assertGreaterEqual(head.status, 400)
@@ -297,7 +297,7 @@ class V1Routes(SharedDaemonTest):
         self.assertEqual(self.daemon.tag_status(self.tag)["issued"], 7)
         self.assertEqual(self.daemon.get("/health/ready?tag=" + self.tag).status, 200)
 
-    def test_ready_for_a_tag_that_nobody_asked_for_yet(self):
+    def test_ready_for_a_tag_that_was_not_asked_for_yet(self):
         """It answers at its first request, so it is ready."""
         self.assertEqual(self.daemon.get("/health/ready?tag=" + self.tag).status, 200)
 
@@ -528,7 +528,7 @@ class Parked(LeafTest):
 
 
     def blocked(self, timeout="20s"):
-        """A daemon whose database somebody else keeps locked until the returned connection is closed."""
+        """A daemon whose database stays locked until the returned connection is closed."""
         self.box.ok("tag", "add", "pay", "--step", "10", "--start", "1")
         daemon = self.box.serve("--set", "segment.step_policy=fixed", "--set", "server.request_timeout=" + timeout)
         daemon.wait_ready()
@@ -548,11 +548,11 @@ class Parked(LeafTest):
         status = daemon.tag_status("pay")
         return status["waiting"] if status else 0
 
-    def test_who_hangs_up_waits_no_longer(self):
+    def test_a_client_that_hangs_up_waits_no_longer(self):
         daemon, lock = self.blocked()
         reset = b"\1\0\0\0\0\0\0\0"
         parked = [self.park(daemon, V1 + "pay?count=5000") for _ in range(6)]
-        # Hangs up behind further requests, which nobody has read yet.
+        # Hangs up behind further requests, which the daemon has not read yet.
         parked.append(self.park(daemon, V1 + "pay?count=5000", V1 + "pay?count=5000", LEAF + "pay"))
         stays = self.park(daemon, V1 + "pay")
         poll(lambda: self.waiting(daemon) == 8, "8 parked")
@@ -560,15 +560,15 @@ class Parked(LeafTest):
             if i % 2:
                 raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             raw.close()
-        poll(lambda: self.waiting(daemon) == 1, "the ones who left are gone")
+        poll(lambda: self.waiting(daemon) == 1, "the requests of the clients that left are gone")
         lock.execute("ROLLBACK")
         response = stays.response()
         self.assertEqual((response.status, response.body), (200, '{"ids":["1"]}'))
-        # Nothing was reserved for those who left.
+        # Nothing was reserved for the clients that left.
         self.assertLess(int(json.loads(self.box.ok("tag", "show", "pay", "--json"))["max_id"]), 1000)
         self.assertEqual(daemon.terminate(), 0)
 
-    def test_who_stops_sending_is_told(self):
+    def test_a_client_that_stops_sending_is_told(self):
         daemon, lock = self.blocked()
         raw = self.park(daemon, V1 + "pay")
         poll(lambda: self.waiting(daemon) == 1, "parked")
@@ -594,7 +594,7 @@ class Parked(LeafTest):
     def test_pipelined_by_a_client_that_stops_sending(self):
         self.box.ok("tag", "add", "pay", "--step", "10", "--start", "1")
         daemon = self.box.serve()
-        daemon.ids("pay")  # from the reserve: who has to wait, and says no more, is told that it has hung up
+        daemon.ids("pay")  # from the reserve: a client that has to wait, and stops sending, is told that it hung up
         raw = self.park(daemon, V1 + "pay", LEAF + "pay")
         raw.socket.shutdown(socket.SHUT_WR)
         self.assertEqual([raw.response().body for _ in range(2)], ['{"ids":["2"]}', "3"])

@@ -64,9 +64,9 @@ class Universe(LeafTest):
         self.assertFalse(os.path.exists(os.path.join(self.box.state, "leaf.db")), "a store of its own was made")
         self.box.ok("tag", "add", "inv", "--state-dir", system.state)
         poll(lambda: self.box.run(["next", "inv"]).out == "1\n", "the daemon has it")
-        # Who names a store means it.
+        # A store that is named is used.
         self.box.ok("tag", "add", "inv", "--set", "sqlite.path=" + self.box.path("own.db"))
-        # Nor is anybody kept from looking at the daemon.
+        # Commands that ask the daemon still work.
         self.assertEqual(self.box.run(["tag", "pause", "inv"]).rc, 0)
 
 
@@ -74,7 +74,7 @@ class Occupied(ManagedTest):
     """The state directory is in use when a daemon starts."""
 
     def command(self):
-        """One that issues by itself, and does not end, as nobody reads what it prints."""
+        """A command that issues by itself, and does not end, as its output is not read."""
         process = self.box.popen(
             ["next", "--mode", "snowflake", "-n", "2000000", "--direct"], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -161,7 +161,7 @@ class Occupied(ManagedTest):
         self.check(refused, 11, "leafctl serve (pid %d)" % daemon.process.pid, "a state_dir of its own")
         self.assertEqual(self.notify.count("EXTEND"), 0)
 
-    def test_a_command_for_a_tag_is_in_nobodys_way(self):
+    def test_a_command_for_a_tag_is_in_no_daemons_way(self):
         self.box.ok("tag", "add", "pay", "--step", "10")
         process = self.box.popen(["next", "pay", "-n", "2000000", "--direct"], stdin=subprocess.DEVNULL,
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
@@ -211,7 +211,7 @@ class Notify(ManagedTest):
             messages.append(listener.recv(4096).decode())
         self.assertEqual(daemon.terminate(), 0)
 
-    def test_a_database_that_is_away_keeps_nobody_from_starting(self):
+    def test_a_database_that_is_away_keeps_no_daemon_from_starting(self):
         """READY comes all the same: the daemon is up, and its status says what is missing."""
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
@@ -369,7 +369,7 @@ class Watchdog(ManagedTest):
         poll(quiet, "the pings stop")
         daemon.wait_log("no progress of the threads")
 
-    def test_for_somebody_else(self):
+    def test_for_another_process(self):
         daemon = self.box.serve(env={"NOTIFY_SOCKET": self.notify.path, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"})
         self.notify.wait("READY=1")
         self.assertEqual(daemon.terminate(), 0)
@@ -428,7 +428,7 @@ class Activation(LeafTest):
                 self.assertEqual(raw.get(LEAF + "pay").body, "2")
             self.assertEqual(daemon.status()["listen"][0 if tcp_first else 1], daemon.url)
             self.assertFalse(os.path.exists(os.path.join(box.state, "leafctl.sock")))
-            # Its children would not find them; nor are they announced to anybody again.
+            # A child of the daemon would not take them for its own.
             with open("/proc/%d/environ" % daemon.process.pid, "rb") as file:
                 self.assertIn(b"LISTEN_PID=%d" % daemon.process.pid, file.read())
             self.assertEqual(daemon.terminate(), 0)
@@ -457,7 +457,7 @@ class Activation(LeafTest):
             self.assertEqual(daemon.wait(), 6)
             self.assertIn("passed descriptor 3 (odd) is no listening stream socket", daemon.log())
 
-    def test_who_connects_between_two_processes_is_served_by_the_second(self):
+    def test_a_client_that_connects_between_two_processes_is_served_by_the_second(self):
         box = self.activated([("http", tcp_listener())])
         box.ok("tag", "add", "pay")
         daemon = box.serve()
@@ -579,7 +579,7 @@ class RollingRestart(LeafTest):
         self.check_distinct(ids)
 
     def test_behind_one_socket(self):
-        """wrk asks one address, which both daemons serve: whoever accepts a connection has it."""
+        """wrk asks one address, which both daemons serve: the one that accepts a connection has it."""
         first_id = 1000000000
         line_bytes = len("%d\n" % first_id)
         listener = self.listener()
@@ -656,7 +656,7 @@ class Log(LeafTest):
         seen = set()
         for number in range(300):
             seen.add(daemon.leaf("pay").status)
-            seen.add(daemon.leaf("nobody%d" % (number % 10)).status)
+            seen.add(daemon.leaf("unknown%d" % (number % 10)).status)
             seen.add(daemon.get("/nothing").status)
             with daemon.raw() as raw:
                 raw.send("garbage\r\n\r\n")
@@ -764,7 +764,7 @@ class Advise(LeafTest):
         advice = json.loads(self.box.ok("tag", "advise", "pay", "--json"))
         self.assertIsNone(advice["advised_step"])
         self.assertEqual(advice["step"], 500)
-        self.check(self.box.run(["tag", "advise", "nobody"]), 9)
+        self.check(self.box.run(["tag", "advise", "unknown"]), 9)
         # Two looks at a second and more each, with IDs in both.
         started = time.monotonic()
         taken = 0

@@ -115,7 +115,7 @@ class Requests(LeafTest):
         for path in (
             V1 + "pay",
             LEAF + "pay",
-            LEAF + "nobody",
+            LEAF + "unknown",
             "/v1/snowflake",
             "/api/snowflake/get/x",
             "/v1/decode/1",
@@ -126,7 +126,7 @@ class Requests(LeafTest):
                 if response.status == 429:
                     break
             self.check_limited(response)
-            # Whoever looks after the daemon gets through.
+            # Operators and monitoring get through.
             for route in ("/health/live", "/health/ready", "/v1/status", "/v1/clock"):
                 self.assertEqual(daemon.get(route).status, 200)
 
@@ -236,19 +236,19 @@ class Connections(LeafTest):
                 return False
             return response is not None and response.status == 200
 
-    def test_silent_connections_lock_nobody_out(self):
+    def test_silent_connections_lock_no_operator_out(self):
         daemon = self.box.serve("--set", "server.max_connections=8")
         daemon.disconnect()
         path = os.path.join(self.box.state, "leafctl.sock")
         with contextlib.ExitStack() as stack:
 
             def all_places_are_taken():
-                # Some were none of the eight: the last one's place was given back in the daemon's own time.
+                # More than eight may be needed: the daemon gives the last connection's place back in its own time.
                 stack.enter_context(daemon.raw())
                 return self.refused(daemon)
 
             poll(all_places_are_taken, "all places are taken")
-            # The operator's commands, and those who watch.
+            # The operator's commands and monitoring get through.
             self.assertIn('"version"', self.box.ok("status", "--json", "--server", "unix:" + path))
             for target in ("/health/live", "/health/ready", "/metrics"):
                 response = poll(lambda target=target: self.ask(daemon, target), target + " is answered")
@@ -328,7 +328,7 @@ class Connections(LeafTest):
 
 
 class Slow(LeafTest):
-    def test_who_trickles_is_told(self):
+    def test_a_client_that_trickles_is_told(self):
         daemon = self.box.serve("--set", "server.header_timeout=300ms")
         for start in (
             "GET /health/live HTTP/1.1\r\nHo",
@@ -372,7 +372,7 @@ class Slow(LeafTest):
             self.assertEqual(raw.response().status, 408)
         self.assertEqual(daemon.get("/health/live").status, 200)
 
-    def test_answers_that_nobody_reads_are_bounded(self):
+    def test_answers_that_are_not_read_are_bounded(self):
         """Each has 2.3 MB, or is as long as it likes: what waits is ranges, until a client takes a piece."""
         daemon = self.box.serve("--set", "server.header_timeout=10m", "--set", "server.threads=1")
         self.box.ok("tag", "add", "pay", "--step", "1000000")
@@ -572,7 +572,7 @@ class Cost(LeafTest):
             before = wrk.cpu_s(daemon.process.pid)
             result = wrk.run(daemon.url + LEAF + "busy", self.BUSY, COST_RUN_S)
             self.assertEqual(result.errors, {})
-            # On a machine that is loaded enough nobody may get round to it in one second.
+            # On a loaded machine no request may be answered in one second.
             return result.requests and (result.rate, (wrk.cpu_s(daemon.process.pid) - before) * 1e6 / result.requests)
 
         return poll(run, "the busy ones are answered")
@@ -599,7 +599,7 @@ class Cost(LeafTest):
             self.box.ok("tag", "add", tag, "--step", "1000000")
 
     def test_of_a_crowd(self):
-        """Thousands that are idle and hundreds that are slow take nothing from those who are busy."""
+        """Thousands that are idle and hundreds that are slow take nothing from the busy ones."""
         self.provision()
         daemon = self.start("--set", "server.header_timeout=%s" % ("10s" if COST_ROUNDS else "2s"))
         answered = {}
@@ -626,7 +626,7 @@ class Cost(LeafTest):
             self.assertGreaterEqual(rate, 0.9)
         self.assertEqual(daemon.terminate(), 0)
 
-    def test_of_limits_that_nobody_meets(self):
+    def test_of_limits_that_are_never_met(self):
         self.provision()
         without = self.start()
         with_limits = self.start(
@@ -635,7 +635,7 @@ class Cost(LeafTest):
             "--set", "server.max_requests_per_second=100000000",
             "--set", "server.max_tag_requests_per_second=100000000",
         )  # fmt: skip
-        self.compare("limits that nobody meets", lambda: self.busy(without), lambda: self.busy(with_limits))
+        self.compare("limits that are never met", lambda: self.busy(without), lambda: self.busy(with_limits))
 
     def test_of_metrics(self):
         self.provision()
@@ -677,7 +677,7 @@ class Idle(LeafTest):
             shares = []
 
             def rests():
-                # Whoever else uses this machine makes it dearer, but not for ever.
+                # Other processes on this machine make it dearer, but not for ever.
                 shares.append(wrk.cpu_share(pid, 3))
                 return shares[-1] < alone + self.REST_SHARE
 
@@ -723,8 +723,8 @@ class Idle(LeafTest):
 class Abuse(LeafTest):
     """Everything at once, while a client that behaves goes on being served."""
 
-    # What is sent, and the statuses of the answers, in order. Whoever gets a 4xx for what is no request is told so and
-    # left; REFUSED says that.
+    # What is sent, and the statuses of the answers, in order. A client that sends no valid request gets a 4xx and is
+    # cut off, which REFUSED stands for.
     REFUSED = "refused"
     HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500) + b"\r\n\r\n"
     REQUESTS = (
@@ -744,7 +744,7 @@ class Abuse(LeafTest):
         (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n", 200),
         (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n" + CHUNKED + b"1\r\na\r\n1\r\nb\r\n0\r\nT: x\r\n\r\n", 200, 200),
         (b"GET /v1/segment/pay HTTP/1.0\r\n\r\n", 200, REFUSED),
-        (b"GET /api/segment/get/nobody HTTP/1.0\r\n\r\n", 500, REFUSED),
+        (b"GET /api/segment/get/unknown HTTP/1.0\r\n\r\n", 500, REFUSED),
         (b"GET /v1/segment/pay HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" * 2, 200, 200),
         (get(V1 + "pay") * 50, *[200] * 50),
         (get(V1 + "pay") + get(V1 + "pay?count=-1") + get("/nothing") + get(LEAF + "pay"), 200, 400, 404, 200),

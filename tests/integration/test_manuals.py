@@ -385,7 +385,7 @@ class Manuals(LeafTest):
     def test_readiness_reasons(self):
         # What a daemon really says has an entry, without the mode in front of it.
         codes = codes_of_page(self.pages["leafctl.7"])
-        # Nobody listens on port 1.
+        # No server listens on port 1.
         daemon = self.box.serve(
             "--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:1", ready=False
         )  # fmt: skip
@@ -435,7 +435,7 @@ class Manuals(LeafTest):
         self.assertEqual(self.findings(["status"], set(), set()), [])
         self.box.ok("tag", "pause", "pay")
         self.findings(["status"], {"warning"}, {("paused", "pay")})
-        # Nobody listens on port 1.
+        # No server listens on port 1.
         away = self.box.serve("--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:1",
                               "--state-dir", self.box.path("away"), ready=False)  # fmt: skip
         found = self.findings(["status", "--server", away.url], {"problem"}, set())

@@ -824,7 +824,7 @@ class Outage(MariaDbTest):
         self.check(result, 8, "pay")
         self.assertEqual(self.box.next("ship"), [seen["ship"][-1] + 1])
         self.assertEqual(daemon.get("/health/live").status, 200)
-        # A tag that nobody knows yet is no -2 while the table cannot be asked.
+        # An unknown tag is no -2 while the table cannot be asked.
         self.check_leaf_error(daemon.leaf("other"), -3)
         self.check_v1_error(daemon.v1("other"), 503)
         end()

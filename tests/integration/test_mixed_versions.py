@@ -152,7 +152,7 @@ class Together(MixedTest):
             doctor = node.box.run(["doctor"])
             self.assertEqual("of a version before 0.2" in shown, left > 0, shown)
             self.assertEqual("of a version before 0.2" in doctor.out + doctor.err, left > 0, doctor)
-        # Sessions that expire, and heartbeats, tell nobody anything else.
+        # Expired sessions and heartbeats make no node think otherwise.
         for node in nodes:
             self.check_not_misjudged(node)
         self.check_all(nodes)

@@ -202,7 +202,7 @@ class Choice(EndpointTest):
             self.check(self.box.run(["tag", "list"]), 6, "mysql.endpoints", "is not HOST:PORT")
 
     def test_a_failover_by_read_only_under_load(self):
-        """No request fails while there is reserve; who has moved stays when the first could be written to again."""
+        """No request fails while there is reserve; a daemon that has moved stays when the first takes writes again."""
         tags = ["pay%d" % number for number in range(4)]
         SECOND.follow(FIRST)
         FIRST.sql("DROP TABLE leaf_alloc", self.database)
@@ -409,7 +409,7 @@ class Tls(EndpointTest):
         super().setUp()
         for server in (FIRST, SECOND):
             self.insert(server, "pay")
-        # Who comes in has encrypted: the server itself sees to it.
+        # The server itself refuses connections of this user that are not encrypted.
         SECOND.sql("ALTER USER app@'%' REQUIRE SSL")
 
     def ca(self, name):
@@ -444,7 +444,7 @@ class Tls(EndpointTest):
         self.assertEqual(self.box.next("pay", "--direct"), [2])
         self.use(name, tls="verify", tls_ca=self.ca("other"))
         self.check(self.box.run(["next", "pay", "--direct"]), 8, "TLS", "certificate")
-        self.use(name, tls="verify")  # nobody whom this system knows
+        self.use(name, tls="verify")  # an authority that this system does not know
         self.check(self.box.run(["next", "pay", "--direct"]), 8, "TLS", "certificate")
         self.use(SECOND.endpoint, tls="verify", tls_ca=self.ca("ca"))  # it is not called 127.0.0.1
         self.check(self.box.run(["next", "pay", "--direct"]), 8, "TLS", "validation")
@@ -593,7 +593,7 @@ class Check(EndpointTest):
         self.assertIn("fence", self.findings(report, 0, "problem")[0])
         self.assertEqual(self.findings(report, 1, "problem"), [])
         self.assertEqual(report["endpoints"][1]["state"], "read-only")
-        # A user who may not see replicas is told so; the other endpoint says that there is one.
+        # A user that may not see replicas is told so; the other endpoint says that there is one.
         FIRST.sql("REVOKE PROCESS ON *.* FROM app@'%'")
         report = self.db_check(10)
         self.assertIn("replicas cannot be seen", self.findings(report, 0, "problem")[0])

@@ -18,7 +18,7 @@ STATIC = os.environ.get("LEAFCTL_TEST_STATIC") == "1"
 # Part of every process.
 C_LIBRARY = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 MYSQL_LIBRARY = "libmariadb.so.3"
-# Nobody listens on port 1.
+# No server listens on port 1.
 MYSQL = ("--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:1")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The Debian packages, as somebody meets them who has nothing else: made from the build, installed with apt into a bare
-root, used, upgraded, removed and purged there. Needs to be root for it, and becomes it with sudo.
+"""The Debian packages on a machine that has nothing else: made from the build, installed with apt into a bare root,
+used, upgraded, removed and purged there. Needs to be root for it, and becomes it with sudo.
 
 Environment: LEAFCTL_BUILD_DIR  the build (default build/release)
 """
@@ -31,7 +31,7 @@ COMPLETIONS = {
     "fish": "/usr/share/fish/vendor_completions.d/leafctl.fish",
 }
 USER = "4242:4242"
-USER_HOME = "/home/somebody"
+USER_HOME = "/home/person"
 
 
 def setUpModule():
@@ -138,12 +138,12 @@ class Packages(unittest.TestCase):
             self.assertTrue(root.exists("/usr/share/doc/leafctl/" + name), name)
 
     def check_first_ids(self, root):
-        for who, state in (({}, STATE), ({"user": USER, "home": USER_HOME}, USER_HOME + "/.local/state/leafctl")):
-            self.assertEqual(root.run("leafctl next fresh", **who).rc, 9, "a tag that nobody has added")
-            root.ok("leafctl tag add fresh", **who)
-            self.assertEqual(root.ok("leafctl next fresh -n 2", **who), "1\n2\n")
-            self.assertEqual(root.ok("leafctl next fresh", **who), "3\n")
-            self.assertGreater(int(root.ok("leafctl next --mode snowflake", **who)), 1 << 50)
+        for account, state in (({}, STATE), ({"user": USER, "home": USER_HOME}, USER_HOME + "/.local/state/leafctl")):
+            self.assertEqual(root.run("leafctl next fresh", **account).rc, 9, "a tag that was not added")
+            root.ok("leafctl tag add fresh", **account)
+            self.assertEqual(root.ok("leafctl next fresh -n 2", **account), "1\n2\n")
+            self.assertEqual(root.ok("leafctl next fresh", **account), "3\n")
+            self.assertGreater(int(root.ok("leafctl next --mode snowflake", **account)), 1 << 50)
             self.assertTrue(root.exists(state + "/marks.db"), state)
 
     def check_handover(self, root):
@@ -161,7 +161,7 @@ class Packages(unittest.TestCase):
         root.ok("rm -r /root/precious %s/hard %s/soft %s/repairs" % (STATE, STATE, STATE))
 
     def check_upgrade(self, root):
-        # What an administrator has changed is kept, and nobody is asked.
+        # What an administrator has changed is kept, without a question.
         config = root.read(CONFIG) + "\n# Changed here.\n"
         root.write(CONFIG, config)
         state = self.state_files(root)
@@ -228,7 +228,7 @@ class Packages(unittest.TestCase):
 
         self.install(root, FIRST, recommends=False)
         self.assertEqual(asked(), ["daemon-reload", "start leafctl.socket leafctl.service"])
-        # Stopped by somebody: it stays so.
+        # Stopped by an operator: it stays so.
         self.install(root, SECOND, recommends=False)
         self.assertEqual(asked(), ["daemon-reload"])
         # Running: restarted after, and not stopped before.
@@ -279,7 +279,7 @@ class Packages(unittest.TestCase):
             self.assertTrue(root.exists("/usr/share/leafctl/" + file), file)
 
     def check_library(self, root):
-        # Outside of where it was installed, as anybody would do.
+        # In another folder than the library's, as in a user's project.
         root.ok("cp -r %s /tmp/example" % SAMPLES)
         root.ok("cmake -S /tmp/example -B /tmp/example/build -DCMAKE_BUILD_TYPE=Release && cmake --build /tmp/example/build")
         with_pkg_config = (

@@ -53,7 +53,7 @@ class Preflight(unittest.TestCase):
         cls.addClassCleanup(cls.server.shutdown)
 
     def setUp(self):
-        # Not below /tmp, of which each machine has one of its own; and readable for anybody.
+        # Not below /tmp, of which each machine has one of its own; and readable for all users.
         self.dir = tempfile.mkdtemp(prefix="leafctl-preflight-", dir="/var/tmp")
         self.addCleanup(shutil.rmtree, self.dir)
         os.chmod(self.dir, 0o755)
@@ -148,9 +148,9 @@ class Preflight(unittest.TestCase):
                 if name != "sudo" and not os.path.lexists(self.path("bin/" + name)):
                     os.symlink(os.path.join(folder, name), self.path("bin/" + name))
         self.env["PATH"] = self.path("bin")
-        nobody = ["setpriv", "--reuid=%d" % NOBODY, "--regid=%d" % NOBODY, "--clear-groups"] if os.geteuid() == 0 else []
+        user = ["setpriv", "--reuid=%d" % NOBODY, "--regid=%d" % NOBODY, "--clear-groups"] if os.geteuid() == 0 else []
         result = subprocess.run(
-            [*nobody, self.path("scripts/preflight.sh")], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*user, self.path("scripts/preflight.sh")], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, encoding="utf-8", errors="replace", timeout=DEADLINE_S, check=False,
         )  # fmt: skip
         self.assertEqual(result.returncode, 1)

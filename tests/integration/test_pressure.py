@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Segment mode under pressure, on a real MariaDB that is slow, hangs or is gone: nobody gets an error.
+"""Segment mode under pressure, on a real MariaDB that is slow, hangs or is gone: no request gets an error.
 
 What is asserted is what was answered, granted and asked, never how fast: each test prints its figures on a line that
 begins with `pressure:`, for people. scripts/soak.sh runs the long forms, and has the figures judged, too.
@@ -291,7 +291,7 @@ class LongOutage(PressureTest):
     rate = scaled(1000, 200)
     connections = 20
 
-    def test_nobody_notices(self):
+    def test_no_request_fails(self):
         step = self.rate * OUTAGE_S
         warm_up_s = 4
         server = mariadb.SERVER
@@ -452,13 +452,13 @@ class ManyTags(PressureTest):
 
 
 class ManyRefills(PressureTest):
-    """Thousands of tags drained at once, and a row among them that somebody holds."""
+    """Thousands of tags drained at once, and a row among them that another client holds."""
 
     tags = REFILLS
     rounds = 3
     locked_count = 1
 
-    def test_one_locked_row_holds_up_nobody(self):
+    def test_one_locked_row_holds_up_no_other_tag(self):
         step = 10
         names = ["t%d" % number for number in range(self.tags)]
         locked = ["locked%d" % number for number in range(self.locked_count)]
@@ -631,7 +631,7 @@ class Batches(PressureTest):
             at = end
             total += end - begin
         self.assertGreaterEqual(total, each * len(lists))
-        self.assertLessEqual(at, self.max_id("pay"), "an ID that nobody granted")
+        self.assertLessEqual(at, self.max_id("pay"), "an ID that was not granted")
         statuses = [node.tag_status("pay") for node in nodes]
         report(
             "batches: %d IDs from %d daemons in %d ranges, none twice; granted %d, wasted %d",

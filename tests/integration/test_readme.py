@@ -144,7 +144,7 @@ class Shell:
         if BELOW_TMP:
             # The checkout is seen through the new /tmp.
             begin += 'mkdir -p "/mnt/$1" && mount --bind "/tmp/$1" "/mnt/$1" && mount --move /mnt /tmp && cd "/tmp/$1" && '
-        # A session of its own begins only here: sudo knows those who were asked for a password by their terminal.
+        # A session of its own begins only here: sudo remembers by the terminal that a password was given.
         begin += "exec setsid %s bash --noprofile --norc" % shlex.join(user)
         self.process = subprocess.Popen(
             [*own, "sh", "-c", begin, "sh", os.path.relpath(ROOT, "/tmp")],

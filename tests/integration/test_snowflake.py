@@ -273,7 +273,7 @@ class OneNode(SnowflakeTest):
                         response = daemon.get("/v1/snowflake?count=3000")
                     except OSError:
                         return
-                    except Exception:  # cut off inside an answer: those IDs are nobody's
+                    except Exception:  # cut off inside an answer: those IDs do not count
                         return
                     if response.status == 200:
                         taken.append([int(text) for text in json.loads(response.body)["ids"]])

@@ -103,7 +103,7 @@ class NoConfiguration(LeafTest):
         self.box.ok("tag", "add", "pay", env={"LEAFCTL_STATE_DIR": os.path.join(mine, "below")})
 
     def test_roots_commands_in_a_service_s_state_directory(self):
-        """A directory below root's own belongs to whom root gave it to."""
+        """What they write in a directory that root gave to another user belongs to that user."""
         base = "/run/leafctl-test-%d" % os.getpid()
         state = os.path.join(base, "state")
         sudo = through_sudo()
@@ -237,7 +237,7 @@ class WithDaemon(LeafTest):
         self.check_v1_error(daemon.v1("pay"), 404, "not_found")
 
     def test_direct_and_daemon_mixed(self):
-        """One state directory: never a repeat, and nobody takes the other's grants for a database gone back."""
+        """One state directory: never a repeat, and no grant of another process looks like a database gone back."""
         self.box.ok("tag", "add", "pay", "--step", "5")
         # Five that take turns wait for one another on a disk that is slow.
         daemon = self.box.serve(
@@ -270,7 +270,7 @@ class WithDaemon(LeafTest):
                     "enough of each", timeout=900,
                 )  # fmt: skip
             finally:
-                stop.set()  # or nobody would come to an end
+                stop.set()  # or none of the takers would end
             for future in futures:
                 future.result()
         self.check_distinct([value for mine in results for value in mine])

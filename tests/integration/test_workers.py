@@ -325,7 +325,7 @@ class JavaNamespace(WorkersTest):
         self.assertEqual(kept[self.forever("lock")], b"\xff\x00held".hex())
         self.assertIn('"zone":"a"', kept[self.name("192.0.2.6:8080", self.extra)])
 
-        # Once nobody will start a Java node again, its time becomes a ceiling.
+        # Once no Java node will be started again, its time becomes a ceiling.
         document = self.json("repair", "--yes", "--java-retired")
         self.assertEqual({step["outcome"] for step in document["steps"]}, {"done"})
         ceiling = ("future-ceiling", self.own("ceilings/%d" % self.future))
@@ -342,7 +342,7 @@ class JavaNamespace(WorkersTest):
         self.assertIn("nothing to repair", third.out)
 
     def test_a_running_node_is_not_written_over(self):
-        """Somebody writes all the time what a repair would mend."""
+        """A node that a repair would mend is written all the time."""
         name = self.name("192.0.2.3:8080", self.empty)
         ended = threading.Event()
         written_over = []
@@ -544,7 +544,7 @@ class Errors(WorkersTest):
         with SERVER.client(auth="admin:admin") as admin:
             path = self.own("owners")
             admin.create(self.own("").rstrip("/"), acl=((31, "auth", ""), (1, "world", "anyone")))
-            # digest of admin:admin; nobody else may do anything
+            # digest of admin:admin; no other client may do anything
             admin.create(path, acl=((31, "auth", ""),))
             self.check(self.worker("check"), 4, path)
             secret = self.box.write("secret", "admin:admin")

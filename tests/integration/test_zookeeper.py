@@ -187,7 +187,7 @@ class Claims(RegistryTest):
         result = other.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)])
         self.check(result, 11, owner, "127.1.0.1:8080", "worker release 0")
         self.take(daemon)
-        # While it is live nobody may take it away.
+        # While its node is live the number cannot be taken away.
         release = ["worker", "release", "0", "--confirm", self.cluster, *self.settings(1)]
         self.check(other.run(release), 11)
         ids = self.take(daemon, 100)
@@ -197,10 +197,10 @@ class Claims(RegistryTest):
         ids += self.take(second, 100)
         self.check_distinct(ids)
         self.assertEqual({worker_of(value) for value in ids}, {0})
-        # The first one is a stranger now.
+        # The first node has lost the number.
         self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *self.settings(1)]), 11, "worker release")
 
-    def test_a_released_number_stops_who_still_runs(self):
+    def test_a_released_number_stops_a_daemon_that_still_runs(self):
         daemon = self.serve(1)
         self.take(daemon)
         with self.zookeeper.client() as client:
@@ -339,7 +339,7 @@ class Claims(RegistryTest):
 
 
 class Credentials(RegistryTest):
-    """zookeeper.auth_file: leafctl's own nodes are for its holders alone, Leaf's for everyone."""
+    """zookeeper.auth_file: leafctl's own nodes are for its holders alone, Leaf's for every client."""
 
     AUTH = "leaf:secret"
     PROTECTED = ((31, "digest", "leaf:%s" % digest_of("leaf:secret")), (1, "world", "anyone"))
@@ -410,7 +410,7 @@ class Credentials(RegistryTest):
                     self.assertRaises(NoAuth, java.set_acl, path, OPEN_ACL)
                     if path != self.own:
                         self.assertRaises(NoAuth, java.delete, path)
-                self.assertEqual(set(before), set(own), "a node that not everyone can read")
+                self.assertEqual(set(before), set(own), "a node that not every client can read")
                 # As Java does.
                 node = java.create(self.base + "/forever/127.0.9.9:1-", b"{}", flags=2)
                 java.set(node, b'{"ip":"127.0.9.9","port":"1","timestamp":1}')
@@ -630,7 +630,7 @@ class Outage(RegistryTest):
         poll(lambda: "registry_problem" not in self.snowflake(daemon), "and its ceilings are kept there again")
         self.check_distinct(ids + self.take(daemon, 10))
 
-    def test_the_number_has_become_somebody_elses(self):
+    def test_the_number_has_become_another_nodes(self):
         daemon = self.serve(1)
         self.take(daemon)
         daemon.terminate()
@@ -642,12 +642,12 @@ class Outage(RegistryTest):
         path = "/snowflake/%s/leafctl/" % self.cluster
         with self.zookeeper.client() as client:
             data = json.loads(client.get(path + "owners/0")[0])
-            data["uuid"] = "somebody-else"
+            data["uuid"] = "another-node"
             client.set(path + "owners/0", json.dumps(data).encode())
             poll(lambda: daemon.get("/health/ready").status == 503, "it stops")
         self.check_v1_error(daemon.get("/v1/snowflake"), 503, "not_owner")
 
-    def test_a_server_that_is_silent_hangs_nobody(self):
+    def test_a_server_that_is_silent_hangs_no_request(self):
         proxy = Proxy(self.zookeeper.port)
         self.addCleanup(proxy.close)
         daemon = self.serve(1, connect="127.0.0.1:%d" % proxy.port)
@@ -745,7 +745,7 @@ class UnderLoad(RegistryTest):
         self.zookeeper.leader()
         poll(lambda: all("registry_problem" not in self.snowflake(each) for each in daemons), "a new leader", 120)
         self.zookeeper.start()
-        # Somebody ends the sessions behind their backs.
+        # Another client ends the daemons' sessions.
         path = "/snowflake/%s/leafctl/temporary" % self.cluster
         with self.zookeeper.client() as client:
             old = {name: client.exists(path + "/" + name).ephemeral_owner for name in client.children(path)}
