@@ -21,7 +21,7 @@ ADDRESS = re.compile(
 )
 FINE = re.compile(r"127\.|0\.0\.0\.0$")
 
-# What RFC 5737 keeps for documentation: such an address is nobody's.
+# What RFC 5737 keeps for documentation: no machine has such an address.
 NOBODYS = r"192\.0\.2\.(\d+|\{\}|%d)"
 # Where an address that is no loopback is needed: the file, what its line has to contain, the addresses, and why. Nothing
 # there opens a socket to one.
@@ -34,8 +34,8 @@ ALLOWED = [
     ("tests/support/own_namespace.py", "", r"192\.0\.2\.1", "of a network that its test has for itself"),
     ("tests/integration/test_workers.py", "", NOBODYS, "records that are looked at; loopback would be a finding of its own"),
     ("tests/integration/test_workers.py", "", r"172\.17\.0\.1", "docker's bridge, which is a finding"),
-    ("tests/packages/example/client.cc", "", r"192\.0\.2\.\d|198\.51\.100\.1", "a comment, for those who read the example"),
-    ("tests/unit/config/config_test.cc", "", NOBODYS, "the first address that is no loopback is the default; nothing listens"),
+    ("tests/packages/example/client.cc", "", r"192\.0\.2\.\d|198\.51\.100\.1", "a comment, for readers of the example"),
+    ("tests/unit/config_test.cc", "", NOBODYS, "the first address that is no loopback is the default; nothing listens"),
     ("tests/unit/inspect/workers_test.cc", "", NOBODYS, "records that are looked at; loopback would be a finding"),
     ("tests/unit/inspect/workers_test.cc", "", r"172\.17\.0\.1|169\.254\.1\.1", "addresses that are a finding"),
 ]

@@ -9,10 +9,10 @@
 #   env             LEAF_DEV_DIR, LEAF_MYSQL_PORT, LEAF_MYSQL_SOCKET, LEAF_MYSQL_PASSWORD_FILE, LEAF_MYSQL_PID,
 #                   LEAF_ZK_CONNECT, LEAF_ZK_PID, to be sourced by a shell
 #   leafctl.toml    a configuration that uses them
-#   mysql-password  the password of the user leaf, who owns the database leaf
+#   mysql-password  the password of the user leaf, which owns the database leaf
 #   mysql-command   the server's command line, each argument ended by a NUL
 # As root, MariaDB runs as the user mysql, which has to be able to reach DIR. Its root logs in over the socket, without
-# a password, as the user who ran this script. scripts/dev_down.sh DIR ends it all.
+# a password, for the user that ran this script. scripts/dev_down.sh DIR ends it all.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR
@@ -51,8 +51,8 @@ failed() {
 }
 trap failed EXIT
 
-# A port that nobody listens on, below those that the kernel hands out by itself. Someone else may still take it first:
-# then the server ends, and the next port is tried.
+# A free port, below those that the kernel hands out by itself. Another process may still take it first: then the server
+# ends, and the next port is tried.
 free_port() {
   local port
   while true; do
@@ -103,7 +103,7 @@ start_mariadb() {
     as=(--user=mysql)
     chown mysql: "$home" "$home/tmp"
     setpriv --reuid=mysql --regid=mysql --clear-groups test -x "$home" ||
-      die "the user mysql cannot reach $dir: choose a folder that everyone can pass through"
+      die "the user mysql cannot reach $dir: choose a folder that all users can pass through"
   fi
   # innodb_flush_log_at_trx_commit stays 1: what is committed is durable, as in production. A server that starts
   # removes every temporary table it finds, those of other servers that share the folder included.
@@ -125,7 +125,7 @@ start_mariadb() {
       "$server" "${options[@]}" --skip-log-bin --skip-name-resolve --performance-schema=OFF --max-connections=500
       --bind-address=127.0.0.1 --port="$port" --socket="$socket" --pid-file="$home/pid"
     )
-    # For whoever wants to end this server and start it again.
+    # For tests that end this server and start it again.
     printf '%s\0' "${command[@]}" >"$dir/mysql-command"
     launch "$log" "${command[@]}"
     echo "LEAF_MYSQL_PID=$pid" >>"$dir/env"

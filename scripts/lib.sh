@@ -2,7 +2,7 @@
 # Shared by the scripts beside it; to be sourced. Expects nothing but a minimal Debian 12.
 
 # What the build needs.
-# shellcheck disable=SC2034 # the lists are used by those who source this file
+# shellcheck disable=SC2034 # the lists are used by the scripts that source this file
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Finds what nobody runs, and what is not there.
+"""Finds files that nothing runs or uses, and citations of things that are not there.
 
     orphans.py    says what; exit 1 if there is anything
 
-Orphans: a source below tests that no CMakeLists.txt compiles, a test script that neither CMake nor scripts/soak.sh runs, a helper that no
-other file uses, a header that none includes, a scenario that the museum's README does not list, a fuzz target without a
-corpus, a corpus without a target, and a file among cases and mutations that is none. Dead citations: a file that a comment,
-a docstring or a document names, and that the repository does not have under this name or path. In doc/*.md also a folder, a
-glob, a class, a function, a test, a scenario, a planted bug; and a label of doc/leaf-compat.md that is cited anywhere. Expects
-to run in the root of the checkout.
+Orphans: a source below tests that no CMakeLists.txt compiles, a test script that neither CMake nor scripts/soak.sh
+runs, a helper that no other file uses, a header that none includes, a scenario that the museum's README does not list,
+a fuzz target without a corpus, a corpus without a target, and a file among cases and mutations that is none. Dead
+citations: a file that a comment, a docstring or a document names, and that the repository does not have under this name
+or path. In doc/*.md also a folder, a glob, a class, a function, a test, a scenario, a planted bug; and a label of
+doc/leaf-compat.md that is cited anywhere. Expects to run in the root of the checkout.
 """
 
 import ast

@@ -14,7 +14,7 @@
 #   grants     grants as fast as they come over 1000 tags, with either fence: what requests with reserve feel of it
 #   rolling    10^6 requests of wrk on two daemons behind one socket that are restarted in turn: none fails, no ID repeats
 #   crowd      10 000 idle and 200 slow connections: what they take from 64 busy ones, and at rest
-#   costs      what limits that nobody meets, and a scrape a second, cost a request
+#   costs      what limits that are never met, and a scrape a second, cost a request
 #   abuse      10 minutes of everything a server is not asked for, beside 10 000 idle connections, half of the time beside
 #              900 that ask for large batches and read nothing
 #   outage     a database that hangs, crashes and is away, for 10 minutes

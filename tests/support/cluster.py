@@ -53,7 +53,7 @@ class Taker:
 class ClusterTest(LeafTest):
     """Each test has a database and a cluster name of its own, and as many nodes as it likes.
 
-    Who uses this sets `zookeeper`, and `databases`, of which the first is everybody's unless a node is told otherwise.
+    A subclass sets `zookeeper`, and `databases`, of which the first is every node's unless a node is told otherwise.
     """
 
     zookeeper = None

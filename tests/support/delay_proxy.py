@@ -278,7 +278,7 @@ class _Proxy:
         while line := await commands.readline():
             answer = await self.obey(*line.decode().split())
             print(json.dumps(answer), flush=True)
-        # Whatever is under way: nobody is left who cares.
+        # Whatever is under way: neither side waits for it any more.
         os._exit(0)
 
 

@@ -52,7 +52,7 @@ class Row:
             self.evidence[what] = self.evidence.get(what, 0) + int(times)
 
     def note(self, what, value):
-        """For the JSON; judged by nobody."""
+        """For the JSON; not judged."""
         self.notes[what] = value
 
     def got(self, scope, begin, end, who):
@@ -249,7 +249,7 @@ def go_on(customers, times=5, timeout=180):
     deadline = time.monotonic() + timeout
     while left := missing():
         if time.monotonic() > deadline:
-            raise AssertionError("not within %g s (who, scope, IDs, of): %r" % (timeout, left))
+            raise AssertionError("not within %g s (customer, scope, IDs, of): %r" % (timeout, left))
         time.sleep(0.02)
 
 

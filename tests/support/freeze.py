@@ -38,6 +38,6 @@ def frozen(tid):
     try:
         yield
     finally:
-        # A thread that has died with its process is nobody's to let go.
+        # A thread that has died with its process cannot be let go.
         with contextlib.suppress(ProcessLookupError):
             _ptrace(DETACH, tid)

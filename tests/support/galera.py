@@ -21,7 +21,7 @@ ATTEMPTS = 5  # to start, each on other ports
 
 
 def _free_ports(count):
-    """Adjacent ports on which nobody listens, below those that the kernel hands out by itself."""
+    """Adjacent free ports, below those that the kernel hands out by itself."""
     while True:
         first = random.randrange(20000, 32000 - count)
         with_probes = []
@@ -162,7 +162,7 @@ class GaleraCluster:
         self.nodes = [Node(self, number + 1) for number in range(size)]
         self._make_data()
         for attempt in range(ATTEMPTS):
-            # Somebody else may take one of them first: then a node ends, and other ports are tried.
+            # Another process may take one of them first: then a node ends, and other ports are tried.
             first = _free_ports(4 * size)
             for place, node in enumerate(self.nodes):
                 node.base = first + 4 * place

@@ -1,4 +1,4 @@
-"""Remembers every ID that anybody was given, and counts those that were given twice.
+"""Remembers every ID that was given out, and counts those that were given out twice.
 
 IDs come as half-open ranges, as batches are; what joins is kept as one, so that 10^8 of them and more fit into memory:
 what is kept grows with the number of batches, and never with their size.
@@ -21,7 +21,7 @@ class _Scope:
         self.count = 0
         self.duplicates = 0
         self.examples = []
-        # Columns of ranges: begin, end, who was given it. The settled ones are ascending and disjoint.
+        # Columns of ranges: begin, end, the taker that got it. The settled ones are ascending and disjoint.
         self.settled = [array.array("q") for _ in range(3)]
         self.pending = [array.array("q") for _ in range(3)]
 
@@ -100,7 +100,7 @@ class IdLedger:
 
     @property
     def duplicates(self):
-        """How often an ID was given that somebody had already."""
+        """How often an ID was given out that a taker had already."""
         self.settle()
         return sum(scope.duplicates for scope in self._scopes.values())
 

@@ -108,7 +108,7 @@ static void Reach(const char* when, const char* function, const char* name) {
     WriteLine(g_report, line);
   }
   syscall(SYS_kill, getpid(), g_signal);
-  // It is on its way; who is only stopped goes on when he is told to.
+  // The signal is on its way; a process that is only stopped goes on when it is told to.
   while (g_signal == SIGKILL) pause();
 }
 
@@ -144,6 +144,6 @@ WATCHED(ssize_t, send, (int fd, const void* data, size_t size, int flags), (fd, 
         NameOf(fd, name), result < 0)
 WATCHED(ssize_t, sendmsg, (int fd, const struct msghdr* message, int flags), (fd, message, flags),
         NameOf(fd, name), result < 0)
-// Where it reads nothing it does nothing: asking an idle connection is no step of anybody's.
+// Where it reads nothing it does nothing: asking an idle connection is no step.
 WATCHED(ssize_t, recv, (int fd, void* data, size_t size, int flags), (fd, data, size, flags),
         NameOf(fd, name), result <= 0)

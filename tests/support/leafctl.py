@@ -343,7 +343,7 @@ class Daemon:
         return ids
 
     def status(self):
-        """Not older than this call: a snapshot is shared for a second by all who ask."""
+        """Not older than this call: a snapshot is shared for a second by all requests."""
 
         def clock_ms():
             return json.loads(self.get("/v1/clock").body)["time_ms"]

@@ -19,7 +19,7 @@ PASSWORD = "leaf-secret"
 
 
 def free_port():
-    """A port on which nobody listens."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -185,7 +185,7 @@ class Member:
         return ZkClient(self.connect, **options)
 
     def expire(self, session_id):
-        """Ends somebody else's session, as if it had timed out. Its client learns it when it comes back."""
+        """Ends another client's session, as if it had timed out. Its client learns it when it comes back."""
         # Its own client may take it back in between: until the server says that it is gone.
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -269,7 +269,7 @@ class Ensemble:
                 if member.running() and member.mode() == "leader":
                     return member
             time.sleep(0.05)
-        raise AssertionError("nobody leads:\n" + "\n".join(member.read_log() for member in self.members))
+        raise AssertionError("no server leads:\n" + "\n".join(member.read_log() for member in self.members))
 
     def followers(self):
         leader = self.leader()
