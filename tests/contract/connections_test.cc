@@ -62,7 +62,7 @@ class MariaDbConnections : public ::testing::Test {
     });
     ASSERT_TRUE(done.ok()) << done.error().message;
   }
-  // Of all clients but this test's own.
+  // Connections of all clients except this test's own.
   int Connections() {
     int count = 0;
     root_ << "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'leaf'", soci::into(count);
@@ -77,8 +77,8 @@ class MariaDbConnections : public ::testing::Test {
     root_ << "SHOW GLOBAL STATUS LIKE '" + name + "'", soci::into(same_name), soci::into(value);
     return value;
   }
-  // Connections that were asked for and not made. What the server refuses before it makes a thread for it has
-  // no number among its connections.
+  // Connections that were asked for and not made. One that the server refuses before it makes a thread for it
+  // is not counted among its connections.
   long long NotMade() {
     return Status("Connection_errors_max_connections") + Status("Connections") -
            static_cast<long long>(database_->State().connections);
@@ -90,7 +90,7 @@ class MariaDbConnections : public ::testing::Test {
       return core::GrantSize{10, 10};
     });
   }
-  // Every tag at once, some times; how many grants failed.
+  // Reserves for every tag at once, `rounds` times. Returns how many grants failed.
   int Burst(int rounds) {
     std::atomic<int> failed{0};
     std::vector<std::thread> threads;
@@ -142,7 +142,8 @@ class MariaDbConnections : public ::testing::Test {
     constexpr int kServerMax = 20;
     root_ << "SET GLOBAL max_connections = " + std::to_string(kServerMax);
     std::vector<std::unique_ptr<soci::session>> others;
-    // The test's own counts as well; it is root's extra one, so that it takes no place from others.
+    // The test's own connection counts as well. It is the extra one that the server keeps for root, and takes
+    // no place from others.
     const sql::MysqlOptions options = Options();
     while (Connections() + 1 < kServerMax - left) {
       auto other = sql::OpenMysql(options, options.endpoints.front());

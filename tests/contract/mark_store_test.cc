@@ -196,8 +196,8 @@ TEST_P(MarkStoreContract, RemembersWhatOthersWereGranted) {
   EXPECT_EQ(marks().LoadAll()->size(), 3U);
 }
 
-// What others were granted says nothing about when this node first saw the tag: from 0 to its first grant
-// would be an age's worth of IDs in no time.
+// What other nodes were granted does not begin the baseline: from 0 to the first grant, it would show a huge
+// number of IDs in no time.
 TEST_P(MarkStoreContract, ABaselineBeginsWithTheFirstGrantAndNotWithWhatOthersWereGranted) {
   ASSERT_TRUE(memories().RaiseWitnesses({{"pay", 1'000'000}}).ok());
   world_->clock().Advance(std::chrono::hours{1});
@@ -237,19 +237,19 @@ TEST_P(MarkStoreContract, AMemoryIsNotOverwrittenByAnOlderOne) {
     world_->Reopen();
   };
   save({"a", 2, 7, {"b"}, {{"c", 3}}, now});
-  // Of another process of this directory, which looked earlier.
+  // Another process of this directory, which looked earlier, saves what it saw.
   save({"a", 2, 5, {"b", "d"}, {}, now - std::chrono::seconds{3}});
   EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {}, now}));
   save({"a", 1, 6, {"b"}, {}, now});
   EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b"}, {}, now}));
-  // A node's heartbeats go on over the incarnations, and the time is that of the last one.
+  // The count of heartbeats goes on over the incarnations; the time is that of the last heartbeat.
   save({"a", 3, 1, {}, {{"b", 8}}, now + std::chrono::seconds{1}});
   EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {}, {{"b", 8}}, now}));
   save({"a", 3, 8, {}, {}, now + std::chrono::seconds{1}});
   EXPECT_EQ(memories().LoadMemory("c")->beat, 8U);
 }
 
-// Two processes that begin with a directory at once.
+// Two processes begin with a directory at once.
 TEST_P(MarkStoreContract, ADirectoryKeepsItsFirstName) {
   ASSERT_TRUE(memories().SaveMemory("c", {"first", 0, 0, {}, {}, {}}).ok());
   ASSERT_TRUE(memories().SaveMemory("c", {"second", 0, 0, {}, {}, {}}).ok());

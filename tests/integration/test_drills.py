@@ -33,15 +33,15 @@ with open(os.path.join(ROOT, "man", "leafctl.7"), encoding="utf-8") as man_page:
 SECTION = "Backups and restores"
 SENTENCES = sentences_of(PAGE, SECTION)
 
-# Of "pay", which is taken from after the backup. Small, so that it is granted often.
+# The step of "pay", from which IDs are taken after the backup. Small, so that it is granted often.
 STEP = 100
-# Of "calm", which is not: what was granted of it before lasts.
+# The step of "calm", of which no range is granted after the backup: the one from before lasts.
 CALM_STEP = 100_000_000
 TAKEN = 10 * STEP
-# Of a wait whose length is not what is tested.
+# For tests that are not about the length of the wait.
 SHORT = ("--set", "segment.claim_watch=1s")
 NO_WAIT = ("--set", "segment.claim_watch=0s")
-# What a request may be told while the stores are exchanged, and until the page's last command.
+# Errors that a request may get while the stores are exchanged, and until the page's last command.
 MEANWHILE = (NO_ANSWER, "frozen", "exhausted", "unavailable", "outcome_unknown", "config", "not_found", "draining")
 
 DOERS = {}  # sentence → the function's name
@@ -128,19 +128,19 @@ class DrillTest(Restores, ClusterTest):
         return ids
 
     def wait_open(self, *daemons):
-        """All that was granted is known again, and ranges are claimed."""
+        """Waits until all that was granted is known again, and ranges are claimed."""
         for daemon in daemons:
             poll(lambda daemon=daemon: self.cluster(daemon)["state"] == "open", "it claims ranges", PATIENCE_S)
 
     def end_knowing(self, daemon):
-        """It ends, and says so in ZooKeeper: more than a backup of before that knows of it."""
-        # The backup has ended its connection; what is said without one is not heard.
+        """Ends the daemon, which says so in ZooKeeper after the backup: the backup does not know that it left."""
+        # The backup has cut its connection, without which it cannot say that it leaves.
         before = self.cluster(daemon)["heartbeats"]
         poll(lambda: self.cluster(daemon)["heartbeats"] > before, "it is in touch again", PATIENCE_S)
         self.assertEqual(daemon.terminate(), 0)
 
     def wait_found_out(self, *daemons):
-        """Each knows that ZooKeeper went back, for the first time in this test."""
+        """Waits until each daemon knows that ZooKeeper went back, for the first time in this test."""
         for daemon in daemons:
             poll(lambda daemon=daemon: self.cluster(daemon)["incarnation"] > 1, "it has found out", PATIENCE_S)
 
@@ -152,12 +152,12 @@ class DrillTest(Restores, ClusterTest):
         return self.box.run([*words[1:], *more, "--timeout", "60s"])
 
     def commands(self):
-        """The page's: to look, and to do it."""
+        """The page's two commands: the dry run, and the recovery."""
         ((look, do),) = [sentence.commands for sentence in SENTENCES if sentence.commands]
         return look, do
 
     def recover(self, *more):
-        """Both commands. Returns what was printed by the first one."""
+        """Runs both commands. Returns what the first one printed."""
         look, do = self.commands()
         plan = self.command(look, *more)
         self.assertEqual(plan.rc, 0, plan)
@@ -172,12 +172,12 @@ class DrillTest(Restores, ClusterTest):
 
     @does("What mistakes cost:")
     def issued_twice(self, later, since, used):
-        """Of what was granted since the backup; what was issued before it never is."""
+        """IDs that were granted since the backup and are issued again. Those from before it never are."""
         self.assertEqual(set(later) & set(used), set())
         return set(later) & set(since)
 
     def check_going_on(self, daemons, used):
-        """All issue, and nothing of what was issued before."""
+        """All nodes issue, and nothing that was issued before."""
         later = []
         for daemon in daemons:
             for tag in ("pay", "calm"):
@@ -348,7 +348,7 @@ class DrillOfBoth(Drill):
 
 
 class StateDirectories(DrillTest):
-    # The others, and the witness, know what it knew.
+    # The witness and the other node still know what it knew.
     @does("A node that has lost its state directory starts with an empty one.")
     def test_a_lost_directory_begins_anew(self):
         kept, lost = self.nodes(2, *SHORT)
@@ -430,7 +430,7 @@ class NodesThatAreGone(DrillTest):
         since = self.take(other, TAKEN)
         self.end_knowing(other)
         self.restore()
-        # Away for a minute, as its clock has it.
+        # By its clock it was away for a minute.
         clock = FakeClock(self.box.path("faketime"))
         clock.set_offset(60)
         old = self.again(old, env=clock.env)
@@ -454,7 +454,7 @@ class NodesThatAreGone(DrillTest):
         kept, lost = self.nodes(2, *SHORT)
         used = self.take(kept, STEP) + self.take(lost, STEP)
         self.back_up()
-        self.end_knowing(kept)  # while it runs, it looks what others are granted
+        self.end_knowing(kept)  # while it runs, it remembers what others are granted
         since = self.take(lost, TAKEN)
         lost.kill()
         shutil.rmtree(lost.box.state)
@@ -502,7 +502,7 @@ class NodesThatAreGone(DrillTest):
 
 class Stores(DrillTest):
     def take_one_each(self, daemons, tag):
-        """So little of a range that no other one is granted yet: what is backed up next is not behind. Later on, each of
+        """One ID of each, so that no further range is granted yet, and the next backup is not behind. Later on each of
         them needs grants."""
         return [value for daemon in daemons for value in self.take(daemon, 1, tag)]
 

@@ -47,7 +47,7 @@ IDS = int(os.environ.get("LEAFCTL_MATRIX_IDS") or 20000)
 OUTAGE_S = float(os.environ.get("LEAFCTL_MATRIX_OUTAGE_S") or 3)
 POINTS = int(os.environ.get("LEAFCTL_MATRIX_POINTS") or 1) or None
 
-# Of one request. A grant is a few requests long, so that every fault meets many grants.
+# IDs of one request. A grant lasts for a few requests, so that every fault meets many grants.
 COUNT = max(50, min(100_000, IDS // 2000))
 STEP = 5 * COUNT
 # A busy machine is no fault: a request waits long enough for a grant that a healthy server gives.

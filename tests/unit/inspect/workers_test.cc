@@ -85,7 +85,7 @@ class World {
     ASSERT_TRUE(client.Write({Operation::CreateEphemeral(tree.Temporary(address), data)})->done());
   }
 
-  // As a configuration with credentials reads it.
+  // The snapshot that a command with credentials reads.
   Snapshot ReadWithAccess() {
     Snapshot snapshot = Read();
     snapshot.open = inspect::ReadOpenNodes(client, tree).value();
@@ -339,7 +339,7 @@ TEST(WorkerInspection, ATimeInTheFutureIsTakenBackOnlyIfNoNodeNeedsIt) {
     ExpectOnly(world, "future-time", world.ForeverPath("192.0.2.1:80", 0), false);
   }
   {
-    World world;  // where Java alone was: the folders are missing
+    World world;  // only Java ran here: leafctl's folders are missing
     for (const std::string& folder : {world.tree.Owners(), world.tree.Addresses(), world.tree.Ceilings(),
                                       world.tree.Leases(), world.tree.Temporaries(), world.tree.Own()})
       ASSERT_TRUE(world.servers.Delete(folder));

@@ -225,7 +225,7 @@ std::string PlainText(std::span<const IdRange> ranges, const IdsForm& form) {
   return text.append(form.tail);
 }
 
-// Of a copy, from the beginning on.
+// Reads a copy piece by piece, from its beginning.
 std::string InPieces(IdsText ids, std::size_t piece) {
   std::string text;
   while (ids.rest() > 0) {

@@ -324,12 +324,12 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
        }) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }
-  // No rate, no time that it lasts.
+  // Without a rate there is no time for which the reserve lasts.
   EXPECT_EQ(text.find("leaf_tag_reserve_seconds{tag=\"quote"), std::string::npos);
   EXPECT_EQ(text.find("leaf_tag_paused_timestamp_seconds{tag=\"pay"), std::string::npos);
 }
 
-// Of the library's types, but not the library's own: archives/prometheus_text.cc.
+// The writer takes the library's types, but is not the library's own: archives/prometheus_text.cc.
 TEST(MetricsText, IsAsTheFormatAsks) {
   prometheus::MetricFamily odd{"odd", "a \\ and a\nline", prometheus::MetricType::Gauge, {}};
   for (const double value : {0.1, -2.0, 1e300, std::numeric_limits<double>::quiet_NaN(),

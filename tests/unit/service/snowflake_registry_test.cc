@@ -493,7 +493,7 @@ TEST_F(SnowflakeRegistryTest, ALateRegistrationThatFindsAnotherNumberStops) {
   Pass(seconds{5}, {&node});
   EXPECT_FALSE(node.Take());
   EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner);
-  // For good.
+  // It stays so.
   Pass(minutes{5}, {&node});
   EXPECT_FALSE(node.Take());
   EXPECT_EQ(node.service().Status().state, "stopped");
@@ -596,13 +596,13 @@ TEST_F(SnowflakeRegistryTest, AFixedNumberThatAnotherProgramUsedIsClaimedAgain) 
     Pass(seconds{5}, {&node});
     EXPECT_FALSE(node.Take());
     EXPECT_EQ(CodeOf(node.CanIssue()), ErrorCode::kNotOwner) << "what a request is told does not change";
-    // Away, it can confirm nothing: the state directory is not enough this time.
+    // While the registry is away it cannot confirm the number, and the state directory alone is not enough.
     node.registry.down = i % 2 == 0;
   }
   EXPECT_EQ(node.registry.again, 0U);
   EXPECT_EQ(node.service().Status().state, "claiming");
   EXPECT_NE(node.CanIssue().error().message.find("worker 0 is lost"), std::string::npos);
-  // It stops. What it issued is below the ceiling that the next claim is told.
+  // Java stops. What it issued is below the ceiling that the next claim gets.
   const WallTime end = cluster_.clock.Wall() + seconds{25};
   cluster_.records.records[0].ceiling = end;
   node.registry.down = false;

@@ -88,7 +88,7 @@ class Machine {
     for (const IdRange& range : service_->generator().RangesOf(run)) {
       EXPECT_GT(range.size(), 0U);
       EXPECT_LE(range.end, kIdEnd);
-      // All lives of one node are one ascending sequence: greater than the last is new.
+      // The IDs of all lives of a node ascend: one that is greater than the last one is new.
       EXPECT_GE(range.begin, issued_end) << "an ID is issued twice";
       issued_end = range.end;
       const core::IdFields fields = service_->generator().layout().Decompose(range.end - 1);
@@ -273,9 +273,9 @@ TEST(SnowflakeService, AForwardJumpStopsIssuingUntilItIsAcceptedOrTakenBack) {
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::kClock);
   EXPECT_NE(stopped.error().message.find("8760h"), std::string::npos) << stopped.error().message;
-  // Nothing of the wrong year is in the file.
+  // The file has no ceiling from the wrong year.
   EXPECT_LE((*machine.state_file.Load())->ceiling, before + seconds{4});
-  // A restart in the same boot does not forget.
+  // A restart in the same boot remembers the jump.
   const auto refused = machine.Start();
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kClock);
@@ -835,7 +835,7 @@ TEST_P(SnowflakeTrouble, NothingRepeats) {
     }
     if (HasFailure()) FAIL() << "seed " << seed << ", round " << round;
   }
-  // Heal: the operator looks at the clock, which goes on, and in time IDs come again.
+  // The trouble ends: the operator accepts the clock, and in time IDs come again.
   machine.options.accepted_offset = [&]() -> std::optional<core::ClockGuard::Offset> {
     return core::ClockGuard::OffsetOf(machine.clock.Wall(), machine.clock.Boot());
   };

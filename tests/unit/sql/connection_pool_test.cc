@@ -24,7 +24,7 @@ using Place = ConnectionPool::Place;
 class ConnectionPoolTest : public ::testing::Test {
  protected:
   static PooledConnection NewConnection() { return {std::make_unique<soci::session>(), 0}; }
-  // With a connection; nothing if there is no place now.
+  // A place with a connection; nullopt if none is free now.
   std::optional<Place> Take(Use use = Use::kOrdinary) {
     auto place = pool_.Take(use, clock_.Monotonic());
     if (!place.ok()) {
@@ -47,20 +47,21 @@ class ConnectionPoolTest : public ::testing::Test {
     EXPECT_FALSE(Take(use));
     return places;
   }
-  // A task that asks the server and is refused; whether it is to wait for another connection.
+  // A task that asks the server for a connection and is refused. Returns whether it is to wait for one that
+  // is up.
   bool AskAndBeRefused() {
     auto place = pool_.Take(Use::kOrdinary, clock_.Monotonic());
     EXPECT_TRUE(place.ok() && !place->connection().session) << "it asks";
     return place.ok() && pool_.Refused(std::move(*place), kFull);
   }
-  // A task that waits, and what it got.
+  // A task that waits for a place; false if it got none.
   std::future<bool> Wait(Use use, std::vector<std::string>& order, std::string name) {
     const std::size_t before = pool_.waiting();
     auto waiting = std::async(std::launch::async, [this, use, &order, name = std::move(name)] {
       auto place = pool_.Take(use, clock_.Monotonic() + std::chrono::hours{1});
       if (!place.ok()) return false;
       if (!place->connection().session) pool_.Made(*place, NewConnection());
-      order.push_back(name);  // one at a time: the only place goes from hand to hand
+      order.push_back(name);  // without a lock: the tasks have the only place one after the other
       pool_.GiveBack(std::move(*place));
       return true;
     });

@@ -139,7 +139,8 @@ TEST_F(SqlRegistryTest, WhatTheDatabaseHasForgottenOfALiveNodeIsPutBack) {
                                  claim->worker, node_.address)),
               1);
   };
-  // A backup of its first life; of before a claim of another state directory, released meanwhile.
+  // As in backups: of its first life, of a time when the number was released, and of the time before its
+  // claim.
   for (const char* const statement :
        {"UPDATE leafctl_workers SET claims = claims - 1, ceiling_ms = ceiling_ms - 60000 WHERE worker = 2",
         "UPDATE leafctl_workers SET claims = 0, uuid = '', ceiling_ms = 0 WHERE worker = 2",
@@ -172,7 +173,7 @@ TEST_F(SqlRegistryTest, WhatAnotherNodeHasByNowIsNotPutBack) {
     const auto renewed = registry->Renew(*claim, clock_.Wall() + seconds{3});
     return renewed.ok() ? ErrorCode::kInternal : renewed.error().code;
   };
-  // A node of the fork, or one of ours whose address another node's number has.
+  // The number belongs to a node of the fork, or this node's address has another number.
   EXPECT_EQ(lost_to("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES ({}, '127.0.0.4:1')"),
             ErrorCode::kRefused);
   EXPECT_EQ(lost_to("INSERT INTO leaf_workerid_alloc (id, ip_port) VALUES ({}7, '127.0.0.1:8080')"),
@@ -236,14 +237,14 @@ TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   EXPECT_EQ(claim->worker, 7U);
   EXPECT_EQ(clock_.Monotonic(), begin);
-  // Where another node has that number, it gets a new one, and watches before.
+  // If another node has that number, the node gets a new one, after a watch.
   core::NodeIdentity late{"127.0.0.2:8080", "uuid-2"};
   late.held = 7;
   const auto other = Watcher()->Claim(late, cluster_);
   ASSERT_TRUE(other.ok()) << other.error().message;
   EXPECT_EQ(other->worker, 8U);
   EXPECT_EQ(clock_.Monotonic() - begin, kClaimWatch);
-  // A number that this process lost is given back, or none.
+  // A process that lost its number gets that one again, or none.
   late.held.reset();
   late.address = "127.0.0.3:8080";
   late.uuid = "uuid-3";
@@ -251,7 +252,7 @@ TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
   EXPECT_EQ(Watcher()->Claim(late, cluster_).error().code, ErrorCode::kRefused);
   late.again = 9;
   EXPECT_EQ(Watcher()->Claim(late, cluster_)->worker, 9U);
-  // Nor is it exchanged for the one that its address has.
+  // It does not get the number that its address has instead.
   late.again = 8;
   EXPECT_EQ(Watcher()->Claim(late, cluster_).error().code, ErrorCode::kRefused);
   EXPECT_TRUE(Watcher()->Claim({"127.0.0.3:8080", "uuid-3"}, cluster_).ok());
@@ -305,7 +306,7 @@ TEST_F(SqlRegistryTest, ADeniedNumberIsToldOfBeforeTheWatch) {
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.front().count(), 0);
   EXPECT_EQ(clock_.Monotonic() - begin, kClaimWatch);
-  // Its own number is not denied to it, nor is any to a copy.
+  // A node's own number is not denied, and a copy has none that could be.
   told.clear();
   late.held = other->worker;
   EXPECT_TRUE(Watcher()->Claim(late, cluster_).ok());

@@ -187,7 +187,7 @@ TEST(StateDir, TheWatchTellsOnce) {
 TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {
   const testing::TempDir dir;
   const testing::TempDir copy;
-  // Whatever the machine has, and as on one with and on one without a machine-id.
+  // With this machine's machine-id, if it has one, without one, and with another one.
   const std::string none = dir.path() + "/none";
   const std::string some = dir.path() + "/some";
   std::ofstream(some) << "0123456789abcdef0123456789abcdef\n";
@@ -201,7 +201,7 @@ TEST(PlaceId, ACopyOfAFolderIsAnotherPlace) {
   }
   // Two folders of two file systems can have one inode number.
   EXPECT_NE(ReadPlaceId(dir.path(), some.c_str()).find('@'), std::string::npos);
-  // A container's name is another whenever it is made anew; the volume is not.
+  // A container gets another name whenever it is made anew, and keeps its volume.
   EXPECT_EQ(ReadPlaceId(dir.path(), none.c_str()).find("host:"), std::string::npos);
 }
 

@@ -12,10 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Reads the recent time for `span`, between two of the time itself; what was wrong, if anything was. However
-// long the thread is held up between any two of the three, the recent time was read before the later one, and
-// it was not 0.1 ms old when RecentWall() looked at it, which is after the earlier one: so it is, in whole
-// milliseconds, one less at most.
+// For `span`, reads the recent time between two readings of the clock. Returns what was wrong, if anything. A
+// delay between the three readings does no harm: the recent time was read before the later reading, and was
+// less than 0.1 ms old when RecentWall() checked it, which was after the earlier reading. In whole
+// milliseconds it is at most one less than that.
 std::optional<std::string> Watch(const SystemClock& clock, milliseconds span) {
   const MonotonicTime end = clock.Monotonic() + span;
   WallTime last{};

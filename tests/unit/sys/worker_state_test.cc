@@ -56,7 +56,7 @@ class WorkerStateTest : public ::testing::Test {
   void Write(const std::string& content) const {
     std::ofstream(file_.path(), std::ios::binary | std::ios::trunc) << content;
   }
-  // What Load says is wrong with `content`; it has to name the file.
+  // The error of Load for `content`, which has to name the file.
   std::string Wrong(const std::string& content) {
     Write(content);
     const auto loaded = file_.Load();

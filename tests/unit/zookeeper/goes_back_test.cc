@@ -194,7 +194,7 @@ TEST_F(ForgetfulZooKeeperTest, OwnersThatComeBackAtOnceUseUpNoNumbers) {
       EXPECT_TRUE(renewed.ok()) << renewed.error().message;
     }
     EXPECT_EQ(Forever(server).size(), 4U);
-    // A node that is put back beside a higher one counts once, as any that is made.
+    // Each node that is put back raises the counter once, even below a higher number.
     EXPECT_GE(NextNumber(server), 4U);
     EXPECT_LE(NextNumber(server), 7U);
     if (!in_between) return;
@@ -352,8 +352,8 @@ TEST_F(ForgetfulZooKeeperTest, ACopyIsWatchedAsLongAsAnyNewNode) {
   EXPECT_TRUE(Renew(*original, claim).ok());
 }
 
-// A start without the registry is for a number that it has not denied, and the process may be killed while it
-// watches.
+// A node may start without the registry only with a number that was not denied, and the process may be killed
+// while it watches.
 TEST_F(ForgetfulZooKeeperTest, ADeniedNumberIsToldOfBeforeTheWatch) {
   MemoryZooKeeper server;
   const auto owner = Fixed(server);
@@ -378,14 +378,14 @@ TEST_F(ForgetfulZooKeeperTest, ADeniedNumberIsToldOfBeforeTheWatch) {
   node.held = other->worker;
   EXPECT_TRUE(Watcher(server)->registry.Claim(node, cluster_).ok());
   EXPECT_TRUE(told.empty());
-  // Nor is any to a copy: it has none.
+  // A copy has no number that could be denied.
   core::NodeIdentity copy{.address = "127.0.0.9:8080", .uuid = "c", .former_uuid = "b", .held = owned.worker};
   copy.on_denied = node.on_denied;
   EXPECT_TRUE(Watcher(server)->registry.Claim(copy, cluster_).ok());
   EXPECT_TRUE(told.empty());
 }
 
-// What a new node is configured with binds no other before its watch is over.
+// The configuration of a new node does not bind the cluster before its watch is over.
 TEST_F(ForgetfulZooKeeperTest, OwnersThatComeBackDecideWhatTheClusterIs) {
   MemoryZooKeeper server;
   const auto owner = Fixed(server);

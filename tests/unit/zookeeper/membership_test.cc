@@ -118,7 +118,7 @@ class MembershipTest : public ::testing::Test {
  protected:
   MembershipTest() { Reset(); }
 
-  // Everything anew.
+  // Begins anew, with empty servers and two tags.
   void Reset() {
     server_.Wipe();
     server_.Create("/snowflake", "");
@@ -301,7 +301,7 @@ TEST_F(MembershipTest, ADirectoryOfAnOlderVersionMakesItsMarksKnownAndDoesNotWat
   EXPECT_TRUE(node->open()) << node->membership.Status().why;
   EXPECT_EQ(WitnessEnd(), 501U);
   EXPECT_EQ(node->contributions, 1);
-  // What others were granted is no mark of its own.
+  // What other nodes were granted is no mark of this node.
   Reset();
   const auto other = Dir();
   ASSERT_TRUE(other->marks.RaiseWitnesses({{"pay", 501}}).ok());
@@ -335,7 +335,7 @@ class SecondToBegin final : public core::ClusterMemoryStore {
   explicit SecondToBegin(core::ClusterMemoryStore& inner) : inner_(inner) {}
   Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override {
     auto memory = inner_.LoadMemory(cluster);
-    // The first one was here in between.
+    // The first process saved its memory in between.
     if (memory.ok() && memory->id.empty())
       LEAF_RETURN_IF_ERROR(inner_.SaveMemory(cluster, {"first", 0, 0, {}, {}, {}}));
     return memory;
@@ -375,7 +375,7 @@ TEST_F(MembershipTest, ARestoreMakesTheNextClaimFailAndRaisesTheIncarnation) {
   Take(*node);
   Take(*node);
   server_.Restore(backup);
-  // Of a tag of which this node knows nothing, so that only its record can tell.
+  // This node has no mark of the tag, so that only its own record shows that ZooKeeper went back.
   const auto refused = node->Obtain("mail");
   ASSERT_FALSE(refused.grant.ok());
   EXPECT_EQ(refused.grant.error().code, ErrorCode::kUnavailable);

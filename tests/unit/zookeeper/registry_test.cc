@@ -538,7 +538,7 @@ TEST_F(FixedRegistryTest, TheThousandAndTwentyFifthWorkerIsToldWhatToDo) {
   EXPECT_NE(claim.error().message.find("1024"), std::string::npos);
   EXPECT_NE(claim.error().hint.find("recycle"), std::string::npos);
   EXPECT_EQ(Forever(server).size(), 1024U) << "a number was used up for nothing";
-  // One that Java made for us is of no more use.
+  // A node that Java made for this address does not help either.
   const Java java = StartJava(server);
   EXPECT_EQ(java.worker, 1024U);
   EXPECT_EQ(Claim(*process, "a").error().code, ErrorCode::kExhausted);
@@ -560,7 +560,7 @@ TEST_F(FixedRegistryTest, ANumberOutsideTheRangeIsRefusedAndNotMade) {
   EXPECT_EQ(code(0, 1), ErrorCode::kExhausted) << "the next one is 1: all of the range are used up";
   EXPECT_EQ(code(2, 9), ErrorCode::kRefused);
   EXPECT_EQ(Forever(server).size(), 1U);
-  // One that this node has already.
+  // The same for a number that this node has already.
   StartJava(server);
   EXPECT_EQ(code(0, 1), ErrorCode::kRefused);
 }
@@ -570,7 +570,7 @@ TEST_F(FixedRegistryTest, TheAddressIsFoundBeforeTheLastDash) {
   StartJava(server, "127.0.0.9:1");
   const Java java = StartJava(server);
   EXPECT_EQ(java.worker, 1U);
-  // A host name, and strangers.
+  // A host name with a dash, and foreign nodes.
   server.CreateSequential(tree_.ForeverNode("my-host:80-"), "{}");
   server.Create(tree_.ForeverNode("lock"), "");
   server.Create(tree_.ForeverNode(kAddress), "");
@@ -757,7 +757,7 @@ TEST_F(FixedRegistryTest, TheTemporaryNodeComesBackWithEachSession) {
   EXPECT_TRUE(server.Data(tree_.Temporary(kAddress)).has_value());
   EXPECT_EQ(b->registry.LivePeers()->size(), 1U);
 
-  // What others left there does no harm.
+  // A foreign node there does no harm.
   server.Create(tree_.Temporary("127.0.0.3:1"), "x");
   EXPECT_EQ(a->registry.LivePeers()->size(), 1U);
   ASSERT_TRUE(a->registry.Release(claim, clock_.Wall()).ok());
@@ -1098,7 +1098,8 @@ TEST_F(ForkTest, ANumberOfARunningNodeIsNotLeased) {
   MakeForkTree(server, 1016, 1025);
   for (const std::uint64_t worker : {1023U, 1022U, 1021U}) ForkTakes(server, worker);
   ForkReports(server, 1023, clock_.Wall());
-  // Silent for two hours: but its number stays its own while others run, which would hand it on themselves.
+  // A node that has been silent for two hours keeps its number while others of the fork run, which recycle it
+  // themselves.
   ForkReports(server, 1022, clock_.Wall() - std::chrono::hours{2});
   const auto process = Leased(server);
   EXPECT_EQ(Get(*process, "a").worker, 1020U);
