@@ -866,7 +866,14 @@ class GoesBack(Forgetful):
             daemons.append(self.first_start(self.node(**settings), "--set", "snowflake.claim_watch=0s"))
             if len(daemons) == 1:
                 between()
+        # What happened between is over for the first one, too.
+        for daemon in daemons:
+            poll(lambda daemon=daemon: self.has_registry(daemon), "its registry answers", PATIENCE_S)
         return daemons
+
+    def has_registry(self, daemon):
+        up = metrics.of(daemon).values("leaf_dependency_up", "dependency").get("registry")
+        return up == 1 and "registry_problem" not in daemon.status()["snowflake"]
 
     def worker(self, daemon):
         return daemon.status()["snowflake"]["worker"]
