@@ -36,7 +36,7 @@ Error ClusterFence::Noted(Error error) {
   if (error.code == ErrorCode::kRefused) return error;  // of one tag
   bool told = true;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     told = status_.away_since.has_value();
     if (!told) status_.away_since = clock_.Wall();
     status_.problem = error;
@@ -52,7 +52,7 @@ Error ClusterFence::Noted(Error error) {
 
 void ClusterFence::NoteAnswer() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!status_.away_since) return;
     status_.away_since.reset();
     status_.problem.reset();
@@ -90,12 +90,12 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
       return error;
     }
     look.away = true;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++status_.unfenced;
     return Verdict::kClaimed;
   };
   if (look.away) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++status_.unfenced;
     return Verdict::kClaimed;
   }
@@ -104,7 +104,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
   bool refused = false;  // at least once: another node claimed something since the look
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
     if (range.begin < look.state.end) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++status_.outbid;
       return Verdict::kOutbid;
     }
@@ -124,7 +124,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
     }
     NoteAnswer();
     look.state.end = range.end;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++status_.claims;
     return Verdict::kClaimed;
   }
@@ -192,7 +192,7 @@ Result<void> ClusterFence::CatchUp(std::string_view tag, core::WitnessState seen
   for (int attempt = 0; attempt < kClaimAttempts && seen.end < end; ++attempt) {
     const auto raised = witness_.Raise(tag, seen, end, claim);
     if (raised.ok() && *raised) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++status_.raised_to;
       return {};
     }
@@ -209,7 +209,7 @@ std::optional<Error> ClusterFence::Blocking() const {
     if (auto ready = membership_->Ready(); !ready.ok() && (!fallback_ || IsSuspended()))
       not_ready = std::move(ready).error();
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!status_.problem || (fallback_ && IsAway(*status_.problem))) return not_ready;
   return Error{status_.problem->code,
                fmt::format("the witness of the cluster cannot be used: {}", status_.problem->message),
@@ -219,7 +219,7 @@ std::optional<Error> ClusterFence::Blocking() const {
 ClusterFenceStatus ClusterFence::Status() const {
   std::optional<core::MembershipStatus> membership;
   if (membership_ != nullptr) membership = membership_->Status();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ClusterFenceStatus status = status_;
   status.membership = std::move(membership);
   return status;

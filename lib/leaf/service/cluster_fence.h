@@ -17,7 +17,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +26,7 @@
 #include "leaf/base/clock.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
 #include "leaf/core/membership.h"
@@ -125,8 +125,8 @@ class ClusterFence {
   Logger& log_;
   core::Membership* const membership_;
 
-  mutable std::mutex mutex_;
-  ClusterFenceStatus status_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  ClusterFenceStatus status_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

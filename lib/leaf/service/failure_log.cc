@@ -12,7 +12,7 @@ void FailureLog::Tell(ErrorCode cause, const std::string& message) {
   const std::size_t slot = SlotOf(cause);
   bool begins = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Cause& of = causes_[slot];
     begins = !std::exchange(of.summary_due, true);
     if (of.told >= kAtOnce) {
@@ -34,7 +34,7 @@ void FailureLog::Summarize(std::size_t slot) {
   std::uint64_t untold = 0;
   std::string last;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Cause& of = causes_[slot];
     untold = std::exchange(of.untold, 0);
     last = std::exchange(of.last, {});

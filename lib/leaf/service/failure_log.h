@@ -5,13 +5,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/error.h"
 #include "leaf/base/executor.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/service/tallies.h"
 
 namespace leaf::service {
@@ -42,8 +42,8 @@ class FailureLog {
   const Clock& clock_;
   Executor& timers_;
   Logger& log_;
-  std::mutex mutex_;
-  std::array<Cause, kErrorSlots> causes_;  // guarded by mutex_
+  Mutex mutex_;
+  std::array<Cause, kErrorSlots> causes_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

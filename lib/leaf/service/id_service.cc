@@ -11,7 +11,7 @@ namespace leaf::service {
 
 void IdService::StateDirLost(const Error& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (halted_) return;
     halted_ = Reason{"state_dir_lost", why.message, why.hint};
   }
@@ -20,18 +20,18 @@ void IdService::StateDirLost(const Error& why) {
 }
 
 void IdService::ConfigRead(WallTime now, std::optional<Error> problem) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!problem) config_.taken_over_at = now;
   config_.problem = std::move(problem);
 }
 
 ConfigStatus IdService::config() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return config_;
 }
 
 std::optional<Reason> IdService::halted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return halted_;
 }
 
@@ -138,7 +138,7 @@ void IdService::ObserveProblems(WallTime now) {
   std::vector<Problem> problems = NodeProblems();
   const std::vector<Problem> reasons = ReadinessProblems(problems);
   problems.insert(problems.end(), reasons.begin(), reasons.end());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::map<std::string, WallTime, std::less<>> since;
   for (const Problem& problem : problems) {
     const auto known = since_.find(problem.cause);
@@ -148,7 +148,7 @@ void IdService::ObserveProblems(WallTime now) {
 }
 
 void IdService::AddSince(std::vector<Problem>& problems) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Problem& problem : problems) {
     if (const auto found = since_.find(problem.cause); found != since_.end()) problem.since = found->second;
   }

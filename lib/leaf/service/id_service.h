@@ -4,12 +4,12 @@
 #include <atomic>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/service/causes.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/service/snowflake_service.h"
@@ -83,11 +83,10 @@ class IdService {
   SnowflakeService* const snowflake_;
   std::vector<DependencyLook> dependencies_;
   std::atomic<bool> draining_{false};
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  std::optional<Reason> halted_;
-  ConfigStatus config_;
-  std::map<std::string, WallTime, std::less<>> since_;  // by cause
+  mutable Mutex mutex_;
+  std::optional<Reason> halted_ LEAF_GUARDED_BY(mutex_);
+  ConfigStatus config_ LEAF_GUARDED_BY(mutex_);
+  std::map<std::string, WallTime, std::less<>> since_ LEAF_GUARDED_BY(mutex_);  // by cause
 };
 
 }  // namespace leaf::service

@@ -7,9 +7,9 @@
 namespace leaf::service {
 
 Result<void> PausedTags::Load() {
-  const std::lock_guard one_at_a_time(writer_mutex_);
+  const MutexLock one_at_a_time(writer_mutex_);
   LEAF_ASSIGN_OR_RETURN(const std::vector<core::PausedTag> tags, store_.Load());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   tags_.clear();
   for (const core::PausedTag& tag : tags) tags_.emplace(tag.tag, tag.since);
   size_.store(tags_.size());
@@ -19,7 +19,7 @@ Result<void> PausedTags::Load() {
 Result<bool> PausedTags::Change(std::string_view tag, bool paused, WallTime now) {
   Tags next;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     next = tags_;
   }
   if (next.contains(tag) == paused) return false;
@@ -33,7 +33,7 @@ Result<bool> PausedTags::Change(std::string_view tag, bool paused, WallTime now)
     next.erase(next.find(tag));
   }
   LEAF_RETURN_IF_ERROR(store_.Store(Listed(next)));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   tags_ = std::move(next);
   size_.store(tags_.size());
   return true;
@@ -41,18 +41,18 @@ Result<bool> PausedTags::Change(std::string_view tag, bool paused, WallTime now)
 
 bool PausedTags::Contains(std::string_view tag) const {
   if (empty()) return false;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return tags_.contains(tag);
 }
 
 std::optional<WallTime> PausedTags::Since(std::string_view tag) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = tags_.find(tag);
   return found == tags_.end() ? std::nullopt : found->second;
 }
 
 std::vector<core::PausedTag> PausedTags::All() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return Listed(tags_);
 }
 

@@ -7,12 +7,12 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/core/paused_tags.h"
 
@@ -31,7 +31,7 @@ class PausedTags {
   // store's, kLimited (too many); nothing was changed then.
   template <typename Apply>
   Result<bool> Set(std::string_view tag, bool paused, WallTime now, const Apply& apply) {
-    const std::lock_guard one_at_a_time(writer_mutex_);
+    const MutexLock one_at_a_time(writer_mutex_);
     LEAF_ASSIGN_OR_RETURN(const bool changed, Change(tag, paused, now));
     apply();
     return changed;
@@ -46,14 +46,14 @@ class PausedTags {
 
  private:
   using Tags = std::map<std::string, std::optional<WallTime>, std::less<>>;
-  Result<bool> Change(std::string_view tag, bool paused, WallTime now);
+  Result<bool> Change(std::string_view tag, bool paused, WallTime now) LEAF_REQUIRES(writer_mutex_);
   static std::vector<core::PausedTag> Listed(const Tags& tags);
 
   core::PausedTagsStore& store_;
-  std::mutex writer_mutex_;
+  Mutex writer_mutex_;
   std::atomic<std::size_t> size_{0};
-  mutable std::mutex mutex_;
-  Tags tags_;  // guarded by mutex_, and changed under writer_mutex_ only
+  mutable Mutex mutex_;
+  Tags tags_ LEAF_GUARDED_BY(mutex_);  // changed with writer_mutex_ held, too
 };
 
 }  // namespace leaf::service

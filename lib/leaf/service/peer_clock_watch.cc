@@ -30,7 +30,7 @@ std::optional<std::vector<core::PeerClock>> PeerClockWatch::AskAll() {
   }
   if (peers->size() > kAskedMax) peers->resize(kAskedMax);
   std::vector<core::PeerClock> answers = clocks_.Ask(*peers);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   status_.peers = peers->size();
   status_.answered = answers.size();
   status_.older = static_cast<std::size_t>(
@@ -60,7 +60,7 @@ void PeerClockWatch::Round() {
   // An outage of the registry takes no verdict back, and makes none: a clock that was wrong stays wrong.
   if (const auto answers = AskAll()) {
     const Result<void> verdict = core::JudgeRunning(*answers, options_.threshold);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!verdict.ok() && !status_.problem) log_.Error("{}", verdict.error().message);
     if (verdict.ok() && status_.problem) log_.Info("the clock agrees with those of the peers again");
     status_.problem = verdict.ok() ? std::nullopt : std::optional(verdict.error());
@@ -69,12 +69,12 @@ void PeerClockWatch::Round() {
 }
 
 Result<void> PeerClockWatch::Verdict() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_.problem ? Result<void>(*status_.problem) : Result<void>();
 }
 
 PeerClockStatus PeerClockWatch::Status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_;
 }
 

@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <optional>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/core/peer_clocks.h"
 
@@ -57,8 +57,8 @@ class PeerClockWatch {
   Executor& worker_;
   Logger& log_;
   std::atomic<bool> stopped_{false};
-  mutable std::mutex mutex_;
-  PeerClockStatus status_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  PeerClockStatus status_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

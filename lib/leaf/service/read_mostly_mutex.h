@@ -6,11 +6,12 @@
 #include <pthread.h>
 
 #include "leaf/base/check.h"
+#include "leaf/base/mutex.h"
 
 namespace leaf::service {
 
-// As std::shared_mutex, for std::shared_lock and std::unique_lock; a thread must not lock it shared twice.
-class ReadMostlyMutex {
+// A thread must not lock it shared twice.
+class LEAF_CAPABILITY("mutex") ReadMostlyMutex {
  public:
   ReadMostlyMutex() {
     pthread_rwlockattr_t attributes;
@@ -23,13 +24,38 @@ class ReadMostlyMutex {
   ReadMostlyMutex(const ReadMostlyMutex&) = delete;
   ReadMostlyMutex& operator=(const ReadMostlyMutex&) = delete;
 
-  void lock() { LEAF_CHECK(pthread_rwlock_wrlock(&lock_) == 0); }
-  void unlock() { LEAF_CHECK(pthread_rwlock_unlock(&lock_) == 0); }
-  void lock_shared() { LEAF_CHECK(pthread_rwlock_rdlock(&lock_) == 0); }
-  void unlock_shared() { LEAF_CHECK(pthread_rwlock_unlock(&lock_) == 0); }
+  void lock() LEAF_ACQUIRE() { LEAF_CHECK(pthread_rwlock_wrlock(&lock_) == 0); }
+  void unlock() LEAF_RELEASE() { LEAF_CHECK(pthread_rwlock_unlock(&lock_) == 0); }
+  void lock_shared() LEAF_ACQUIRE_SHARED() { LEAF_CHECK(pthread_rwlock_rdlock(&lock_) == 0); }
+  void unlock_shared() LEAF_RELEASE_SHARED() { LEAF_CHECK(pthread_rwlock_unlock(&lock_) == 0); }
 
  private:
   pthread_rwlock_t lock_;
+};
+
+// Hold it for as long as they live: with all others that read, and alone.
+class LEAF_SCOPED_CAPABILITY ReadLock {
+ public:
+  explicit ReadLock(ReadMostlyMutex& mutex) LEAF_ACQUIRE_SHARED(mutex) : mutex_(mutex) {
+    mutex_.lock_shared();
+  }
+  ~ReadLock() LEAF_RELEASE() { mutex_.unlock_shared(); }
+  ReadLock(const ReadLock&) = delete;
+  ReadLock& operator=(const ReadLock&) = delete;
+
+ private:
+  ReadMostlyMutex& mutex_;
+};
+
+class LEAF_SCOPED_CAPABILITY WriteLock {
+ public:
+  explicit WriteLock(ReadMostlyMutex& mutex) LEAF_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~WriteLock() LEAF_RELEASE() { mutex_.unlock(); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
+
+ private:
+  ReadMostlyMutex& mutex_;
 };
 
 }  // namespace leaf::service

@@ -22,7 +22,7 @@ void SegmentService::RunRefresh(std::uint64_t chain) {
   bool recovered = false;
   MonotonicTime next = clock_.Monotonic();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (refreshed.ok()) {
       recovered = store_problem_.has_value();
       if (recovered) log_.Info("the store answers again");
@@ -134,7 +134,7 @@ Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::Load
   std::vector<std::string> tags;
   bool loaded = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loaded = loaded_;
   }
   if (loaded) {

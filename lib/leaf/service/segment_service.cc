@@ -160,7 +160,7 @@ Result<void> SegmentService::CanIssue() const {
   if (context_.stop.raised()) return context_.stop.why();
   std::optional<Error> problem;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!loaded_) {
       if (store_problem_) return *store_problem_;
       return Error{ErrorCode::kUnavailable, "the table of tags is being read", ""};
@@ -209,7 +209,7 @@ void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
 }
 
 SegmentStatus SegmentService::Status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {.loaded = loaded_,
           .store_problem = store_problem_,
           .fence = options_.fence == nullptr ? std::nullopt : std::optional(options_.fence->Status()),
@@ -232,7 +232,7 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
   TagTotals sum;
   {
     // Each tag is in the list or among the departed.
-    const std::lock_guard lock(totals_mutex_);
+    const MutexLock lock(totals_mutex_);
     tags = directory_.All();
     sum = departed_;
   }
@@ -242,7 +242,7 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
     sum.lost += totals.lost;
     if (visit && generator->confirmed()) visit(StatusOf(*generator));
   }
-  const std::lock_guard lock(totals_mutex_);
+  const MutexLock lock(totals_mutex_);
   // Another caller may have looked later and come here first.
   told_.issued = std::max(told_.issued, sum.issued);
   told_.granted = std::max(told_.granted, context_.counters.granted());
@@ -323,13 +323,13 @@ void SegmentService::Adopt(const core::TagRow& row, const core::Mark& mark, std:
     if (const auto generator = directory_.Find(row.tag); generator && !generator->TryRetire()) break;
     std::this_thread::yield();
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   absent_until_.erase(row.tag);
 }
 
 void SegmentService::Retire(const std::string& tag, bool known_absent) {
   if (known_absent) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const MonotonicTime now = clock_.Monotonic();
     if (absent_until_.size() >= kNegativeNamesMax) {
       std::erase_if(absent_until_, [&](const auto& entry) { return entry.second <= now; });
@@ -338,8 +338,8 @@ void SegmentService::Retire(const std::string& tag, bool known_absent) {
     if (absent_until_.size() >= kNegativeNamesMax) absent_until_.clear();
     absent_until_[tag] = now + kNegativeTtl;
   }
-  const std::lock_guard lock(totals_mutex_);
-  directory_.EraseIf(tag, [this](TagGenerator& generator) {
+  const MutexLock lock(totals_mutex_);
+  directory_.EraseIf(tag, [this](TagGenerator& generator) LEAF_REQUIRES(totals_mutex_) {
     if (!generator.TryRetire()) return false;
     const TagTotals totals = generator.Totals();
     departed_.issued += totals.issued;
@@ -349,7 +349,7 @@ void SegmentService::Retire(const std::string& tag, bool known_absent) {
 }
 
 bool SegmentService::IsKnownAbsent(std::string_view tag) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = absent_until_.find(std::string(tag));
   if (found == absent_until_.end()) return false;
   if (found->second > clock_.Monotonic()) return true;
@@ -358,7 +358,7 @@ bool SegmentService::IsKnownAbsent(std::string_view tag) {
 }
 
 bool SegmentService::AdmitMiss() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const MonotonicTime now = clock_.Monotonic();
   const double elapsed_s = std::chrono::duration<double>(now - miss_tokens_at_).count();
   miss_tokens_ = std::min<double>(kMissesPerSecondMax, miss_tokens_ + elapsed_s * kMissesPerSecondMax);

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/paused_tags.h"
 #include "leaf/service/request_limit.h"
@@ -192,10 +192,9 @@ class SegmentService {
   std::atomic<bool> probing_fence_{false};
 
   // Held while a tag leaves the directory and while the totals are reckoned; see tallies.h.
-  mutable std::mutex totals_mutex_;
-  // Guarded by totals_mutex_:
-  TagTotals departed_;  // of tags that have left
-  mutable SegmentTotals told_;
+  mutable Mutex totals_mutex_;
+  TagTotals departed_ LEAF_GUARDED_BY(totals_mutex_);  // of tags that have left
+  mutable SegmentTotals told_ LEAF_GUARDED_BY(totals_mutex_);
 
   struct UnwitnessedMark {
     std::string tag;
@@ -206,15 +205,14 @@ class SegmentService {
   bool run_begun_ = false;
   std::vector<UnwitnessedMark> unwitnessed_;
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  std::unordered_map<std::string, MonotonicTime> absent_until_;
-  double miss_tokens_ = 0;
-  MonotonicTime miss_tokens_at_;
-  bool loaded_ = false;
-  std::uint32_t refresh_failures_ = 0;
-  std::optional<Error> store_problem_;
-  std::optional<WallTime> refreshed_at_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, MonotonicTime> absent_until_ LEAF_GUARDED_BY(mutex_);
+  double miss_tokens_ LEAF_GUARDED_BY(mutex_) = 0;
+  MonotonicTime miss_tokens_at_ LEAF_GUARDED_BY(mutex_);
+  bool loaded_ LEAF_GUARDED_BY(mutex_) = false;
+  std::uint32_t refresh_failures_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::optional<Error> store_problem_ LEAF_GUARDED_BY(mutex_);
+  std::optional<WallTime> refreshed_at_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

@@ -46,10 +46,10 @@ void SnowflakeService::RunExtension() {
 }
 
 Result<void> SnowflakeService::Extend() {
-  const std::lock_guard lock(extend_mutex_);
+  const MutexLock lock(extend_mutex_);
   Term& term = *term_.load();
   if (term.generator.closed()) {
-    const std::lock_guard problem_lock(mutex_);
+    const MutexLock problem_lock(mutex_);
     return IsLost(standing_.load()) && problem_ ? Result<void>(*problem_) : Result<void>();
   }
   const WallTime now = clock_.Wall();
@@ -67,7 +67,6 @@ Result<void> SnowflakeService::Extend() {
   return {};
 }
 
-// Requires extend_mutex_.
 Result<void> SnowflakeService::MakeDurable(Term& term, WallTime ceiling) {
   // The file never goes below what it says, but for the exact end after Close.
   state_.ceiling = std::max(state_.ceiling, ceiling);
@@ -78,7 +77,7 @@ Result<void> SnowflakeService::MakeDurable(Term& term, WallTime ceiling) {
   return registry_.leased() ? Renew(term, ceiling) : Result<void>();
 }
 
-// Requires extend_mutex_, and a lease.
+// Requires a lease.
 Result<void> SnowflakeService::Renew(Term& term, WallTime ceiling) {
   told_at_.store(clock_.Monotonic());
   return OnRegistryAnswer(term, registry_.Renew(term.claim, ceiling));
@@ -94,7 +93,7 @@ Result<void> SnowflakeService::OnRegistryAnswer(Term& term, const Result<void>& 
     Enter(displaced || registry_.leased() ? StandingEvent::kDisplaced : StandingEvent::kTaken);
     term.generator.Close();
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!answer.ok() && !lost && !registry_problem_)
     log_.Warning("worker {}: {}", term.claim.worker, answer.error().message);
   if (answer.ok() && registry_problem_) log_.Info("worker {}: the registry answers again", term.claim.worker);
@@ -109,7 +108,7 @@ void SnowflakeService::PostTell() {
 }
 
 void SnowflakeService::Tell() {
-  const std::lock_guard lock(registry_mutex_);
+  const MutexLock lock(registry_mutex_);
   // Whatever is raised from here on posts another.
   telling_.store(false);
   Term* const term = term_.load();
@@ -126,14 +125,21 @@ void SnowflakeService::Tell() {
   workers_.Post([this] { KeepDenial(); });
 }
 
-// Requires registry_mutex_. Makes up for the claim that a start without the registry could not make.
+// Makes up for the claim that a start without the registry could not make.
 Result<void> SnowflakeService::Register(const Term& term) {
+  std::string uuid;
+  core::ClusterProperties cluster;
+  {
+    const MutexLock lock(mutex_);
+    uuid = node_uuid_;
+    cluster = cluster_;
+  }
   auto claimed = registry_.Claim({.address = options_.address,
-                                  .uuid = node_uuid_,
+                                  .uuid = std::move(uuid),
                                   .again = term.claim.worker,
                                   .held = term.claim.worker,
                                   .held_ceiling = term.known_end},
-                                 cluster_);
+                                 cluster);
   const auto lost = [&](std::string why) {
     return Error{ErrorCode::kNotOwner,
                  fmt::format("this node started as worker {} while the registry could not be asked; {}",
@@ -157,7 +163,6 @@ Result<void> SnowflakeService::Register(const Term& term) {
   return {};
 }
 
-// Requires extend_mutex_.
 Result<void> SnowflakeService::CheckClock(WallTime now) {
   const BootTime boot = clock_.Boot();
   auto jump = guard_->Jump(now, boot);

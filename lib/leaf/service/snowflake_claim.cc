@@ -42,7 +42,7 @@ Result<void> SnowflakeService::LoadState() {
     LEAF_RETURN_IF_ERROR(core::CheckSameCluster(loaded_->cluster, cluster, "this state directory"));
   state_.cluster = cluster;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cluster_ = cluster;
     node_uuid_ = state_.node_uuid;
   }
@@ -64,7 +64,6 @@ Result<void> SnowflakeService::LoadState() {
   return state_file_.Store(state_);
 }
 
-// Requires extend_mutex_.
 Result<void> SnowflakeService::TryToClaim() {
   LEAF_CHECK(term_.load() == nullptr || term_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
@@ -76,7 +75,7 @@ Result<void> SnowflakeService::TryToClaim() {
                           .held = state_.leased == registry_.leased() ? state_.worker : std::nullopt,
                           .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
-  const auto is_denied = [this] {
+  const auto is_denied = [this]() LEAF_REQUIRES(extend_mutex_) {
     denied_.store(true);
     RememberDenial();
   };
@@ -95,7 +94,7 @@ Result<void> SnowflakeService::TryToClaim() {
     if (refused && !registry_.leased()) is_denied();
     LEAF_ASSIGN_OR_RETURN(claim, ClaimFromState(claimed.error()));
     log_.Warning("{}; starting as worker {} without the registry", claimed.error().message, claim.worker);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     registry_problem_ = claimed.error();
   }
   LEAF_RETURN_IF_ERROR(CheckIsNoCopy(claim));
@@ -147,7 +146,7 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
   return core::WorkerClaim{*loaded_->worker, 0, std::nullopt};
 }
 
-// Requires extend_mutex_. The registry has refused the number to this node: no start without it may use
+// The registry has refused the number to this node: no start without it may use
 // the number, whatever happens to this process. False if that could not be written.
 bool SnowflakeService::RememberDenial() {
   // What was read may be a copy that has no identity of its own yet.
@@ -170,14 +169,13 @@ WallTime SnowflakeService::DurableContact() const {
   return denied_.load() ? WallTime{} : last_contact_.load();
 }
 
-// Requires extend_mutex_.
 bool SnowflakeService::MayBeCopied() const {
   return loaded_ && loaded_->worker &&
          (options_.machine.empty() || !core::IsSamePlace(loaded_->machine, options_.machine));
 }
 
 // A registry without an outside cannot see that two processes use one number, so the copy of a state
-// directory is refused. Requires extend_mutex_.
+// directory is refused.
 Result<void> SnowflakeService::CheckIsNoCopy(const core::WorkerClaim& claim) const {
   if (registry_.remote() || !MayBeCopied() || claim.worker != *loaded_->worker) return {};
   // What cannot be told is no reason to stop.
@@ -190,7 +188,6 @@ Result<void> SnowflakeService::CheckIsNoCopy(const core::WorkerClaim& claim) con
       fmt::format("if the original is gone for good: leafctl worker adopt {}", claim.worker)};
 }
 
-// Requires extend_mutex_.
 Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, StandingEvent how) {
   const core::IdLayout& layout = state_.cluster.layout;
   const std::uint64_t worker_end = std::min(options_.worker_end, layout.worker_end());
@@ -257,7 +254,7 @@ Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, Standin
     return durable;
   }
   {
-    const std::lock_guard lock(registry_mutex_);
+    const MutexLock lock(registry_mutex_);
     claim_ = claim;
   }
   LEAF_CHECK(Enter(how));
@@ -294,7 +291,7 @@ void SnowflakeService::RunClaim() {
   Result<void> result;
   std::function<void(Result<void>)> first;
   {
-    const std::lock_guard lock(extend_mutex_);
+    const MutexLock lock(extend_mutex_);
     if (WantsTerm()) {
       first = std::exchange(on_first_attempt_, nullptr);
       if (!guard_) result = LoadState();
@@ -334,7 +331,7 @@ Error SnowflakeService::StillLost(Error why) const {
 }
 
 void SnowflakeService::KeepDenial() {
-  const std::lock_guard lock(extend_mutex_);
+  const MutexLock lock(extend_mutex_);
   // Otherwise a claim has succeeded since, or the file was written as the service stopped.
   if (!denied_.load() || stopped_.load() || RememberDenial()) return;
   timers_.PostAt(clock_.Monotonic() + kTellInterval, [this] { workers_.Post([this] { KeepDenial(); }); });

@@ -15,7 +15,7 @@ std::uint64_t SnowflakeLine::Enter(std::uint64_t count, milliseconds wait, Callb
   core::SnowflakeRun run;
   std::optional<Error> failure;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const WallTime now = clock_.Wall();
     // Behind others that wait, even what could be served has to wait.
     const bool is_first = line_.empty();
@@ -42,7 +42,7 @@ std::uint64_t SnowflakeLine::Enter(std::uint64_t count, milliseconds wait, Callb
 void SnowflakeLine::Withdraw(std::uint64_t ticket) {
   std::optional<Request> left;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     left = line_.Remove(ticket);
     size_.store(line_.size());
   }
@@ -50,14 +50,14 @@ void SnowflakeLine::Withdraw(std::uint64_t ticket) {
 }
 
 void SnowflakeLine::Wake() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!line_.empty()) timers_.Post([this] { Look(); });
 }
 
 void SnowflakeLine::FailAll(const Error& why) {
   std::list<Request> dropped;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dropped = line_.RemoveAll();
     size_.store(0);
   }
@@ -68,7 +68,7 @@ void SnowflakeLine::ScheduleLookLocked(milliseconds after) {
   if (std::exchange(look_scheduled_, true)) return;
   timers_.PostAt(clock_.Monotonic() + after, [this, id = ++look_id_] {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       // A look that came earlier has scheduled its own successor: one chain of timers, however often it is
       // woken.
       if (id != look_id_) return;
@@ -80,7 +80,7 @@ void SnowflakeLine::ScheduleLookLocked(milliseconds after) {
 void SnowflakeLine::Look() {
   std::vector<std::pair<Callback, Result<core::SnowflakeRun>>> completed;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++look_id_;  // what is scheduled has no say any more
     look_scheduled_ = false;
     const MonotonicTime now = clock_.Monotonic();

@@ -9,10 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/core/snowflake.h"
 #include "leaf/service/waiting_line.h"
@@ -62,7 +62,7 @@ class SnowflakeLine {
   void FailAll(const Error& why);
 
  private:
-  void ScheduleLookLocked(std::chrono::milliseconds after);
+  void ScheduleLookLocked(std::chrono::milliseconds after) LEAF_REQUIRES(mutex_);
   void Look();
 
   Source& source_;
@@ -72,11 +72,10 @@ class SnowflakeLine {
   std::atomic<std::size_t> size_{0};  // of line_
   std::atomic<std::uint64_t> waits_{0};
 
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  WaitingLine<Request> line_;
-  bool look_scheduled_ = false;
-  std::uint64_t look_id_ = 0;  // of the newest scheduled look
+  Mutex mutex_;
+  WaitingLine<Request> line_ LEAF_GUARDED_BY(mutex_);
+  bool look_scheduled_ LEAF_GUARDED_BY(mutex_) = false;
+  std::uint64_t look_id_ LEAF_GUARDED_BY(mutex_) = 0;  // of the newest scheduled look
 };
 
 }  // namespace leaf::service

@@ -40,7 +40,7 @@ SnowflakeService::SnowflakeService(SnowflakeOptions options, core::WorkerRegistr
 
 Result<void> SnowflakeService::Start() {
   LEAF_CHECK(term_.load() == nullptr);
-  const std::lock_guard lock(extend_mutex_);
+  const MutexLock lock(extend_mutex_);
   LEAF_RETURN_IF_ERROR(LoadState());
   LEAF_RETURN_IF_ERROR(TryToClaim());
   timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
@@ -49,7 +49,10 @@ Result<void> SnowflakeService::Start() {
 
 void SnowflakeService::StartInBackground(std::function<void(Result<void>)> started) {
   LEAF_CHECK(term_.load() == nullptr && !extending_.exchange(true));
-  on_first_attempt_ = std::move(started);
+  {
+    const MutexLock lock(extend_mutex_);
+    on_first_attempt_ = std::move(started);
+  }
   workers_.Post([this] { RunClaim(); });
 }
 
@@ -60,7 +63,7 @@ void SnowflakeService::Stop() {
   line_.FailAll(ShuttingDown());
 
   // An extension or a claim on its way ends first; one that comes later finds the word closed.
-  const std::lock_guard lock(extend_mutex_);
+  const MutexLock lock(extend_mutex_);
   Term* const term = term_.load();
   if (term == nullptr) return;
   term->generator.Close();
@@ -71,7 +74,7 @@ void SnowflakeService::Stop() {
   while (clock_.Wall() < end && clock_.Monotonic() < deadline) {
     clock_.WaitUntil(std::min(deadline, clock_.Monotonic() + std::max(end - clock_.Wall(), milliseconds{1})));
   }
-  const std::lock_guard registry_lock(registry_mutex_);
+  const MutexLock registry_lock(registry_mutex_);
   if (standing_.load() == Standing::kConfirmed) {
     if (const auto released = registry_.Release(claim_, end); released.ok()) {
       last_contact_.store(clock_.Wall());
@@ -92,7 +95,7 @@ void SnowflakeService::Stop() {
 
 void SnowflakeService::Halt(const Error& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (halted_) return;
     halted_ = why;
   }
@@ -151,7 +154,7 @@ core::Snowflake::TakeResult SnowflakeService::Probe(std::uint64_t count, WallTim
 
 bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
                                      milliseconds wait) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Term* const term = term_.load();
   if (term == nullptr) return false;
   if (term->starting()) return !problem_ && term->begin - now <= wait;
@@ -171,7 +174,7 @@ bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, 
 }
 
 Error SnowflakeService::ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ErrorOfLocked(result, now);
 }
 
@@ -230,7 +233,7 @@ Error SnowflakeService::ErrorOfLocked(const core::Snowflake::TakeResult& result,
 Result<void> SnowflakeService::CanIssue() const {
   const Term* const term = term_.load();
   const WallTime now = clock_.Wall();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (term == nullptr) return ErrorOfLocked({}, now);
   const auto result = term->generator.Probe(1, now);
   // Borrowed to the limit is busy, not broken: the next millisecond brings more.
@@ -245,7 +248,7 @@ SnowflakeStatus SnowflakeService::Status() const {
   SnowflakeStatus status;
   const Term* const term = term_.load();
   const WallTime now = clock_.Wall();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   status.cluster = cluster_.name.empty() ? options_.cluster : cluster_;
   status.cluster.registry = registry_.kind();
   status.node_uuid = node_uuid_;
@@ -299,7 +302,7 @@ void SnowflakeService::Tick() {
 }
 
 bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& result) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // An extension that was under way when the number was lost does not clear the reason: only a new claim
   // does.
   if (result.ok() && IsLost(standing_.load())) return false;

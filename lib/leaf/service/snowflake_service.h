@@ -23,13 +23,13 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
 #include "leaf/base/thread_counter.h"
@@ -194,7 +194,7 @@ class SnowflakeService final : private SnowflakeLine::Source {
   }
   core::Snowflake::TakeResult Probe(std::uint64_t count, WallTime now) const override;
   Error ErrorOf(const core::Snowflake::TakeResult& result, WallTime now) const override;
-  Error ErrorOfLocked(const core::Snowflake::TakeResult& result, WallTime now) const;
+  Error ErrorOfLocked(const core::Snowflake::TakeResult& result, WallTime now) const LEAF_REQUIRES(mutex_);
   bool MayComeWithin(const core::Snowflake::TakeResult& result, WallTime now,
                      std::chrono::milliseconds wait) const override;
   // By the table of standing.h. False, and nothing changes, if the event has no say.
@@ -202,15 +202,15 @@ class SnowflakeService final : private SnowflakeLine::Source {
 
   // ---- claims (snowflake_claim.cc)
 
-  Result<void> LoadState();
-  Result<void> TryToClaim();
-  Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const;
-  bool MayBeCopied() const;
-  bool RememberDenial();
+  Result<void> LoadState() LEAF_REQUIRES(extend_mutex_);
+  Result<void> TryToClaim() LEAF_REQUIRES(extend_mutex_);
+  Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const LEAF_REQUIRES(extend_mutex_);
+  bool MayBeCopied() const LEAF_REQUIRES(extend_mutex_);
+  bool RememberDenial() LEAF_REQUIRES(extend_mutex_);
   void KeepDenial();
   WallTime DurableContact() const;
-  Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const;
-  Result<void> BeginTerm(const core::WorkerClaim& claim, StandingEvent how);
+  Result<void> CheckIsNoCopy(const core::WorkerClaim& claim) const LEAF_REQUIRES(extend_mutex_);
+  Result<void> BeginTerm(const core::WorkerClaim& claim, StandingEvent how) LEAF_REQUIRES(extend_mutex_);
   // Whether a start that failed like that is worth another attempt.
   bool MayPass(const Error& error) const;
   void RunClaim();
@@ -223,17 +223,17 @@ class SnowflakeService final : private SnowflakeLine::Source {
   void PostExtension();
   void RunExtension();
   Result<void> Extend();
-  Result<void> MakeDurable(Term& term, WallTime ceiling);
+  Result<void> MakeDurable(Term& term, WallTime ceiling) LEAF_REQUIRES(extend_mutex_);
   // What the registry answered of a ceiling or a late claim: ends the term if the number is lost. Returns
   // the error for requests.
-  Result<void> Renew(Term& term, WallTime ceiling);
+  Result<void> Renew(Term& term, WallTime ceiling) LEAF_REQUIRES(extend_mutex_);
   Result<void> OnRegistryAnswer(Term& term, const Result<void>& answer);
   // Of an attempt to claim a fixed number again.
   Error StillLost(Error why) const;
   void PostTell();
   void Tell();
-  Result<void> Register(const Term& term);
-  Result<void> CheckClock(WallTime now);
+  Result<void> Register(const Term& term) LEAF_REQUIRES(registry_mutex_);
+  Result<void> CheckClock(WallTime now) LEAF_REQUIRES(extend_mutex_);
   // `done`, and counts if it was an error.
   NextCallback Counted(NextCallback done);
   // True if this is the first of a row of failures. `what` failed, for the log.
@@ -273,27 +273,25 @@ class SnowflakeService final : private SnowflakeLine::Source {
   std::array<std::atomic<std::uint64_t>, kErrorSlots> errors_{};
 
   // One extension, claim, or last write, at a time. Held across calls to the outside.
-  std::mutex extend_mutex_;
-  // Guarded by extend_mutex_:
-  std::list<Term> terms_;
-  core::WorkerState state_;
-  std::string former_uuid_;                  // see core::NodeIdentity
-  std::optional<core::WorkerState> loaded_;  // what an earlier process left
-  std::optional<core::ClockGuard> guard_;
-  std::chrono::milliseconds claim_backoff_{};
-  std::function<void(Result<void>)> on_first_attempt_;
+  Mutex extend_mutex_;
+  std::list<Term> terms_ LEAF_GUARDED_BY(extend_mutex_);
+  core::WorkerState state_ LEAF_GUARDED_BY(extend_mutex_);
+  std::string former_uuid_ LEAF_GUARDED_BY(extend_mutex_);                  // see core::NodeIdentity
+  std::optional<core::WorkerState> loaded_ LEAF_GUARDED_BY(extend_mutex_);  // what an earlier process left
+  std::optional<core::ClockGuard> guard_ LEAF_GUARDED_BY(extend_mutex_);
+  std::chrono::milliseconds claim_backoff_ LEAF_GUARDED_BY(extend_mutex_){};
+  std::function<void(Result<void>)> on_first_attempt_ LEAF_GUARDED_BY(extend_mutex_);
 
   // One call to the registry at a time, where the number is fixed.
-  std::mutex registry_mutex_;
-  core::WorkerClaim claim_;  // guarded by registry_mutex_; the term's, or the one that made up for it
+  Mutex registry_mutex_;
+  core::WorkerClaim claim_ LEAF_GUARDED_BY(registry_mutex_);  // the term's, or the one that made up for it
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  std::optional<Error> halted_;
-  std::optional<Error> problem_;
-  std::optional<Error> registry_problem_;
-  core::ClusterProperties cluster_;  // as it is after LoadState
-  std::string node_uuid_;
+  mutable Mutex mutex_;
+  std::optional<Error> halted_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Error> registry_problem_ LEAF_GUARDED_BY(mutex_);
+  core::ClusterProperties cluster_ LEAF_GUARDED_BY(mutex_);  // as it is after LoadState
+  std::string node_uuid_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

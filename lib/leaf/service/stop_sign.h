@@ -2,10 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 
 namespace leaf::service {
@@ -18,21 +18,21 @@ inline Error ShuttingDown() {
 class StopSign {
  public:
   void Raise(Error why) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!why_) why_ = std::move(why);
     raised_.store(true);
   }
   bool raised() const { return raised_.load(); }
   // The first reason that it was raised for; that the server is shutting down if it was not.
   Error why() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return why_ ? *why_ : ShuttingDown();
   }
 
  private:
   std::atomic<bool> raised_{false};
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::optional<Error> why_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

@@ -1,6 +1,5 @@
 #include "leaf/service/tag_directory.h"
 
-#include <mutex>
 #include <utility>
 
 namespace leaf::service {
@@ -25,7 +24,7 @@ bool TagDirectory::Refresh(Cached& cached, std::string_view tag) const {
 
 std::shared_ptr<TagGenerator> TagDirectory::Find(std::string_view tag) const {
   const Shard& shard = ShardOf(tag);
-  const std::shared_lock lock(shard.mutex);
+  const ReadLock lock(shard.mutex);
   const auto found = shard.tags.find(tag);
   return found == shard.tags.end() ? nullptr : *found;
 }
@@ -33,7 +32,7 @@ std::shared_ptr<TagGenerator> TagDirectory::Find(std::string_view tag) const {
 std::shared_ptr<TagGenerator> TagDirectory::FindOrAdd(
     std::string_view tag, const std::function<std::shared_ptr<TagGenerator>()>& make) {
   Shard& shard = ShardOf(tag);
-  const std::unique_lock lock(shard.mutex);
+  const WriteLock lock(shard.mutex);
   if (const auto found = shard.tags.find(tag); found != shard.tags.end()) return *found;
   if (size_.fetch_add(1, std::memory_order_relaxed) >= tags_max_) {
     size_.fetch_sub(1, std::memory_order_relaxed);
@@ -47,7 +46,7 @@ std::shared_ptr<TagGenerator> TagDirectory::FindOrAdd(
 void TagDirectory::EraseIf(std::string_view tag, const std::function<bool(TagGenerator&)>& doomed) {
   std::shared_ptr<TagGenerator> erased;  // destroyed after the lock is released
   Shard& shard = ShardOf(tag);
-  const std::unique_lock lock(shard.mutex);
+  const WriteLock lock(shard.mutex);
   const auto found = shard.tags.find(tag);
   if (found == shard.tags.end() || !doomed(**found)) return;
   erased = *found;
@@ -60,7 +59,7 @@ std::vector<std::shared_ptr<TagGenerator>> TagDirectory::All() const {
   std::vector<std::shared_ptr<TagGenerator>> all;
   all.reserve(size());
   for (const Shard& shard : shards_) {
-    const std::shared_lock lock(shard.mutex);
+    const ReadLock lock(shard.mutex);
     all.insert(all.end(), shard.tags.begin(), shard.tags.end());
   }
   return all;

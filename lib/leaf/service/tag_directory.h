@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/service/read_mostly_mutex.h"
 #include "leaf/service/tag_generator.h"
 
@@ -78,7 +78,7 @@ class TagDirectory {
   };
   struct alignas(64) Shard {
     mutable ReadMostlyMutex mutex;
-    boost::unordered_flat_set<std::shared_ptr<TagGenerator>, HashOfTag, SameTag> tags;
+    boost::unordered_flat_set<std::shared_ptr<TagGenerator>, HashOfTag, SameTag> tags LEAF_GUARDED_BY(mutex);
   };
   static constexpr std::size_t kShards = 64;
   // What a thread looked up last, one for each of a few names. Owns, so that no generator ends under its

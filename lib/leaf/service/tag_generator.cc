@@ -58,7 +58,7 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
 // Apart: its locals would cost the way of every ID a stack protector.
 [[gnu::noinline, gnu::cold]] bool TagGenerator::TakeOvershoot(core::SegmentBuffer& buffer,
                                                               std::uint64_t position, IdSpans& out) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t id = 0;
   if (!buffer.Resolve(position, id)) return false;
   out.Append({id, id + 1});
@@ -70,7 +70,7 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
   LEAF_CHECK(count > 0);
   std::optional<Result<IdSpans>> answer;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     IdSpans spans;
     if (state_ == TagState::kRetired) return false;
     if (state_ == TagState::kGone) {
@@ -132,19 +132,20 @@ void TagGenerator::ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at) 
 }
 
 void TagGenerator::Expire(std::uint64_t ticket) {
-  const auto goes_on = [this](Waiter& waiter) {
+  const auto goes_on = [this](Waiter& waiter) LEAF_REQUIRES(mutex_) {
     // Grants failed when it came, or while it waited. If they work again, it keeps its full wait.
     if (refill_.failures() > 0 || context_.clock.Monotonic() >= waiter.deadline) return false;
     if (!std::exchange(waiter.has_timer, true)) ScheduleExpiryLocked(waiter.ticket, waiter.deadline);
     return true;
   };
-  EndWait(ticket, SlotOf(ErrorCode::kExhausted), goes_on, [this] {
+  const auto why = [this]() LEAF_REQUIRES(mutex_) {
     return Error{ErrorCode::kExhausted,
                  problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
                                         problem_->message)
                           : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_)),
                  "retry soon"};
-  });
+  };
+  EndWait(ticket, SlotOf(ErrorCode::kExhausted), goes_on, why);
 }
 
 void TagGenerator::Withdraw(std::uint64_t ticket) {
@@ -163,7 +164,7 @@ void TagGenerator::EndWait(std::uint64_t ticket, std::size_t cause_slot,
   Error error;
   bool retire = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Waiter* const waiter = waiters_.Find(ticket);
     if (waiter == nullptr || goes_on_locked(*waiter)) return;
     done = waiters_.Remove(ticket)->done;
@@ -176,14 +177,14 @@ void TagGenerator::EndWait(std::uint64_t ticket, std::size_t cause_slot,
 }
 
 void TagGenerator::AdoptReserveTime() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (reserve_policy_) reserve_policy_->set_reserve_time(context_.reserve_time.load());
 }
 
 void TagGenerator::SetPaused(bool paused) {
   Completions completions;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     paused_.store(paused, std::memory_order_release);
     if (paused) FailAllLocked(PausedError(tag_), completions);
   }
@@ -227,7 +228,7 @@ void TagGenerator::FailAllLocked(const Error& error, Completions& completions) {
 }
 
 void TagGenerator::BeforeRefresh(const core::Mark& durable_mark, std::optional<std::uint64_t> witness) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   AdoptMarkLocked(durable_mark);
   witness_ = std::max(witness_, witness.value_or(0));
   before_refresh_ = {mark_, witness_};
@@ -236,7 +237,7 @@ void TagGenerator::BeforeRefresh(const core::Mark& durable_mark, std::optional<s
 void TagGenerator::OnRow(const core::TagRow& row) {
   Completions completions;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     seen_pass_.store(context_.refresh_pass.load(), std::memory_order_relaxed);
     table_step_ = row.step;
     max_id_ = row.max_id;
@@ -259,7 +260,7 @@ void TagGenerator::OnRow(const core::TagRow& row) {
 void TagGenerator::Remove() {
   Completions completions;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!EnterLocked(TagEvent::kAbsent)) return;
     ledger_.Drop(ClearReserveLocked());
     FailAllLocked(UnknownTag(tag_), completions);
@@ -268,12 +269,12 @@ void TagGenerator::Remove() {
 }
 
 bool TagGenerator::confirmed() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return IsConfirmed(state_);
 }
 
 bool TagGenerator::TryRetire() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (waiters_.empty() && !refill_.in_flight()) EnterLocked(TagEvent::kUnwanted);
   return state_ == TagState::kGone || state_ == TagState::kRetired;
 }
@@ -281,7 +282,7 @@ bool TagGenerator::TryRetire() {
 void TagGenerator::Stop() {
   Completions completions;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     EnterLocked(TagEvent::kStop);
     ledger_.LeaveUnissued(ClearReserveLocked());
     FailAllLocked(context_.stop.why(), completions);

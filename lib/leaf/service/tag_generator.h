@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "leaf/base/executor.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
 #include "leaf/core/fence.h"
@@ -217,43 +217,46 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
 
-  void AdoptMarkLocked(const core::Mark& mark);
-  bool TakeLocked(std::uint64_t count, IdSpans& out);
+  void AdoptMarkLocked(const core::Mark& mark) LEAF_REQUIRES(mutex_);
+  bool TakeLocked(std::uint64_t count, IdSpans& out) LEAF_REQUIRES(mutex_);
   bool TakeOvershoot(core::SegmentBuffer& buffer, std::uint64_t position, IdSpans& out);
   void WantRefill();
-  void StartRefillLocked();
+  void StartRefillLocked() LEAF_REQUIRES(mutex_);
   void RunRefill();
   Obtained ObtainGrant();
-  void OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions);
+  void OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions)
+      LEAF_REQUIRES(mutex_);
   // Serves waiters in order from the reserve and then from `grant`, whose begin moves up.
-  void ServeWaitersLocked(IdRange& grant, Completions& completions);
+  void ServeWaitersLocked(IdRange& grant, Completions& completions) LEAF_REQUIRES(mutex_);
   void OnFailureLocked(const Error& error, const core::Mark& durable_mark, Completions& completions,
-                       bool& retire);
+                       bool& retire) LEAF_REQUIRES(mutex_);
   // No number is left to grant: requests that fit into the reserve are still served.
-  void OnOverflowLocked(const Error& error, Completions& completions);
-  void ScheduleRetryLocked();
+  void OnOverflowLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
+  void ScheduleRetryLocked() LEAF_REQUIRES(mutex_);
   static bool IsLasting(ErrorCode code);
-  void FreezeLocked(const Error& error, Completions& completions);
-  void FailAllLocked(const Error& error, Completions& completions);
-  void ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at);
+  void FreezeLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
+  void FailAllLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
+  void ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at) LEAF_REQUIRES(mutex_);
   void Expire(std::uint64_t ticket);
   // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
   // Not if `goes_on_locked` says so.
   void EndWait(std::uint64_t ticket, std::size_t cause_slot,
                const std::function<bool(Waiter&)>& goes_on_locked, const std::function<Error()>& why_locked);
   // Tells the log, once, when the end of the numbers comes near.
-  void WatchExhaustionLocked(Completions& completions);
-  std::optional<double> DaysToExhaustionLocked() const;
+  void WatchExhaustionLocked(Completions& completions) LEAF_REQUIRES(mutex_);
+  std::optional<double> DaysToExhaustionLocked() const LEAF_REQUIRES(mutex_);
   // The state changes by the table of tag_state.h. False, and nothing changes, if the event has no say.
-  bool EnterLocked(TagEvent event);
+  bool EnterLocked(TagEvent event) LEAF_REQUIRES(mutex_);
   // Drops what is in reserve: how much that was.
-  std::uint64_t ClearReserveLocked();
+  std::uint64_t ClearReserveLocked() LEAF_REQUIRES(mutex_);
   // Null before the first grant.
-  core::SegmentBuffer* ReserveLocked() const { return buffer_.load(std::memory_order_relaxed); }
-  void ClearProblemLocked();
-  void ObserveRateLocked();
-  core::SegmentBuffer& BufferLocked();
-  bool WantedLocked() const { return refill_.wanted() || !waiters_.empty(); }
+  core::SegmentBuffer* ReserveLocked() const LEAF_REQUIRES(mutex_) {
+    return buffer_.load(std::memory_order_relaxed);
+  }
+  void ClearProblemLocked() LEAF_REQUIRES(mutex_);
+  void ObserveRateLocked() LEAF_REQUIRES(mutex_);
+  core::SegmentBuffer& BufferLocked() LEAF_REQUIRES(mutex_);
+  bool WantedLocked() const LEAF_REQUIRES(mutex_) { return refill_.wanted() || !waiters_.empty(); }
 
   // A hundred thousand idle tags must stay small: what only a tag in use has is made when it is first used,
   // and small members stand together.
@@ -265,24 +268,25 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   RequestShare request_share_;
   std::atomic<bool> paused_{false};  // changed under mutex_
 
-  // All below: guarded by mutex_.
-  TagState state_;
-  bool near_exhaustion_told_ = false;
-  RefillSchedule refill_;
-  mutable std::mutex mutex_;
-  core::StepPolicy policy_;
-  std::unique_ptr<core::ReservePolicy> reserve_policy_;  // made at the first grant, as the buffer
-  std::unique_ptr<core::PeakRate> peak_;                 // the same
-  WaitingLine<Waiter> waiters_;
-  std::uint64_t sized_for_ = 0;  // the first in line when the last grant was sized, in IDs
-  std::unique_ptr<Error> problem_;
-  std::optional<WallTime> problem_since_;
-  std::int64_t table_step_ = 0;
-  std::int64_t max_id_ = 0;
-  std::uint64_t mark_ = 0;
-  std::uint64_t witness_ = 0;  // as seen last
-  core::FenceLevel before_refresh_;
-  TagLedger ledger_;
+  TagState state_ LEAF_GUARDED_BY(mutex_);
+  bool near_exhaustion_told_ LEAF_GUARDED_BY(mutex_) = false;
+  RefillSchedule refill_ LEAF_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  core::StepPolicy policy_ LEAF_GUARDED_BY(mutex_);
+  // Both are made at the first grant, as the buffer.
+  std::unique_ptr<core::ReservePolicy> reserve_policy_ LEAF_GUARDED_BY(mutex_);
+  std::unique_ptr<core::PeakRate> peak_ LEAF_GUARDED_BY(mutex_);
+  WaitingLine<Waiter> waiters_ LEAF_GUARDED_BY(mutex_);
+  // The first in line when the last grant was sized, in IDs.
+  std::uint64_t sized_for_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Error> problem_ LEAF_GUARDED_BY(mutex_);
+  std::optional<WallTime> problem_since_ LEAF_GUARDED_BY(mutex_);
+  std::int64_t table_step_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::int64_t max_id_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::uint64_t mark_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::uint64_t witness_ LEAF_GUARDED_BY(mutex_) = 0;  // as seen last
+  core::FenceLevel before_refresh_ LEAF_GUARDED_BY(mutex_);
+  TagLedger ledger_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::service

@@ -34,7 +34,7 @@ bool TagGenerator::IsLasting(ErrorCode code) {
 }
 
 void TagGenerator::WantRefill() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   refill_.Want();
   StartRefillLocked();
 }
@@ -60,7 +60,7 @@ void TagGenerator::RunRefill() {
   bool retire = false;
   bool known_absent = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     refill_.End();
     witness_ = std::max(witness_, obtained.witness);
     ledger_.DropUnseen(obtained.dropped);
@@ -79,7 +79,7 @@ Obtained TagGenerator::ObtainGrant() {
   bool confirmed = false;
   std::uint64_t witness = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (state_ == TagState::kStopped) return {context_.stop.why(), 0, 0};
     confirmed = state_ != TagState::kUnconfirmed;
     witness = witness_;
@@ -91,7 +91,7 @@ Obtained TagGenerator::ObtainGrant() {
   // Decided as late as can be, once the row was read: requests that parked or left while the database was
   // slow count.
   const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
     const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
     sized_for_ = first;
@@ -243,13 +243,13 @@ void TagGenerator::ScheduleRetryLocked() {
   context_.timers.PostAt(context_.clock.Monotonic() + retry.after, [weak = weak_from_this(), id = retry.id] {
     const auto self = weak.lock();
     if (!self) return;
-    const std::lock_guard lock(self->mutex_);
+    const MutexLock lock(self->mutex_);
     if (self->refill_.TakeRetry(id) && self->WantedLocked()) self->StartRefillLocked();
   });
 }
 
 void TagGenerator::Kick() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (refill_.failures() == 0 || !WantedLocked()) return;
   refill_.SkipRetry();
   StartRefillLocked();

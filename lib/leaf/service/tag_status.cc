@@ -27,7 +27,7 @@ std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
 }
 
 TagTotals TagGenerator::Totals() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const core::SegmentBuffer* const buffer = ReserveLocked();
   return {.issued = ledger_.IssuedToTell(buffer), .lost = buffer == nullptr ? 0 : buffer->lost()};
 }
@@ -39,7 +39,7 @@ void TagGenerator::ObserveRateLocked() {
 
 void TagGenerator::ObservePeak() {
   if (buffer_.load(std::memory_order_acquire) == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   peak_->Observe(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
 }
 
@@ -49,17 +49,17 @@ std::uint64_t TagGenerator::reserve() const {
 }
 
 std::uint64_t TagGenerator::unissued() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ledger_.account().unissued;
 }
 
 std::uint64_t TagGenerator::known_end() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::max(mark_, witness_);
 }
 
 TagStatus TagGenerator::Status() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const core::SegmentBuffer* const buffer = ReserveLocked();
   ObserveRateLocked();
   TagStatus status;
@@ -102,7 +102,7 @@ TagStatus TagGenerator::Status() {
 }
 
 TagRanges TagGenerator::Ranges() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   TagRanges ranges{.tag = tag_, .granted = ledger_.account().grants > 0, .held = {}};
   if (const core::SegmentBuffer* const buffer = ReserveLocked()) ranges.held = buffer->Ranges();
   if (const TagTallies* const tallies = ledger_.tallies()) ranges.recent = tallies->recent;
