@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <iterator>
 #include <utility>
 
@@ -24,7 +23,7 @@ struct ConnectionPool::Waiter {
   const Use use;
   bool asks = false;
   std::optional<Result<PooledConnection>> answer;
-  std::condition_variable answered;
+  Condition answered;
 };
 
 struct ConnectionPool::Idle {
@@ -56,22 +55,22 @@ ConnectionPool::Place::~Place() {
 }
 
 void ConnectionPool::ReserveUrgentPlace() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   urgent_reserved_ = true;
 }
 
 std::size_t ConnectionPool::open() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return taken_ + idle_.size() + closing_;
 }
 
 std::size_t ConnectionPool::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return waiters_.size();
 }
 
 Result<ConnectionPool::Place> ConnectionPool::Take(Use use, MonotonicTime deadline) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Waiter waiter(use);
   waiters_.push_back(&waiter);
   ServeLocked();
@@ -83,7 +82,7 @@ Result<ConnectionPool::Place> ConnectionPool::Take(Use use, MonotonicTime deadli
     }
     MonotonicTime until = deadline;
     if (refusal_ && !asking_ && ask_again_at_ > now) until = std::min(until, ask_again_at_);
-    waiter.answered.wait_for(lock, until - now);
+    waiter.answered.WaitFor(mutex_, until - now);
     ServeLocked();
   }
   LEAF_ASSIGN_OR_RETURN(PooledConnection connection, *std::move(waiter.answer));
@@ -109,13 +108,13 @@ bool ConnectionPool::MayConnectLocked() const {
 
 ConnectionPool::Waiter* ConnectionPool::NextLocked() {
   if (idle_.empty() && !MayConnectLocked()) return nullptr;
-  const auto first = [&](const auto& suits) -> Waiter* {
+  const auto first = [&](const auto& suits) LEAF_REQUIRES(mutex_) -> Waiter* {
     const auto found = std::find_if(waiters_.begin(), waiters_.end(), suits);
     return found == waiters_.end() ? nullptr : *found;
   };
   if (Waiter* const urgent = first([](const Waiter* waiter) { return waiter->use == Use::kUrgent; }))
     return urgent;
-  return first([&](const Waiter* waiter) { return IsFreeForLocked(waiter->use); });
+  return first([&](const Waiter* waiter) LEAF_REQUIRES(mutex_) { return IsFreeForLocked(waiter->use); });
 }
 
 void ConnectionPool::ServeLocked() {
@@ -133,7 +132,7 @@ void ConnectionPool::ServeLocked() {
     if (waiter->use != Use::kUrgent) ++not_urgent_;
     if (waiter->use == Use::kPatient) ++patient_;
     waiter->answer = std::move(connection);
-    waiter->answered.notify_one();
+    waiter->answered.NotifyOne();
   }
   if (refusal_ && taken_ == 0 && idle_.empty() && closing_ == 0 && !MayConnectLocked())
     FailAllLocked(*refusal_);
@@ -142,7 +141,7 @@ void ConnectionPool::ServeLocked() {
 void ConnectionPool::FailAllLocked(const Error& why) {
   for (Waiter* const waiter : std::exchange(waiters_, {})) {
     waiter->answer = why;
-    waiter->answered.notify_one();
+    waiter->answered.NotifyOne();
   }
 }
 
@@ -168,7 +167,7 @@ void ConnectionPool::FreeLocked(Use use) {
 }
 
 void ConnectionPool::Free(const Place& place, bool connecting) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   FreeLocked(place.use_);
   if (connecting) --connecting_;
   if (place.asks_) asking_ = false;
@@ -179,7 +178,7 @@ void ConnectionPool::GiveBack(Place place) {
   LEAF_CHECK(place.connection_.session != nullptr);
   std::vector<Idle> outdated;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     place.pool_ = nullptr;
     FreeLocked(place.use_);
     idle_.push_back({std::move(place.connection_), Now()});
@@ -190,7 +189,7 @@ void ConnectionPool::GiveBack(Place place) {
 }
 
 void ConnectionPool::Made(Place& place, PooledConnection connection) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_CHECK(place.connection_.session == nullptr && connection.session != nullptr);
   place.connection_ = std::move(connection);
   --connecting_;
@@ -223,7 +222,7 @@ void ConnectionPool::TellRefusedLocked(const Error& why) {
 }
 
 bool ConnectionPool::Refused(Place place, const Error& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   place.pool_ = nullptr;
   FreeLocked(place.use_);
   --connecting_;
@@ -242,7 +241,7 @@ bool ConnectionPool::Refused(Place place, const Error& why) {
 }
 
 void ConnectionPool::Failed(Place place, const Error& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   place.pool_ = nullptr;
   FreeLocked(place.use_);
   --connecting_;
@@ -256,7 +255,7 @@ void ConnectionPool::Failed(Place place, const Error& why) {
 void ConnectionPool::Discard(Place& place) {
   std::vector<Idle> dead;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dead.swap(idle_);
     dead.push_back({std::move(place.connection_), MonotonicTime{}});
     ++connecting_;
@@ -268,7 +267,7 @@ void ConnectionPool::Discard(Place& place) {
 void ConnectionPool::DropIdle() {
   std::vector<Idle> dead;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     dead.swap(idle_);
     closing_ += dead.size();
     // It may be another server by now, or one that has begun anew.
@@ -280,7 +279,7 @@ void ConnectionPool::DropIdle() {
 void ConnectionPool::CloseIdle() {
   std::vector<Idle> outdated;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     outdated = OutdatedLocked();
   }
   Close(std::move(outdated));
@@ -301,7 +300,7 @@ void ConnectionPool::Close(std::vector<Idle> idle) {
   const std::size_t count = idle.size();
   if (count == 0) return;
   idle.clear();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closing_ -= count;
   ServeLocked();
 }

@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 
 namespace soci {
@@ -124,43 +124,43 @@ class ConnectionPool {
   struct Idle;
 
   MonotonicTime Now() const { return clock_ == nullptr ? MonotonicTime{} : clock_->Monotonic(); }
-  bool IsFreeForLocked(Use use) const;
-  bool MayConnectLocked() const;
+  bool IsFreeForLocked(Use use) const LEAF_REQUIRES(mutex_);
+  bool MayConnectLocked() const LEAF_REQUIRES(mutex_);
   // Connections that are up, and will be given back.
-  std::size_t UpLocked() const;
+  std::size_t UpLocked() const LEAF_REQUIRES(mutex_);
   // Gives out what there is, and refuses where there is nothing to wait for.
-  void ServeLocked();
-  Waiter* NextLocked();
-  void FailAllLocked(const Error& why);
-  void FreeLocked(Use use);
+  void ServeLocked() LEAF_REQUIRES(mutex_);
+  Waiter* NextLocked() LEAF_REQUIRES(mutex_);
+  void FailAllLocked(const Error& why) LEAF_REQUIRES(mutex_);
+  void FreeLocked(Use use) LEAF_REQUIRES(mutex_);
   void Free(const Place& place, bool connecting);
-  Error BusyLocked(Use use) const;
-  void TellRefusedLocked(const Error& why);
-  void EndRefusalLocked();
+  Error BusyLocked(Use use) const LEAF_REQUIRES(mutex_);
+  void TellRefusedLocked(const Error& why) LEAF_REQUIRES(mutex_);
+  void EndRefusalLocked() LEAF_REQUIRES(mutex_);
   // Takes those out that are to be closed; they count until Closed() was called.
-  std::vector<Idle> OutdatedLocked();
+  std::vector<Idle> OutdatedLocked() LEAF_REQUIRES(mutex_);
   void Close(std::vector<Idle> idle);
 
   const Options options_;
   const Clock* const clock_;
   Logger* const log_;
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  bool urgent_reserved_ = false;
-  std::list<Waiter*> waiters_;  // in the order in which they came
-  std::vector<Idle> idle_;      // the one that was used last is the last
-  std::size_t taken_ = 0;       // places
-  std::size_t connecting_ = 0;  // of those, without a connection yet
-  std::size_t not_urgent_ = 0;  // of those taken
-  std::size_t patient_ = 0;     // of those taken
-  std::size_t closing_ = 0;
-  std::optional<Error> refusal_;  // the server accepts no more connections, or did not when it was asked last
-  bool asking_ = false;           // a task asks whether that is still so
-  MonotonicTime ask_again_at_;
-  std::chrono::nanoseconds pause_{};
-  std::optional<MonotonicTime> told_at_;  // the log was told of a refusal
-  bool told_ = false;                     // of the one that lasts
+  mutable Mutex mutex_;
+  bool urgent_reserved_ LEAF_GUARDED_BY(mutex_) = false;
+  std::list<Waiter*> waiters_ LEAF_GUARDED_BY(mutex_);  // in the order in which they came
+  std::vector<Idle> idle_ LEAF_GUARDED_BY(mutex_);      // the one that was used last is the last
+  std::size_t taken_ LEAF_GUARDED_BY(mutex_) = 0;       // places
+  std::size_t connecting_ LEAF_GUARDED_BY(mutex_) = 0;  // of those, without a connection yet
+  std::size_t not_urgent_ LEAF_GUARDED_BY(mutex_) = 0;  // of those taken
+  std::size_t patient_ LEAF_GUARDED_BY(mutex_) = 0;     // of those taken
+  std::size_t closing_ LEAF_GUARDED_BY(mutex_) = 0;
+  // The server accepts no more connections, or did not when it was asked last.
+  std::optional<Error> refusal_ LEAF_GUARDED_BY(mutex_);
+  bool asking_ LEAF_GUARDED_BY(mutex_) = false;  // a task asks whether that is still so
+  MonotonicTime ask_again_at_ LEAF_GUARDED_BY(mutex_);
+  std::chrono::nanoseconds pause_ LEAF_GUARDED_BY(mutex_){};
+  std::optional<MonotonicTime> told_at_ LEAF_GUARDED_BY(mutex_);  // the log was told of a refusal
+  bool told_ LEAF_GUARDED_BY(mutex_) = false;                     // of the one that lasts
 };
 
 }  // namespace leaf::sql

@@ -127,7 +127,7 @@ Error Database::Failed(std::string_view what, const std::exception& exception, P
   Error error = WithDisk(TranslateException(what, exception, phase), exception);
   if (mysql_ && (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown)) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       lost_ = true;
     }
     if (BlamesServer(exception)) pool_->DropIdle();
@@ -138,7 +138,7 @@ Error Database::Failed(std::string_view what, const std::exception& exception, P
 DatabaseState Database::State() const {
   DatabaseState state;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state = state_;
   }
   if (mysql_) {
@@ -222,7 +222,7 @@ Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, 
     // The server may have closed it, or be another one by now; better found out before a transaction begins.
     if (IsUsable(place.connection())) return std::optional(std::move(place));
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       lost_ = true;
     }
     // One is dead: so, most likely, are the others that were idle with it, and each would cost a time-out to
@@ -233,7 +233,7 @@ Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, 
   auto connection = Connect(full);
   if (connection.ok()) {
     pool_->Made(place, std::move(*connection));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++state_.connections;
     if (lost_) ++state_.reconnects;
     lost_ = false;
@@ -251,7 +251,7 @@ Result<std::optional<Database::Place>> Database::Prepare(std::string_view what, 
 
 Error Database::Unreached(std::string_view what, Error error) {
   error = WithWhat(what, std::move(error));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++state_.failures;
   state_.up = false;
   state_.problem = error;
@@ -261,7 +261,7 @@ Error Database::Unreached(std::string_view what, Error error) {
 
 void Database::GiveBack(Place place) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_.up = true;
     state_.problem.reset();
   }

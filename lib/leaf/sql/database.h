@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "leaf/base/clock.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/sql/connection_pool.h"
 #include "leaf/sql/dialect.h"
@@ -159,10 +159,9 @@ class Database {
   const std::optional<SqliteOptions> sqlite_;
   const Use use_;
   const std::shared_ptr<ConnectionPool> pool_;  // the connector's, if there is one
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  DatabaseState state_;  // but for what the connector knows
-  bool lost_ = false;    // a connection, since the last one was made
+  mutable Mutex mutex_;
+  DatabaseState state_ LEAF_GUARDED_BY(mutex_);  // but for what the connector knows
+  bool lost_ LEAF_GUARDED_BY(mutex_) = false;    // a connection, since the last one was made
 };
 
 }  // namespace leaf::sql

@@ -1,14 +1,13 @@
 // What many tasks want durable at the same time is written in one transaction, so that they share its flush.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 
 namespace leaf::sql {
@@ -33,13 +32,13 @@ class GroupCommit {
   // Returns what `write` said of the group that `item` was in. Blocks for two writes at most.
   Result<void> Run(const Item& item) {
     Task task{&item, std::nullopt};
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_.push_back(&task);
     while (!task.result) {
       if (writing_) {
-        written_.wait(lock);
+        written_.Wait(mutex_);
       } else {
-        WriteGroup(lock);
+        WriteGroup();
       }
     }
     return *std::move(task.result);
@@ -47,7 +46,7 @@ class GroupCommit {
 
   // Tasks whose item no write has taken up yet.
   std::size_t waiting() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return waiting_.size();
   }
 
@@ -58,26 +57,30 @@ class GroupCommit {
   };
 
   // An exception here would leave the others waiting for ever: it ends the process.
-  void WriteGroup(std::unique_lock<std::mutex>& lock) noexcept {
+  void WriteGroup() noexcept LEAF_REQUIRES(mutex_) {
     writing_ = true;
     std::vector<Task*> group;
     group.swap(waiting_);
-    lock.unlock();
+    const Result<void> result = WriteItems(group);
+    for (Task* task : group) task->result = result;
+    writing_ = false;
+    written_.NotifyAll();
+  }
+
+  // The mutex is released meanwhile: other tasks may come.
+  Result<void> WriteItems(const std::vector<Task*>& group) LEAF_REQUIRES(mutex_) {
+    const MutexUnlock unlock(mutex_);
     std::vector<const Item*> items;
     items.reserve(group.size());
     for (const Task* task : group) items.push_back(task->item);
-    const Result<void> result = write_(items);
-    lock.lock();
-    for (Task* task : group) task->result = result;
-    writing_ = false;
-    written_.notify_all();
+    return write_(items);
   }
 
   const Write write_;
-  mutable std::mutex mutex_;
-  std::condition_variable written_;
-  std::vector<Task*> waiting_;
-  bool writing_ = false;
+  mutable Mutex mutex_;
+  Condition written_;
+  std::vector<Task*> waiting_ LEAF_GUARDED_BY(mutex_);
+  bool writing_ LEAF_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace leaf::sql

@@ -28,12 +28,12 @@ MysqlConnector::MysqlConnector(MysqlOptions options, const Clock& clock, Logger*
 }
 
 MysqlConnector::State MysqlConnector::state() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return state_;
 }
 
 MysqlConnector::Choice MysqlConnector::CurrentChoice() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {index_, term_.load()};
 }
 
@@ -96,7 +96,7 @@ std::optional<PooledConnection> MysqlConnector::Adopt(const Choice& seen, Probe 
   bool changed = false;
   std::uint64_t term = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     term = term_.load();
     if (term != seen.term) return std::nullopt;
     changed = index_ != probe.index || state_.identity != probe.identity;
@@ -125,11 +125,11 @@ std::optional<PooledConnection> MysqlConnector::Adopt(const Choice& seen, Probe 
 
 Result<std::optional<PooledConnection>> MysqlConnector::Elect(const Choice& seen, std::optional<Probe> failed,
                                                               std::uint64_t rounds_failed, bool& full) {
-  const std::lock_guard election(election_mutex_);
+  const MutexLock election(election_mutex_);
   if (!InUse(seen.term)) return std::optional<PooledConnection>();
   if (rounds_failed_.load() != rounds_failed) {
     // Another thread has just tried them all.
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     LEAF_CHECK(round_error_.has_value());
     full = round_full_;
     return *round_error_;
@@ -144,7 +144,7 @@ Result<std::optional<PooledConnection>> MysqlConnector::Elect(const Choice& seen
   Error error = NoneError(probes);
   full = std::any_of(probes.begin(), probes.end(), [](const Probe& probe) { return probe.full; });
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     round_error_ = error;
     round_full_ = full;
   }

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/sql/connection_pool.h"
 #include "leaf/sql/mysql_session.h"
@@ -86,14 +86,13 @@ class MysqlConnector {
   Logger* const log_;
   ConnectionPool pool_;
 
-  std::mutex election_mutex_;  // held while the list is tried; before mutex_
+  Mutex election_mutex_;  // held while the list is tried; before mutex_
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_:
-  std::optional<std::size_t> index_;
-  State state_;
-  std::optional<Error> round_error_;  // of the last round that found none
-  bool round_full_ = false;           // a server lets in no more connections, said that round
+  mutable Mutex mutex_;
+  std::optional<std::size_t> index_ LEAF_GUARDED_BY(mutex_);
+  State state_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Error> round_error_ LEAF_GUARDED_BY(mutex_);  // of the last round that found none
+  bool round_full_ LEAF_GUARDED_BY(mutex_) = false;  // a server lets in no more connections, said that round
 
   std::atomic<std::uint64_t> term_{0};           // written under mutex_
   std::atomic<std::uint64_t> rounds_failed_{0};  // written under election_mutex_

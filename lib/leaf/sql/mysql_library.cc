@@ -5,9 +5,9 @@
 #include <mysql.h>
 
 #include <atomic>
-#include <mutex>
 
 #include "leaf/base/check.h"
+#include "leaf/base/mutex.h"
 
 // Name, parameters, arguments. The compiler holds them to the declarations in mysql.h.
 #define LEAF_MYSQL_FUNCTIONS(F)                                                                         \
@@ -58,8 +58,8 @@ struct MysqlLibrary {
 #undef LEAF_MEMBER
 };
 
-std::mutex loading;
-MysqlLibrary functions;                             // written under `loading`, before `loaded`
+Mutex loading;
+MysqlLibrary functions LEAF_GUARDED_BY(loading);    // and written no more once `loaded` is set
 std::atomic<const MysqlLibrary*> loaded = nullptr;  // null until all of it is there
 
 template <typename Function>
@@ -78,7 +78,7 @@ const MysqlLibrary& Library() {
 
 Result<void> LoadMysqlLibrary() {
   if (loaded.load(std::memory_order_acquire) != nullptr) return {};
-  const std::lock_guard lock(loading);
+  const MutexLock lock(loading);
   if (loaded.load(std::memory_order_relaxed) != nullptr) return {};
   const auto failed = [&] {
     const char* const why = dlerror();

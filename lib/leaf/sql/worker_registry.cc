@@ -221,7 +221,7 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
       continue;
     }
     if (!tried->to_watch) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       held_ = {node.uuid, node.address, tried->claim.ceiling.value_or(WallTime{})};
       return tried->claim;
     }
@@ -395,7 +395,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   const Dialect& dialect = database_.dialect();
   Held held;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     held = held_;
   }
   const std::string& uuid = held.uuid;
@@ -461,7 +461,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
         "this node's rows are put back",
         claim.worker);
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   held_.ceiling = std::max(held_.ceiling, ceiling);
   return {};
 }
@@ -516,7 +516,7 @@ Result<RegisteredOwner> SqlWorkerRegistry::PutBack(soci::session& session, const
 Result<std::vector<core::Peer>> SqlWorkerRegistry::LivePeers() {
   std::string uuid;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     uuid = held_.uuid;
   }
   std::vector<core::Peer> peers;

@@ -32,12 +32,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/sql/database.h"
@@ -137,8 +137,8 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   Logger& log_;
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
-  std::mutex mutex_;
-  Held held_;  // guarded by mutex_
+  Mutex mutex_;
+  Held held_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::sql

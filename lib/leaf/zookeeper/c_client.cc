@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 
@@ -13,8 +14,8 @@ namespace leaf::zookeeper {
 namespace {
 
 // The library's callback carries no context: all sessions of a process share one log, that of the newest.
-std::mutex g_loggers_mutex;
-std::vector<Logger*>& Loggers() {
+Mutex g_loggers_mutex;
+std::vector<Logger*>& Loggers() LEAF_REQUIRES(g_loggers_mutex) {
   static std::vector<Logger*> loggers;
   return loggers;
 }
@@ -45,7 +46,7 @@ std::string PermissionsText(std::int32_t permissions) {
 
 void OnLibraryLog(const char* message) {
   { const std::lock_guard transaction(g_transaction_mutex); }
-  const std::lock_guard lock(g_loggers_mutex);
+  const MutexLock lock(g_loggers_mutex);
   if (Loggers().empty()) return;
   std::string_view text = message;
   // "2026-11-21 22:31:10,123:4711(0x7f…):ZOO_INFO@check_events@2989: …": we have a clock of our own.
@@ -54,13 +55,13 @@ void OnLibraryLog(const char* message) {
 }
 
 LibraryLog::LibraryLog(Logger& log) : log_(log) {
-  const std::lock_guard lock(g_loggers_mutex);
+  const MutexLock lock(g_loggers_mutex);
   zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
   Loggers().push_back(&log_);
 }
 
 LibraryLog::~LibraryLog() {
-  const std::lock_guard lock(g_loggers_mutex);
+  const MutexLock lock(g_loggers_mutex);
   auto& loggers = Loggers();
   loggers.erase(std::find(loggers.begin(), loggers.end(), &log_));
 }

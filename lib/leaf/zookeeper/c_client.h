@@ -5,7 +5,6 @@
 #include <zookeeper/zookeeper.h>
 
 #include <array>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/zookeeper/client.h"
 
@@ -66,8 +66,8 @@ struct Call {
   std::vector<Stat> stats;
   std::vector<zoo_op_result_t> library_results;
 
-  // Guarded by the session's mutex:
-  std::condition_variable done_changed;
+  // Guarded by the session's mutex, which has no name here that clang could follow:
+  Condition done_changed;
   bool done = false;
   int code = ZOK;
   NodeData node;

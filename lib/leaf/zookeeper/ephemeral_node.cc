@@ -21,19 +21,19 @@ EphemeralNode::EphemeralNode(Client& client, Logger& log)
 EphemeralNode::~EphemeralNode() { subscription_.reset(); }
 
 void EphemeralNode::Begin(std::string path, std::string data) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   standing_.emplace(Standing{std::move(path), std::move(data)});
   made_in_ = 0;
   RefreshLocked();
 }
 
 bool EphemeralNode::stands() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return made_in_ != 0 && made_in_ == client_.session_id();
 }
 
 void EphemeralNode::Refresh() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   RefreshLocked();
 }
 
@@ -69,7 +69,7 @@ Result<void> EphemeralNode::Make() {
 }
 
 void EphemeralNode::End() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!standing_ || !std::exchange(standing_->live, false)) return;
   made_in_ = 0;
   const std::string& path = standing_->path;

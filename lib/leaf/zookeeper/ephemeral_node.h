@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/zookeeper/client.h"
 
@@ -35,18 +35,16 @@ class EphemeralNode {
     std::string data;
     bool live = true;
   };
-  // Require mutex_.
-  Result<void> Make();
-  void RefreshLocked();
+  Result<void> Make() LEAF_REQUIRES(mutex_);
+  void RefreshLocked() LEAF_REQUIRES(mutex_);
 
   Client& client_;
   Logger& log_;
 
-  std::mutex mutex_;  // held across calls to the outside
-  // Guarded by mutex_:
-  std::optional<Standing> standing_;
-  std::int64_t made_in_ = 0;  // session
-  bool failing_ = false;
+  Mutex mutex_;  // held across calls to the outside
+  std::optional<Standing> standing_ LEAF_GUARDED_BY(mutex_);
+  std::int64_t made_in_ LEAF_GUARDED_BY(mutex_) = 0;  // session
+  bool failing_ LEAF_GUARDED_BY(mutex_) = false;
 
   std::unique_ptr<Client::Subscription> subscription_;  // last: its listener uses the rest
 };

@@ -18,7 +18,7 @@ constexpr int kClaimAttempts = 16;
 
 Result<core::WorkerClaim> FixedRegistry::Claim(const core::NodeIdentity& node,
                                                const core::ClusterProperties& cluster) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(ValidateAddress(node.address));
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, false};

@@ -20,14 +20,14 @@ FixedRegistry::FixedRegistry(RegistryOptions options, Client& client, const Cloc
     : options_(std::move(options)), client_(client), clock_(clock), log_(log), presence_(client, log) {}
 
 Result<void> FixedRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(WriteCeiling(claim, ceiling, /*exactly=*/false));
   presence_.Refresh();
   return {};
 }
 
 Result<void> FixedRegistry::Release(const core::WorkerClaim& claim, WallTime end) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(WriteCeiling(claim, end, /*exactly=*/true));
   presence_.End();
   return {};
@@ -127,7 +127,7 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   LEAF_ASSIGN_OR_RETURN(const auto numbers, FindOwn(tree, held_->address, hold));
   if (!beside[0] || !forever || !numbers) return KeepsChanging();
   LEAF_ASSIGN_OR_RETURN(const bool javas, IsJavas(tree, worker, *numbers));
-  const auto displaced_by_java = [&](const Numbers& seen) {
+  const auto displaced_by_java = [&](const Numbers& seen) LEAF_REQUIRES(mutex_) {
     Error error = Displaced(fmt::format("ZooKeeper had forgotten it, and a Java Leaf node has it now: {}",
                                         Quoted(seen.others.at(worker))));
     error.hint = "restart this node: it then claims another number";

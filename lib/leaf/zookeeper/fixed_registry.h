@@ -58,7 +58,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -67,6 +66,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
@@ -159,56 +159,64 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   };
   enum class Step { kGoOn, kAgain, kWatchFirst };
 
-  // All of the following require mutex_. An empty optional: another node came in between, or the session
-  // changed; begin again.
+  // Of all that follow, an empty optional: another node came in between, or the session changed; begin
+  // again.
 
   // ---- the claim (fixed_claim.cc)
 
   Result<Attempt> TryClaim(const Tree& tree, const core::NodeIdentity& node,
-                           const PropertiesRecord& properties, bool has_watched);
+                           const PropertiesRecord& properties, bool has_watched) LEAF_REQUIRES(mutex_);
   // The parts of TryClaim, in this order. Until WriteClaim only this node's own hold and node are written.
   Result<Step> FindNumber(const Tree& tree, const core::NodeIdentity& node,
-                          const core::ClusterProperties& cluster, bool has_watched, Found& found);
+                          const core::ClusterProperties& cluster, bool has_watched, Found& found)
+      LEAF_REQUIRES(mutex_);
   // Gives the number up where another node has it (kAgain).
-  Result<Step> ReadRecords(const Tree& tree, const core::NodeIdentity& node, Found& found);
+  Result<Step> ReadRecords(const Tree& tree, const core::NodeIdentity& node, Found& found)
+      LEAF_REQUIRES(mutex_);
   // Errors: kRefused where another program writes to what is claimed.
-  Result<void> WatchForOthers(const Tree& tree, const core::NodeIdentity& node, const Found& found);
+  Result<void> WatchForOthers(const Tree& tree, const core::NodeIdentity& node, const Found& found)
+      LEAF_REQUIRES(mutex_);
   Result<Attempt> WriteClaim(const Tree& tree, const core::NodeIdentity& node,
-                             const PropertiesRecord& properties, Found found);
+                             const PropertiesRecord& properties, Found found) LEAF_REQUIRES(mutex_);
   Result<bool> WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,
-                            std::chrono::milliseconds time);
+                            std::chrono::milliseconds time) LEAF_REQUIRES(mutex_);
 
   // ---- the numbers of an address (fixed_numbers.cc)
 
-  Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node);
-  Result<std::optional<Numbers>> FindOwn(const Tree& tree, const std::string& address, const Hold& hold);
+  Result<std::optional<Hold>> TakeHold(const Tree& tree, const core::NodeIdentity& node)
+      LEAF_REQUIRES(mutex_);
+  Result<std::optional<Numbers>> FindOwn(const Tree& tree, const std::string& address, const Hold& hold)
+      LEAF_REQUIRES(mutex_);
   Result<std::optional<std::string>> CreateOwn(const Tree& tree, const std::string& address, const Hold& hold,
-                                               const core::ClusterProperties& cluster);
+                                               const core::ClusterProperties& cluster) LEAF_REQUIRES(mutex_);
   // Makes the node of the number that the state directory held once more, if nothing is known of that number.
   // The path; "" if the number cannot be had again.
   Result<std::optional<std::string>> Recreate(const Tree& tree, const core::NodeIdentity& node,
                                               const Hold& hold, std::uint64_t worker, const Numbers& numbers,
-                                              const core::ClusterProperties& cluster);
+                                              const core::ClusterProperties& cluster) LEAF_REQUIRES(mutex_);
   // The number of our node belongs to another address: the node has to go.
-  Result<void> GiveUp(const Tree& tree, const std::string& address, const Hold& hold, const LeafNode& leaf);
+  Result<void> GiveUp(const Tree& tree, const std::string& address, const Hold& hold, const LeafNode& leaf)
+      LEAF_REQUIRES(mutex_);
   // A node under `forever` of another address has the number `worker`, and is Java's.
-  Result<bool> IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers);
+  Result<bool> IsJavas(const Tree& tree, std::uint64_t worker, const Numbers& numbers) LEAF_REQUIRES(mutex_);
   // `fresh`: it is, or would be, made for this claim.
-  Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const;
+  Result<void> CheckNumber(std::uint64_t worker, const core::ClusterProperties& cluster, bool fresh) const
+      LEAF_REQUIRES(mutex_);
   static Error OwnedByOther(std::string_view address, std::uint64_t worker, const OwnerRecord& owner);
 
   // ---- reports (fixed_registry.cc)
 
-  Result<void> WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly);
+  Result<void> WriteCeiling(const core::WorkerClaim& claim, WallTime ceiling, bool exactly)
+      LEAF_REQUIRES(mutex_);
   // What a conflict means: adopts what a lost write of ours has left, puts back what ZooKeeper has forgotten,
   // or finds that the number is lost.
-  Result<void> Reconcile(std::int64_t session);
+  Result<void> Reconcile(std::int64_t session) LEAF_REQUIRES(mutex_);
   // What was found of our records: `ceiling` is nothing if there is none.
   Result<void> PutBack(const std::optional<NodeData>& owner, const std::optional<NodeData>& ceiling,
-                       const std::optional<NodeData>& leaf);
-  Error Lost(std::string why);
+                       const std::optional<NodeData>& leaf) LEAF_REQUIRES(mutex_);
+  Error Lost(std::string why) LEAF_REQUIRES(mutex_);
   // The same, where the other node will not have the number for ever.
-  Error Displaced(std::string why);
+  Error Displaced(std::string why) LEAF_REQUIRES(mutex_);
   static Error KeepsChanging();
 
   const RegistryOptions options_;
@@ -219,12 +227,11 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
 
-  std::mutex mutex_;  // held across calls to the outside
-  // Guarded by mutex_:
-  std::optional<Held> held_;
-  std::optional<Error> lost_;
+  Mutex mutex_;  // held across calls to the outside
+  std::optional<Held> held_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Error> lost_ LEAF_GUARDED_BY(mutex_);
   // Nodes that were read before the watch of this claim: path and zxid of the last write.
-  std::map<std::string, std::int64_t> seen_before_watch_;
+  std::map<std::string, std::int64_t> seen_before_watch_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::zookeeper

@@ -31,7 +31,7 @@ LeaseRegistry::LeaseRegistry(RegistryOptions options, Client& client, const Cloc
 
 Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
                                                const core::ClusterProperties& cluster) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(ValidateAddress(node.address));
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, true};
@@ -115,7 +115,8 @@ std::vector<LeaseRegistry::Ranked> LeaseRegistry::InOrder(const std::vector<Cand
                                                           const ForkNumbers& fork) {
   const BootTime now = clock_.Boot();
   const WallTime usable_until = clock_.Wall() + kUsableAhead;
-  const auto rank = [&](const Candidate& candidate) -> std::pair<int, std::chrono::milliseconds> {
+  using Rank = std::pair<int, std::chrono::milliseconds>;
+  const auto rank = [&](const Candidate& candidate) LEAF_REQUIRES(mutex_) -> Rank {
     if (fork.fresh > 0 && candidate.fork && candidate.fork->in_use) return {kLive, {}};
     const auto ahead = std::max(candidate.record.ceiling.value_or(usable_until) - usable_until,
                                 std::chrono::milliseconds{0});
@@ -225,7 +226,7 @@ Result<std::uint64_t> LeaseRegistry::NextOfLeaf(const Tree& tree) {
 // ---- renewal
 
 Result<void> LeaseRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(Write(claim, ceiling, /*release=*/false));
   // After the write, so that what is seen is no older (S6); until this returns nothing is acknowledged.
   const auto next = NextOfLeaf(held_->tree);
@@ -258,7 +259,7 @@ Result<void> LeaseRegistry::KeepFromFork() {
 }
 
 Result<void> LeaseRegistry::Release(const core::WorkerClaim& claim, WallTime end) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   LEAF_RETURN_IF_ERROR(Write(claim, end, /*release=*/true));
   presence_.End();
   return {};

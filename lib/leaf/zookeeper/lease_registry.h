@@ -42,7 +42,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,6 +49,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/zookeeper/client.h"
@@ -118,32 +118,32 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
     BootTime since;
   };
 
-  // All require mutex_.
   // Highest number first; what cannot be read is left out.
   Result<std::vector<Candidate>> Look(const Tree& tree, std::uint64_t begin, std::uint64_t end,
-                                      const ForkNumbers& fork);
+                                      const ForkNumbers& fork) LEAF_REQUIRES(mutex_);
   // Nothing if another node was first.
   Result<std::optional<core::WorkerClaim>> Take(const Tree& tree, const PropertiesRecord& properties,
-                                                const core::NodeIdentity& node, const Candidate& candidate);
+                                                const core::NodeIdentity& node, const Candidate& candidate)
+      LEAF_REQUIRES(mutex_);
   // Whether the state directory of `node` held this number last, and no other since, as far as the record
   // and the state directory tell.
   static bool IsOwn(const Candidate& candidate, const core::NodeIdentity& node);
   std::vector<Ranked> InOrder(const std::vector<Candidate>& candidates, const core::NodeIdentity& node,
-                              const ForkNumbers& fork);
+                              const ForkNumbers& fork) LEAF_REQUIRES(mutex_);
   // True if `candidate` has been seen unchanged for long enough; remembers what is seen.
-  bool HasRunOut(const Candidate& candidate, BootTime now);
-  Result<std::uint64_t> NextOfLeaf(const Tree& tree);
+  bool HasRunOut(const Candidate& candidate, BootTime now) LEAF_REQUIRES(mutex_);
+  Result<std::uint64_t> NextOfLeaf(const Tree& tree) LEAF_REQUIRES(mutex_);
 
-  Result<void> Write(const core::WorkerClaim& claim, WallTime ceiling, bool release);
+  Result<void> Write(const core::WorkerClaim& claim, WallTime ceiling, bool release) LEAF_REQUIRES(mutex_);
   // What a conflict means: adopts what a lost write of ours has left, or finds that the lease is lost. True
   // if it is free by now.
-  Result<bool> Reconcile(std::int64_t session);
+  Result<bool> Reconcile(std::int64_t session) LEAF_REQUIRES(mutex_);
   // ZooKeeper has forgotten the lease: `node` is what it has, an older record that no other node holds, or
   // nothing.
-  Result<void> PutBack(const std::optional<NodeData>& node);
+  Result<void> PutBack(const std::optional<NodeData>& node) LEAF_REQUIRES(mutex_);
   // Requires that a lease is held: sees to it that no node of the fork has its number, or can take it.
-  Result<void> KeepFromFork();
-  Error Lost(std::string why);
+  Result<void> KeepFromFork() LEAF_REQUIRES(mutex_);
+  Error Lost(std::string why) LEAF_REQUIRES(mutex_);
 
   const RegistryOptions options_;
   Client& client_;
@@ -153,11 +153,10 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
 
-  std::mutex mutex_;  // held across calls to the outside
-  // Guarded by mutex_:
-  std::optional<Held> held_;
-  std::optional<Error> lost_;
-  std::map<std::uint64_t, Observation> observed_;
+  Mutex mutex_;  // held across calls to the outside
+  std::optional<Held> held_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Error> lost_ LEAF_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Observation> observed_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::zookeeper

@@ -48,7 +48,7 @@ Result<void> Membership::Load() {
   was_forgotten_ = !is_new_ && away >= kNodeForgotten;
   if (!is_new_ && (away > kAwayMax || away < -kAwayMax)) BeginToWait();
   loaded_ = true;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   id_ = memory_.id;
   return {};
 }
@@ -56,7 +56,7 @@ Result<void> Membership::Load() {
 Result<Membership::Look> Membership::Read() const {
   std::string id;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     id = id_;
   }
   const std::vector<std::string> paths{tree_.Node(id), tree_.Incarnation()};
@@ -90,7 +90,7 @@ void Membership::BeginToWait() {
 }
 
 NodeRecord Membership::OwnRecord(const Look& look, std::uint64_t contributed, bool left) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {.contributed = contributed,
           .beat = std::max(memory_.beat, look.own ? look.own->beat : 0) + 1,
           .claims = !is_new_ || !left || (look.own && look.own->claims),
@@ -182,7 +182,7 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
   }
   std::optional<Suspicion> suspicion;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     suspicion = std::exchange(suspicion_, std::nullopt);
   }
   if (suspicion) {
@@ -245,7 +245,7 @@ Result<Membership::Next> Membership::Beat(const Look& look, bool waits) {
   if (!beat.done()) return Next::kLookAgain;
   beats_ = true;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++status_.heartbeats;
   }
   Look now = look;

@@ -27,7 +27,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,6 +34,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/core/membership.h"
 #include "leaf/zookeeper/client.h"
@@ -131,12 +131,12 @@ class Membership final : public core::Membership {
   // ---- whether ranges may be claimed (membership_claims.cc)
 
   bool is_open() const;
-  // Whether everything in it is what this node remembers, or newer, and it may claim. Requires mutex_.
-  bool IsWhole(const Look& look) const;
+  // Whether everything in it is what this node remembers, or newer, and it may claim.
+  bool IsWhole(const Look& look) const LEAF_REQUIRES(mutex_);
   // `in_touch`: before it was, at the latest.
   void Open(const Look& look, BootTime in_touch);
   void Close(State state, std::string why, std::vector<std::string> waiting_for = {});
-  void CloseLocked(State state, std::string why);
+  void CloseLocked(State state, std::string why) LEAF_REQUIRES(mutex_);
   // It cannot take part at present.
   void Fail(const Error& why);
 
@@ -183,20 +183,20 @@ class Membership final : public core::Membership {
   std::int32_t beat_version_ = 0;  // of its record, by its last beat
   std::string told_;               // why claims wait, as the log has it
 
-  mutable std::mutex mutex_;  // never held across a call to the outside
-  // Guarded by mutex_:
-  core::MembershipStatus status_;
-  std::string daemon_;
-  std::optional<Suspicion> suspicion_;
-  ErrorCode why_code_ = ErrorCode::kUnavailable;  // what waiting does not cure has a code of its own
-  std::uint64_t era_ = 0;
-  std::string id_;
+  mutable Mutex mutex_;  // never held across a call to the outside
+  core::MembershipStatus status_ LEAF_GUARDED_BY(mutex_);
+  std::string daemon_ LEAF_GUARDED_BY(mutex_);
+  std::optional<Suspicion> suspicion_ LEAF_GUARDED_BY(mutex_);
+  // What waiting does not cure has a code of its own.
+  ErrorCode why_code_ LEAF_GUARDED_BY(mutex_) = ErrorCode::kUnavailable;
+  std::uint64_t era_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::string id_ LEAF_GUARDED_BY(mutex_);
   // What claims check, while it is open:
-  std::uint64_t incarnation_ = 0;
-  std::uint64_t own_beat_ = 0;
-  BootTime beat_at_;  // before it was in touch last: for a passive one, its daemon
-  std::int32_t own_version_ = 0;
-  std::int32_t incarnation_version_ = 0;
+  std::uint64_t incarnation_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::uint64_t own_beat_ LEAF_GUARDED_BY(mutex_) = 0;
+  BootTime beat_at_ LEAF_GUARDED_BY(mutex_);  // before it was in touch last: for a passive one, its daemon
+  std::int32_t own_version_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::int32_t incarnation_version_ LEAF_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace leaf::zookeeper

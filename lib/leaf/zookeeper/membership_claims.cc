@@ -20,7 +20,7 @@ std::string OutOfTouch() {
 }  // namespace
 
 Result<void> Membership::Ready() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (status_.state == State::kOpen) {
     if (clock_.Boot() - beat_at_ <= kAwayMax) return {};
     return Error{ErrorCode::kUnavailable,
@@ -37,7 +37,7 @@ Result<void> Membership::Ready() const {
 }
 
 core::MembershipStatus Membership::Status() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   core::MembershipStatus status = status_;
   if (status.state == State::kOpen && clock_.Boot() - beat_at_ > kAwayMax) {
     status.state = State::kJoining;
@@ -47,18 +47,18 @@ core::MembershipStatus Membership::Status() const {
 }
 
 bool Membership::is_open() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return status_.state == State::kOpen;
 }
 
 void Membership::SetDaemon(std::string id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   daemon_ = std::move(id);
 }
 
 Result<std::vector<Operation>> Membership::Checks() const {
   LEAF_RETURN_IF_ERROR(Ready());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::vector<Operation>{Operation::Check(tree_.Node(id_), own_version_),
                                 Operation::Check(tree_.Incarnation(), incarnation_version_)};
 }
@@ -66,7 +66,7 @@ Result<std::vector<Operation>> Membership::Checks() const {
 Result<void> Membership::LookAgain() {
   LEAF_ASSIGN_OR_RETURN(const Look look, Read());
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (status_.state == State::kOpen) {
       if (IsWhole(look)) {
         // A heartbeat of ours, or of another process of this directory.
@@ -83,7 +83,7 @@ Result<void> Membership::LookAgain() {
 
 Error Membership::WitnessWentBack(std::string_view tag, const core::WitnessState& seen, std::uint64_t end) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (status_.state == State::kOpen) {
       suspicion_ = Suspicion{tree_.Witness(tag), seen.version, end};
       CloseLocked(State::kJoining, fmt::format("the witness of tag {} says {}, and this node knows of {}",
@@ -108,14 +108,14 @@ void Membership::Close(State state, std::string why, std::vector<std::string> wa
       log_.Warning("nothing is claimed from {}: {}", tree_.Witnesses(), why);
     }
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   CloseLocked(state, std::move(why));
   status_.waiting_for = std::move(waiting_for);
 }
 
 void Membership::Fail(const Error& why) {
   Close(State::kJoining, why.message);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (why.code == ErrorCode::kPermission || why.code == ErrorCode::kConfig || why.code == ErrorCode::kRefused)
     why_code_ = why.code;
 }
@@ -128,7 +128,7 @@ void Membership::CloseLocked(State state, std::string why) {
 }
 
 std::uint64_t Membership::Era() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return era_;
 }
 
@@ -142,7 +142,7 @@ void Membership::Open(const Look& look, BootTime in_touch) {
   next_beat_ = clock_.Monotonic() + kNodeHeartbeat;
   const auto here = std::count_if(others_.begin(), others_.end(),
                                   [](const auto& other) { return !other.second.record.left; });
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (suspicion_) return;  // for the next step
   incarnation_ = look.number();
   own_beat_ = look.own->beat;

@@ -42,7 +42,7 @@ Result<Membership::Next> Membership::RaiseIncarnation(const Look& look, const st
       why, number);
   // That this node takes part in it is remembered once it has contributed.
   Close(State::kGathering, "ZooKeeper went back: " + why);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++status_.went_back;
   status_.incarnation = number;
   return Next::kLookAgain;
@@ -80,7 +80,7 @@ Result<Membership::Next> Membership::GiveBack(const Look& look, const Contribute
   memory_.incarnation = look.number();
   memory_.beat = record.beat;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     status_.incarnation = look.number();
   }
   LEAF_RETURN_IF_ERROR(Save());

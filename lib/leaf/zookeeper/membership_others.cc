@@ -54,7 +54,7 @@ Result<void> Membership::ReadOthers() {
   std::set<std::string> known;
   for (const auto& [id, other] : others_) known.insert(other.record.daemon);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     known.insert(daemon_);
     const auto all = daemons.value_or(std::vector<std::string>{});
     status_.older_daemons = static_cast<std::size_t>(

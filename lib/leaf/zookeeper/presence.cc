@@ -8,7 +8,7 @@ Presence::Presence(Client& client, Logger& log) : client_(client), log_(log), no
 
 void Presence::Begin(const Tree& tree, const std::string& address, const TemporaryRecord& record) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     announced_.emplace(Announced{tree, address});
   }
   node_.Begin(tree.Temporary(address), FormatTemporary(record));
@@ -17,7 +17,7 @@ void Presence::Begin(const Tree& tree, const std::string& address, const Tempora
 Result<std::vector<core::Peer>> Presence::Peers() {
   std::optional<Announced> announced;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     announced = announced_;
   }
   if (!announced) return Error{ErrorCode::kUnavailable, "this node has no worker number yet", ""};

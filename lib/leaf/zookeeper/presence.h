@@ -1,12 +1,12 @@
 // The ephemeral node that says "this node is live, and answers there", and the list of all of them.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/core/peer_directory.h"
 #include "leaf/zookeeper/client.h"
@@ -38,8 +38,8 @@ class Presence {
   Client& client_;
   Logger& log_;
 
-  std::mutex mutex_;
-  std::optional<Announced> announced_;  // guarded by mutex_
+  Mutex mutex_;
+  std::optional<Announced> announced_ LEAF_GUARDED_BY(mutex_);
   EphemeralNode node_;
 };
 

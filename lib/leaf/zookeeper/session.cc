@@ -35,27 +35,27 @@ Session::Impl::Impl(SessionOptions options, const Clock& clock, Logger& log)
 
 void Session::Impl::Close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
     if (handle_) FinishAll(*handle_, ZCLOSING);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  const std::lock_guard join(join_mutex_);
+  const MutexLock join(join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
 
 bool Session::Impl::connected() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return handle_ && handle_->connected;
 }
 
 std::uint64_t Session::Impl::sessions() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return sessions_;
 }
 
 std::int64_t Session::Impl::session_id() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return session_id_;
 }
 
@@ -64,16 +64,16 @@ milliseconds Session::Impl::StaleAfter() const {
 }
 
 std::uint64_t Session::Impl::Subscribe(std::function<void()> listener) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::uint64_t id = next_listener_++;
   listeners_.emplace(id, std::make_shared<std::function<void()>>(std::move(listener)));
   return id;
 }
 
 void Session::Impl::Unsubscribe(std::uint64_t id) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   listeners_.erase(id);
-  changed_.wait(lock, [&] { return running_listener_ != id; });
+  while (running_listener_ == id) changed_.Wait(mutex_);
 }
 
 // ---- the library's threads
@@ -85,7 +85,7 @@ void Session::Impl::OnEvent(zhandle_t* library, int type, int state, const char*
 }
 
 void Session::Impl::OnState(Handle& handle, zhandle_t* library, int state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   // One that is being closed has nothing to say any more.
   if (handle.broken || closing_ || &handle != handle_.get()) return;
   // It may be here before zookeeper_init has returned.
@@ -117,45 +117,45 @@ void Session::Impl::OnState(Handle& handle, zhandle_t* library, int state) {
     disconnected_since_ = clock_.Monotonic();
     log_.Warning("ZooKeeper: connection lost");
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void Session::Impl::FinishAll(Handle& handle, int code) {
   for (auto& [key, held] : handle.calls) {
     if (std::exchange(held.call->done, true)) continue;
     held.call->code = code;
-    held.call->done_changed.notify_all();
+    held.call->done_changed.NotifyAll();
   }
 }
 
 // ---- our own thread
 
 void Session::Impl::Work() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   milliseconds pause{0};
   milliseconds short_lived{0};  // the last pause after a session that did not last
   while (!closing_) {
     if (!handle_) {
       if (pause.count() > 0) {
         const MonotonicTime until = clock_.Monotonic() + pause;
-        while (!closing_ && clock_.Monotonic() < until) changed_.wait_for(lock, until - clock_.Monotonic());
+        while (!closing_ && clock_.Monotonic() < until) changed_.WaitFor(mutex_, until - clock_.Monotonic());
         if (closing_) break;
       }
-      OpenHandle(lock);
+      OpenHandle();
       pause = handle_ ? milliseconds{0} : std::clamp(pause * 2, kReopenMin, kReopenMax);
     } else if (handle_->broken) {
       // One that did not last is not replaced in a tight loop.
       const bool lasted = clock_.Monotonic() - handle_->opened >= kReopenMax;
       short_lived = lasted ? milliseconds{0} : std::clamp(short_lived * 2, kReopenMin, kReopenMax);
       pause = short_lived;
-      CloseHandle(lock);
+      CloseHandle();
     } else if (std::exchange(announce_, false)) {
-      Announce(lock);
+      Announce();
     } else if (handle_->connected || !handle_->has_seen) {
-      changed_.wait(lock);
+      changed_.Wait(mutex_);
     } else if (const auto left = disconnected_since_ + StaleAfter() - clock_.Monotonic();
                left > left.zero()) {
-      changed_.wait_for(lock, left);
+      changed_.WaitFor(mutex_, left);
     } else {
       // A server refuses a client that has seen a newer change than the server has, as after a restore, and
       // the library never forgets what it has seen. The old session must not be resumed: of its nodes, the
@@ -164,31 +164,34 @@ void Session::Impl::Work() {
           "ZooKeeper: no connection for {}: opening a new session, in case the servers' data went back",
           FormatDuration(StaleAfter()));
       session_id_ = 0;
-      CloseHandle(lock);
+      CloseHandle();
     }
   }
-  if (handle_) CloseHandle(lock);
+  if (handle_) CloseHandle();
   session_id_ = 0;
 }
 
-void Session::Impl::OpenHandle(std::unique_lock<std::mutex>& lock) {
+void Session::Impl::OpenHandle() {
   auto handle = std::make_unique<Handle>();
   handle->session = this;
   handle->opened = clock_.Monotonic();
   Handle* const opened = handle.get();
   handle_ = std::move(handle);
-  lock.unlock();
-  errno = 0;
-  zhandle_t* const library =
-      zookeeper_init2(options_.connect.hosts.c_str(), &OnEvent,
-                      static_cast<int>(options_.session_timeout.count()), nullptr, opened, 0, &OnLibraryLog);
-  const int error_number = errno;
-  if (library != nullptr && !options_.digest_auth.empty()) {
-    // Kept by the library, and said again at each connection.
-    zoo_add_auth(library, "digest", options_.digest_auth.data(),
-                 static_cast<int>(options_.digest_auth.size()), nullptr, nullptr);
+  zhandle_t* library = nullptr;
+  int error_number = 0;
+  {
+    const MutexUnlock unlock(mutex_);
+    errno = 0;
+    library = zookeeper_init2(options_.connect.hosts.c_str(), &OnEvent,
+                              static_cast<int>(options_.session_timeout.count()), nullptr, opened, 0,
+                              &OnLibraryLog);
+    error_number = errno;
+    if (library != nullptr && !options_.digest_auth.empty()) {
+      // Kept by the library, and said again at each connection.
+      zoo_add_auth(library, "digest", options_.digest_auth.data(),
+                   static_cast<int>(options_.digest_auth.size()), nullptr, nullptr);
+    }
   }
-  lock.lock();
   if (library == nullptr) {
     handle_.reset();
     // Once for a row of failures.
@@ -201,21 +204,22 @@ void Session::Impl::OpenHandle(std::unique_lock<std::mutex>& lock) {
   open_failed_ = false;
   opened->library = library;
   opened->ready = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
-void Session::Impl::CloseHandle(std::unique_lock<std::mutex>& lock) {
+void Session::Impl::CloseHandle() {
   const std::unique_ptr<Handle> handle = std::move(handle_);
   handle->connected = false;
   FinishAll(*handle, ZCLOSING);
-  lock.unlock();
-  // Joins the library's threads, after which nothing of it calls us.
-  zookeeper_close(handle->library);
-  lock.lock();
+  {
+    const MutexUnlock unlock(mutex_);
+    // Joins the library's threads, after which nothing of it calls us.
+    zookeeper_close(handle->library);
+  }
   handle->calls.clear();
 }
 
-void Session::Impl::Announce(std::unique_lock<std::mutex>& lock) {
+void Session::Impl::Announce() {
   std::vector<std::uint64_t> ids;
   for (const auto& [id, listener] : listeners_) ids.push_back(id);
   for (const std::uint64_t id : ids) {
@@ -223,11 +227,12 @@ void Session::Impl::Announce(std::unique_lock<std::mutex>& lock) {
     if (found == listeners_.end() || closing_) continue;
     const auto listener = found->second;
     running_listener_ = id;
-    lock.unlock();
-    (*listener)();
-    lock.lock();
+    {
+      const MutexUnlock unlock(mutex_);
+      (*listener)();
+    }
     running_listener_ = 0;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 

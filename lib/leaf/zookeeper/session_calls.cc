@@ -24,14 +24,14 @@ template <typename Fill>
 void Session::Impl::Complete(const void* context, int code, Fill fill) {
   const auto* const held = static_cast<const HeldCall*>(context);
   Impl& session = *held->session;
-  const std::lock_guard lock(session.mutex_);
+  const MutexLock lock(session.mutex_);
   const std::shared_ptr<Call> call = held->call;
   held->handle->calls.erase(call.get());
   if (call->done) return;
   call->done = true;
   call->code = code;
   if (code == ZOK) fill(*call);
-  call->done_changed.notify_all();
+  call->done_changed.NotifyAll();
 }
 
 void Session::Impl::OnVoid(int code, const void* context) {
@@ -65,7 +65,7 @@ void Session::Impl::OnStrings(int code, const String_vector* strings, const void
 template <typename Submit>
 Result<std::shared_ptr<Call>> Session::Impl::Begin(MonotonicTime deadline, std::vector<Operation> operations,
                                                    std::string_view path, Submit submit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const MonotonicTime patience = std::min(deadline, disconnected_since_ + options_.operation_timeout);
   while (!closing_ && !(handle_ && handle_->connected && handle_->ready)) {
     if (auth_failed_) return ErrorOf(ZAUTHFAILED, false, path);
@@ -75,7 +75,7 @@ Result<std::shared_ptr<Call>> Session::Impl::Begin(MonotonicTime deadline, std::
                    fmt::format("ZooKeeper at {} does not answer", options_.connect.hosts),
                    "check zookeeper.connect, and that a majority of the servers is up"};
     }
-    changed_.wait_for(lock, left);
+    changed_.WaitFor(mutex_, left);
   }
   if (closing_) return ErrorOf(ZINVALIDSTATE, false, path);
   auto call = std::make_shared<Call>();
@@ -90,11 +90,11 @@ Result<std::shared_ptr<Call>> Session::Impl::Begin(MonotonicTime deadline, std::
 }
 
 int Session::Impl::Wait(const std::shared_ptr<Call>& call, MonotonicTime deadline) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!call->done) {
     const auto left = deadline - clock_.Monotonic();
     if (left <= left.zero()) return ZOPERATIONTIMEOUT;
-    call->done_changed.wait_for(lock, left);
+    call->done_changed.WaitFor(mutex_, left);
   }
   return call->code;
 }

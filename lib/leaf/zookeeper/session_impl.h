@@ -4,12 +4,10 @@
 #include <zookeeper/zookeeper.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +16,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/zookeeper/c_client.h"
 #include "leaf/zookeeper/client.h"
@@ -107,40 +106,40 @@ class Session::Impl {
   // On the library's threads; `context` is a Handle.
   static void OnEvent(zhandle_t* library, int type, int state, const char* path, void* context);
   void OnState(Handle& handle, zhandle_t* library, int state);
-  // Requires mutex_. The library may still hold on to them: they stay where they are.
-  static void FinishAll(Handle& handle, int code);
+  // The library may still hold on to them: they stay where they are.
+  void FinishAll(Handle& handle, int code) LEAF_REQUIRES(mutex_);
 
   // On our own thread: opens and closes handles, and tells of new sessions.
   void Work();
-  // Requires mutex_, which is released meanwhile: names are looked up.
-  void OpenHandle(std::unique_lock<std::mutex>& lock);
-  // Requires mutex_, which is released meanwhile. No new call reaches the handle any more.
-  void CloseHandle(std::unique_lock<std::mutex>& lock);
-  // Requires mutex_, which is released during each call.
-  void Announce(std::unique_lock<std::mutex>& lock);
+  // The mutex is released meanwhile: names are looked up.
+  void OpenHandle() LEAF_REQUIRES(mutex_);
+  // The mutex is released meanwhile. No new call reaches the handle any more.
+  void CloseHandle() LEAF_REQUIRES(mutex_);
+  // The mutex is released during each call.
+  void Announce() LEAF_REQUIRES(mutex_);
 
   const SessionOptions options_;
   const Clock& clock_;
   Logger& log_;
   const LibraryLog library_log_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_:
-  bool closing_ = false;
-  std::unique_ptr<Handle> handle_;  // its library pointer is null while it is being opened
-  MonotonicTime disconnected_since_;
-  std::int64_t session_id_ = 0;
-  std::uint64_t sessions_ = 0;
-  bool auth_failed_ = false;
-  bool open_failed_ = false;
-  bool announce_ = false;
-  std::map<std::uint64_t, std::shared_ptr<std::function<void()>>> listeners_;
-  std::uint64_t next_listener_ = 1;
-  std::uint64_t running_listener_ = 0;
+  mutable Mutex mutex_;
+  Condition changed_;
+  bool closing_ LEAF_GUARDED_BY(mutex_) = false;
+  // Its library pointer is null while it is being opened.
+  std::unique_ptr<Handle> handle_ LEAF_GUARDED_BY(mutex_);
+  MonotonicTime disconnected_since_ LEAF_GUARDED_BY(mutex_);
+  std::int64_t session_id_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::uint64_t sessions_ LEAF_GUARDED_BY(mutex_) = 0;
+  bool auth_failed_ LEAF_GUARDED_BY(mutex_) = false;
+  bool open_failed_ LEAF_GUARDED_BY(mutex_) = false;
+  bool announce_ LEAF_GUARDED_BY(mutex_) = false;
+  std::map<std::uint64_t, std::shared_ptr<std::function<void()>>> listeners_ LEAF_GUARDED_BY(mutex_);
+  std::uint64_t next_listener_ LEAF_GUARDED_BY(mutex_) = 1;
+  std::uint64_t running_listener_ LEAF_GUARDED_BY(mutex_) = 0;
 
-  std::mutex join_mutex_;
-  std::thread thread_;
+  Mutex join_mutex_;
+  std::thread thread_ LEAF_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace leaf::zookeeper
