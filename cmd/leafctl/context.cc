@@ -64,7 +64,7 @@ void Stream::CutLastLine() const {
 
 CommandContext::CommandContext()
     : out(STDOUT_FILENO, isatty(STDOUT_FILENO) == 1),
-      err(STDERR_FILENO, isatty(STDERR_FILENO) == 1),
+      err_(STDERR_FILENO, isatty(STDERR_FILENO) == 1),
       stdin_is_terminal_(isatty(STDIN_FILENO) == 1) {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -117,9 +117,10 @@ std::string CommandContext::Variable(const std::string& name) const {
   return found == environment_.end() ? "" : found->second;
 }
 
-bool CommandContext::UseColor(const Stream& stream) const {
+bool CommandContext::TellsInColor() const {
   if (flags.color != Color::kAuto) return flags.color == Color::kAlways;
-  return stream.is_terminal() && Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
+  const MutexLock lock(err_mutex_);
+  return err_.is_terminal() && Variable("NO_COLOR").empty() && Variable("TERM") != "dumb";
 }
 
 void CommandContext::Report(std::string_view message) {
@@ -127,9 +128,9 @@ void CommandContext::Report(std::string_view message) {
 }
 
 Result<void> CommandContext::Tell(std::string_view text) {
-  const std::lock_guard lock(err_mutex_);
-  err.Write(text);
-  return err.Flush();
+  const MutexLock lock(err_mutex_);
+  err_.Write(text);
+  return err_.Flush();
 }
 
 void CommandContext::Note(std::string_view message) {

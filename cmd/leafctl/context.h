@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
 #include "leaf/inspect/environment.h"
@@ -77,7 +77,6 @@ class CommandContext final : public inspect::Environment {
   std::vector<config::FlagValue> command_values;
 
   Stream out;
-  Stream err;
   const sys::SystemClock clock;
 
   bool stdin_is_terminal() const { return stdin_is_terminal_; }
@@ -88,7 +87,8 @@ class CommandContext final : public inspect::Environment {
 
   // "" if it is not set.
   std::string Variable(const std::string& name) const;
-  bool UseColor(const Stream& stream) const;
+  // Whether what Tell writes may have color in it.
+  bool TellsInColor() const;
 
   // One line on stdout: what a command that changes something has done, or would do. Not with --quiet. The
   // command's own thread; --json has a document instead.
@@ -107,7 +107,8 @@ class CommandContext final : public inspect::Environment {
   Result<config::Resolved> LoadConfig() const;
 
  private:
-  std::mutex err_mutex_;  // of what is written to err
+  mutable Mutex err_mutex_;
+  Stream err_ LEAF_GUARDED_BY(err_mutex_);
   std::map<std::string, std::string> environment_;
   bool stdin_is_terminal_;
   std::string input_;           // read and not given out yet

@@ -48,7 +48,7 @@ ExitCode ReportError(CommandContext& context, const Error& error) {
         {"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
     text = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   } else {
-    const bool color = context.UseColor(context.err);
+    const bool color = context.TellsInColor();
     text = fmt::format("{}leafctl:{} {}\n", color ? "\x1b[31m" : "", color ? "\x1b[0m" : "", error.message);
     if (!error.hint.empty()) text += fmt::format("hint: {}\n", error.hint);
   }

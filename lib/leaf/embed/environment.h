@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "leaf/base/clock.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
 #include "leaf/config/loader.h"
 
@@ -36,19 +36,18 @@ class Environment {
   // One configuration has one server in use, for every caller: tags and worker numbers must not come from
   // two. Gone with the last database that was opened.
   struct MysqlInUse {
-    std::mutex mutex;
-    std::weak_ptr<sql::MysqlConnector> connector;  // guarded by mutex
+    Mutex mutex;
+    std::weak_ptr<sql::MysqlConnector> connector LEAF_GUARDED_BY(mutex);
   };
   MysqlInUse mysql_in_use;
 
   // And one session with ZooKeeper: the witness of the cluster and worker numbers live and expire together.
   // Gone with the last part that has it.
   struct ZookeeperInUse {
-    std::mutex mutex;
-    // Guarded by mutex:
-    std::weak_ptr<zookeeper::Session> session;
-    const Logger* log = nullptr;  // that it was opened with
-    std::chrono::milliseconds operation_timeout{};
+    Mutex mutex;
+    std::weak_ptr<zookeeper::Session> session LEAF_GUARDED_BY(mutex);
+    const Logger* log LEAF_GUARDED_BY(mutex) = nullptr;  // that it was opened with
+    std::chrono::milliseconds operation_timeout LEAF_GUARDED_BY(mutex){};
   };
   ZookeeperInUse zookeeper_in_use;
 };

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <filesystem>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/text.h"
 #include "leaf/config/loader.h"
 #include "leaf/embed/environment.h"
@@ -380,6 +380,7 @@ class Generators::Impl {
     // First what may be refused.
     if (snowflake_impl_) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
     if (segment_impl_) node_->StartSegments();
+    const MutexLock guard(close_mutex_);
     watch_.emplace(*lock_, environment_.ClockInUse(), [this](const Error& lost) {
       log_.Error("no more IDs: {}", lost.message);
       node_->Halt(lost);
@@ -388,7 +389,7 @@ class Generators::Impl {
   }
 
   void Close() {
-    const std::lock_guard guard(close_mutex_);
+    const MutexLock guard(close_mutex_);
     if (!lock_) return;
     state_.closed.store(true);
     watch_.reset();
@@ -410,8 +411,9 @@ class Generators::Impl {
   State state_;
   LibraryEnvironment environment_;
   FunctionLogger log_;
-  std::mutex close_mutex_;
-  std::optional<sys::StateDirLock> lock_;  // guarded by close_mutex_; given back when nothing more is issued
+  Mutex close_mutex_;
+  // Given back when nothing more is issued.
+  std::optional<sys::StateDirLock> lock_ LEAF_GUARDED_BY(close_mutex_);
   std::unique_ptr<embed::Node> node_;
   std::optional<SegmentGenerator::Impl> segment_impl_;
   std::optional<SnowflakeGenerator::Impl> snowflake_impl_;

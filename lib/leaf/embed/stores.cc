@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 
 #include "leaf/base/endpoint.h"
+#include "leaf/base/mutex.h"
 #include "leaf/sys/file.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/process_name.h"
@@ -89,7 +89,7 @@ Result<std::unique_ptr<sql::Database>> OpenDatabase(Environment& environment, St
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
   if (config.segment.store == "mysql") {
-    const std::lock_guard lock(environment.mysql_in_use.mutex);
+    const MutexLock lock(environment.mysql_in_use.mutex);
     std::shared_ptr<sql::MysqlConnector> connector = environment.mysql_in_use.connector.lock();
     if (!connector) {
       LEAF_ASSIGN_OR_RETURN(sql::MysqlOptions options, MysqlOptionsOf(environment, config, access));

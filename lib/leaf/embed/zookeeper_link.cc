@@ -1,8 +1,8 @@
 #include "leaf/embed/zookeeper_link.h"
 
-#include <mutex>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/sys/secret_file.h"
 #include "leaf/zookeeper/connect_string.h"
 
@@ -11,7 +11,7 @@ namespace leaf::embed {
 Result<std::shared_ptr<zookeeper::Session>> OpenZookeeper(Environment& environment, Logger& log,
                                                           std::chrono::milliseconds operation_timeout) {
   Environment::ZookeeperInUse& in_use = environment.zookeeper_in_use;
-  const std::lock_guard lock(in_use.mutex);
+  const MutexLock lock(in_use.mutex);
   if (auto session = in_use.session.lock();
       session && in_use.log == &log && in_use.operation_timeout == operation_timeout)
     return session;

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/embed/registries.h"
 #include "leaf/embed/zookeeper_link.h"
@@ -45,18 +45,18 @@ class SessionLog final : public Logger {
  public:
   void Write(LogLevel level, std::string_view message) override {
     if (level < LogLevel::kWarning) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     lines_.emplace_back(message);
   }
   void PrintTo(Environment& environment) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::string& line : lines_) environment.Detail(fmt::format("leafctl: {}", line));
     lines_.clear();
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<std::string> lines_;
+  Mutex mutex_;
+  std::vector<std::string> lines_ LEAF_GUARDED_BY(mutex_);
 };
 
 class ZookeeperSource final : public WorkerSource {

@@ -32,14 +32,14 @@ Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& n
     const WallTime ceiling = *file.time + core::kJavaMargin;
     if (!claim.ceiling || *claim.ceiling < ceiling) claim.ceiling = ceiling;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   seen_ = std::move(seen);
   return claim;
 }
 
 Result<void> JavaCeilingRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (seen_) LEAF_RETURN_IF_ERROR(CheckUnmoved(*seen_));
   }
   return registry_.Renew(claim, ceiling);

@@ -18,7 +18,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +25,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/core/worker_ports.h"
 #include "leaf/java/worker_file.h"
 
@@ -79,8 +79,8 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
   const Clock& clock_;
   Logger& log_;
   std::atomic<bool> interrupted_{false};
-  std::mutex mutex_;
-  std::optional<Seen> seen_;  // guarded by mutex_; of the claim that is in force
+  Mutex mutex_;
+  std::optional<Seen> seen_ LEAF_GUARDED_BY(mutex_);  // of the claim that is in force
 };
 
 }  // namespace leaf::java

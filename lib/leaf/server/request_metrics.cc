@@ -28,7 +28,7 @@ void RequestMetrics::Shard::Count(Route route, int status, std::chrono::nanoseco
 }
 
 RequestMetrics::Shard& RequestMetrics::NewShard() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   shards_.push_back(std::make_unique<Shard>());
   return *shards_.back();
 }
@@ -37,7 +37,7 @@ RequestTotals RequestMetrics::Collect() const {
   constexpr auto kRelaxed = std::memory_order_relaxed;
   RequestTotals totals;
   std::uint64_t closed = 0;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& shard : shards_) {
     for (std::size_t route = 0; route < kRoutes; ++route) {
       const Shard::RouteCells& cells = shard->routes_[route];

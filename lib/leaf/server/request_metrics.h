@@ -11,9 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <vector>
+
+#include "leaf/base/mutex.h"
 
 namespace leaf::server {
 
@@ -128,8 +129,8 @@ class RequestMetrics {
 
  private:
   std::atomic<std::uint64_t> connections_max_{0};
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Shard>> shards_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Shard>> shards_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::server

@@ -13,7 +13,7 @@ std::uint64_t Seed() {
 SystemRandom::SystemRandom() : engine_(Seed()) {}
 
 std::uint64_t SystemRandom::Next() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return engine_();
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <mutex>
 #include <random>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 
 namespace leaf::sys {
@@ -14,8 +14,8 @@ class SystemRandom final : public Random {
   std::uint64_t Next() override;
 
  private:
-  std::mutex mutex_;
-  std::mt19937_64 engine_;  // guarded by mutex_
+  Mutex mutex_;
+  std::mt19937_64 engine_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::sys

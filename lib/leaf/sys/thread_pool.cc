@@ -22,52 +22,52 @@ ThreadPool::~ThreadPool() { Stop(); }
 
 void ThreadPool::Post(Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;
     ready_.push_back(std::move(task));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void ThreadPool::PostAt(MonotonicTime time, Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;
     timers_.push_back({time, next_order_++, std::move(task)});
     std::push_heap(timers_.begin(), timers_.end(), Later);
   }
   // Even if it is not the earliest: the thread that waits for the earliest may have been given other work.
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void ThreadPool::Probe(Task done) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) return;
     ++probe_;
     probe_missing_ = threads_.size();
     probe_done_ = std::move(done);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void ThreadPool::Stop() {
   std::deque<Task> dropped_ready;  // destroyed outside the lock: a task may own what posts here
   std::vector<Timer> dropped_timers;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     dropped_ready.swap(ready_);
     dropped_timers.swap(timers_);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
 }
 
 void ThreadPool::Work() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::uint64_t probed = 0;
   while (!stopping_) {
     Task task;
@@ -83,16 +83,15 @@ void ThreadPool::Work() {
       task = std::move(ready_.front());
       ready_.pop_front();
     } else if (timers_.empty()) {
-      wake_.wait(lock);
+      wake_.Wait(mutex_);
       continue;
     } else {
-      wake_.wait_for(lock, timers_.front().time - clock_.Monotonic());
+      wake_.WaitFor(mutex_, timers_.front().time - clock_.Monotonic());
       continue;
     }
-    lock.unlock();
+    const MutexUnlock unlock(mutex_);
     task();
     task = nullptr;  // destroyed outside the lock
-    lock.lock();
   }
 }
 

@@ -1,17 +1,16 @@
 // The real Executor: a fixed number of threads and a heap of timers.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
+#include "leaf/base/mutex.h"
 
 namespace leaf::sys {
 
@@ -41,16 +40,15 @@ class ThreadPool final : public Executor {
   void Work();
 
   const Clock& clock_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by mutex_:
-  bool stopping_ = false;
-  std::uint64_t next_order_ = 0;
-  std::deque<Task> ready_;
-  std::vector<Timer> timers_;      // a heap, earliest first
-  std::uint64_t probe_ = 0;        // number of the probe under way or last done
-  std::size_t probe_missing_ = 0;  // threads that have not come back
-  Task probe_done_;
+  Mutex mutex_;
+  Condition wake_;
+  bool stopping_ LEAF_GUARDED_BY(mutex_) = false;
+  std::uint64_t next_order_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::deque<Task> ready_ LEAF_GUARDED_BY(mutex_);
+  std::vector<Timer> timers_ LEAF_GUARDED_BY(mutex_);      // a heap, earliest first
+  std::uint64_t probe_ LEAF_GUARDED_BY(mutex_) = 0;        // number of the probe under way or last done
+  std::size_t probe_missing_ LEAF_GUARDED_BY(mutex_) = 0;  // threads that have not come back
+  Task probe_done_ LEAF_GUARDED_BY(mutex_);
 
   std::vector<std::thread> threads_;
 };

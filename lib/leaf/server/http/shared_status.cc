@@ -6,7 +6,7 @@
 namespace leaf::server {
 
 std::string SharedStatus::Answer(const StatusQuery& query) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Refresh();
   const auto kept =
       std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.query == query; });

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "leaf/base/clock.h"
+#include "leaf/base/mutex.h"
 #include "leaf/base/time.h"
 #include "leaf/server/http/status_json.h"
 #include "leaf/service/id_service.h"
@@ -44,20 +44,19 @@ class SharedStatus {
     StatusQuery query;
     std::string body;
   };
-  void Refresh();
-  void Keep(const StatusQuery& query, const std::string& body);
+  void Refresh() LEAF_REQUIRES(mutex_);
+  void Keep(const StatusQuery& query, const std::string& body) LEAF_REQUIRES(mutex_);
 
   const Clock& clock_;
   const service::IdService& ids_;
   const Gather gather_;
   std::atomic<std::uint64_t> changes_{0};
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  std::optional<StatusSnapshot> snapshot_;
-  MonotonicTime made_at_;
-  std::uint64_t changes_seen_ = 0;  // by the snapshot
-  std::deque<Kept> kept_;           // of the snapshot, the oldest first
-  std::size_t kept_bytes_ = 0;
+  Mutex mutex_;
+  std::optional<StatusSnapshot> snapshot_ LEAF_GUARDED_BY(mutex_);
+  MonotonicTime made_at_ LEAF_GUARDED_BY(mutex_);
+  std::uint64_t changes_seen_ LEAF_GUARDED_BY(mutex_) = 0;  // by the snapshot
+  std::deque<Kept> kept_ LEAF_GUARDED_BY(mutex_);           // of the snapshot, the oldest first
+  std::size_t kept_bytes_ LEAF_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace leaf::server

@@ -24,7 +24,7 @@ ClientAddress ClientAddressOf(const sockaddr_storage& address) {
 }
 
 bool AddressCounts::Add(const ClientAddress& address, std::size_t max) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = counts_.try_emplace(address, 0).first;
   if (found->second >= max) {
     if (found->second == 0) counts_.erase(found);
@@ -35,7 +35,7 @@ bool AddressCounts::Add(const ClientAddress& address, std::size_t max) {
 }
 
 void AddressCounts::Remove(const ClientAddress& address) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = counts_.find(address);
   LEAF_CHECK(found != counts_.end());
   if (--found->second == 0) counts_.erase(found);

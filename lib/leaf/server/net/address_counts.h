@@ -6,7 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <map>
-#include <mutex>
+
+#include "leaf/base/mutex.h"
 
 namespace leaf::server {
 
@@ -25,8 +26,8 @@ class AddressCounts {
   void Remove(const ClientAddress& address);
 
  private:
-  std::mutex mutex_;
-  std::map<ClientAddress, std::size_t> counts_;  // guarded by mutex_; none is 0
+  Mutex mutex_;
+  std::map<ClientAddress, std::size_t> counts_ LEAF_GUARDED_BY(mutex_);  // none is 0
 };
 
 }  // namespace leaf::server

@@ -32,8 +32,8 @@ constinit thread_local Loop* Loop::current_ = nullptr;
 
 void SharedByLoops::CountClosed() {
   if (connections.fetch_sub(1) != 1 || !draining.load()) return;
-  const std::lock_guard lock(mutex);
-  connection_closed.notify_all();
+  const MutexLock lock(mutex);
+  connection_closed.NotifyAll();
 }
 
 Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
@@ -77,9 +77,9 @@ void Loop::BeginDrain() {
     for (const auto& connection : all) connection->BeginDrain();
     // What the loop has accepted already, but not come to, is counted first.
     Post([this] {
-      const std::lock_guard lock(shared_.mutex);
+      const MutexLock lock(shared_.mutex);
       ++shared_.loops_draining;
-      shared_.connection_closed.notify_all();
+      shared_.connection_closed.NotifyAll();
     });
   });
 }

@@ -9,13 +9,11 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -25,6 +23,7 @@
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/server/net/connection.h"
 #include "leaf/server/net/deadline_queue.h"
 #include "leaf/server/net/high_water.h"
@@ -54,9 +53,9 @@ struct SharedByLoops {
   std::atomic<std::size_t> connections{0};
   HighWater most_connections{};  // since memory was given back
   std::atomic<bool> draining{false};
-  std::mutex mutex;
-  std::condition_variable connection_closed;
-  std::size_t loops_draining = 0;  // guarded by mutex: how many have emptied their queues
+  Mutex mutex;
+  Condition connection_closed;
+  std::size_t loops_draining LEAF_GUARDED_BY(mutex) = 0;  // how many have emptied their queues
 };
 
 class Loop {

@@ -6,9 +6,9 @@
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/time.h"
 
 namespace leaf::server {
@@ -22,7 +22,7 @@ class MemoryReturn {
   // To be called now and then. `held`: what clients take up, about; `most`: the same at its highest since the
   // last return, for many clients may come and go between two looks. Returns whether memory was given back.
   bool Look(MonotonicTime now, std::size_t held, std::size_t most) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (now - looked_at_ < kLookInterval) return false;  // another thread did
     looked_at_ = now;
     const bool they_go = held < std::exchange(held_, held);
@@ -38,11 +38,10 @@ class MemoryReturn {
   static constexpr std::chrono::milliseconds kLookInterval{250};
   static constexpr std::chrono::seconds kReturnInterval{2};
 
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  MonotonicTime looked_at_;
-  MonotonicTime returned_at_;
-  std::size_t held_ = 0;  // at the last look
+  Mutex mutex_;
+  MonotonicTime looked_at_ LEAF_GUARDED_BY(mutex_);
+  MonotonicTime returned_at_ LEAF_GUARDED_BY(mutex_);
+  std::size_t held_ LEAF_GUARDED_BY(mutex_) = 0;  // at the last look
 };
 
 }  // namespace leaf::server

@@ -28,13 +28,13 @@ RefusalLog::~RefusalLog() {
 }
 
 void RefusalLog::Count(MonotonicTime now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++untold_;
   TellIfDue(now);
 }
 
 void RefusalLog::Look(MonotonicTime now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (untold_ > 0) TellIfDue(now);
 }
 

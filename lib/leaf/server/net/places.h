@@ -3,12 +3,12 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string_view>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
 #include "leaf/server/net/address_counts.h"
 
 namespace leaf::server {
@@ -32,14 +32,14 @@ class RefusalLog {
   void Look(MonotonicTime now);
 
  private:
-  void TellIfDue(MonotonicTime now);
-  void Tell();
+  void TellIfDue(MonotonicTime now) LEAF_REQUIRES(mutex_);
+  void Tell() LEAF_REQUIRES(mutex_);
 
   Logger& log_;
   const std::string_view limit_;
-  std::mutex mutex_;
-  std::size_t untold_ = 0;             // guarded by mutex_, like what follows
-  std::optional<MonotonicTime> told_;  // the last line
+  Mutex mutex_;
+  std::size_t untold_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::optional<MonotonicTime> told_ LEAF_GUARDED_BY(mutex_);  // the last line
 };
 
 // Thread-safe. Outlives its places.

@@ -1,9 +1,9 @@
 #include "leaf/server/net/server.h"
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/server/net/loop.h"
 
 namespace leaf::server {
@@ -60,10 +60,13 @@ class Server::Impl {
     // The loops' own descriptors of the sockets follow; with the last one the port refuses.
     listeners_.clear();
     {
-      std::unique_lock lock(shared_.mutex);
-      shared_.connection_closed.wait_for(lock, timeout, [&] {
-        return shared_.loops_draining == loops_.size() && shared_.connections.load() == 0;
-      });
+      const MonotonicTime deadline = shared_.clock.Monotonic() + timeout;
+      const MutexLock lock(shared_.mutex);
+      while (shared_.loops_draining != loops_.size() || shared_.connections.load() != 0) {
+        const auto left = deadline - shared_.clock.Monotonic();
+        if (left <= left.zero()) break;
+        shared_.connection_closed.WaitFor(shared_.mutex, left);
+      }
     }
     const std::size_t left = shared_.connections.load();
     for (const auto& loop : loops_) loop->Stop();
