@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [--changed] [format|tidy|layers|includes|shell|man|addresses|orphans|all]...   (default: all)
-#   --changed  tidy and includes look only at the public headers and at the sixty files that changed last: in what
-#              is not committed yet, and in the commits since LEAF_CHECK_SINCE. Everything, where git knows no such
-#              commit.
+# Usage: check.sh [--changed] [format|tidy|threads|layers|includes|shell|man|addresses|orphans|all]...   (default: all)
+#   --changed  tidy, threads and includes look only at the public headers and at the sixty files that changed last: in
+#              what is not committed yet, and in the commits since LEAF_CHECK_SINCE. Everything, where git knows no
+#              such commit.
 # Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
-# scripts/fix.sh mends the format. Results of tidy and includes are kept in build/check, so that a second run only
-# looks at what has changed.
+# scripts/fix.sh mends the format. Results of tidy, threads and includes are kept in build/check, so that a second run
+# only looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,7 +28,7 @@ fi
 # More files than that take longer than all tests together. soak.sh sources looks at everything.
 changed_max=60
 
-# The files of lib and cmd that tidy and includes look at with --changed, one a line: nothing without it.
+# The files of lib and cmd that tidy, threads and includes look at with --changed, one a line: nothing without it.
 changed_files() {
   local before
   before=${LEAF_CHECK_SINCE:-$(git rev-list -1 --before='4 hours ago' HEAD 2>/dev/null)} || before=''
@@ -53,6 +53,9 @@ public_headers() {
 # ----------------------------------------------------------------------------------------------------------------
 
 sources() { find "$@" \( -name '*.cc' -o -name '*.h' \) | LC_ALL=C sort; }
+
+# path:line:text of lib and cmd, without comments.
+code_lines() { sources lib cmd | xargs -d '\n' awk '{ sub(/\/\/.*/, ""); print FILENAME ":" FNR ":" $0 }'; }
 
 # ---- format ----------------------------------------------------------------------------------------------------
 
@@ -128,6 +131,67 @@ check_tidy() {
   fi
 }
 
+# ---- threads ---------------------------------------------------------------------------------------------------
+
+# The sources of lib and cmd. Of a header that has changed the source of its name, or else the first that includes it.
+files_with_mutexes() {
+  if ! "$changed_only"; then
+    sources lib cmd | grep '\.cc$'
+    return
+  fi
+  local file include
+  changed_files | grep -E '^(lib|cmd)/' | while read -r file; do
+    if [[ $file == *.cc ]]; then
+      echo "$file"
+    elif [[ -e ${file%.h}.cc ]]; then
+      echo "${file%.h}.cc"
+    else
+      include=${file#lib/}
+      include=${include#cmd/leafctl/}
+      { grep -rlF --include='*.cc' "#include \"$include\"" lib cmd || true; } | LC_ALL=C sort | awk 'NR == 1'
+    fi
+  done | LC_ALL=C sort -u
+}
+
+# clang on a few sources of one folder, with spaces between them, as one unit: it spends most of its time on headers,
+# which a unit reads once. A success is remembered.
+threads_one() {
+  local unit=$1 key files
+  read -ra files <<<"$unit"
+  key=$(cat "$cache/threads/common" "${files[@]}" - <<<"$unit" | sha256sum)
+  if [[ -e $cache/threads/${key%% *} ]]; then return 0; fi
+  if ! printf '#include "%s"\n' "${files[@]}" | clang++ -std=c++20 -Wthread-safety -Werror -fsyntax-only \
+    -DLEAFCTL_VERSION='""' -I . -I lib -isystem /usr/include/mariadb -x c++ -; then
+    return 1
+  fi
+  : >"$cache/threads/${key%% *}"
+}
+export -f threads_one
+
+# What a mutex guards is touched with the mutex held: clang sees to it, by the annotations of base/mutex.h.
+check_threads() {
+  local found
+  found=$(code_lines | grep -E '[^A-Za-z0-9_]std::(shared_)?mutex([^A-Za-z0-9_]|$)' |
+    grep -v '^lib/leaf/base/mutex\.h:' || true)
+  if [[ -n $found ]]; then
+    echo "what a std::mutex guards is not checked: take leaf::Mutex (lib/leaf/base/mutex.h):"
+    echo "$found"
+    return 1
+  fi
+  mkdir -p "$cache/threads"
+  {
+    clang++ --version
+    find lib cmd -name '*.h' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+  } | sha256sum >"$cache/threads/common"
+  find "$cache/threads" -type f -mtime +14 -delete
+  files_with_mutexes | awk -v most=24 '
+    { folder = $0; sub("/[^/]*$", "", folder) }
+    folder != last || count == most { if (NR > 1) print unit; unit = ""; count = 0 }
+    { unit = unit (count++ > 0 ? " " : "") $0; last = folder }
+    END { if (NR > 0) print unit }' |
+    xargs -r -d '\n' -P "$jobs" -n 1 bash -c 'threads_one "$1"' _ 2>&1
+}
+
 # ---- layers ----------------------------------------------------------------------------------------------------
 
 # The parts of lib/leaf that each part may include, beside itself.
@@ -160,8 +224,7 @@ check_layers() (
   failed=0
   code=$(mktemp)
   trap 'rm -f "$code"' EXIT
-  # path:line:text, without comments
-  sources lib cmd | xargs -d '\n' awk '{ sub(/\/\/.*/, ""); print FILENAME ":" FNR ":" $0 }' >"$code"
+  code_lines >"$code"
 
   for folder in lib/leaf/*/; do
     part=$(basename "$folder")
@@ -263,9 +326,9 @@ check_orphans() { python3 scripts/orphans.py; }
 
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man includes tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man threads includes tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, layers, includes, shell, man, addresses, orphans, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, threads, layers, includes, shell, man, addresses, orphans, all"
 done
 bad=()
 for name in "$@"; do
