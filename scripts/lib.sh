@@ -6,7 +6,7 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
-  libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev prometheus-cpp-dev
+  libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev
 )
 # What package.sh needs.
 # shellcheck disable=SC2034
@@ -18,7 +18,7 @@ quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 # shellcheck disable=SC2034
 test_packages=(
   "${quickstart_packages[@]}" "${package_packages[@]}" debootstrap
-  libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev nghttp2-client wrk
+  libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev prometheus-cpp-dev nghttp2-client wrk
   nginx-light redis-server redis-tools
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus

@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "leaf/server/http/dashboard.h"
 #include "leaf/server/http/metrics_builder.h"
+#include "leaf/server/http/metrics_text.h"
 #include "leaf/server/http/router.h"
 #include "leaf/server/http/status_json.h"
 #include "leaf/server/request_metrics.h"
@@ -278,21 +283,22 @@ TEST(MetricsBuilder, EachFamilyComesOnceAndEachSampleOnce) {
   for (const auto& family : builder.Take()) {
     EXPECT_TRUE(families.insert(family.name).second) << family.name;
     EXPECT_FALSE(family.help.empty()) << family.name;
-    EXPECT_EQ(family.type == prometheus::MetricType::Counter, family.name.ends_with("_total")) << family.name;
-    std::set<std::vector<prometheus::ClientMetric::Label>> samples;
-    for (const auto& metric : family.metric) {
-      EXPECT_TRUE(samples.insert(metric.label).second) << family.name;
-      EXPECT_TRUE(std::is_sorted(
-          metric.histogram.bucket.begin(), metric.histogram.bucket.end(), [](const auto& a, const auto& b) {
-            return a.upper_bound < b.upper_bound && a.cumulative_count <= b.cumulative_count;
-          }));
+    EXPECT_EQ(family.type == MetricType::kCounter, family.name.ends_with("_total")) << family.name;
+    std::set<std::vector<std::pair<std::string, std::string>>> samples;
+    for (const auto& [labels, value, histogram] : family.samples) {
+      std::vector<std::pair<std::string, std::string>> names;
+      for (const MetricLabel& label : labels) names.emplace_back(label.name, label.value);
+      EXPECT_TRUE(samples.insert(names).second) << family.name;
+      EXPECT_TRUE(std::is_sorted(histogram.bounds.begin(), histogram.bounds.end())) << family.name;
+      if (family.type != MetricType::kHistogram) continue;
+      EXPECT_EQ(histogram.counts.size(), histogram.bounds.size() + 1) << family.name;
     }
   }
 }
 
 TEST(MetricsBuilder, SaysWhatItWasTold) {
   auto builder = FullBuilder();
-  const std::string text = prometheus::TextSerializer().Serialize(builder.Take());
+  const std::string text = MetricsText(builder.Take());
   for (const char* line : {
            "leaf_build_info{version=\"1.2.3\",",
            "leaf_ready 0\n",
@@ -329,36 +335,120 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
   EXPECT_EQ(text.find("leaf_tag_paused_timestamp_seconds{tag=\"pay"), std::string::npos);
 }
 
-// The writer takes the library's types, but is not the library's own: archives/prometheus_text.cc.
 TEST(MetricsText, IsAsTheFormatAsks) {
-  prometheus::MetricFamily odd{"odd", "a \\ and a\nline", prometheus::MetricType::Gauge, {}};
+  MetricFamily odd{"odd", "a \\ and \"a\"\nline", MetricType::kGauge, {}};
   for (const double value : {0.1, -2.0, 1e300, std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity(), 9'007'199'254'740'991.0}) {
-    prometheus::ClientMetric metric;
-    metric.gauge.value = value;
-    odd.metric.push_back(metric);
+    odd.samples.push_back({{}, value, {}});
   }
-  odd.metric[0].label = {{"a", "say \"no\"\n"}, {"b", "\\"}};
-  odd.metric[1].timestamp_ms = 1'700'000'000'000;
-  prometheus::MetricFamily took{"took", "", prometheus::MetricType::Histogram, {}};
-  prometheus::ClientMetric metric;
-  metric.label = {{"a", "b"}};
-  metric.histogram = {.sample_count = 3, .sample_sum = 2.5, .bucket = {{1, 0.005}}};
-  took.metric.push_back(metric);
-  EXPECT_EQ(prometheus::TextSerializer().Serialize({odd, took}),
-            "# HELP odd a \\\\ and a\\nline\n"
+  odd.samples[0].labels = {{"a", "say \"no\"\n"}, {"b", "\\"}};
+  const MetricFamily none{"none", "Without a sample.", MetricType::kCounter, {}};
+  const MetricFamily took{
+      "took", "", MetricType::kHistogram, {{{{"a", "b"}}, 0, {{0.005, 1}, {1, 2, 3}, 2.5}}}};
+  EXPECT_EQ(MetricsText({odd, none, took}),
+            "# HELP odd a \\\\ and \"a\"\\nline\n"
             "# TYPE odd gauge\n"
             "odd{a=\"say \\\"no\\\"\\n\",b=\"\\\\\"} 0.1\n"
-            "odd -2 1700000000000\n"
+            "odd -2\n"
             "odd 1e+300\n"
             "odd NaN\n"
             "odd +Inf\n"
             "odd 9007199254740991\n"
             "# TYPE took histogram\n"
-            "took_count{a=\"b\"} 3\n"
+            "took_count{a=\"b\"} 6\n"
             "took_sum{a=\"b\"} 2.5\n"
             "took_bucket{a=\"b\",le=\"0.005\"} 1\n"
-            "took_bucket{a=\"b\",le=\"+Inf\"} 3\n");
+            "took_bucket{a=\"b\",le=\"1\"} 3\n"
+            "took_bucket{a=\"b\",le=\"+Inf\"} 6\n");
+}
+
+// What prometheus-cpp writes of the same.
+std::string TextOfTheLibrary(const std::vector<MetricFamily>& families) {
+  std::vector<prometheus::MetricFamily> theirs;
+  for (const MetricFamily& family : families) {
+    using Type = prometheus::MetricType;
+    auto& made = theirs.emplace_back();
+    made.name = family.name;
+    made.help = family.help;
+    made.type = family.type == MetricType::kCounter ? Type::Counter
+                : family.type == MetricType::kGauge ? Type::Gauge
+                                                    : Type::Histogram;
+    for (const MetricSample& sample : family.samples) {
+      auto& metric = made.metric.emplace_back();
+      for (const MetricLabel& label : sample.labels) metric.label.push_back({label.name, label.value});
+      metric.counter.value = metric.gauge.value = sample.value;
+      const MetricHistogram& histogram = sample.histogram;
+      metric.histogram.sample_sum = histogram.sum;
+      for (std::size_t i = 0; i < histogram.counts.size(); ++i) {
+        metric.histogram.sample_count += histogram.counts[i];
+        metric.histogram.bucket.push_back(
+            {metric.histogram.sample_count,
+             i < histogram.bounds.size() ? histogram.bounds[i] : std::numeric_limits<double>::infinity()});
+      }
+    }
+  }
+  return prometheus::TextSerializer().Serialize(theirs);
+}
+
+// The first line in which the two differ; "" for none.
+std::string DifferenceOf(const std::string& ours, const std::string& theirs) {
+  const auto [mine, other] = std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end());
+  if (mine == ours.end() && other == theirs.end()) return "";
+  const auto line = [](const std::string& text, std::ptrdiff_t at) {
+    const std::size_t begin = at == 0 ? 0 : text.rfind('\n', static_cast<std::size_t>(at) - 1) + 1;
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  return line(ours, mine - ours.begin()) + " | " + line(theirs, other - theirs.begin());
+}
+
+TEST(MetricsText, IsWhatAnotherWriterWrites) {
+  using Limits = std::numeric_limits<double>;
+  std::vector<double> values{0,    -0.0, 1,    -1,   0.1,  -0.3,   2.0 / 3, 1.0 / 3, 0.5,     1e-4,   1e-5,
+                             5e-5, 1e15, 1e16, 1e17, 1e21, 1e-300, 1e300,   1.5e9,   1e9 + 1, 172'800};
+  values.insert(values.end(), {Limits::infinity(), -Limits::infinity(), Limits::max(), Limits::lowest(),
+                               Limits::min(), Limits::denorm_min(), Limits::epsilon()});
+  for (int shift = 0; shift < 64; ++shift) {
+    const double power = std::ldexp(1.0, shift);
+    values.insert(values.end(), {power, power - 1, power + 1, -power, 1 / power});
+  }
+  testing::FakeRandom random;
+  for (int i = 0; i < 4000; ++i) {
+    const std::uint64_t drawn = random.Next();
+    values.push_back(static_cast<double>(drawn));
+    values.push_back(static_cast<double>(drawn % 10'000'000) / 1000);
+    const double any = std::bit_cast<double>(drawn);
+    if (!std::isnan(any)) values.push_back(any);
+  }
+  for (const MetricType type : {MetricType::kCounter, MetricType::kGauge}) {
+    MetricFamily family{"some_total", "Some of \"it\", 100 % {x}.", type, {}};
+    for (const double value : values) family.samples.push_back({{}, value, {}});
+    EXPECT_EQ(DifferenceOf(MetricsText({family}), TextOfTheLibrary({family})), "");
+  }
+
+  MetricFamily labels{"labels", "", MetricType::kGauge, {}};
+  for (const std::string text : {"", "plain", "say \"no\"", "back\\slash", "\\n", "two\nlines\n", "\\\"\n",
+                                 "{a=\"b\"} 1", "tab\t, cr\r", "\x01\x7f", "ünï-码", "100 %s {}"})
+    labels.samples.push_back({{{"a", text}, {"tag", "pay"}, {"b", text + text}}, 1, {}});
+  MetricFamily histograms{"took_seconds", "How long it took.", MetricType::kHistogram, {}};
+  histograms.samples.push_back(
+      {{}, 0, {{5e-05, 0.0001, 0.25, 1, 10}, {1, 0, 7, 1'000'000'000'000, 2, 9}, 0.1}});
+  histograms.samples.push_back({{{"a", "\"\\\n"}}, 0, {{1}, {0, 0}, 0}});
+  histograms.samples.push_back({{{"a", "b"}}, 0, {{}, {3}, Limits::infinity()}});
+  EXPECT_EQ(MetricsText({labels, histograms}), TextOfTheLibrary({labels, histograms}));
+
+  const std::vector<MetricFamily> all = FullBuilder().Take();
+  std::vector<MetricFamily> with_samples;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(with_samples),
+               [](const MetricFamily& family) { return !family.samples.empty(); });
+  EXPECT_EQ(MetricsText(all), TextOfTheLibrary(with_samples));
+
+  // Where the library departs from the format, or from how the format spells it.
+  const MetricFamily nan{"nan", "", MetricType::kGauge, {{{}, Limits::quiet_NaN(), {}}}};
+  EXPECT_EQ(MetricsText({nan}), "# TYPE nan gauge\nnan NaN\n");
+  EXPECT_EQ(TextOfTheLibrary({nan}), "# TYPE nan gauge\nnan Nan\n");
+  const MetricFamily help{"help", "\\ and\nmore", MetricType::kGauge, {{{}, 1, {}}}};
+  EXPECT_EQ(MetricsText({help}), "# HELP help \\\\ and\\nmore\n# TYPE help gauge\nhelp 1\n");
+  EXPECT_EQ(TextOfTheLibrary({help}), "# HELP help \\ and\nmore\n# TYPE help gauge\nhelp 1\n");
 }
 
 // ---- status

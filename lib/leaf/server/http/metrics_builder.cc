@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -10,10 +9,6 @@
 namespace leaf::server {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
 using Seconds = std::chrono::duration<double>;
 
 constexpr double kSecondsPerDay = 86'400;
@@ -22,42 +17,25 @@ constexpr double kRateLeast = 0.01;
 
 double Number(std::uint64_t value) { return static_cast<double>(value); }
 
-void AddCounter(MetricFamily& family, Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.counter.value = value;
-  family.metric.push_back(std::move(metric));
-}
-
-void AddGauge(MetricFamily& family, Labels labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.gauge.value = value;
-  family.metric.push_back(std::move(metric));
+void AddSample(MetricFamily& family, MetricLabels labels, double value) {
+  family.samples.push_back({std::move(labels), value, {}});
 }
 
 // `counts` has one more than there are bounds.
-void AddHistogram(MetricFamily& family, Labels labels, std::span<const double> bounds,
+void AddHistogram(MetricFamily& family, MetricLabels labels, std::span<const double> bounds,
                   std::span<const std::uint64_t> counts, std::uint64_t sum_ns) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  std::uint64_t cumulative = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    cumulative += counts[i];
-    metric.histogram.bucket.push_back(
-        {cumulative, i < bounds.size() ? bounds[i] : std::numeric_limits<double>::infinity()});
-  }
-  metric.histogram.sample_count = cumulative;
-  metric.histogram.sample_sum = Number(sum_ns) / 1e9;
-  family.metric.push_back(std::move(metric));
+  family.samples.push_back(
+      {std::move(labels),
+       0,
+       {{bounds.begin(), bounds.end()}, {counts.begin(), counts.end()}, Number(sum_ns) / 1e9}});
 }
 
-void AddErrors(MetricFamily& family, const Labels& labels, const service::ErrorTally& errors) {
+void AddErrors(MetricFamily& family, const MetricLabels& labels, const service::ErrorTally& errors) {
   for (std::size_t slot = 0; slot < errors.size(); ++slot) {
     if (errors[slot] == 0) continue;
-    Labels with_cause = labels;
+    MetricLabels with_cause = labels;
     with_cause.push_back({"cause", service::CauseName(slot)});
-    AddCounter(family, std::move(with_cause), Number(errors[slot]));
+    AddSample(family, std::move(with_cause), Number(errors[slot]));
   }
 }
 
@@ -115,18 +93,14 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
     for (const Tag& tag : tags) {
       const std::optional<double> number = value(tag);
       if (!number) continue;
-      if (type == MetricType::Counter) {
-        AddCounter(made, {{"tag", tag.tag}}, *number);
-      } else {
-        AddGauge(made, {{"tag", tag.tag}}, *number);
-      }
+      AddSample(made, {{"tag", tag.tag}}, *number);
     }
   };
   const auto counter = [&](std::string_view name, std::string_view help, const auto& value) {
-    family(name, help, MetricType::Counter, value);
+    family(name, help, MetricType::kCounter, value);
   };
   const auto gauge = [&](std::string_view name, std::string_view help, const auto& value) {
-    family(name, help, MetricType::Gauge, value);
+    family(name, help, MetricType::kGauge, value);
   };
   using Value = std::optional<double>;
   counter("leaf_tag_ids_issued_total", "IDs of the tag that were handed out.",
@@ -173,21 +147,21 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
 
 void MetricsBuilder::AddTallies(const std::vector<service::TagStatus>& tags) {
   using Tag = service::TagStatus;
-  MetricFamily& errors = Family("leaf_tag_errors_total",
-                                "Requests of the tag that were answered with an error.", MetricType::Counter);
+  MetricFamily& errors = Family(
+      "leaf_tag_errors_total", "Requests of the tag that were answered with an error.", MetricType::kCounter);
   for (const Tag& tag : tags) {
     if (tag.tallies) AddErrors(errors, {{"tag", tag.tag}}, tag.tallies->errors);
   }
   MetricFamily& refills =
-      Family("leaf_tag_refills_total", "Grants asked of the database for the tag.", MetricType::Counter);
+      Family("leaf_tag_refills_total", "Grants asked of the database for the tag.", MetricType::kCounter);
   for (const Tag& tag : tags) {
-    AddCounter(refills, {{"tag", tag.tag}, {"result", "granted"}}, Number(tag.grants));
-    AddCounter(refills, {{"tag", tag.tag}, {"result", "failed"}},
-               Number(tag.tallies ? tag.tallies->refills_failed : 0));
+    AddSample(refills, {{"tag", tag.tag}, {"result", "granted"}}, Number(tag.grants));
+    AddSample(refills, {{"tag", tag.tag}, {"result", "failed"}},
+              Number(tag.tallies ? tag.tallies->refills_failed : 0));
   }
   MetricFamily& latency = Family("leaf_tag_refill_duration_seconds",
                                  "How long grants of the tag took, from asking until IDs could be issued.",
-                                 MetricType::Histogram);
+                                 MetricType::kHistogram);
   for (const Tag& tag : tags) {
     if (!tag.tallies) continue;
     AddHistogram(latency, {{"tag", tag.tag}}, service::LatencyTally::kBoundsSeconds,
@@ -207,22 +181,22 @@ void MetricsBuilder::AddSegment(const service::SegmentStatus& status, const serv
   Counter("leaf_segment_waits_total", "Requests that could not be served at once.",
           Number(totals.tallies.waits));
   MetricFamily& refills = Family("leaf_segment_refills_total", "Grants asked of the database, for all tags.",
-                                 MetricType::Counter);
-  AddCounter(refills, {{"result", "granted"}}, Number(RefillsOf(totals.tallies.refills)));
-  AddCounter(refills, {{"result", "failed"}}, Number(totals.tallies.refills_failed));
+                                 MetricType::kCounter);
+  AddSample(refills, {{"result", "granted"}}, Number(RefillsOf(totals.tallies.refills)));
+  AddSample(refills, {{"result", "failed"}}, Number(totals.tallies.refills_failed));
   AddHistogram(Family("leaf_segment_refill_duration_seconds",
-                      "How long grants took, from asking until IDs could be issued.", MetricType::Histogram),
+                      "How long grants took, from asking until IDs could be issued.", MetricType::kHistogram),
                {}, service::LatencyTally::kBoundsSeconds, totals.tallies.refills.counts,
                totals.tallies.refills.sum_ns);
   AddErrors(Family("leaf_segment_errors_total",
                    "Requests for IDs of a tag, known or not, that were answered with an error.",
-                   MetricType::Counter),
+                   MetricType::kCounter),
             {}, totals.tallies.errors);
-  MetricFamily& tags = Family("leaf_segment_tags", "Tags by state.", MetricType::Gauge);
-  AddGauge(tags, {{"state", "idle"}}, Number(sums.idle));
-  AddGauge(tags, {{"state", "active"}}, Number(sums.active));
-  AddGauge(tags, {{"state", "frozen"}}, Number(sums.frozen));
-  AddGauge(tags, {{"state", "paused"}}, Number(sums.paused));
+  MetricFamily& tags = Family("leaf_segment_tags", "Tags by state.", MetricType::kGauge);
+  AddSample(tags, {{"state", "idle"}}, Number(sums.idle));
+  AddSample(tags, {{"state", "active"}}, Number(sums.active));
+  AddSample(tags, {{"state", "frozen"}}, Number(sums.frozen));
+  AddSample(tags, {{"state", "paused"}}, Number(sums.paused));
   Gauge("leaf_segment_tags_failing",
         "Tags whose last grant has failed, without those that are frozen or paused.", Number(sums.failing));
   Gauge("leaf_segment_reserve_ids", "IDs in reserve, of all tags.", Number(sums.reserve));
@@ -240,10 +214,10 @@ void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& 
   MetricFamily& kinds = Family("leaf_segment_fence",
                                "What grants are fenced by: 1 for the witness of the cluster, or for this "
                                "node's own marks alone.",
-                               MetricType::Gauge);
+                               MetricType::kGauge);
   const bool cluster = fence && fence->guards();
-  AddGauge(kinds, {{"fence", "cluster"}}, cluster ? 1 : 0);
-  AddGauge(kinds, {{"fence", "node"}}, cluster ? 0 : 1);
+  AddSample(kinds, {{"fence", "cluster"}}, cluster ? 1 : 0);
+  AddSample(kinds, {{"fence", "node"}}, cluster ? 0 : 1);
   if (!fence) return;
   Gauge("leaf_witness_usable", "Whether grants can be claimed from the witness.", fence->away_since ? 0 : 1);
   if (fence->membership) {
@@ -270,21 +244,21 @@ void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& 
 
 void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
                                   const service::SnowflakeTallies& tallies, WallTime now) {
-  AddGauge(Family("leaf_snowflake_info", "The worker of this node.", MetricType::Gauge),
-           {{"cluster", status.cluster.name},
-            {"registry", status.cluster.registry},
-            {"worker", std::to_string(status.worker)}},
-           1);
+  AddSample(Family("leaf_snowflake_info", "The worker of this node.", MetricType::kGauge),
+            {{"cluster", status.cluster.name},
+             {"registry", status.cluster.registry},
+             {"worker", std::to_string(status.worker)}},
+            1);
   Gauge("leaf_snowflake_worker", "Number of the worker.", Number(status.worker));
   MetricFamily& states =
-      Family("leaf_snowflake_state", "The worker's state: 1 for the one it is in.", MetricType::Gauge);
+      Family("leaf_snowflake_state", "The worker's state: 1 for the one it is in.", MetricType::kGauge);
   for (const std::string_view state : {"starting", "issuing", "stopped"})
-    AddGauge(states, {{"state", std::string(state)}}, status.state == state ? 1 : 0);
+    AddSample(states, {{"state", std::string(state)}}, status.state == state ? 1 : 0);
   Counter("leaf_snowflake_ids_issued_total", "Snowflake IDs that were handed out.", Number(tallies.issued));
   Counter("leaf_snowflake_waits_total", "Requests that had to wait for the clock or the ceiling.",
           Number(tallies.waits));
   AddErrors(Family("leaf_snowflake_errors_total",
-                   "Requests for snowflake IDs that were answered with an error.", MetricType::Counter),
+                   "Requests for snowflake IDs that were answered with an error.", MetricType::kCounter),
             {}, tallies.errors);
   Gauge("leaf_snowflake_lead_seconds", "How far the IDs are ahead of the wall clock.",
         Seconds(status.lead).count());
@@ -302,8 +276,8 @@ void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
 // ---- the node --------------------------------------------------------------------------------------------
 
 void MetricsBuilder::AddBuild(const std::string& version) {
-  AddGauge(Family("leaf_build_info", "The version of leafctl.", MetricType::Gauge),
-           {{"version", version}, {"compiler", "g++ " __VERSION__}}, 1);
+  AddSample(Family("leaf_build_info", "The version of leafctl.", MetricType::kGauge),
+            {{"version", version}, {"compiler", "g++ " __VERSION__}}, 1);
 }
 
 void MetricsBuilder::AddProcess(const ProcessStats& stats) {
@@ -318,12 +292,12 @@ void MetricsBuilder::AddProcess(const ProcessStats& stats) {
 
 void MetricsBuilder::AddReadiness(const service::Readiness& readiness) {
   Gauge("leaf_ready", "Whether every enabled mode of this node can issue IDs.", readiness.ready ? 1 : 0);
-  MetricFamily& reasons = Family("leaf_not_ready_reason", "Why the node is not ready.", MetricType::Gauge);
+  MetricFamily& reasons = Family("leaf_not_ready_reason", "Why the node is not ready.", MetricType::kGauge);
   std::vector<std::string> seen;
   for (const service::Reason& reason : readiness.reasons) {
     if (std::find(seen.begin(), seen.end(), reason.code) != seen.end()) continue;
     seen.push_back(reason.code);
-    AddGauge(reasons, {{"code", reason.code}}, 1);
+    AddSample(reasons, {{"code", reason.code}}, 1);
   }
 }
 
@@ -342,46 +316,42 @@ void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dep
   const auto each = [&](std::string_view name, std::string_view help, MetricType type, const auto& value) {
     MetricFamily& family = Family(name, help, type);
     for (const Dependency& dependency : dependencies) {
-      Labels labels{{"dependency", dependency.name}, {"kind", dependency.kind}};
-      if (type == MetricType::Counter) {
-        AddCounter(family, std::move(labels), value(dependency));
-      } else {
-        AddGauge(family, std::move(labels), value(dependency));
-      }
+      AddSample(family, {{"dependency", dependency.name}, {"kind", dependency.kind}}, value(dependency));
     }
   };
-  each("leaf_dependency_up", "Whether it answered when it was asked last.", MetricType::Gauge,
+  each("leaf_dependency_up", "Whether it answered when it was asked last.", MetricType::kGauge,
        [](const Dependency& dependency) { return dependency.up ? 1.0 : 0.0; });
-  each("leaf_dependency_connections_total", "Connections that were made.", MetricType::Counter,
+  each("leaf_dependency_connections_total", "Connections that were made.", MetricType::kCounter,
        [](const Dependency& dependency) { return Number(dependency.connections); });
   each("leaf_dependency_reconnects_total", "Of those, after one was lost or could not be made.",
-       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.reconnects); });
-  each("leaf_dependency_failures_total", "Times it could not be reached.", MetricType::Counter,
+       MetricType::kCounter, [](const Dependency& dependency) { return Number(dependency.reconnects); });
+  each("leaf_dependency_failures_total", "Times it could not be reached.", MetricType::kCounter,
        [](const Dependency& dependency) { return Number(dependency.failures); });
   each("leaf_dependency_identity_changes_total", "Times another server answered than before.",
-       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.identity_changes); });
+       MetricType::kCounter,
+       [](const Dependency& dependency) { return Number(dependency.identity_changes); });
   each("leaf_dependency_went_back_total",
        "Times it had forgotten what it had acknowledged (it was restored or wiped), and was told again.",
-       MetricType::Counter, [](const Dependency& dependency) { return Number(dependency.went_back); });
+       MetricType::kCounter, [](const Dependency& dependency) { return Number(dependency.went_back); });
   MetricFamily& open =
-      Family("leaf_dependency_connections_open", "Connections that are open now.", MetricType::Gauge);
+      Family("leaf_dependency_connections_open", "Connections that are open now.", MetricType::kGauge);
   for (const Dependency& dependency : dependencies) {
     if (!dependency.open) continue;
-    AddGauge(open, {{"dependency", dependency.name}, {"kind", dependency.kind}}, Number(*dependency.open));
+    AddSample(open, {{"dependency", dependency.name}, {"kind", dependency.kind}}, Number(*dependency.open));
   }
   MetricFamily& info =
-      Family("leaf_dependency_info", "Which server it is, as it says itself.", MetricType::Gauge);
+      Family("leaf_dependency_info", "Which server it is, as it says itself.", MetricType::kGauge);
   for (const Dependency& dependency : dependencies) {
-    AddGauge(info,
-             {{"dependency", dependency.name}, {"kind", dependency.kind}, {"identity", dependency.identity}},
-             1);
+    AddSample(info,
+              {{"dependency", dependency.name}, {"kind", dependency.kind}, {"identity", dependency.identity}},
+              1);
   }
   MetricFamily& leases =
-      Family("leaf_dependency_lease_left_seconds", "What is left of the lease.", MetricType::Gauge);
+      Family("leaf_dependency_lease_left_seconds", "What is left of the lease.", MetricType::kGauge);
   for (const Dependency& dependency : dependencies) {
     if (!dependency.lease_left) continue;
-    AddGauge(leases, {{"dependency", dependency.name}, {"kind", dependency.kind}},
-             Seconds(*dependency.lease_left).count());
+    AddSample(leases, {{"dependency", dependency.name}, {"kind", dependency.kind}},
+              Seconds(*dependency.lease_left).count());
   }
 }
 
@@ -389,20 +359,20 @@ void MetricsBuilder::AddRequests(const RequestTotals& totals) {
   std::array<double, kDurationBounds.size()> bounds{};
   for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = Seconds(kDurationBounds[i]).count();
   MetricFamily& requests =
-      Family("leaf_http_requests_total", "Requests that were answered.", MetricType::Counter);
+      Family("leaf_http_requests_total", "Requests that were answered.", MetricType::kCounter);
   for (std::size_t route = 0; route < kRoutes; ++route) {
     for (std::size_t i = 0; i < kCountedStatuses.size(); ++i) {
       const std::uint64_t count = totals.routes[route].requests[i];
       if (count == 0) continue;
-      AddCounter(requests,
-                 {{"route", std::string(RouteName(static_cast<Route>(route)))},
-                  {"code", kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i])}},
-                 Number(count));
+      AddSample(requests,
+                {{"route", std::string(RouteName(static_cast<Route>(route)))},
+                 {"code", kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i])}},
+                Number(count));
     }
   }
   MetricFamily& durations =
       Family("leaf_http_request_duration_seconds", "From when a request was there until it was answered.",
-             MetricType::Histogram);
+             MetricType::kHistogram);
   for (std::size_t route = 0; route < kRoutes; ++route) {
     const RouteTotals& of = totals.routes[route];
     if (std::all_of(of.durations.begin(), of.durations.end(), [](std::uint64_t count) { return count == 0; }))
@@ -433,11 +403,11 @@ MetricFamily& MetricsBuilder::Family(std::string_view name, std::string_view hel
 }
 
 void MetricsBuilder::Counter(std::string_view name, std::string_view help, double value) {
-  AddCounter(Family(name, help, MetricType::Counter), {}, value);
+  AddSample(Family(name, help, MetricType::kCounter), {}, value);
 }
 
 void MetricsBuilder::Gauge(std::string_view name, std::string_view help, double value) {
-  AddGauge(Family(name, help, MetricType::Gauge), {}, value);
+  AddSample(Family(name, help, MetricType::kGauge), {}, value);
 }
 
 }  // namespace leaf::server

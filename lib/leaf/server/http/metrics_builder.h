@@ -1,11 +1,9 @@
-// Puts what was counted into Prometheus' words. Pure: the caller hands in the numbers.
+// Puts what was counted into metrics. Pure: the caller hands in the numbers.
 //
 // Thousands of tags: the `top_tags` that matter most have metrics of their own (those in trouble, then the
 // fastest); all of them are in the totals. A tag's counters vanish when it drops out, and come back with what
 // was counted meanwhile; totals never go back.
 #pragma once
-
-#include <prometheus/metric_family.h>
 
 #include <chrono>
 #include <cstddef>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "leaf/base/process_stats.h"
+#include "leaf/server/http/metrics_text.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/service/id_service.h"
 
@@ -64,16 +63,15 @@ class MetricsBuilder {
   void AddCollection(std::chrono::nanoseconds took);
 
   // In the order of the calls; each family once.
-  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+  std::vector<MetricFamily> Take() { return std::move(families_); }
 
  private:
-  using Labels = std::vector<prometheus::ClientMetric::Label>;
-  prometheus::MetricFamily& Family(std::string_view name, std::string_view help, prometheus::MetricType type);
+  MetricFamily& Family(std::string_view name, std::string_view help, MetricType type);
   void Counter(std::string_view name, std::string_view help, double value);
   void Gauge(std::string_view name, std::string_view help, double value);
   void AddTallies(const std::vector<service::TagStatus>& tags);
 
-  std::vector<prometheus::MetricFamily> families_;
+  std::vector<MetricFamily> families_;
 };
 
 }  // namespace leaf::server

@@ -1,10 +1,7 @@
 #include "leaf/server/http/metrics_page.h"
 
-#include <prometheus/text_serializer.h>
-
-#include <algorithm>
-
 #include "leaf/server/http/metrics_builder.h"
+#include "leaf/server/http/metrics_text.h"
 
 namespace leaf::server {
 
@@ -29,10 +26,7 @@ std::string MetricsPage::Render() const {
   builder.AddRequests(requests_.Collect());
   builder.AddProcess(process_());
   builder.AddCollection(clock_.Monotonic() - began);
-  // A family without a member is of no use.
-  std::vector<prometheus::MetricFamily> families = builder.Take();
-  std::erase_if(families, [](const prometheus::MetricFamily& family) { return family.metric.empty(); });
-  return prometheus::TextSerializer().Serialize(families);
+  return MetricsText(builder.Take());
 }
 
 }  // namespace leaf::server
