@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "completion.h"
+#include "completion_line.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "universe.h"
@@ -113,14 +113,15 @@ std::vector<std::string> Words(std::string_view path) {
 
 // The command whose words the command line begins with, alone; all of them if it begins otherwise: with a
 // flag, a mistake, or "help". Each command costs time to set up, and no call needs more than its own: once
-// one is recognised, every word after it is a flag or an argument, even if it is another one's name.
+// one is recognised, every word after it is a flag or an argument, even if it is another one's name. Only
+// __complete looks at them all.
 std::span<const Command> NeededCommands(std::span<const Command> commands, int argc,
                                         const char* const* argv) {
   const std::span<const char* const> given(argv + std::min(argc, 1), argv + argc);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const std::vector<std::string> words = Words(commands[i].path);
     if (given.size() >= words.size() && std::equal(words.begin(), words.end(), given.begin()))
-      return commands.subspan(i, 1);
+      return commands[i].add == AddComplete ? commands : commands.subspan(i, 1);
   }
   return commands;
 }
@@ -144,7 +145,6 @@ class CommandLine {
     app_.add_flag("--version", version_, "Print the version");
     AddGlobalFlags(app_, context.flags, raw_);
     for (const Command& command : commands) AddCommand(command);
-    AddCompletionCommand();
     AddHelpCommand();
   }
 
@@ -163,7 +163,6 @@ class CommandLine {
     if (version_) return Parsed{AddVersion(app_, context_), ""};
     CLI::App* const chosen = Chosen();
     if (chosen == help_) return HelpCommand();
-    if (chosen == completion_) return Parsed{nullptr, CompletionScript(*ParseShell(shell_), app_)};
     const auto run = runs_.find(chosen);
     if (run == runs_.end()) {
       return Error{ErrorCode::kInvalidArgument,
@@ -215,23 +214,6 @@ class CommandLine {
     help_->group("About");
     help_->add_option("command", help_words_, "The command")->type_name("COMMAND");
     help_->fallthrough();
-  }
-
-  // Here and not in a file of its own, as it needs all the others.
-  void AddCompletionCommand() {
-    completion_ =
-        app_.add_subcommand("completion", "Print the script that completes leafctl's words in a shell");
-    completion_->group("About");
-    completion_->add_option("SHELL", shell_, "Whose script")
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}))
-        ->type_name("bash|zsh|fish")
-        ->required();
-    completion_->footer(
-        "Packages install it. By hand, for bash and (after compinit) zsh, and for fish:\n"
-        "  source <(leafctl completion bash)\n"
-        "  source <(leafctl completion zsh)\n"
-        "  leafctl completion fish >~/.config/fish/completions/leafctl.fish");
-    completion_->fallthrough();
   }
 
   // The innermost command that was named.
@@ -324,7 +306,7 @@ class CommandLine {
       const std::string text = error.what();
       const std::string word = text.substr(text.rfind(' ') + 1);
       if (word.size() > 1 && word.starts_with('-') && !IsFlag(chosen, word)) return UnknownFlag(chosen, word);
-      if (runs_.count(chosen) == 0 && chosen != completion_) return UnknownCommand(chosen, word);
+      if (runs_.count(chosen) == 0) return UnknownCommand(chosen, word);
       return {ErrorCode::kInvalidArgument, fmt::format("unexpected argument {}", Quoted(word)),
               fmt::format("{} --help", PathOf(chosen))};
     }
@@ -340,8 +322,6 @@ class CommandLine {
   RawGlobals raw_;
   bool version_ = false;
   std::map<const CLI::App*, Run> runs_;
-  CLI::App* completion_ = nullptr;
-  std::string shell_;
   CLI::App* help_ = nullptr;
   std::vector<std::string> help_words_;
 };

@@ -7,6 +7,7 @@ namespace leaf::cmd {
 
 Run AddClusterRecover(CLI::App& app, CommandContext& context);
 Run AddComplete(CLI::App& app, CommandContext& context);
+Run AddCompletion(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);
 Run AddConfigImport(CLI::App& app, CommandContext& context);
 Run AddConfigShow(CLI::App& app, CommandContext& context);

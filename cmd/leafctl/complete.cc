@@ -1,7 +1,14 @@
-// leafctl __complete: the names of tags, for the scripts that `leafctl completion` writes. Hidden.
+// leafctl __complete: what the end of a line can be, for the scripts of `leafctl completion`. Hidden.
 //
 // Never fails, never says anything on stderr, never makes a file, waits a second for each server at most.
+//
+// The first line is the kind of the answer. Files and directories are for the shell to find, keys get no
+// blank after them. Each line more is a candidate; zsh and fish get its meaning, if it has one, after a tab.
+// They match in other ways than by the beginning, and get all that may stand there. bash gets what readline
+// has to put in. Scripts of the first versions ask for the names of tags alone, and get no kind.
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <set>
@@ -10,6 +17,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "completion_line.h"
 #include "daemons.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
@@ -22,13 +30,27 @@ namespace {
 
 constexpr std::chrono::milliseconds kCompleteTimeout{1000};
 // More than a user reads.
-constexpr std::size_t kNamesMax = 1000;
+constexpr std::size_t kCandidatesMax = 1000;
 
 struct CompleteOptions {
-  std::string form = "plain";      // of the answer, and of the words
+  std::string shell;               // "": a script of the first versions
+  std::string form = "plain";      // what that one says instead: "bash" for bash
   std::string word_breaks;         // bash's COMP_WORDBREAKS
-  std::vector<std::string> words;  // of the command line, up to the cursor; the last one is completed
+  std::vector<std::string> words;  // of the line, up to the cursor; with --line bash the line itself
+  std::optional<BashWord> typed;   // the last word, of bash
+  Completion completion;
 };
+
+void ReadTypedLine(const CLI::App& root, CompleteOptions& options) {
+  std::vector<std::string>& words = options.words;
+  if (words.empty()) return;
+  if (options.shell == "bash") words = SplitBashLine(words.front());
+  if (options.shell == "bash" || options.form == "bash") {
+    options.typed = ReadBashWord(words.back(), options.word_breaks);
+    for (std::string& word : words) word = ReadBashWord(word, "").text;
+  }
+  options.completion = options.shell.empty() ? Completion{"tags", {}, ""} : CompleteLine(root, words);
+}
 
 // Takes from the unfinished command line what decides whose tags are meant. Everything else is none of our
 // business: it may be wrong, or not be there yet.
@@ -66,21 +88,13 @@ Result<std::vector<std::string>> TagsOfDaemon(CommandContext& context) {
   return tags;
 }
 
-Result<void> RunComplete(CommandContext& context, const CompleteOptions& options) {
-  if (options.words.empty()) return {};
-  std::vector<std::string> words = options.words;
-  std::optional<BashWord> typed;
-  if (options.form == "bash") {
-    typed = ReadBashWord(words.back(), options.word_breaks);
-    for (std::string& word : words) word = ReadBashWord(word, "").text;
-  }
+// Those that this line means: with --server that daemon's. Else the store knows all of them, if it can be
+// looked at from here.
+std::set<std::string> TagNames(const std::vector<std::string>& words, CommandContext& context) {
   context.flags.quiet = true;
   context.flags.no_input = true;
   context.flags.timeout = kCompleteTimeout;
   UseFlagsOf(words, context);
-
-  // With --server it is that daemon's tags. Else the store knows all of them, if it can be looked at from
-  // here.
   std::set<std::string> names;
   const auto add = [&](const Result<std::vector<std::string>>& tags) {
     if (tags.ok()) names.insert(tags->begin(), tags->end());
@@ -88,13 +102,27 @@ Result<void> RunComplete(CommandContext& context, const CompleteOptions& options
   const bool named = !context.command_values.empty();
   add(named ? TagsOfDaemon(context) : TagsOfStore(context));
   if (names.empty() && !named) add(TagsOfDaemon(context));
+  // A line each: a tag that was not added by leafctl may have any name.
+  std::erase_if(names, [](const std::string& name) { return !ValidateTag(name).ok(); });
+  return names;
+}
 
+Result<void> RunComplete(CommandContext& context, const CompleteOptions& options) {
+  const auto& [kind, known, before] = options.completion;
+  if (options.words.empty()) return {};
+  if (!options.shell.empty()) context.out.Write(std::string(kind) + "\n");
+  std::vector<Completion::Candidate> candidates = known;
+  if (kind == "tags") {
+    for (const std::string& name : TagNames(options.words, context)) candidates.push_back({name, ""});
+  }
+  const bool all = !options.shell.empty() && !options.typed;
   std::size_t count = 0;
-  for (const std::string& name : names) {
-    // A line each: a tag that was not added by leafctl may have any name.
-    if (!ValidateTag(name).ok() || !name.starts_with(words.back())) continue;
-    if (++count > kNamesMax) break;
-    context.out.Write((typed ? typed->Completed(name) : name) + "\n");
+  for (const auto& [word, meaning] : candidates) {
+    const std::string whole = before + word;
+    if (!all && !whole.starts_with(options.words.back())) continue;
+    if (++count > kCandidatesMax) break;
+    context.out.Write((options.typed ? options.typed->Completed(whole) : whole) +
+                      (all && !meaning.empty() ? "\t" + meaning : "") + "\n");
   }
   return {};
 }
@@ -104,9 +132,12 @@ Result<void> RunComplete(CommandContext& context, const CompleteOptions& options
 Run AddComplete(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<CompleteOptions>();
   app.group("");
+  app.add_option("--line", options->shell)->check(CLI::IsMember({"bash", "zsh", "fish"}));
   app.add_option("--form", options->form)->check(CLI::IsMember({"plain", "bash"}));
   app.add_option("--word-breaks", options->word_breaks);
   app.add_option("WORDS", options->words);
+  // Here, as the parser is gone when the command runs.
+  app.callback([&app, options] { ReadTypedLine(*app.get_parent(), *options); });
   return [options](CommandContext& context) { return RunComplete(context, *options); };
 }
 

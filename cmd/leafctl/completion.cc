@@ -1,84 +1,109 @@
-#include "completion.h"
+// leafctl completion: the scripts of bash, zsh and fish. They hand the line to `leafctl __complete`, and do
+// with its answer what complete.cc says.
+#include <memory>
+#include <string>
+#include <string_view>
 
-#include <algorithm>
+#include "commands.h"
+#include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
-using Kind = CompletionValue::Kind;
+constexpr std::string_view kBashScript =
+    R"(# bash completion of leafctl, printed by `leafctl completion bash`.
+# shellcheck shell=bash
 
-CompletionValue ValueOf(const CLI::Option& option, const std::string& path) {
-  if (std::vector<std::string> choices = ChoicesOf(option); !choices.empty())
-    return {Kind::kChoice, std::move(choices)};
-  const std::string type = option.get_type_name();
-  const std::string name = option.nonpositional() ? type : option.get_name(true);
-  if (name == "FILE" || name == "PATH" || type == "FILE") return {Kind::kFile, {}};
-  if (name == "DIR") return {Kind::kDirectory, {}};
-  if (name == "SECTION.KEY=VALUE") return {Kind::kKey, {}};
-  // The tag that is to be added is not there yet.
-  if (name == "TAG" && path != "tag add") return {Kind::kTag, {}};
-  if (type == "COMMAND") return {Kind::kCommand, {}};
-  return {};
+_leafctl() {
+  local -a answer
+  # The line as it was typed: bash also divides its words at = and :.
+  mapfile -t answer < <(
+    "${COMP_WORDS[0]}" __complete --line bash --word-breaks "$COMP_WORDBREAKS" -- "${COMP_LINE:0:COMP_POINT}" \
+      2>/dev/null </dev/null
+  )
+  COMPREPLY=("${answer[@]:1}")
+  case ${answer[0]-} in
+    files) compopt -o default ;;
+    directories) compopt -o dirnames ;;
+    keys) compopt -o nospace ;;
+  esac
 }
 
-CompletionFlag FlagOf(const CLI::Option& option, const std::string& path) {
-  CompletionFlag flag;
-  for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
-  for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
-  flag.meaning = option.get_description();
-  flag.takes_value = option.get_items_expected_max() != 0;
-  if (flag.takes_value) flag.value = ValueOf(option, path);
-  return flag;
+complete -F _leafctl leafctl
+)";
+
+constexpr std::string_view kZshScript =
+    R"(#compdef leafctl
+# zsh completion of leafctl, printed by `leafctl completion zsh`.
+
+_leafctl() {
+  local kind
+  local -a answer expl
+  answer=("${(@f)$("${(Q)words[1]}" __complete --line zsh -- "${(@Q)words[1,CURRENT]}" 2>/dev/null </dev/null)}")
+  kind=${answer[1]}
+  shift answer
+  if [[ ${words[CURRENT]} == --*=* ]] && ((!${words[(Ie)--]})); then
+    compset -P 1 '*='
+    answer=("${(@)answer#--*=}")
+  fi
+  case $kind in
+    commands) answer=("${(@)answer/$'\t'/:}") && _describe -t commands command answer ;;
+    flags) answer=("${(@)answer/$'\t'/:}") && _describe -o -t options flag answer ;;
+    files) _files ;;
+    directories) _wanted directories expl directory _path_files -/ ;;
+    keys) compadd -S '' -a answer ;;
+    *) compadd -a answer ;;
+  esac
 }
 
-CompletionCommand CommandOf(const CLI::App& app, const std::string& path) {
-  CompletionCommand command{path, app.get_name(), app.get_description(), {}, {}, {}};
-  for (const CLI::Option* const option : app.get_options()) {
-    if (!option->nonpositional()) {
-      command.arguments.push_back({option->get_items_expected_max() > 1, ValueOf(*option, path)});
-    } else if (const std::string& group = option->get_group(); !group.empty() && group != kGlobalFlagsGroup) {
-      command.flags.push_back(FlagOf(*option, path));
-    }
-  }
-  for (const CLI::App* const child : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (child->get_group().empty()) continue;
-    command.commands.push_back(
-        CommandOf(*child, path.empty() ? child->get_name() : path + " " + child->get_name()));
-  }
-  return command;
-}
+# Loaded as a function by compinit, or sourced.
+if [[ ${funcstack[1]-} == _leafctl ]]; then _leafctl "$@"; else compdef _leafctl leafctl; fi
+)";
+
+constexpr std::string_view kFishScript =
+    R"(# fish completion of leafctl, printed by `leafctl completion fish`.
+
+# Asks leafctl: once, as fish looks at a condition once.
+function __leafctl_ask
+    set -l words (commandline -opc)
+    set -l typed (commandline -ct)
+    set -g __leafctl_answer ($words[1] __complete --line fish -- $words "$typed" 2>/dev/null </dev/null)
+    set -g __leafctl_kind $__leafctl_answer[1]
+    set -e __leafctl_answer[1]
+    if test "$__leafctl_kind" = directories
+        set __leafctl_answer (__fish_complete_directories)
+    end
+end
+
+complete -c leafctl -f
+complete -c leafctl -n __leafctl_ask -a '$__leafctl_answer'
+complete -c leafctl -n __leafctl_ask -n 'test "$__leafctl_kind" = files' -F
+)";
 
 }  // namespace
 
-std::optional<Shell> ParseShell(std::string_view name) {
-  if (name == "bash") return Shell::kBash;
-  if (name == "zsh") return Shell::kZsh;
-  if (name == "fish") return Shell::kFish;
-  return std::nullopt;
-}
-
-std::vector<std::string> ChoicesOf(const CLI::Option& option) {
-  // CLI11 tells them in the name of the type only: "text|json:{text,json}".
-  const std::string type = option.get_type_name();
-  const std::size_t begin = type.find('{');
-  if (begin == std::string::npos || type.back() != '}') return {};
-  std::vector<std::string> choices;
-  for (std::size_t at = begin + 1; at < type.size();) {
-    const std::size_t end = type.find_first_of(",}", at);
-    choices.push_back(type.substr(at, end - at));
-    at = end + 1;
-  }
-  return choices;
-}
-
-CompletionTree MakeCompletionTree(const CLI::App& root) {
-  CompletionTree tree;
-  for (const CLI::Option* const option : root.get_options()) {
-    if (option->nonpositional() && option->get_group() == kGlobalFlagsGroup)
-      tree.global_flags.push_back(FlagOf(*option, ""));
-  }
-  tree.root = CommandOf(root, "");
-  return tree;
+Run AddCompletion(CLI::App& app, CommandContext&) {
+  const auto shell = std::make_shared<std::string>();
+  app.add_option("SHELL", *shell, "Whose script")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->type_name("bash|zsh|fish")
+      ->required();
+  app.footer(
+      "Packages install it. By hand, for bash and (after compinit) zsh, and for fish:\n"
+      "  source <(leafctl completion bash)\n"
+      "  source <(leafctl completion zsh)\n"
+      "  leafctl completion fish >~/.config/fish/completions/leafctl.fish");
+  return [shell](CommandContext& context) -> Result<void> {
+    const std::string_view script = *shell == "bash"  ? kBashScript
+                                    : *shell == "zsh" ? kZshScript
+                                                      : kFishScript;
+    if (context.flags.json) {
+      WriteJson(context, {{"text", script}});
+    } else {
+      context.out.Write(script);
+    }
+    return {};
+  };
 }
 
 }  // namespace leaf::cmd

@@ -58,7 +58,8 @@ constexpr Command kCommands[] = {
     {"config check", kOperating, "Check the configuration", AddConfigCheck},
     {"config import", kOperating, "Turn Java Leaf's leaf.properties into a configuration", AddConfigImport},
     {"version", kAbout, "Print the version", AddVersion},
-    {"__complete", kAbout, "Names of tags, for a shell's completion", AddComplete},
+    {"completion", kAbout, "Print the script that completes leafctl's words in a shell", AddCompletion},
+    {"__complete", kAbout, "What the end of a line can be, for these scripts", AddComplete},
 };
 
 ExitCode Main(int argc, char** argv) {

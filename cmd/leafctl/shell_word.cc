@@ -7,7 +7,8 @@ namespace {
 bool IsPlain(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte >= 0x80 || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-         c == '_' || c == '-' || c == '.' || c == ',' || c == '/' || c == '+' || c == '@' || c == '%';
+         c == '_' || c == '-' || c == '.' || c == ',' || c == '/' || c == '+' || c == '@' || c == '%' ||
+         c == '=';
 }
 
 }  // namespace
@@ -41,6 +42,27 @@ BashWord ReadBashWord(std::string_view typed, std::string_view word_breaks) {
   }
   word.tail = std::string(typed.substr(tail));
   return word;
+}
+
+std::vector<std::string> SplitBashLine(std::string_view line) {
+  std::vector<std::string> words{""};
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quote == 0 && (c == ' ' || c == '\t' || c == '\n')) {
+      if (!words.back().empty()) words.emplace_back();
+      continue;
+    }
+    words.back() += c;
+    if (c == '\\' && quote != '\'' && i + 1 < line.size()) {
+      words.back() += line[++i];
+    } else if (c == quote) {
+      quote = 0;
+    } else if (quote == 0 && (c == '\'' || c == '"')) {
+      quote = c;
+    }
+  }
+  return words;
 }
 
 std::string BashWord::Completed(std::string_view name) const {

@@ -1,8 +1,9 @@
-// A word as it stands on bash's command line, unfinished and quoted in whatever way, and its completion.
+// The words of bash's command line, unfinished and quoted in whatever way, and their completion.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace leaf::cmd {
 
@@ -19,5 +20,8 @@ struct BashWord {
 // `word_breaks`: bash's COMP_WORDBREAKS; readline replaces what comes after the last of them that is not
 // quoted.
 BashWord ReadBashWord(std::string_view typed, std::string_view word_breaks);
+
+// The words of a line as they are typed, quotes and all; the last one is "" after a blank.
+std::vector<std::string> SplitBashLine(std::string_view line);
 
 }  // namespace leaf::cmd

@@ -166,6 +166,12 @@ class Completion(LeafTest):
             self.assertEqual(shell.line("leafctl --json --config some.toml tag li" + TAB).split()[-1], "list")
             self.assertEqual(shell.line("leafctl -o json --timeout=3s worker acc" + TAB).split()[-1], "accept-clock")
             self.assertEqual(shell.line("leafctl help tag rep" + TAB), "leafctl help tag repair ")
+            # Other commands on the line, and quoted words.
+            self.assertEqual(shell.line("true; leafctl tag rem" + TAB), "true; leafctl tag remove ")
+            self.assertEqual(shell.line("echo 'a b' | leafctl tag rem" + TAB), "echo 'a b' | leafctl tag remove ")
+            for file in ("'two words.toml'", '"two \\" words"', "two\\ words.toml"):
+                line = "leafctl --config %s tag li" % file
+                self.assertEqual(shell.line(line + TAB), line + "st ")
             # Hidden ones, and what is none.
             self.assertEqual(shell.line("leafctl __" + TAB), "leafctl __")
             self.assertEqual(shell.line("leafctl frob" + TAB), "leafctl frob")
@@ -176,6 +182,10 @@ class Completion(LeafTest):
             self.assertEqual(shell.line("leafctl next pay --di" + TAB), "leafctl next pay --direct ")
             self.assertEqual(self.candidates(shell, "leafctl tag add --st"), ["--start", "--state-dir", "--step"])
             self.assertEqual(shell.line("leafctl --vers" + TAB), "leafctl --version ")
+            self.assertEqual(shell.line("leafctl help --js" + TAB), "leafctl help --json ")
+            # A flag's value is no flag.
+            line = "leafctl next --config --json -o js"
+            self.assertEqual(shell.line(line + TAB), line + "on ")
             # After -- there are none.
             self.assertEqual(shell.line("leafctl next -- --di" + TAB), "leafctl next -- --di")
 
@@ -285,9 +295,16 @@ class Completion(LeafTest):
         away = {"LEAFCTL_SEGMENT_STORE": "mysql", "LEAFCTL_MYSQL_ENDPOINTS": "127.0.0.1:1"}
         broken = self.box.write("broken.toml", "what is this")
         for env in ({}, away, {"LEAFCTL_CONFIG": broken}, {"LEAFCTL_NOT_A_KEY": "1"}):
-            for form in ((), ("--form", "bash")):
-                result = self.box.run(["__complete", *form, "--", "leafctl", "tag", "show", ""], env=env)
-                self.assertEqual((result.rc, result.out, result.err), (0, "", ""))
+            words = ("leafctl", "tag", "show", "")
+            for call, out in (
+                (("--line", "bash", "--", " ".join(words)), "tags\n"),
+                (("--line", "zsh", "--", *words), "tags\n"),
+                # As scripts of the first versions call it.
+                (("--", *words), ""),
+                (("--form", "bash", "--", *words), ""),
+            ):
+                result = self.box.run(["__complete", *call], env=env)
+                self.assertEqual((result.rc, result.out, result.err), (0, out, ""))
         self.assertFalse(os.path.exists(self.box.state))
         for shell in self.each_shell(**away):
             self.assertEqual(shell.line("leafctl tag show x" + TAB), "leafctl tag show x")
@@ -298,6 +315,13 @@ class Completion(LeafTest):
         self.box.ok("tag", "add", "fine")
         self.insert("two\nlines")
         self.assertEqual(self.box.ok("__complete", "--", "leafctl", "tag", "show", ""), "fine\n")
+
+    def test_zsh_shows_what_words_mean(self):
+        shell = self.shell("zsh")
+        shell.line("leafctl tag " + TAB)
+        self.assertRegex(shell.output, "list +-- List all tags")
+        shell.line("leafctl tag list -" + TAB)
+        self.assertRegex(shell.output, "--json +-- Same as --output json")
 
     def test_fish(self):
         self.add_awkward()
@@ -310,13 +334,13 @@ class Completion(LeafTest):
 
         def ask(*lines):
             """What fish offers for each of the lines, in one process."""
-            code = "source $argv[1]; for line in $argv[2..]; echo =; complete -C $line; end"
+            code = "source $argv[1]; for line in $argv[2..]; echo @@; complete -C $line; end"
             text = subprocess.run(
                 ["fish", "--no-config", "-c", code, script, *lines],
                 cwd=work, env=env, check=True, capture_output=True, text=True,
             )  # fmt: skip
             self.assertEqual(text.stderr, "")
-            parts = text.stdout.split("=\n")[1:]
+            parts = text.stdout.split("@@\n")[1:]
             return [sorted(line.split("\t")[0] for line in part.splitlines()) for part in parts]
 
         expected = {
@@ -331,6 +355,9 @@ class Completion(LeafTest):
             "leafctl completion ": ["bash", "fish", "zsh"],
             "leafctl --set segment.sto": ["segment.store="],
             "leafctl --config som": ["some.toml"],
+            "leafctl --config=som": ["--config=some.toml"],
+            "leafctl --config ./som": ["./some.toml"],
+            "leafctl --config 'som": ["some.toml"],
             "leafctl tag add ": [],
             "leafctl tag show pl": ["plain"],
             "leafctl next ": sorted(["-dash", *(name for name, _ in AWKWARD)]),

@@ -1,10 +1,9 @@
-"""What `--help`, the manual pages and the completion scripts say about commands and flags, in one form each, and how
+"""What `--help`, the manual pages and completion say about commands and flags, in one form each, and how
 they differ. Structured: of a page only macros count, never its prose; but for the sentences of a section that a test does
 as they say."""
 
 import collections
 import re
-import subprocess
 
 # names: all spellings; value: whether it takes one; choices: what that may be, or ().
 # Compared by names, so that a flag is one thing whatever it is called.
@@ -286,7 +285,7 @@ def manual_differences(commands, global_flags, pages):
 
 
 def completion_differences(commands, global_flags, completions):
-    """The same for what a shell's script offers: path → (commands, flag → choices or None for no value)."""
+    """The same for what completion offers: path → (commands, flag → choices, "" for any value, None for no value)."""
     names = ("--help", "the completion")
     lines = compare("commands", names, commands, completions)
     for path in sorted(set(commands) & set(completions)):
@@ -299,57 +298,29 @@ def completion_differences(commands, global_flags, completions):
         lines += compare("flags of '%s'" % path, names, expected, flags)
         for name in sorted(set(expected) & set(flags)):
             mine, theirs = expected[name], flags[name]
-            # A value that is not one of a few has a word with a colon, such as :file.
-            if theirs is not None and theirs.startswith(":"):
-                theirs = ""
             if mine != theirs:
                 lines.append("'%s' %s: %r in --help, %r in the completion" % (path, name, mine, theirs))
     return lines
 
 
-# Prints the script's own table: "path TAB kind TAB word" lines.
-TABLES = {
-    "bash": r"""
-source "$1"; shift
-for path in "$@"; do
-  commands=(); flags=(); global_flags=(); arguments=(); unset values; declare -A values=()
-  _leafctl_table "$path"
-  for word in "${commands[@]}"; do printf '%s\tcommand\t%s\n' "$path" "$word"; done
-  for word in "${global_flags[@]}" "${flags[@]}"; do
-    printf '%s\tflag\t%s\t%s\n' "$path" "$word" "${values[$word]-none}"
-  done
-done
-""",
-    "zsh": r"""
-compdef() { }
-source "$1"; shift
-show() {
-  # Hidden, as they would be where the script is used: one is a parameter of zsh's own.
-  local -a commands flags global_flags arguments
-  local -A values
-  _leafctl_table "$1"
-  for word in "${commands[@]}"; do printf '%s\tcommand\t%s\n' "$1" "${word%%:*}"; done
-  for word in "${global_flags[@]}" "${flags[@]}"; do
-    word=${word%%:*}
-    printf '%s\tflag\t%s\t%s\n' "$1" "$word" "${values[$word]-none}"
-  done
-}
-for argument in "$@"; do show "$argument"; done
-""",
-}
-
-
-def table_of(shell, script, paths):
-    """path → (commands, flag → value) as the script's table has it."""
-    option = {"bash": ["--norc", "--noprofile"], "zsh": ["-f"]}[shell]
-    text = subprocess.run(
-        [shell, *option, "-c", TABLES[shell], shell, script, *paths], check=True, capture_output=True, text=True
-    ).stdout
-    table = {path: ([], {}) for path in paths}
-    for line in text.splitlines():
-        path, kind, word, *value = line.split("\t")
-        if kind == "command":
-            table[path][0].append(word)
-        else:
-            table[path][1][word] = None if value == ["none"] else value[0]
+def read_completion(ask, commands, global_flags):
+    """The same of what `ask` tells: the words of a line → kind and candidates."""
+    table = {}
+    global_names = {name for flag in global_flags.values() for name in flag.names}
+    known = {}
+    for path in commands:
+        words = path.split()
+        kind, offered = ask([*words, ""])
+        # `help` completes the commands that it explains, and has none of its own.
+        below = offered if kind == "commands" and path != "help" else []
+        flags = {}
+        for name in ask([*words, "-"])[1]:
+            if name not in known or name not in global_names:
+                if ask([*words, name, "-"])[0] == "flags":
+                    known[name] = None
+                else:
+                    kind, values = ask([*words, name, ""])
+                    known[name] = " ".join(values) if kind == "words" else ""
+            flags[name] = known[name]
+        table[path] = (below, flags)
     return table
