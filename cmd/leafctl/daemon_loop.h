@@ -34,7 +34,7 @@ struct DaemonLoop {
 // How often the main thread looks around, if the manager does not want to hear more often.
 inline constexpr std::chrono::milliseconds kLookInterval{1000};
 inline constexpr std::chrono::milliseconds kReadyPatience{10'000};
-// How long a thread may not come round, without a watchdog that says it.
+// How long a thread may be stuck where no watchdog interval sets the limit.
 inline constexpr std::chrono::milliseconds kThreadPatience{15'000};
 
 // How long a thread that never blocks may not come round.

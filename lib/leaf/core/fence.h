@@ -12,7 +12,7 @@
 
 namespace leaf::core {
 
-// Below what nothing may be granted any more: exclusive ends, 0 for none.
+// Lower bounds: a grant that begins below either is refused. Exclusive ends, 0 for none.
 struct FenceLevel {
   std::uint64_t mark = 0;     // of everything ever granted to this node
   std::uint64_t witness = 0;  // of everything ever granted to any node of the cluster, where that is known

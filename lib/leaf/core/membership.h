@@ -80,7 +80,7 @@ class Membership {
   virtual Result<void> Ready() const = 0;
 
   // Makes known all that this node was granted, or saw that others were: raises the witnesses to it. Returns
-  // whether its state directory has marks, so that it is none that is new.
+  // whether its state directory has marks: then the node is not new.
   using Contribute = std::function<Result<bool>()>;
   // One step of taking part: joins, keeps in touch, and does what is this node's share after the service went
   // back. To be called every kMembershipPoll; most calls do nothing.

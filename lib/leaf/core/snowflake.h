@@ -3,11 +3,10 @@
 // Why no ID repeats. An ID is (time, worker, sequence); this class hands out positions, which are (time,
 // sequence) packed in one number.
 // 1. Here: one word holds the next position. It only grows, and by compare-and-swap only; a taker owns
-// exactly
-//    the positions that its own swap passed over.
+//    exactly the positions that its own swap passed over.
 // 2. Over restarts: no position is taken whose time is at or above the ceiling, a ceiling takes effect only
-//    once it is durable, and a start begins at or above every ceiling found. So whatever a life that ended
-//    anyhow has issued lies below where the next one begins.
+//    once it is durable, and a start begins at or above every ceiling found. So everything that an
+//    earlier process issued, however it ended, lies below where the next one begins.
 // 3. Between nodes: worker numbers differ (WorkerRegistry).
 // The clock has no part in this. It moves the word forward, and bounds how far (promise P6: never more than
 // `window` ahead of the wall clock); if it goes back, time here stands still.

@@ -88,7 +88,8 @@ struct NodeIdentity {
   }
 };
 
-// How long that takes: more than two reports (Leaf's pace, 3 s).
+// How long the number of a copied state directory is watched (NodeIdentity::former_uuid): more than two
+// reports (Leaf's pace, 3 s).
 inline constexpr std::chrono::milliseconds kCopyWatch{8000};
 
 // A worker number and the right to it.
@@ -126,7 +127,8 @@ class WorkerRegistry {
   // Tells the registry that the node lives, and that IDs below `ceiling` may be issued from now on; never
   // lowers what it knows. What the registry was told before and has forgotten is put back, unless another
   // node has the number meanwhile. Called every few seconds, with the same ceiling, too. Errors: kNotOwner
-  // (the number is lost until a restart), kRefused (of a fixed number: it is this node's, but another program
+  // (the number is lost: a fixed one until a restart; a lease for good, and the next Claim gets another one),
+  // kRefused (of a fixed number: it is this node's, but another program
   // uses it; a later Claim succeeds once that is over), kUnavailable, kOutcomeUnknown. After either of the
   // first two nothing may be issued with this claim.
   virtual Result<void> Renew(const WorkerClaim& claim, WallTime ceiling) = 0;

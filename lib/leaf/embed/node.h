@@ -31,7 +31,7 @@ class Node {
   struct Plan {
     bool segment = false;
     bool snowflake = false;
-    // For a command that issues and ends: such a one says only once that its cluster is private.
+    // For a command that issues and ends: it says that its cluster is private only when the state is made.
     bool one_shot = false;
     // What raises marks and claims, for people.
     std::string process;

@@ -32,7 +32,7 @@ class RefillSchedule {
   void End() { in_flight_ = false; }
   bool in_flight() const { return in_flight_; }
 
-  // The grant that was on its way has failed, or tags are granted again. Failures are counted in a row.
+  // The grant under way has failed, or grants succeed again. Counts consecutive failures.
   void CountFailure() { ++failures_; }
   void ForgetFailures() { failures_ = 0; }
   std::uint32_t failures() const { return failures_; }

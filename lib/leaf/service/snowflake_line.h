@@ -41,7 +41,7 @@ class SnowflakeLine {
     ~Source() = default;
   };
 
-  // All outlive it. `look_max`: the line is looked at so often at least while a request waits.
+  // All outlive it. `look_max`: the line is checked at least this often while a request waits.
   SnowflakeLine(Source& source, const Clock& clock, Executor& timers, std::chrono::milliseconds look_max)
       : source_(source), clock_(clock), timers_(timers), look_max_(look_max) {}
 

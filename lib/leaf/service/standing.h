@@ -21,7 +21,7 @@ enum class StandingEvent : std::uint8_t {
   kClaimed,       // a term begins with what the registry gave
   kStartedAlone,  // a term begins with what the state file has
   kConfirmed,     // the claim was made up for
-  kDisplaced,     // a lease has run out, or another program uses the fixed number for a while
+  kDisplaced,     // a lease was lost, or another program uses the fixed number for a while
   kTaken,         // the fixed number belongs to another node
   kExchanged,     // the registry gives another number than the one that was lost
 };

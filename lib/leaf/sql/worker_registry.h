@@ -13,7 +13,7 @@
 // - the reply to COMMIT is lost: the next claim of the same uuid finds its own row.
 // - a node of the fork with the same address runs: its time in max_timestamp is not the one that we wrote
 //   last. It is watched for core::kJavaWatch, and if it moves the claim is refused; if not, the time and
-//   core::kJavaMargin are a ceiling. If it moves later, the next report says kNotOwner.
+//   core::kJavaMargin are a ceiling. If it moves later, the next report says kRefused.
 // - `worker release` lets another state directory in, which raises `claims`: the former owner's next report
 //   fails.
 // - the database is restored from a backup that is older than a claim, while the node lives, and a new node

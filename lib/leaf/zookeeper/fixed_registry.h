@@ -30,7 +30,7 @@
 //  S4  Java makes a node for the same address between our look and our creation. → we look again after
 //      our creation; with two nodes, none that moves may be shared, so all are watched.
 //  S5  Java starts with our address while we run, takes our number and reports. → our next write finds
-//      another version of the node: kNotOwner.
+//      another version of the node: kRefused, and the number is claimed again once Java stops.
 //  S6  The owner is deleted (`worker release`), another state directory claims, the number is the same,
 //      all new nodes have version 0; then a renewal of ours lands. → I3.
 //  S7  The session expires in the middle of a claim, and the next server is behind. → what was read in

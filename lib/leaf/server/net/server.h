@@ -32,9 +32,8 @@ struct ServerOptions {
   ConnectionLimits limits;
 };
 
-// The first request of a connection over a limit, which has a second to come, is answered, as its protocol
-// thinks fit. Of too many such connections, the rest is closed without a word.
-
+// A connection over a limit has a second to send a request, and its protocol decides the answer. Of too many
+// such connections, the rest is closed without a word.
 class Server {
  public:
   // What it is given outlives it.
