@@ -21,8 +21,8 @@ using Run = std::function<Result<void>(CommandContext&)>;
 
 // One command. To add one: its file (help text, options, Add…, Run…), its line in commands.h and in main.cc's
 // table, its source in CMakeLists.txt, a golden test in tests/cli, its manual page in man/
-// (tests/integration/test_manuals.py holds the two to each other), a line in README.md. Completion follows
-// by itself.
+// (tests/integration/test_manuals.py holds the two to each other), a line in doc/reference.md. Completion
+// follows by itself.
 struct Command {
   std::string_view path;   // "next", "tag add"
   std::string_view group;  // heading in the help

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What README shows is what happens: each command of its ```console blocks is run, in order, by one shell, in a network
-and a /tmp of its own, and has to print what stands below it.
+"""What README and the pages for users show is what happens: each command of their ```console blocks is run, in order, by
+one shell, in a network and a /tmp of its own, and has to print what stands below it.
 
     $ command             run by bash in the root of the checkout; `> more` continues it
     text                  what it prints, stdout and stderr; up to the next command
 
 Times, process IDs, ports that were free, random IDs and the like are compared by kind. `…` in a line stands for anything in
-it, alone for any lines. The other language's README has the same blocks.
+it, alone for any lines. The pages in the other language have the same blocks.
 
-LEAFCTL_TEST_ACCEPT=1 writes what was found into both READMEs, and fails.
+LEAFCTL_TEST_ACCEPT=1 writes what was found into all of them, and fails.
 """
 
 import contextlib
@@ -27,8 +27,15 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from leafctl import BINARY, ROOT, clean_environment, main, through_sudo  # noqa: E402
 
-README = os.path.join(ROOT, "README.md")
-OTHERS = [os.path.join(ROOT, "README.zh-CN.md")]
+# In the order in which the shell reads them; each with the same page in other languages.
+PAGES = {
+    "README.md": ["README.zh-CN.md"],
+    **{"doc/" + name: ["doc/zh-CN/" + name] for name in ("tour.md", "operating.md", "reference.md", "testing.md")},
+}
+# Two screens.
+README_LINES = 160
+# A person or a thing has a noun, and there is a common word for what these say.
+STIFF = re.compile(r"\b(somebody|someone|nobody|everybody|whoever|mend(?:s|ed)?|stands? (?:in|for)|looks? after|went back)\b")
 BELOW_TMP = ROOT.startswith("/tmp/")
 # For one command, with a database that starts.
 PATIENCE_S = 600.0
@@ -76,7 +83,7 @@ def kinds(line):
 class Command:
     def __init__(self, text, line):
         self.text = text
-        self.line = line  # of the README, from 1
+        self.line = line  # of the page, from 1
         self.expected = []
 
     def pattern(self):
@@ -94,7 +101,7 @@ def blocks(path):
     """The fenced blocks: [(language, first line's number, lines)]."""
     found = []
     inside = None
-    with open(path, encoding="utf-8") as file:
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
         for number, line in enumerate(file.read().split("\n"), 1):
             if line.startswith("```"):
                 if inside is None:
@@ -124,6 +131,13 @@ def commands(path):
             else:
                 raise AssertionError("%s:%d: output of no command" % (path, number))
     return found
+
+
+def anchors(path):
+    """Of its headings, as GitHub makes them."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        headings = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?ms)^```.*?^```", "", file.read()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def network_of(process):
@@ -207,15 +221,13 @@ class Shell:
         self.process.stdout.close()
 
 
-def accept(found_of):
-    """Writes what was found below each command, into all READMEs."""
-    for path in [README, *OTHERS]:
-        if not os.path.exists(path):
-            continue
+def accept(path, found_of):
+    """Writes what was found below each command of a page, in all languages."""
+    for page in [path, *PAGES[path]]:
         out = []
         inside = skipping = False
         index = 0
-        with open(path, encoding="utf-8") as file:
+        with open(os.path.join(ROOT, page), encoding="utf-8") as file:
             for line in file.read().split("\n"):
                 if line.startswith("```"):
                     inside = line[3:].strip() == "console"
@@ -231,24 +243,29 @@ def accept(found_of):
                         out += found.rstrip("\n").split("\n")
                 elif not (inside and (skipping or line.startswith("> "))):
                     out.append(line)
-        with open(path, "w", encoding="utf-8") as file:
+        with open(os.path.join(ROOT, page), "w", encoding="utf-8") as file:
             file.write("\n".join(out))
 
 
 class Readme(unittest.TestCase):
     maxDiff = None
 
-    def test_commands_print_what_it_shows(self):
+    def test_commands_print_what_they_show(self):
         self.assertEqual(BINARY, os.path.join(ROOT, "build", "release", "leafctl"), "README runs this one")
         home = tempfile.mkdtemp(prefix="leafctl-readme-")
         self.addCleanup(shutil.rmtree, home, ignore_errors=True)
         shell = Shell(home)
         self.addCleanup(shell.close)
         wrong = []
+        for path in PAGES:
+            wrong += self.run_page(path, shell)
+        self.assertFalse(wrong, "\n\n".join(wrong))
+
+    def run_page(self, path, shell):
+        """What it shows and does not happen."""
+        wrong = []
         found_of = []
-        listed = commands(README)
-        self.assertGreater(len(listed), 30)
-        for command in listed:
+        for command in commands(path):
             pattern = command.pattern()
 
             def matches(text, pattern=pattern):
@@ -266,23 +283,77 @@ class Readme(unittest.TestCase):
             good = good and matches(found)
             found_of.append((command.text, None if good else found))
             if not good:
-                wrong.append("README.md:%d: $ %s\nshows:\n%s\nprints:\n%s" % (
-                    command.line, command.text, "\n".join(command.expected), found))
+                wrong.append("%s:%d: $ %s\nshows:\n%s\nprints:\n%s" % (
+                    path, command.line, command.text, "\n".join(command.expected), found))
         if os.environ.get("LEAFCTL_TEST_ACCEPT"):
-            accept(found_of)
-        self.assertFalse(wrong, "\n\n".join(wrong))
+            accept(path, found_of)
+        return wrong
 
     def test_commands_stand_where_they_are_run(self):
-        for path in [README, *OTHERS]:
+        for path in self.all_pages():
             for language, first, lines in blocks(path):
                 for number, line in enumerate(lines, first):
                     if language != "console" and line.startswith("$ "):
                         self.fail("%s:%d: not in a console block: %s" % (path, number, line))
 
+    def all_pages(self):
+        return [page for path, others in PAGES.items() for page in (path, *others)]
+
+    def test_commands_are_found(self):
+        self.assertGreater(len(commands("README.md")), 8)
+        self.assertGreater(len(commands("doc/tour.md")), 60)
+
+    def test_configurations_are_good(self):
+        found = 0
+        for path in self.all_pages():
+            for language, first, lines in blocks(path):
+                if language or not lines[0].startswith("["):
+                    continue
+                found += 1
+                with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                    file.write("\n".join(lines))
+                    file.flush()
+                    checked = subprocess.run(
+                        [BINARY, "--config", file.name, "config", "check"], env=clean_environment(HOME="/nonexistent"),
+                        capture_output=True, text=True,
+                    )  # fmt: skip
+                self.assertEqual(checked.returncode, 0, "%s:%d: %s" % (path, first, checked.stderr))
+        self.assertEqual(found, 2)
+
     def test_other_languages_show_the_same(self):
-        expected = [block[2] for block in blocks(README) if block[0] in ("console", "sh")]
-        for path in OTHERS:
-            self.assertEqual([block[2] for block in blocks(path) if block[0] in ("console", "sh")], expected, path)
+        for path, others in PAGES.items():
+            expected = [block[2] for block in blocks(path) if block[0] in ("console", "sh")]
+            for other in others:
+                self.assertEqual([block[2] for block in blocks(other) if block[0] in ("console", "sh")], expected, other)
+
+    def test_readme_is_two_screens(self):
+        for path in ("README.md", *PAGES["README.md"]):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                self.assertLessEqual(len(file.readlines()), README_LINES, path)
+
+    def test_words_are_plain(self):
+        for path in PAGES:
+            inside = False
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    if line.startswith("```"):
+                        inside = not inside
+                    if not inside:
+                        self.assertIsNone(STIFF.search(line), "%s:%d: %s" % (path, number, line))
+
+    def test_links_lead_somewhere(self):
+        for path in self.all_pages():
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                text = file.read()
+            for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text):
+                target = target[0] or target[1]
+                if "://" in target:
+                    continue
+                name, _, anchor = target.partition("#")
+                page = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
+                self.assertTrue(os.path.exists(os.path.join(ROOT, page)), "%s: no %s" % (path, target))
+                if anchor:
+                    self.assertIn(anchor, anchors(page), "%s: no %s" % (path, target))
 
 
 if __name__ == "__main__":
