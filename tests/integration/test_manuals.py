@@ -457,9 +457,32 @@ class Manuals(LeafTest):
         for name, page in self.pages.items():
             wanted = ["NAME", "DESCRIPTION", "SEE ALSO"]
             if name.endswith(".1"):
-                wanted += ["SYNOPSIS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES"]
+                wanted += ["SYNOPSIS", "ENVIRONMENT", "EXIT STATUS"]
             found = re.findall(r"^\.Sh (.*)$", page, re.MULTILINE)
             self.assertEqual([section for section in wanted if section not in found], [], name)
+
+    def test_examples_come_first(self):
+        # Within the description, as mandoc wants a section of that name at the end.
+        for name in sorted(self.pages):
+            if name.endswith(".1"):
+                with self.subTest(page=name):
+                    self.assertEqual(self.late_examples(self.pages[name]), "")
+        page = self.pages["leafctl-tag.1"]
+        examples = page[page.index(".Ss Examples") : page.index(".Ss Commands")]
+        without = page.replace(examples, "")
+        self.assertEqual(self.late_examples(without), "no examples")
+        late = without.replace(".Sh ENVIRONMENT", examples + ".Sh ENVIRONMENT")
+        self.assertIn(".It Cm add", self.late_examples(late))
+
+    def late_examples(self, page):
+        """What is wrong with the place of a page's examples: each command and flag has to come after them."""
+        before, found, after = "\n".join(section_of(page, "DESCRIPTION")).partition("\n.Ss Examples\n")
+        if not found:
+            return "no examples"
+        examples = after.partition("\n.Ss ")[0]
+        if not re.search(r"^(\$ |\.Dl |leafctl |source <)", examples, re.MULTILINE):
+            return "no command in the examples"
+        return " ".join(re.findall(r"^\.It (?:Cm|Fl|Ar) \S+", before, re.MULTILINE))
 
     def test_mandoc(self):
         for name in self.pages:
