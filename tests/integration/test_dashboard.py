@@ -210,7 +210,7 @@ class Dashboard(LeafTest):
         self.until(all_fail, "the database is away, for all tags")
         found = self.problems()
         self.assertEqual(list(found), ["database", "paused"], "the gravest first, and one for each cause")
-        self.assertEqual(found["database"]["code"], "database away")
+        self.assertEqual(found["database"]["code"], "database unreachable")
         for cause in found.values():
             self.assertRegex(cause["since"], r"^since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d$")
         self.assertRegex(found["database"]["extra"], r"^shortest reserve \S+ \S+ \(tag-\d\)")

@@ -29,46 +29,45 @@ struct Words {
 // The gravest first.
 constexpr std::array kWords{
     Words{"state_dir_lost", true, "the state directory is lost", "",
-          "This daemon issues no more IDs, and does not mend itself: another process may use the directory.",
+          "This daemon issues no more IDs and does not recover by itself: another process may use the "
+          "directory.",
           ""},
     Words{"frozen", true, "tag {} is frozen", "{} tags are frozen",
-          "The database has forgotten IDs that it had granted. What is frozen issues nothing, so that no ID "
-          "comes twice, until it is repaired. Other tags go on.",
+          "The database lost grants that it had committed. A frozen tag issues nothing until it is repaired, "
+          "so that no ID repeats. Other tags continue.",
           ""},
-    Words{"database", true, "database away", "",
-          "IDs go on from what each tag has in reserve. Once the database answers, all goes on by itself.",
-          "No tag has a reserve, so requests for IDs of tags fail. Once the database answers, all goes on by "
-          "itself."},
-    Words{"witness", true, "witness away", "",
-          "Each new range of IDs is noted in ZooKeeper, the witness, so that no two nodes issue the same. "
-          "Until it "
-          "answers, IDs go on from what each tag has in reserve.",
-          "Each new range of IDs is noted in ZooKeeper, the witness, so that no two nodes issue the same. "
-          "Until it "
-          "answers, requests for IDs of tags fail: no tag has a reserve."},
+    Words{
+        "database", true, "database unreachable", "",
+        "Tags issue IDs from their reserve. When the database answers again, everything continues by itself.",
+        "No tag has a reserve, so requests for IDs of tags fail. When the database answers again, everything "
+        "continues by itself."},
+    Words{"witness", true, "witness unreachable", "",
+          "Each new range of IDs is claimed in ZooKeeper, the witness, so that no two nodes issue the same "
+          "IDs. Until it answers, tags issue IDs from their reserve.",
+          "Each new range of IDs is claimed in ZooKeeper, the witness, so that no two nodes issue the same "
+          "IDs. Until it answers, requests for IDs of tags fail: no tag has a reserve."},
     Words{"segment", true, "no IDs of tags", "", "Requests for IDs of tags fail.", ""},
     Words{"snowflake", true, "snowflake mode fails", "",
-          "Snowflake IDs go on for a few seconds, up to the ceiling that is on the disk, and then stop.",
+          "Snowflake IDs are issued for a few more seconds, up to the ceiling on the disk, and then stop.",
           "Requests for snowflake IDs fail."},
     Words{"disabled", true, "no mode is enabled", "", "This daemon issues no IDs at all.", ""},
     Words{"draining", false, "shutting down", "",
-          "Requests are still served for a moment, then the daemon ends.", ""},
-    Words{"registry", false, "registry away", "",
-          "The registry gives out the worker numbers of snowflake IDs. A fixed number goes on without it, a "
-          "leased "
-          "one stops within seconds.",
-          "The registry gives out the worker numbers of snowflake IDs. Requests for snowflake IDs fail."},
+          "Requests are still served for a moment, then the daemon stops.", ""},
+    Words{"registry", false, "registry unreachable", "",
+          "The registry assigns the worker numbers of snowflake IDs. A worker with a fixed number continues "
+          "without it, one with a lease stops within seconds.",
+          "The registry assigns the worker numbers of snowflake IDs. Requests for snowflake IDs fail."},
     Words{"table", false, "the table of tags cannot be read", "",
-          "Tags that are known go on. What is changed in the table is not noticed.",
+          "Known tags continue. Changes in the table are not noticed.",
           "Requests for IDs of tags fail: no tag is known yet, or none has a reserve."},
     Words{"grants", false, "tag {} gets no new IDs", "{} tags get no new IDs",
-          "IDs go on from what is in reserve. The daemon keeps trying.", ""},
+          "IDs are issued from the reserve. The daemon keeps trying.", ""},
     Words{"near_exhaustion", false, "tag {} runs out of numbers", "{} tags run out of numbers",
           "No ID can be 2^63 or more. At the end of the numbers, requests fail.", ""},
     Words{"exhaustion_near", false, "snowflake IDs run out", "",
           "The time that fits into an ID ends. After that, requests for snowflake IDs fail.", ""},
-    Words{"reload_failed", false, "the configuration was not taken over", "",
-          "The settings of before stay in force. A restart would be refused.", ""},
+    Words{"reload_failed", false, "the new configuration was not applied", "",
+          "The old settings stay in force. A restart would be refused.", ""},
     Words{"paused", false, "tag {} is paused", "{} tags are paused",
           "Cut off on this node by an operator: every request for it fails until it is resumed.", ""},
 };
@@ -166,7 +165,8 @@ void AddProblems(const TagStatus& tag, const std::vector<Problem>& node, std::ve
                      tag.days_to_exhaustion
                          ? fmt::format(", {:.1f} days at the rate seen", *tag.days_to_exhaustion)
                          : ""),
-         "plan a new tag name, or ask whether its max_id was moved by mistake", tag.tag, "near_exhaustion"});
+         "plan a new tag name, or check whether its max_id was moved by mistake", tag.tag,
+         "near_exhaustion"});
   }
   if (!tag.problem) return;
   problems.push_back({std::string(ErrorCodeName(tag.problem->code)), tag.problem->message, tag.problem->hint,

@@ -30,7 +30,7 @@ struct Cause {
   std::string name;     // stable, for machines: "database", "frozen", ...
   bool urgent = false;  // IDs are, or will soon be, refused or at risk
   bool not_ready = false;
-  std::string title;    // what is wrong: "database away", "tag 'pay' is frozen", "3 tags are frozen"
+  std::string title;    // what is wrong: "database unreachable", "tag 'pay' is frozen", "3 tags are frozen"
   std::string effect;   // what that means for those that ask for IDs; whole sentences
   std::string message;  // in the words of what failed
   std::string hint;     // the next step, or empty; where several tags have one, that of the first

@@ -49,7 +49,7 @@ TEST(Causes, ADatabaseThatIsAwayIsOneWhateverItDoesToTags) {
   const auto causes = CausesOf({away}, tags);
   ASSERT_EQ(causes.size(), 1U);
   const Cause& cause = causes[0];
-  EXPECT_EQ(cause.title, "database away");
+  EXPECT_EQ(cause.title, "database unreachable");
   EXPECT_TRUE(cause.urgent);
   EXPECT_FALSE(cause.not_ready);
   EXPECT_EQ(cause.since, WallTimeOf(1000));
@@ -97,8 +97,8 @@ TEST(Causes, TheGravestGoesFirst) {
       TitlesOf(GroupByCause({problem("paused", "x"), problem("reload_failed"), problem("registry"), draining,
                              problem("database"), problem("paused", "w"), problem("frozen", "f"), disabled},
                             {})),
-      (Strings{"no mode is enabled", "tag 'f' is frozen", "database away", "shutting down", "registry away",
-               "the configuration was not taken over", "2 tags are paused"}));
+      (Strings{"no mode is enabled", "tag 'f' is frozen", "database unreachable", "shutting down",
+               "registry unreachable", "the new configuration was not applied", "2 tags are paused"}));
 }
 
 TEST(Causes, TwoThingsThatTheNodeSaysOfOneCauseAreBothTold) {

@@ -130,7 +130,7 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
         [](const Tag& tag) -> Value { return static_cast<double>(tag.table_step); });
   gauge("leaf_tag_max_id", "The column max_id of the tag, as it was seen last.",
         [](const Tag& tag) -> Value { return static_cast<double>(tag.max_id); });
-  gauge("leaf_tag_frozen", "Whether the tag is frozen, since the database went back.",
+  gauge("leaf_tag_frozen", "Whether the tag is frozen because the database lost committed grants.",
         [](const Tag& tag) -> Value { return tag.state == "frozen" ? 1 : 0; });
   gauge("leaf_tag_paused_timestamp_seconds", "When an operator paused the tag; absent unless it is paused.",
         [](const Tag& tag) -> Value {
@@ -223,22 +223,22 @@ void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& 
   if (fence->membership) {
     const core::MembershipStatus& membership = *fence->membership;
     Gauge("leaf_cluster_open",
-          "Whether it is certain that what holds the witness has forgotten nothing, so that ranges may be "
-          "claimed.",
+          "Whether ZooKeeper is known to have lost no data, so that ranges may be claimed.",
           membership.state == core::MembershipStatus::State::kOpen ? 1 : 0);
-    Gauge("leaf_cluster_incarnation", "How often the cluster was found to have gone back, plus one.",
+    Gauge("leaf_cluster_incarnation", "How often lost data was found in the cluster, plus one.",
           Number(membership.incarnation));
     Gauge("leaf_cluster_nodes", "Nodes that claim ranges of this cluster.", Number(membership.nodes));
-    Gauge("leaf_cluster_nodes_missing", "Nodes whose grants may be forgotten, and are waited for.",
+    Gauge("leaf_cluster_nodes_missing", "Nodes whose grants may be lost, and which are waited for.",
           Number(membership.waiting_for.size()));
     Gauge("leaf_cluster_older_daemons",
-          "Daemons of a version before 0.2, which claim without looking whether ZooKeeper went back.",
+          "Daemons of a version before 0.2, which claim without checking whether ZooKeeper lost data.",
           Number(membership.older_daemons));
   }
   Counter("leaf_witness_claims_total", "Grants that were claimed from the witness.", Number(fence->claims));
   Counter("leaf_witness_outbid_total",
-          "Grants that were dropped since another node claimed above them first.", Number(fence->outbid));
-  Counter("leaf_witness_unfenced_total", "Grants that went without a claim while the witness was away.",
+          "Grants that were dropped because another node claimed above them first.", Number(fence->outbid));
+  Counter("leaf_witness_unfenced_total",
+          "Grants that were used without a claim while the witness was unreachable.",
           Number(fence->unfenced));
 }
 
@@ -331,7 +331,7 @@ void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dep
        MetricType::kCounter,
        [](const Dependency& dependency) { return Number(dependency.identity_changes); });
   each("leaf_dependency_went_back_total",
-       "Times it had forgotten what it had acknowledged (it was restored or wiped), and was told again.",
+       "Times it had lost what it had acknowledged (it was restored or wiped), and was sent it again.",
        MetricType::kCounter, [](const Dependency& dependency) { return Number(dependency.went_back); });
   MetricFamily& open =
       Family("leaf_dependency_connections_open", "Connections that are open now.", MetricType::kGauge);

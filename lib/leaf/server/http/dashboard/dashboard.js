@@ -214,7 +214,7 @@ function showSnowflake(snowflake, now) {
 function showDependencies(dependencies) {
   $("dependencies").replaceChildren(...dependencies.map((dependency) => {
     const item = element("li");
-    item.append(element("span", "state " + (dependency.up ? "good" : "bad"), dependency.up ? "up" : "away"),
+    item.append(element("span", "state " + (dependency.up ? "good" : "bad"), dependency.up ? "up" : "unreachable"),
       element("span", "", dependency.name + ", " + dependency.kind));
     const facts = [];
     if (dependency.identity) facts.push(dependency.identity);
@@ -380,7 +380,7 @@ $("problem-list").addEventListener("click", (event) => {
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
 document.addEventListener("visibilitychange", () => {
-  // Nobody looks: nothing is asked.
+  // The page is hidden: nothing is asked.
   if (document.hidden) clearTimeout(timer);
   else ask();
 });
