@@ -114,7 +114,7 @@ class RecoverCommand {
       }
       const auto lock = sys::StateDirLock::Take(path, sys::StateDirUse::kCommand);
       if (!lock.ok() && lock.error().code == ErrorCode::kRefused) {
-        context_.Detail(fmt::format("state directory {} is in use: its daemon speaks for it", path));
+        context_.Detail(fmt::format("state directory {} is in use: its daemon reports its own marks", path));
         continue;
       }
       if (!lock.ok()) return lock.error();
@@ -140,8 +140,8 @@ class RecoverCommand {
         for (const Recovery::Node& node : silent) {
           if (unsettled) break;  // said with the plan
           context_.Note(
-              fmt::format("leafctl: warning: nothing was heard of node {} for {}; if ZooKeeper went back, "
-                          "and it is down, what it was granted since is not known",
+              fmt::format("leafctl: warning: node {} has not reported for {}; if ZooKeeper lost data and "
+                          "this node is down, what it was granted since is unknown",
                           Recovery::TextOf(node), FormatDuration(patience)));
         }
         return {};
@@ -176,24 +176,22 @@ class RecoverCommand {
 
   Result<void> Tell() {
     if (recovery_->is_unsettled())
-      Line(fmt::format("ZooKeeper went back: {}", recovery_->records().incarnation->why));
+      Line(fmt::format("ZooKeeper lost data: {}", recovery_->records().incarnation->why));
     for (const Recovery::Node& node : missing_)
-      Line(
-          fmt::format("  missing: {}; {} IDs of each tag are allowed for", Recovery::TextOf(node), *beyond_));
+      Line(fmt::format("  missing: {}; allowing for {} IDs of each tag", Recovery::TextOf(node), *beyond_));
     for (const std::string& tag : recovery_->skipped()) {
       context_.Note(
-          fmt::format("leafctl: warning: the witness of tag {}, which is not in the table, cannot be read; "
-                      "it is left as it "
-                      "is, and the tag cannot be added",
+          fmt::format("leafctl: warning: cannot read the witness of tag {}, which is not in the table; the "
+                      "witness is left unchanged, and the tag cannot be added",
                       Quoted(tag)));
     }
     for (const Recovery::Move& move : moves_) {
       const std::string where = move.where.empty() ? "no mark" : move.where;
       if (move.in_table) {
-        Line(fmt::format("tag {}: the table says max_id {}, {} says {}; so move it to {}",
-                         Quoted(move.row.tag), move.row.max_id, where, move.known, move.target));
+        Line(fmt::format("tag {}: the table says max_id {}, {} says {}; move it to {}", Quoted(move.row.tag),
+                         move.row.max_id, where, move.known, move.target));
       } else {
-        Line(fmt::format("tag {}: not in the table{}, {} says {}; so move its witness to {}",
+        Line(fmt::format("tag {}: not in the table{}, {} says {}; move its witness to {}",
                          Quoted(move.row.tag),
                          move.removed > 0 ? fmt::format(" (removed at {})", move.removed) : "", where,
                          move.known, move.target));
@@ -207,7 +205,8 @@ class RecoverCommand {
   std::string What() const {
     std::string text = fmt::format("move {} tag{} up", moves_.size(), moves_.size() == 1 ? "" : "s");
     if (!missing_.empty()) {
-      text += fmt::format(", and go on without {} node{}", missing_.size(), missing_.size() == 1 ? "" : "s");
+      text +=
+          fmt::format(", and continue without {} node{}", missing_.size(), missing_.size() == 1 ? "" : "s");
     }
     return text;
   }

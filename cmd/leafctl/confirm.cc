@@ -35,12 +35,12 @@ Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severit
   if (severity == Severity::kDestructive && flags.yes) return {};
   const std::string flag = severity == Severity::kDestructive ? "--yes" : ConfirmFlag(name);
   if (!context.stdin_is_terminal() || context.flags.no_input) {
-    return Error{ErrorCode::kRefused, fmt::format("cannot {}: it needs your confirmation", action),
+    return Error{ErrorCode::kRefused, fmt::format("refusing to {} without confirmation", action),
                  fmt::format("add {}", flag)};
   }
   LEAF_RETURN_IF_ERROR(context.Tell(severity == Severity::kDestructive
-                                        ? fmt::format("About to {}. Go on? [y/N] ", action)
-                                        : fmt::format("About to {}. Type '{}' to go on: ", action, name)));
+                                        ? fmt::format("About to {}. Continue? [y/N] ", action)
+                                        : fmt::format("About to {}. Type '{}' to continue: ", action, name)));
   const std::string answer = context.ReadLine().value_or("");
   const bool agreed =
       severity == Severity::kDestructive ? answer == "y" || answer == "Y" || answer == "yes" : answer == name;

@@ -68,8 +68,8 @@ int DaemonLoop::Run() {
     const std::vector<std::string> stuck = heartbeat.Check();
     if (stuck.empty() && told_ready && manager.watchdog_time()) manager.Watchdog();
     if (!stuck.empty() && stuck != told_stuck)
-      log.Error("no progress of the threads {}{}", fmt::join(stuck, ", "),
-                manager.watchdog_time() ? ": the service manager is not told that all is well" : "");
+      log.Error("no progress in the threads {}{}", fmt::join(stuck, ", "),
+                manager.watchdog_time() ? "; the watchdog of the service manager is not notified" : "");
     told_stuck = stuck;
     if (now - second_at >= std::chrono::seconds{1}) {
       second_at = now;

@@ -38,7 +38,8 @@ Result<void> RunDbInit(CommandContext& context, const DbInitOptions& options) {
     WriteJson(context, json);
   } else if (only_shows) {
     // The statements themselves are the dry run: they can be read, changed and given to a DBA.
-    context.out.Write(fmt::format("-- Makes what is missing of {}.\n", fmt::join(tables, ", ")));
+    context.out.Write(
+        fmt::format("-- Creates these tables where they are missing: {}.\n", fmt::join(tables, ", ")));
     context.out.Write(sql::SchemaText(dialect));
   } else {
     context.Report(fmt::format("these tables exist: {}", fmt::join(tables, ", ")));

@@ -62,7 +62,7 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
                !listeners.empty()) {
       // The configuration does not ask for this socket (its path can be too long, say): no reason not to
       // serve.
-      log.Warning("{}; going on without it", listener.error().message);
+      log.Warning("{}; continuing without it", listener.error().message);
     } else {
       return std::move(listener).error();
     }
@@ -109,7 +109,7 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
       return std::move(lock).error();
     }
     if (const int signal = signals.WaitFor(kPoll); signal == SIGTERM || signal == SIGINT) {
-      log.Info("stopped while it waited for the state directory {}", state_dir);
+      log.Info("stopped while waiting for the state directory {}", state_dir);
       return std::optional<sys::StateDirLock>();
     }
   }
@@ -125,7 +125,7 @@ Result<std::string> WhyNoSnowflakes(const config::Resolved& resolved,
   if (!resolved.config.snowflake.enabled || !embed::IsPrivateCluster(resolved.config) ||
       elsewhere == listeners.end())
     return std::string();
-  const std::string remedy = "set snowflake.cluster, and what gives each node its number";
+  const std::string remedy = "set snowflake.cluster, and snowflake.registry or a worker number for each node";
   const std::string why = fmt::format(
       "a private cluster's IDs are unique in its state directory only, and {} can be reached from "
       "other machines",
@@ -141,7 +141,7 @@ void RaiseOpenFiles(const config::Resolved& resolved, Logger& log) {
   const std::int64_t wanted = resolved.config.server.max_connections;
   const std::uint64_t files = sys::RaiseOpenFileLimit();
   if (resolved.IsSet("server.max_connections") && files < static_cast<std::uint64_t>(wanted) + kOwnFiles)
-    log.Warning("only {} files may be open: server.max_connections = {} cannot be reached", files, wanted);
+    log.Warning("only {} files may be open, too few for server.max_connections = {}", files, wanted);
 }
 
 Result<void> RunServe(CommandContext& context, const ServeOptions&) {

@@ -36,8 +36,8 @@ std::string ClusterText(const Json& cluster) {
     out += fmt::format("  missing: {}\n", missing.is_string() ? missing.get<std::string>() : "?");
   if (const auto older = cluster.value("older_daemons", std::uint64_t{0}); older > 0) {
     out += fmt::format(
-        "  {} daemon{} of a version before 0.2 issue{} IDs, too: they may repeat IDs if database and "
-        "ZooKeeper go back together, until the last one is upgraded\n",
+        "  {} daemon{} of a version before 0.2 issue{} IDs, too: until the last one is upgraded, IDs may "
+        "repeat if the database and ZooKeeper lose data together\n",
         older, older == 1 ? "" : "s", older == 1 ? "s" : "");
   }
   return out;
@@ -65,7 +65,7 @@ std::string StatusText(const Json& json, const std::string& server) {
       out += "  private cluster: these IDs are unique in this state directory only (snowflake.cluster)\n";
     if (const auto older = snowflake.value("older_peers", std::uint64_t{0}); older > 0) {
       out += fmt::format(
-          "  {} peer{} of a version before 0.2: if the registry goes back, another node may get {} "
+          "  {} peer{} of a version before 0.2: if the registry loses data, another node may get {} "
           "number{}\n",
           older, older == 1 ? " is" : "s are", older == 1 ? "its" : "their", older == 1 ? "" : "s");
     }
@@ -98,7 +98,7 @@ Result<Json> AskOne(client::DaemonClient& daemon) {
   Json json = Json::parse(body, nullptr, false);
   if (!json.is_object())
     return Error{ErrorCode::kInternal,
-                 fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()), ""};
+                 fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   return json;
 }
 

@@ -44,7 +44,7 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
   const Json json = Json::parse(body, nullptr, false);
   if (!json.is_object() || json.value("tag", "") != options.tag) {
     return Error{ErrorCode::kInternal,
-                 fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()), ""};
+                 fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   }
   if (context.flags.json) {
     WriteJson(context, json);

@@ -32,7 +32,7 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
   const Json json = Json::parse(body, nullptr, false);
   if (!json.is_object() || json.value("tag", "") != options.tag) {
     return Error{ErrorCode::kInternal,
-                 fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()), ""};
+                 fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   }
   if (context.flags.json) {
     WriteJson(context, json);
@@ -40,14 +40,14 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
   }
   const std::string what = fmt::format("tag {} on {}", Quoted(options.tag), daemon.answered_by());
   if (!json.value("changed", false)) {
-    context.Report(fmt::format("{} is {} already", what, pause ? "paused" : "going on"));
+    context.Report(fmt::format("{} is {}", what, pause ? "already paused" : "not paused"));
   } else if (options.confirm.dry_run) {
     context.Report(fmt::format("would {} {}", pause ? "pause" : "resume", what));
   } else {
     context.Report(fmt::format("{} {}; other nodes are not asked", pause ? "paused" : "resumed", what));
   }
   if (pause && !json.value("known", true))
-    context.Note(fmt::format("note: that node does not know a tag {} now", Quoted(options.tag)));
+    context.Note(fmt::format("note: that node has no tag {} at present", Quoted(options.tag)));
   return {};
 }
 

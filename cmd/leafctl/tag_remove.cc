@@ -43,10 +43,10 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
   }
   LEAF_ASSIGN_OR_RETURN(const auto removal, store->segments().Remove(options.tag, options.confirm.mode()));
   if (!removal.mark_remembered && !options.confirm.dry_run) {
-    context.Note(fmt::format(
-        "leafctl: warning: the database has no table leafctl_removed_tags: that this tag was at {} is "
-        "remembered in this state directory only",
-        removal.row.max_id));
+    context.Note(
+        fmt::format("leafctl: warning: the database has no table leafctl_removed_tags: only this state "
+                    "directory remembers that the tag was at {}",
+                    removal.row.max_id));
   }
   if (context.flags.json) {
     Json json = TagJson(removal.row);
@@ -54,7 +54,7 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
     json["dry_run"] = options.confirm.dry_run;
     WriteJson(context, json);
   } else {
-    context.Report(fmt::format("{} tag {}; adding it again goes on at {}",
+    context.Report(fmt::format("{} tag {}; adding it again continues at {}",
                                options.confirm.dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
                                removal.row.max_id));
   }

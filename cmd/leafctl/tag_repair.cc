@@ -88,8 +88,8 @@ class MarkSources {
     LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(context_, log_, sys::ProcessName("tag repair")));
     if (cluster_ && resolved_.config.segment.witness_fallback) {
       context_.Note(
-          "leafctl: warning: with segment.witness_fallback a daemon that is cut off from ZooKeeper is not "
-          "found there, and may have been granted what the witness does not know of: name it with --server");
+          "leafctl: warning: with segment.witness_fallback, a daemon that is cut off from ZooKeeper is not "
+          "listed there and may have grants that the witness does not know: name it with --server");
     }
     return {};
   }
@@ -252,7 +252,7 @@ Error RefusalOf(const std::string& what, const Missing& missing, const std::stri
   return {ErrorCode::kRefused,
           fmt::format("cannot repair {}: the mark of {} is not known: {}", what, missing.whose,
                       missing.why.message),
-          "bring it back, or name a value above everything it may hold: " +
+          "restore access to it, or name a value above everything it may hold: " +
               TagCommand("repair", tag, "--to N " + ConfirmFlag(tag))};
 }
 
@@ -345,7 +345,7 @@ Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
   const std::string count = fmt::format("{} tag{}", plan.size(), plan.size() == 1 ? "" : "s");
   for (const Evidence& evidence : plan) {
     ExplainEvidence(context, dry_run, evidence);
-    Explain(context, dry_run, "  so " + MoveText(evidence, evidence.highest()));
+    Explain(context, dry_run, "  " + MoveText(evidence, evidence.highest()));
   }
   if (plan.empty()) {
     LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair all tags", kAll));
@@ -366,7 +366,7 @@ Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
       result = Error{row.error().code,
                      fmt::format("repair stopped at tag {}, {} of {}: {}", Quoted(plan[i].row.tag), i + 1,
                                  plan.size(), row.error().message),
-                     "run it again: it goes on where this has got to"};
+                     "run it again: it continues where this run stopped"};
       break;
     }
     if (!context.flags.json) context.Report(RepairedText(*row));

@@ -35,10 +35,11 @@ Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) 
                             {"time_ms", UnixMillis(now)},
                             {"dry_run", flags.dry_run}});
   } else {
-    context.Report(flags.dry_run
-                       ? fmt::format("would {}", action)
-                       : fmt::format("accepted {} for worker {} of {}; a daemon goes on within a second",
-                                     FormatRfc3339(now), *state.worker, state.cluster.name));
+    context.Report(
+        flags.dry_run
+            ? fmt::format("would {}", action)
+            : fmt::format("accepted {} for worker {} of {}; a running daemon continues within a second",
+                          FormatRfc3339(now), *state.worker, state.cluster.name));
   }
   return {};
 }

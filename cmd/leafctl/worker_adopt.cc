@@ -34,7 +34,7 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
   LEAF_ASSIGN_OR_RETURN(core::WorkerState state, LoadWorkerState(state_file, state_dir));
   if (*state.worker != worker) {
     return Error{ErrorCode::kRefused,
-                 fmt::format("cannot adopt worker {}: state directory {} is that of worker {}", worker,
+                 fmt::format("cannot adopt worker {}: state directory {} belongs to worker {}", worker,
                              state_dir, *state.worker),
                  ""};
   }
@@ -43,7 +43,7 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
   if (adopts) {
     LEAF_RETURN_IF_ERROR(
         Confirm(context, options.confirm, Severity::kSevere,
-                fmt::format("go on as worker {} of {} with a state directory that may be a copy", worker,
+                fmt::format("continue as worker {} of {} with a state directory that may be a copy", worker,
                             state.cluster.name),
                 options.worker));
     state.machine = place;
@@ -57,7 +57,7 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
     return {};
   }
   const std::string what = fmt::format("worker {} of {}", worker, state.cluster.name);
-  context.Report(!adopts ? fmt::format("{} is where it was written: nothing to adopt", state_dir)
+  context.Report(!adopts ? fmt::format("{} was not copied or moved: nothing to adopt", state_dir)
                  : options.confirm.dry_run ? fmt::format("would adopt {}", what)
                                            : fmt::format("adopted {}", what));
   return {};

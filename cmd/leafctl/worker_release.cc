@@ -49,17 +49,15 @@ Result<void> RunWorkerRelease(CommandContext& context, const WorkerReleaseOption
     if (!done) {
       return Error{
           ErrorCode::kRefused,
-          fmt::format("did not release worker {}: it has changed since it was looked at, or its node has "
-                      "come up",
+          fmt::format("did not release worker {}: its record has changed meanwhile, or its node has started",
                       worker),
           "leafctl worker show " + options.worker};
     }
   }
   Report(context, *source, worker, true, dry_run,
-         dry_run
-             ? fmt::format("would {}; its ceiling stays", step->what)
-             : fmt::format("released worker {}; its ceiling stays, so that its next owner repeats nothing",
-                           worker));
+         dry_run ? fmt::format("would {}; its ceiling stays", step->what)
+                 : fmt::format("released worker {}; its ceiling stays, so its next owner repeats no IDs",
+                               worker));
   return {};
 }
 

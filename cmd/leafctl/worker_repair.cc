@@ -78,7 +78,7 @@ Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions&
                                            steps.size() == 1 ? "" : "s", source->cluster()),
                                source->cluster()));
   LEAF_ASSIGN_OR_RETURN(const std::string record, WriteRepairRecord(context, *source, steps));
-  context.Note(fmt::format("what is about to change is kept in {}", record));
+  context.Note(fmt::format("saved the records that will change in {}", record));
 
   std::vector<std::string_view> outcomes;
   std::size_t skipped = 0;
@@ -90,20 +90,20 @@ Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions&
       result = Error{
           applied.error().code,
           fmt::format("repair stopped at step {} of {}: {}", i + 1, steps.size(), applied.error().message),
-          "run it again: it goes on where this has got to"};
+          "run it again: it continues where this run stopped"};
       break;
     }
     outcomes.push_back(*applied ? kDone : kSkipped);
     if (!*applied) ++skipped;
     if (!context.flags.json) {
       context.out.Write(fmt::format("{}. {}\n", i + 1,
-                                    *applied ? "done" : "skipped: it has changed since it was looked at"));
+                                    *applied ? "done" : "skipped: it has changed since the plan was made"));
     }
   }
   if (context.flags.json) PrintJson(context, *source, inspection, outcomes, record, dry_run);
   if (!result.ok() || skipped == 0) return result;
   return Error{ErrorCode::kRefused,
-               fmt::format("{} of {} steps skipped: what they would have changed had changed by itself",
+               fmt::format("{} of {} steps skipped: their records have changed since the plan was made",
                            skipped, steps.size()),
                "run it again"};
 }

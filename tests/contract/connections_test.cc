@@ -211,7 +211,7 @@ TEST_F(MariaDbConnections, AFullServerGrantsOverTheConnectionsThatAreUp) {
   AwaitBusy(8);
   EndBusy();
   EXPECT_EQ(Burst(1), 0) << problem_;
-  EXPECT_EQ(log_.Count(LogLevel::kInfo, "lets in connections again"), 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kInfo, "accepts new connections again"), 1U);
   EXPECT_EQ(database_->State().failures, 0U);
 }
 

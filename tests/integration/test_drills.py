@@ -326,7 +326,7 @@ class Drill(DrillTest):
         self.assertEqual((look, do), self.commands())
         plan = self.recover()
         if "database" in self.restored:
-            self.assertRegex(plan, r"tag 'pay': the table says max_id \d+, .* so move it to \d+")
+            self.assertRegex(plan, r"tag 'pay': the table says max_id \d+, .* move it to \d+")
             self.assertIn("move 1 tag up", plan)
         self.assertNotIn("'calm'", plan)
 
@@ -434,10 +434,10 @@ class NodesThatAreGone(DrillTest):
         clock = FakeClock(self.box.path("faketime"))
         clock.set_offset(60)
         old = self.again(old, env=clock.env)
-        old.wait_log("this node was away, and waits for others to show that they are there .*, 22s at most")
+        old.wait_log("this node was cut off, and waits for other nodes to report .*, for 22s at most")
         old.kill()
         old = self.again(old, *SHORT, env=clock.env)
-        old.wait_log("this node was away, and waits for others")
+        old.wait_log("this node was cut off, and waits for other nodes")
         wrong = self.take(old, TAKEN // 2)
         self.assertGreater(len(self.issued_twice(wrong, since, used)), 0)
         # Once the other one is there, that is over.
@@ -465,8 +465,8 @@ class NodesThatAreGone(DrillTest):
         self.check(self.command(look), 11, missing.split()[0], "--beyond")
         beyond = TAKEN // 3
         plan = self.recover("--beyond", str(beyond))
-        self.assertIn("%d IDs of each tag are allowed for" % beyond, plan)
-        moved = re.search(r"tag 'pay': the table says max_id (\d+), .* says (\d+); so move it to (\d+)", plan)
+        self.assertIn("allowing for %d IDs of each tag" % beyond, plan)
+        moved = re.search(r"tag 'pay': the table says max_id (\d+), .* says (\d+); move it to (\d+)", plan)
         max_id, known, to = map(int, moved.groups())
         self.assertEqual(to, max(max_id, known) + beyond)
         later = self.take(kept, 2 * TAKEN)
@@ -490,7 +490,7 @@ class NodesThatAreGone(DrillTest):
         poll(lambda: self.cluster(kept).get("missing"), "it waits for the other", PATIENCE_S)
         plan = self.recover("--beyond", str(2 * TAKEN))
         moved = re.search(
-            r"tag 'pay': not in the table \(removed at (\d+)\), .* says (\d+); so move its witness to (\d+)", plan
+            r"tag 'pay': not in the table \(removed at (\d+)\), .* says (\d+); move its witness to (\d+)", plan
         )
         removed, known, to = map(int, moved.groups())
         self.assertEqual(to, max(removed, known) + 2 * TAKEN)
@@ -565,7 +565,7 @@ class Stores(DrillTest):
         self.wait_found_out(*daemons)
         self.wait_open(*daemons)
         for daemon in daemons:
-            self.assertRegex(daemon.log(), "nothing is claimed from .*: ZooKeeper went back")
+            self.assertRegex(daemon.log(), "no range is claimed from .*: ZooKeeper lost data")
         self.check_going_on(daemons, used)
         self.assertIn("nothing to recover", self.recover())
         # With what users have, that is 22 s, after the 5 s of a heartbeat.

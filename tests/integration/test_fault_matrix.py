@@ -912,7 +912,7 @@ class GoesBack(Forgetful):
 
     def has_put_back(self, daemon):
         """With a report; or with a claim, if the daemon looked while a restore had the database without its tables."""
-        return (self.put_back(daemon) and "put back" in daemon.log()) or "its rows are made again" in daemon.log()
+        return (self.put_back(daemon) and "restoring this node's r" in daemon.log()) or "creating its rows again" in daemon.log()
 
     def restore_single(self, row, **settings):
         self.use(ZooKeeper())
@@ -1030,7 +1030,7 @@ class BothGoBack(Restores, Forgetful):
         row.saw("waits for the other")
         for args in (["--dry-run"], ["--confirm", self.name]):
             refused = self.box.run(["cluster", "recover", *args])
-            self.check(refused, 11, "start those that are down", "--state-dir", "--beyond", "what was granted to a node is not known")
+            self.check(refused, 11, "start the nodes that are down", "--state-dir", "--beyond", "what was granted to a node is not known")
             self.assertIn("process %d on " % more.process.pid, refused.err)
             self.assertNotIn("process %d on " % less.process.pid, refused.err.split("is not known")[1])
 

@@ -132,7 +132,7 @@ class Occupied(ManagedTest):
         ready = poll(lambda: (r := first.get("/health/ready")).status == 503 and r, "it notices")
         (reason,) = json.loads(ready.body)["reasons"]
         self.assertEqual(reason["code"], "state_dir_lost")
-        said = "the state directory %s was deleted under this process" % self.box.state
+        said = "the state directory %s was deleted while this process was using it" % self.box.state
         self.assertEqual(reason["message"], said)
         for answer in (first.v1("pay"), first.v1("another"), first.get("/v1/snowflake")):
             self.check_v1_error(answer, 503, "unavailable")
@@ -367,7 +367,7 @@ class Watchdog(ManagedTest):
             return self.notify.count("WATCHDOG=1") == count
 
         poll(quiet, "the pings stop")
-        daemon.wait_log("no progress of the threads")
+        daemon.wait_log("no progress in the threads")
 
     def test_for_another_process(self):
         daemon = self.box.serve(env={"NOTIFY_SOCKET": self.notify.path, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"})
@@ -455,7 +455,7 @@ class Activation(LeafTest):
             box = self.activated([("odd", udp)])
             daemon = box.serve(listening=False)
             self.assertEqual(daemon.wait(), 6)
-            self.assertIn("passed descriptor 3 (odd) is no listening stream socket", daemon.log())
+            self.assertIn("passed descriptor 3 (odd) is not a listening stream socket", daemon.log())
 
     def test_a_client_that_connects_between_two_processes_is_served_by_the_second(self):
         box = self.activated([("http", tcp_listener())])
@@ -713,7 +713,7 @@ class Pause(LeafTest):
         self.box.serve("--set", "segment.store=mysql", "--set", "mysql.endpoints=" + endpoint, ready=False)
         result = self.box.run(["tag", "pause", "any"])
         self.assertEqual(result.rc, 0, result)
-        self.assertIn("does not know a tag 'any'", result.err)
+        self.assertIn("has no tag 'any'", result.err)
         self.assertEqual(json.loads(self.box.run(["status", "--json"]).out)["segment"]["paused"], ["any"])
         self.assertEqual(self.box.run(["tag", "resume", "any"]).rc, 0)
 

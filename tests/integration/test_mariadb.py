@@ -1078,7 +1078,7 @@ class Connections(MariaDbTest):
         # One more may be asked for at this moment.
         poll(lambda: self.open_metric(daemon) <= 3, "the daemon knows it")
         log = daemon.log()
-        self.assertEqual(log.count("lets in no more connections than"), 1, log)
+        self.assertEqual(log.count("accepts no more connections than"), 1, log)
         self.assertIn("MySQL error 1226", log)
         self.assertNotIn("failed", log)
         self.assertEqual(daemon.get("/health/ready").status, 200)

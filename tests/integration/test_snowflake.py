@@ -405,7 +405,7 @@ class State(SnowflakeTest):
             (good[: len(good) // 2], "truncated"),
             (b"", "truncated"),
             (re.sub(rb"worker \d+", b"worker 1024", good), "corrupt"),
-            (b"workerID=0\n", "not a file of leafctl"),
+            (b"workerID=0\n", "not a leafctl file"),
             (good.replace(b"state 2\n", b"state 9\n"), "version '9'"),
         ):
             with open(self.state_file(), "wb") as file:

@@ -36,7 +36,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
     has_port = !port.empty();
     if (has_port && port.front() != ':') return bad("");
   } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
-    if (text.rfind(':') != colon) return bad(": an IPv6 address stands in brackets");
+    if (text.rfind(':') != colon) return bad(": an IPv6 address needs brackets");
     host = text.substr(0, colon);
     port = text.substr(colon);
     has_port = true;
@@ -47,7 +47,7 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
   if (!has_port) return Endpoint{std::string(host), default_port};
   port.remove_prefix(1);
   const auto number = ParseWhole<std::uint16_t>(port).value_or(0);
-  if (number == 0) return bad(": the port is a number from 1 to 65535");
+  if (number == 0) return bad(": the port must be a number from 1 to 65535");
   return Endpoint{std::string(host), number};
 }
 

@@ -159,7 +159,7 @@ Result<void> ValidateTag(std::string_view tag) {
   if (*characters > kTagCharactersMax) {
     return wrong(fmt::format("it has {} characters, {} are allowed", *characters, kTagCharactersMax));
   }
-  if (HasControlCharacter(tag)) return wrong("it holds a control character");
+  if (HasControlCharacter(tag)) return wrong("it contains a control character");
   return {};
 }
 
@@ -167,7 +167,8 @@ Result<void> ValidateNewTag(std::string_view tag) {
   LEAF_RETURN_IF_ERROR(ValidateTag(tag));
   if (tag.find('/') != std::string_view::npos) {
     return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("bad tag {}: it holds a '/', which no route could carry", Quoted(tag)), ""};
+                 fmt::format("bad tag {}: it contains a '/', which no HTTP route can carry", Quoted(tag)),
+                 ""};
   }
   return {};
 }

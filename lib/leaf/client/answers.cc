@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 Error NotOurs(std::string_view server) {
-  return {ErrorCode::kInternal, fmt::format("{} gave an answer that is not leafctl's", server), ""};
+  return {ErrorCode::kInternal, fmt::format("{} sent an answer that is not from leafctl", server), ""};
 }
 
 Json Parse(std::string_view body) { return Json::parse(body.begin(), body.end(), nullptr, false); }

@@ -106,7 +106,8 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
                    fmt::format("{} did not answer within {}", server, FormatDuration(timeout_)), ""};
     }
     if (failed)
-      return Error{ErrorCode::kUnavailable, fmt::format("{} broke off: {}", server, failed.message()), ""};
+      return Error{ErrorCode::kUnavailable,
+                   fmt::format("{} did not complete its answer: {}", server, failed.message()), ""};
     return Reply{static_cast<int>(exchange.response().result_int()), std::move(exchange.response().body())};
   };
   const auto connect = [&](auto& stream, const auto& endpoints) {

@@ -69,7 +69,7 @@ Key Choice(std::string name, std::string fallback, Strings choices, std::string 
       std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
       [choices](const std::string& value) -> Result<void> {
         if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
-        return Bad(fmt::format("{} is none of {}", Quoted(value), fmt::join(choices, ", ")));
+        return Bad(fmt::format("{} is not one of {}", Quoted(value), fmt::join(choices, ", ")));
       });
 }
 
@@ -243,7 +243,7 @@ std::vector<Key> MakeKeys() {
   const auto add = [&](Key key) { keys.push_back(std::move(key)); };
 
   add(String(
-      "state_dir", "", "where this node remembers marks and its lock; one directory is one daemon",
+      "state_dir", "", "directory of this node's marks and lock; one for each daemon",
       [](C & c) -> auto& { return c.state_dir; }));
 
   add(Endpoints(
@@ -310,10 +310,10 @@ std::vector<Key> MakeKeys() {
       [](C & c) -> auto& { return c.segment.max_tags; }));
   add(Choice(
       "segment.fence", "auto", {"auto", "cluster", "node"},
-      "what watches that the database never goes back: all nodes together, or each node its own grants",
+      "what detects that the database lost grants: all nodes together, or each node for its own",
       [](C & c) -> auto& { return c.segment.fence; }));
   add(Bool(
-      "segment.witness_fallback", "false", "go on with the node fence while ZooKeeper is away",
+      "segment.witness_fallback", "false", "continue with the node fence while ZooKeeper is unreachable",
       [](C & c) -> auto& { return c.segment.witness_fallback; }));
   add(DurationOrAuto(
       "segment.claim_watch",

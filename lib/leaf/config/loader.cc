@@ -253,12 +253,12 @@ class Loader {
     if (config.segment.enabled && config.segment.fence == "cluster" && config.segment.store != "mysql" &&
         config.snowflake.cluster.empty()) {
       refuse("segment.fence",
-             "the witness stands under the cluster's name, and a database that no other node shares gives it "
-             "none: set snowflake.cluster");
+             "the witness is stored under the name of the cluster, and a database that no other node shares "
+             "has none: set snowflake.cluster");
     }
     if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
     if (!config.mysql.tls_ca.empty() && config.mysql.tls != "verify")
-      refuse("mysql.tls_ca", "an authority is asked about with mysql.tls = \"verify\" only");
+      refuse("mysql.tls_ca", "only mysql.tls = \"verify\" uses it");
   }
 
   template <typename Refuse>
@@ -268,7 +268,7 @@ class Loader {
     if (snowflake.advertise.empty() && !snowflake.address.empty())
       snowflake.advertise = "http://" + snowflake.address;
     if (snowflake.recycle && snowflake.registry != "zookeeper")
-      refuse("snowflake.recycle", "only the registry zookeeper gives leases");
+      refuse("snowflake.recycle", "only registry zookeeper has leases");
     if (snowflake.registry != "static") {
       // Whether there is an address is not asked here: this node needs one, but a command that looks at the
       // registry from elsewhere needs none.
@@ -278,8 +278,7 @@ class Loader {
     }
     if (!snowflake.workers.empty() && snowflake.address.empty()) {
       refuse("snowflake.workers",
-             "no listen address tells which of them this node is (neither loopback nor wildcard), set "
-             "snowflake.address");
+             "no listen address identifies this node (all are loopback or wildcard): set snowflake.address");
     }
     if (!snowflake.cluster.empty() && snowflake.worker_id < 0 && snowflake.workers.empty()) {
       refuse("snowflake.cluster",

@@ -12,7 +12,7 @@ namespace {
 Error Frozen(std::string_view tag, std::int64_t max_id, FenceLevel level) {
   return {ErrorCode::kFrozen,
           fmt::format("tag {} is frozen: the table says max_id {}, but {} was already granted everything up "
-                      "to {}: the database went back",
+                      "to {}: the database lost committed grants",
                       Quoted(tag), max_id,
                       level.mark >= level.witness ? "this node" : "another node of the cluster",
                       std::max(level.mark, level.witness)),
@@ -24,7 +24,7 @@ Error Frozen(std::string_view tag, std::int64_t max_id, FenceLevel level) {
 Result<void> JudgeGrant(std::string_view tag, IdRange grant, FenceLevel level) {
   if (grant.empty() || grant.end > kMaxIdLimit) {
     return Error{ErrorCode::kInternal,
-                 fmt::format("tag {} was granted [{}, {}), which is no range of IDs", Quoted(tag),
+                 fmt::format("tag {} was granted [{}, {}), which is not a range of IDs", Quoted(tag),
                              grant.begin, grant.end),
                  ""};
   }

@@ -40,7 +40,7 @@ Error Disagreement(std::span<const PeerClock> answers, milliseconds ahead, milli
           fmt::format("this clock is {} {} those of its peers, and at most {} are tolerated ({})",
                       FormatDuration(Magnitude(ahead)), ahead < milliseconds{0} ? "ahead of" : "behind",
                       FormatDuration(threshold), each),
-          "set the clock right (look at NTP on this machine and on the peers), or "
+          "correct the clock (check NTP on this machine and on the peers), or raise "
           "snowflake.peer_clock_threshold"};
 }
 

@@ -157,10 +157,10 @@ Result<WallTime> PlanStart(WallTime now, WallTime known_end, std::chrono::millis
   if (behind <= std::max(window, start_wait)) return known_end;
   return Error{ErrorCode::kClock,
                fmt::format("the wall clock says {}, but IDs up to {} may have been issued: it is {} behind, "
-                           "and at most {} are waited for",
+                           "and a start waits {} at most",
                            FormatRfc3339(now), FormatRfc3339(known_end), FormatDuration(behind),
                            FormatDuration(std::max(window, start_wait))),
-               "set the clock right, or wait until it has passed that time, or raise snowflake.start_wait"};
+               "correct the clock, wait until it has passed that time, or raise snowflake.start_wait"};
 }
 
 }  // namespace leaf::core

@@ -147,11 +147,12 @@ std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Wit
 Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
   LEAF_ASSIGN_OR_RETURN(const zookeeper::ClusterRecords records, ReadCluster());
   if (records.incarnation && !records.incarnation->settled) {
-    return Error{ErrorCode::kUnavailable,
-                 fmt::format("cannot add tag {}: ZooKeeper went back ({}), and not all nodes have made known "
-                             "yet what they were granted",
-                             Quoted(tag.tag), records.incarnation->why),
-                 fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", cluster())};
+    return Error{
+        ErrorCode::kUnavailable,
+        fmt::format(
+            "cannot add tag {}: ZooKeeper lost data ({}), and not all nodes have reported their grants yet",
+            Quoted(tag.tag), records.incarnation->why),
+        fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", cluster())};
   }
   LEAF_ASSIGN_OR_RETURN(const auto look, fence_.See(tag.tag));
   if (look.away) {
@@ -159,7 +160,7 @@ Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
                  fmt::format("cannot add tag {}: the witness {} cannot be used, and only it knows what was "
                              "granted under this name",
                              Quoted(tag.tag), name()),
-                 "retry once ZooKeeper is back"};
+                 "retry when ZooKeeper answers again"};
   }
   tag.mark = std::max(tag.mark, look.state.end);
   return look.state.end;

@@ -47,7 +47,7 @@ std::uint64_t WatchForks() {
 }
 
 Error ForkedError() {
-  return {ErrorCode::kRefused, "this generator belongs to the parent of this process",
+  return {ErrorCode::kRefused, "this generator belongs to the parent process",
           "open another one, on another state directory, after the fork"};
 }
 
@@ -72,7 +72,7 @@ milliseconds Bounded(milliseconds timeout) { return std::clamp(timeout, millisec
 Result<config::Resolved> Resolve(const GeneratorOptions& options) {
   if (options.state_dir.empty()) {
     return Error{ErrorCode::kInvalidArgument, "bad options: state_dir is empty",
-                 "name a directory that is this process's alone, and outlives it"};
+                 "name a directory that no other process uses, and that outlives this one"};
   }
   // Wherever the process goes later, it means what it meant now.
   std::error_code failed;
@@ -291,7 +291,7 @@ class SnowflakeGenerator::Impl {
     if (snowflakes_open.fetch_add(1) < kSnowflakesMax) return {};
     return Error{ErrorCode::kRefused,
                  fmt::format("this process has {} snowflake generators already", kSnowflakesMax),
-                 "one does for any number of threads"};
+                 "one serves any number of threads"};
   }
   void Use(embed::Node& node) { service_ = node.snowflake(); }
 

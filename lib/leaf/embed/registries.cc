@@ -135,7 +135,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, con
   if (snowflake.address.empty()) {
     return Error{ErrorCode::kConfig,
                  fmt::format("registry {} needs an address that identifies this node, and no listen address "
-                             "does (neither loopback nor wildcard)",
+                             "does (all are loopback or wildcard)",
                              snowflake.registry),
                  "set snowflake.address = \"IP:PORT\""};
   }

@@ -49,11 +49,12 @@ class NodeChecks : DoctorChecks {
       Add(InspectConfigFile(resolved_.file));
     }
     for (const std::string& warning : resolved_.warnings)
-      Warn("config", warning, "what it was meant to set is not set", "correct the name");
+      Warn("config", warning, "it sets nothing", "correct the name");
     if (UsesDatabase() && config_.segment.store == "mysql") {
       if (config_.mysql.password_file.empty()) {
-        Warn("mysql-password", "none is configured", "the server lets the user in without, or not at all",
-             "put it into a file and name that in mysql.password_file");
+        Warn("mysql-password", "none is configured",
+             "the login fails, unless the server accepts the user without a password",
+             "put the password into a file and name it in mysql.password_file");
       } else {
         Add(InspectSecretFile("mysql-password", config_.mysql.password_file));
       }
@@ -91,7 +92,7 @@ class NodeChecks : DoctorChecks {
     }
     if (!IsShared()) return;
     if (snowflake.address.empty()) {
-      Problem("address", "snowflake.address is not set, and no listen address can stand in for it",
+      Problem("address", "snowflake.address is not set, and no listen address can replace it",
               "the daemon does not start without one",
               "set it to the ip:port that the registry knows this node by");
       return;
@@ -99,8 +100,8 @@ class NodeChecks : DoctorChecks {
     const std::string host = snowflake.address.substr(0, snowflake.address.rfind(':'));
     if (IsSharedHost(host)) {
       Warn("address", fmt::format("{} is an address that many machines have", snowflake.address),
-           "a second machine with it is the same node to Java Leaf, with the same worker number",
-           "set snowflake.address to one that is this machine's alone");
+           "Java Leaf takes a second machine with it for the same node, with the same worker number",
+           "set snowflake.address to an address that only this machine has");
     } else if (host.find('-') != std::string::npos) {
       Problem("address", fmt::format("{} has a dash", snowflake.address),
               "under forever it would keep every node of Java Leaf from starting", "use an IP address");
@@ -130,9 +131,9 @@ class NodeChecks : DoctorChecks {
       Problem("ceiling",
               fmt::format("IDs may have been issued up to {}, {} ms from now",
                           FormatRfc3339(shared_.state->ceiling), ahead.count()),
-              "nothing is issued before that: a start is refused while it is further away than "
+              "nothing is issued until then: a start is refused while it is further away than "
               "snowflake.start_wait",
-              "the clock is behind, or once was far ahead: set it right, or wait");
+              "the clock is behind, or was far ahead before: correct it, or wait");
     } else {
       Ok("ceiling", fmt::format("everything issued here is below {}", FormatRfc3339(shared_.state->ceiling)));
     }
@@ -167,8 +168,8 @@ class NodeChecks : DoctorChecks {
         Warn("number-spaces",
              fmt::format("leaf_workerid_alloc has {} numbers, and this node takes its own from ZooKeeper",
                          tables->numbers.size()),
-             "the two know nothing of each other: nodes of the same cluster that use both repeat IDs",
-             "one registry for each cluster name; stop what still uses the other");
+             "the two registries are independent: nodes of one cluster that use both repeat IDs",
+             "use one registry for each cluster name; stop the nodes that use the other");
       }
     }
   }
@@ -189,16 +190,18 @@ class NodeChecks : DoctorChecks {
         return Failed("daemon", body.error(), "a caller that asks it from here gets no ID");
       if (holder_) {
         return Problem(
-            "daemon", fmt::format("process {} holds the state directory, and answers nowhere", holder_->pid),
-            "it hangs, or another configuration names another socket", "look at it, and at its log");
+            "daemon",
+            fmt::format("process {} holds the state directory, but no daemon answers", holder_->pid),
+            "it hangs, or it has another configuration with another socket",
+            "check the process, and its log");
       }
       Ok("daemon", "none runs here");
       return CheckPorts();
     }
     const Json json = Json::parse(*body, nullptr, false);
     if (!json.is_object())
-      return Problem("daemon", fmt::format("{} gave an answer that is not leafctl's", daemon.answered_by()),
-                     "", "");
+      return Problem("daemon",
+                     fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), "", "");
     for (const Json& reason : json.value("reasons", Json::array()))
       Problem("daemon", fmt::format("not ready: {}", reason.value("message", "")), "it issues nothing there",
               "leafctl status");
@@ -208,7 +211,7 @@ class NodeChecks : DoctorChecks {
       Ok("daemon", fmt::format("{} is ready", daemon.answered_by()));
     if (json.value("version", own_.version) != own_.version)
       Warn("daemon", fmt::format("it is version {}, this is {}", json.value("version", "?"), own_.version),
-           "a new binary is used from the next start on", "restart it when it suits");
+           "a new binary is used from the next start on", "restart it when convenient");
     const MonotonicTime asked = environment_.ClockInUse().Monotonic();
     if (const auto clock = daemon.WallClock(); clock.ok()) {
       const auto took =
@@ -223,7 +226,7 @@ class NodeChecks : DoctorChecks {
       if (listen.port == 0 || !IsPortInUse(listen.port)) continue;
       Warn("listen",
            fmt::format("something listens on port {} already, and no leafctl answered", listen.port),
-           "if it has the same address a start is refused (exit 11)",
+           "if it has the same address, a start is refused (exit 11)",
            "stop it (Java Leaf, in a replacement in place), or choose another server.listen");
     }
   }
@@ -243,12 +246,12 @@ void DoctorChecks::CompareClock(std::string check, std::string_view whose, milli
                                      milliseconds{std::abs(ahead.count())}.count() + uncertainty.count()));
     return;
   }
-  Problem(
-      std::move(check),
-      fmt::format("{} is {} ms {} this node's", whose, off.count(),
-                  ahead.count() > 0 ? "ahead of" : "behind"),
-      "one of the two is wrong: IDs of a clock that is ahead are a debt, one that is behind stops issuing",
-      "synchronise both");
+  Problem(std::move(check),
+          fmt::format("{} is {} ms {} this node's", whose, off.count(),
+                      ahead.count() > 0 ? "ahead of" : "behind"),
+          "one of the two is wrong: a clock that is ahead makes IDs with future times, one that is behind "
+          "stops issuing",
+          "synchronise both");
 }
 
 std::vector<Diagnosis> Examine(Environment& environment, Logger& log, const config::Resolved& resolved,

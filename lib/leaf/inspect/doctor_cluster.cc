@@ -59,7 +59,8 @@ class ClusterChecks : DoctorChecks {
         });
     if (recycled > 0 && !config_.snowflake.recycle) {
       Warn("number-spaces", fmt::format("{} of the fork's recycled numbers are, or were, in use", recycled),
-           "its nodes and leafctl's fixed numbers do not know of each other, and two may have one number",
+           "its nodes and leafctl nodes with fixed numbers do not see each other, and two of them may have "
+           "one number",
            "stop every node of the fork in mode zk_recycle before a leafctl of this cluster starts");
     }
     if (IsShared() && !config_.snowflake.address.empty()) CheckOwnNumber(**source, *inspection);
@@ -100,28 +101,29 @@ class ClusterChecks : DoctorChecks {
       }
     }
     if (!moved.empty()) {
-      Ok("java-nodes", fmt::format("running, and no leafctl: {}", fmt::join(moved, ", ")));
+      Ok("java-nodes", fmt::format("running, and not leafctl: {}", fmt::join(moved, ", ")));
       if (config_.snowflake.recycle)
-        Warn(
-            "java-nodes", "this node leases its number while nodes of Java Leaf run",
-            "theirs are never given back, and one that is cut off goes on unseen: leases stay above them all",
-            "nothing, as long as numbers are left");
+        Warn("java-nodes", "this node leases its number while nodes of Java Leaf run",
+             "their numbers are never freed, and a node that is cut off continues unseen: leases stay above "
+             "all their numbers",
+             "nothing to do as long as numbers are left");
     }
     if (own == nullptr) {
       if (!shared_.state && !inspection.entries.empty() && !config_.snowflake.recycle) {
         std::vector<std::string> known;
         for (const WorkerEntry& entry : inspection.entries) known.push_back(entry.address);
-        Warn("own-number", fmt::format("{} has no worker number yet", address),
-             fmt::format("the first start takes a new one, for ever; known are {}", fmt::join(known, ", ")),
-             "if this node is one of them, set snowflake.address to that; else there is nothing to do");
+        Warn(
+            "own-number", fmt::format("{} has no worker number yet", address),
+            fmt::format("the first start takes a new one, permanently; known are {}", fmt::join(known, ", ")),
+            "if this node is one of them, set snowflake.address to that; else there is nothing to do");
       }
       return;
     }
     if (std::find(moved.begin(), moved.end(), address) != moved.end()) {
       Problem(
           "address-in-use", fmt::format("another process reports as {} (worker {})", address, own->worker),
-          "two live processes with one number issue the same IDs; it is no leafctl, so no owner keeps it "
-          "away",
+          "two live processes with one number issue the same IDs; the other one is not leafctl, so no owner "
+          "record stops it",
           "stop that Java Leaf before leafctl starts, or give this node another port in snowflake.address");
     }
     if (!own->owner.empty() && (!shared_.state || shared_.state->node_uuid != own->owner)) {
@@ -129,7 +131,7 @@ class ClusterChecks : DoctorChecks {
           "own-number",
           fmt::format("worker {} of {} belongs to another state directory{}", own->worker, address,
                       own->host.empty() ? "" : fmt::format(", on {}", own->host)),
-          "a start from here is refused: its former owner may go on without the registry",
+          "a start from here is refused: its owner may continue without the registry",
           fmt::format("start with that directory, or, once it is gone for good, leafctl worker release {}",
                       own->worker));
     } else {
@@ -170,17 +172,16 @@ class ClusterChecks : DoctorChecks {
         CompareClock("peer-clock", urls[i], readings[i]->ahead, readings[i]->uncertainty);
         if (readings[i]->version.empty()) older.push_back(urls[i]);
       } else {
-        Warn("peer-clock", fmt::format("{} does not tell its time", urls[i]),
+        Warn("peer-clock", fmt::format("{} does not report its time", urls[i]),
              "this node's clock is compared with those of its peers",
-             "see that its snowflake.advertise can be reached");
+             "check that its snowflake.advertise can be reached");
       }
     }
     if (older.empty()) return;
     Warn("older-nodes",
          fmt::format("{} node{} of a version before 0.2 ha{} a worker number: {}", older.size(),
                      older.size() == 1 ? "" : "s", older.size() == 1 ? "s" : "ve", fmt::join(older, ", ")),
-         "if the registry goes back, they do not put back what it has forgotten: another node may get their "
-         "numbers",
+         "if the registry loses data, they do not restore their records: another node may get their numbers",
          "upgrade them; this ends with the last one");
   }
 
@@ -196,17 +197,17 @@ class ClusterChecks : DoctorChecks {
     Warn("number-spaces",
          fmt::format("{} has {} numbers, and this node takes its own from leaf_workerid_alloc",
                      tree->Forever(), snapshot->Children(tree->Forever()).size()),
-         "the two know nothing of each other: nodes of the same cluster that use both repeat IDs",
-         "one registry for each cluster name; stop what still uses the other");
+         "the two registries are independent: nodes of one cluster that use both repeat IDs",
+         "use one registry for each cluster name; stop the nodes that use the other");
   }
 
   void CheckFence() {
     if (!config_.segment.enabled) return;
     if (!embed::ClusterLink::IsConfigured(resolved_)) {
-      if (config_.segment.store != "mysql") return Ok("fence", "node: the database is this machine's alone");
+      if (config_.segment.store != "mysql") return Ok("fence", "node: only this machine uses the database");
       return Warn("fence", "node",
-                  "a database that goes back (a restore, a failover that lost commits) grants again what it "
-                  "had granted to other nodes: this one notices only its own ranges",
+                  "a database that loses committed grants (a restore, a failover) grants them again: this "
+                  "node notices only its own ranges",
                   "configure [zookeeper], for segment.fence = \"cluster\"");
     }
     if (registry_away_ && config_.snowflake.registry == "zookeeper") return;  // said once
@@ -221,14 +222,15 @@ class ClusterChecks : DoctorChecks {
     CheckAccess(**link);
     if (config_.segment.witness_fallback)
       Warn("fence", "segment.witness_fallback is set",
-           "while ZooKeeper is away each node notices only its own ranges", "unset it, if waiting is better");
+           "while ZooKeeper is unreachable, each node notices only its own ranges",
+           "unset it if waiting is better");
   }
 
   // What the nodes have found out about ZooKeeper, and which of them cannot.
   void CheckMembers(embed::ClusterLink& link, const std::vector<zookeeper::DaemonRecord>& daemons) {
     const auto records = link.ReadCluster();
     if (!records.ok()) {
-      return Failed("cluster", records.error(), "no range is claimed from a witness that may have gone back");
+      return Failed("cluster", records.error(), "no range is claimed from a witness that may have lost data");
     }
     std::set<std::string> takes_part;
     for (const auto& node : records->nodes) takes_part.insert(node.record.daemon);
@@ -240,7 +242,8 @@ class ClusterChecks : DoctorChecks {
       Warn("cluster",
            fmt::format("{} daemon{} of a version before 0.2 claim{} ranges: {}", older.size(),
                        older.size() == 1 ? "" : "s", older.size() == 1 ? "s" : "", fmt::join(older, ", ")),
-           "if database and ZooKeeper go back to the same moment, they may repeat IDs, and others theirs",
+           "if the database and ZooKeeper lose data together, these and the other nodes may repeat each "
+           "other's IDs",
            "upgrade them; this ends with the last one");
     }
     if (!records->incarnation) return;
@@ -253,11 +256,10 @@ class ClusterChecks : DoctorChecks {
     names.reserve(missing.size());
     for (const auto& node : missing)
       names.push_back(Printable(fmt::format("{} on {}", node.record.process, node.record.host)));
-    Problem("cluster", fmt::format("ZooKeeper went back: {}", Printable(records->incarnation->why)),
-            missing.empty()
-                ? "no node claims a range until all have made known what they were granted"
-                : fmt::format("no node claims a range until these have made known what they were granted: {}",
-                              fmt::join(names, ", ")),
+    Problem("cluster", fmt::format("ZooKeeper lost data: {}", Printable(records->incarnation->why)),
+            missing.empty() ? "no node claims a range until all have reported their grants"
+                            : fmt::format("no node claims a range until these have reported their grants: {}",
+                                          fmt::join(names, ", ")),
             fmt::format("start them, or, if they are lost: leafctl cluster recover --confirm {}",
                         Printable(link.cluster())));
   }

@@ -72,9 +72,10 @@ Diagnosis InspectConfigFile(const std::string& path) {
 Diagnosis InspectSecretFile(std::string check, const std::string& path) {
   if (const auto secret = sys::ReadSecretFile(path); !secret.ok())
     return {std::move(check), Level::kProblem, secret.error().message, "leafctl does not start with it",
-            secret.error().hint.empty() ? "let it be read by the user leafctl runs as, and by no other user"
-                                        : secret.error().hint};
-  return Diagnosis::Ok(std::move(check), fmt::format("{} is its owner's alone", path));
+            secret.error().hint.empty()
+                ? "make it readable by the user that leafctl runs as, and by no other user"
+                : secret.error().hint};
+  return Diagnosis::Ok(std::move(check), fmt::format("only the owner of {} can read it", path));
 }
 
 std::vector<Diagnosis> InspectStateDir(const std::string& path) {
@@ -82,19 +83,20 @@ std::vector<Diagnosis> InspectStateDir(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT)
       return {
-          Diagnosis::Ok("state-dir", fmt::format("{} does not exist yet; the first start makes it", path))};
+          Diagnosis::Ok("state-dir", fmt::format("{} does not exist yet; the first start creates it", path))};
     return {{"state-dir", Level::kProblem, fmt::format("{}: {}", path, std::strerror(errno)),
-             "marks and ceilings have to be kept there", "name another with state_dir, or let leafctl in"}};
+             "marks and ceilings have to be kept there",
+             "name another with state_dir, or give leafctl access"}};
   }
   if (!S_ISDIR(status.st_mode))
-    return {{"state-dir", Level::kProblem, fmt::format("{} is no directory", path),
+    return {{"state-dir", Level::kProblem, fmt::format("{} is not a directory", path),
              "marks and ceilings have to be kept in one", "name another with state_dir"}};
   std::vector<Diagnosis> found;
   if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
     found.push_back({"state-dir", Level::kProblem,
                      fmt::format("{} cannot be written to: {}", path, std::strerror(errno)),
                      "no ID is issued whose mark or ceiling could not be stored",
-                     "run this as the user leafctl runs as; if it is that one, let it write there"});
+                     "run this as the user that leafctl runs as; if you did, let that user write there"});
   } else if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     found.push_back(
         {"state-dir", Level::kProblem, fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
@@ -165,7 +167,7 @@ Diagnosis InspectOpenFileLimit(std::int64_t connections) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= wanted)
     return Diagnosis::Ok("open-files", fmt::format("room for {} connections", connections));
   return {"open-files", Level::kWarning,
-          fmt::format("at most {} files here, and {} are wanted", limit.rlim_max, wanted),
+          fmt::format("at most {} open files here, and {} are needed", limit.rlim_max, wanted),
           "a daemon with these limits turns connections away before server.max_connections; a service has "
           "limits of its own",
           "LimitNOFILE= in the unit, or a lower server.max_connections"};
@@ -211,7 +213,7 @@ std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view
   }
   if (type != "notify")
     add(Level::kWarning, fmt::format("Type={}", type.empty() ? "simple" : type),
-        "systemd takes the service for ready before it is", "Type=notify");
+        "systemd considers the service ready before it is", "Type=notify");
   std::string program = exec.substr(0, exec.find(' '));
   while (!program.empty() && std::string_view("@-:+!").find(program.front()) != std::string_view::npos)
     program.erase(0, 1);
@@ -221,7 +223,7 @@ std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view
   const std::size_t config = exec.find("--config");
   if (config != std::string::npos && !expectation.config_file.empty() &&
       exec.find(expectation.config_file, config) == std::string::npos) {
-    add(Level::kWarning, fmt::format("it runs with another file than {}", expectation.config_file),
+    add(Level::kWarning, fmt::format("it does not use {}", expectation.config_file),
         "what is checked here is not what the service runs with", "pass the service's file with --config");
   }
   if (!state_directory.empty() && !expectation.state_dir.empty() &&
@@ -238,7 +240,7 @@ std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view
   }
   if (restart.find("11") == std::string::npos)
     add(Level::kWarning, "RestartPreventExitStatus= lacks 11",
-        "what was refused for safety's sake would be tried again every second",
+        "a start that was refused for safety would be retried every second",
         "RestartPreventExitStatus=2 4 6 11");
   if (found.empty()) found.push_back(Diagnosis::Ok("unit", path));
   return found;

@@ -158,13 +158,13 @@ class ServerExamination {
           fmt::format("semi-synchronous replication is enabled, but no replica acknowledges ({} connected, "
                       "Rpl_semi_sync_master_status {}): a failover can lose grants that were acknowledged",
                       acknowledging, active ? "ON" : "OFF"),
-          "look after the replicas");
+          "check the replicas");
     } else if (enabled) {
-      Note(fmt::format(
-          "semi-synchronous replication: a COMMIT waits for one of {} replica{}, at most {} ms, and goes on "
-          "without it after that",
-          acknowledging, acknowledging == 1 ? "" : "s",
-          FirstOf(variables_, {"rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"})));
+      Note(
+          fmt::format("semi-synchronous replication: a COMMIT waits for one of {} replica{}, at most {} ms, "
+                      "and then completes without it",
+                      acknowledging, acknowledging == 1 ? "" : "s",
+                      FirstOf(variables_, {"rpl_semi_sync_source_timeout", "rpl_semi_sync_master_timeout"})));
       if (replicas && *replicas > acknowledging) {
         Note(fmt::format("asynchronous replicas: {}: {}", *replicas - acknowledging, kWhatAFailoverLoses));
       }
@@ -196,7 +196,7 @@ class ServerExamination {
           fmt::format(
               "the user has {}: read_only does not stop a transaction that has begun when a failover sets it",
               fmt::join(bypass, ", ")),
-          "use a user with rights on the database alone");
+          "use a user with privileges on this database only");
     }
   }
 

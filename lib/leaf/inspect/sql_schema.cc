@@ -22,8 +22,8 @@ void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFin
 void CheckOwnTable(bool exists, std::vector<SchemaFinding>& findings) {
   if (exists) return;
   findings.push_back({false,
-                      "table leafctl_removed_tags is missing: where a removed tag had got to is then known "
-                      "only to the state directories of the nodes that served it",
+                      "table leafctl_removed_tags is missing: only the state directories of the nodes that "
+                      "served a removed tag then know its last max_id",
                       "leafctl db init"});
 }
 
@@ -94,7 +94,7 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session) {
   }
   if (!collation.ends_with("_bin")) {
     findings.push_back({false,
-                        fmt::format("biz_tag has collation {}, which takes some different tags for the same: "
+                        fmt::format("biz_tag has collation {}, which treats some different tags as equal: "
                                     "leafctl matches byte for byte, but such tags cannot both be added",
                                     collation),
                         ""});

@@ -232,7 +232,7 @@ class TableInspector {
     if (same.ok()) return;
     result_.Leave("cluster-differs", "leafctl_cluster/1",
                   {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
-                   "set right what is configured, here or on the other nodes"},
+                   "correct the configuration, here or on the other nodes"},
                   "only the operator knows which of the two is right");
   }
 
@@ -241,17 +241,17 @@ class TableInspector {
     const std::size_t colon = row.ip_port.rfind(':');
     if (colon == std::string::npos) {
       result_.Leave("malformed-name", subject,
-                    {fmt::format("{} is no ip:port", Quoted(row.ip_port)), "no node has such an address",
-                     "find out what made the row; remove it once the number is not in use"},
+                    {fmt::format("{} is not an ip:port", Quoted(row.ip_port)), "no node has such an address",
+                     "find out what created the row; remove it when the number is not in use"},
                     "the number may be in use");
     } else if (IsSharedHost(std::string_view(row.ip_port).substr(0, colon))) {
       result_.Leave(
           "shared-address", subject,
           {fmt::format("many machines have the address {} (loopback, docker's bridge, or none at all)",
                        Quoted(row.ip_port)),
-           "two machines that come with it share one number and repeat each other's IDs",
-           "look whether more than one machine uses it, and set snowflake.address"},
-          "only a look at the machines tells how many use it");
+           "two machines with it share one number and repeat each other's IDs",
+           "check whether more than one machine uses it, and set snowflake.address"},
+          "only the machines themselves show how many use it");
     }
     if (row.id < 0 || static_cast<std::uint64_t>(row.id) >= options_.layout.worker_end()) {
       result_.Leave("number-too-large", subject,
@@ -283,7 +283,7 @@ class TableInspector {
                     storable ? FormatRfc3339(WallTimeOf(timestamp)) : std::to_string(timestamp)),
         "a node of the fork with this address refuses to start until then; IDs up to then may have "
         "been issued",
-        "set the clock of its machine right"};
+        "correct the clock of its machine"};
     const auto leave = [&](std::string why) { result_.Leave("future-time", subject, words, std::move(why)); };
     if (!storable) {
       leave("no ceiling can hold such a time");
@@ -295,7 +295,7 @@ class TableInspector {
       leave("there is no table leafctl_workers to keep it in");
     } else if (!options_.java_retired) {
       leave(
-          "it is all that keeps a node of the fork from repeating IDs; if none will ever start here again: "
+          "only this record keeps a node of the fork from repeating IDs; if none will ever start here again: "
           "leafctl worker repair --java-retired");
     } else {
       PlanTakeBack(row, owner, timestamp, words);
@@ -367,7 +367,7 @@ class TableInspector {
                     {fmt::format("IDs of number {} may have been issued up to {}", row.worker,
                                  IsTime(row.ceiling_ms) ? FormatRfc3339(WallTimeOf(row.ceiling_ms))
                                                         : std::to_string(row.ceiling_ms)),
-                     "a leafctl node with this number issues nothing before that",
+                     "a leafctl node with this number issues nothing until then",
                      "wait, or give the node an address with another number"},
                     "no ceiling is ever lowered: that would repeat IDs");
     }

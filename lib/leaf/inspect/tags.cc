@@ -79,8 +79,8 @@ class TagInspector {
       Add("tag-went-back", row.tag, Level::kProblem,
           fmt::format("tag {}: max_id {} is below {}, which this node was granted up to", Quoted(row.tag),
                       row.max_id, mark->end),
-          "the database went back (a restore, a failover that lost commits): what lies between was issued "
-          "already, and Java Leaf issues it again",
+          "the database lost committed grants (a restore, a failover): the IDs in between were issued "
+          "already, and Java Leaf issues them again",
           fmt::format("stop every Java node of the tag, then leafctl tag repair {}", Quoted(row.tag)));
     }
     std::optional<double> days;
@@ -123,8 +123,8 @@ class TagInspector {
             "Java Leaf cuts a key at its last dot: a caller that asks it for {} gets {}; leafctl takes the "
             "name as a whole, so callers of that URL get another tag's IDs after the change",
             Quoted(row.tag), both ? fmt::format("IDs of {}", Quoted(cut)) : "error -2"),
-        "look into the callers: one that means the tag asks Java for it with a slash behind it, which works "
-        "with both");
+        "check the callers: to get this tag from Java Leaf they must add a slash after it, which works with "
+        "leafctl, too");
   }
 
   // As the usual collations compare.
@@ -159,9 +159,9 @@ class TagInspector {
       }
       Add("tag-alike", "", Level::kWarning,
           fmt::format("tags {} differ only in case or blanks at their end", fmt::join(names, ", ")),
-          "under a collation that takes them for one, Java Leaf's UPDATE moves all of them at once: ranges "
+          "under a collation that treats them as equal, Java Leaf's UPDATE moves all of them at once: ranges "
           "are lost, none is issued twice; leafctl matches byte for byte",
-          "let their callers agree on one of them");
+          "make their callers use one of them");
     }
   }
 

@@ -235,7 +235,7 @@ class StaticSource final : public WorkerSource {
         inspection.Leave("number-outside-range", std::to_string(worker),
                          {fmt::format("snowflake.workers names a number outside snowflake.worker_range {}-{}",
                                       options_.worker_begin, options_.worker_end - 1),
-                          "its node refuses to start", "set one of them right"},
+                          "its node refuses to start", "correct one of them"},
                          configured);
       }
     }
@@ -251,7 +251,7 @@ class StaticSource final : public WorkerSource {
         inspection.Leave("future-ceiling", StatePath(),
                          {fmt::format("IDs of worker {} may have been issued up to {}", *state_->worker,
                                       FormatRfc3339(state_->ceiling)),
-                          "it issues nothing before that", "set the clock right, or wait"},
+                          "it issues nothing until then", "correct the clock, or wait"},
                          configured);
       }
     }

@@ -50,7 +50,7 @@ class OwnRecordChecks : NamespaceChecks {
             "if the number is ever given again, its new node is refused", ""};
         if (contents_.Live(worker, record.address) != nullptr) {
           Leave("orphaned-owner", owner.path,
-                {text.cause, "its node goes on, and is refused at its next start",
+                {text.cause, "its node continues, and is refused at its next start",
                  "stop the node, and start it again with another address"},
                 "its node is live");
         } else {
@@ -188,7 +188,7 @@ class OwnRecordChecks : NamespaceChecks {
       if (!ceiling || *ceiling <= latest) return;
       Leave("future-ceiling", path,
             {fmt::format("IDs of number {} may have been issued up to {}", worker, FormatRfc3339(*ceiling)),
-             "a leafctl node with this number issues nothing before that",
+             "a leafctl node with this number issues nothing until then",
              "wait, or give the node an address with another number"},
             "no ceiling is ever lowered: that would repeat IDs");
     };
@@ -211,19 +211,19 @@ class OwnRecordChecks : NamespaceChecks {
             "malformed-record", parsed.path,
             {parsed.malformed, "leafctl nodes with this number or address refuse to start rather than guess",
              std::string(remedy)},
-            "what stood there is not known");
+            "its former content is not known");
       }
     };
     check(contents_.owners, "stop its node, then leafctl worker release");
     check(contents_.holds, "stop its node, then leafctl worker release");
-    check(contents_.ceilings, "write it anew with zkCli.sh, with a ceiling above everything that was issued");
-    check(contents_.leases, "write it anew with zkCli.sh, with a ceiling above everything that was issued");
+    check(contents_.ceilings, "rewrite it with zkCli.sh, with a ceiling above everything that was issued");
+    check(contents_.leases, "rewrite it with zkCli.sh, with a ceiling above everything that was issued");
     check(contents_.temporaries, "stop the node of that address");
     for (const std::string& path : contents_.bad_names) {
       Leave("malformed-name", path,
-            {"its name is no number", "none of leafctl's or the fork's nodes looks at it",
-             "find out what made it, and remove it with zkCli.sh"},
-            "it is not known whose it is");
+            {"its name is not a number", "none of leafctl's or the fork's nodes looks at it",
+             "find out what created it, and remove it with zkCli.sh"},
+            "its owner is not known");
     }
   }
 
@@ -271,8 +271,8 @@ class ForkChecks : NamespaceChecks {
     } else {
       Leave(std::string(kForkRunning), tree_.RecycleUsed(),
             {cause,
-             "fixed numbers and the fork's do not know of each other: two nodes can have one number "
-             "and repeat each other's IDs",
+             "fixed numbers and the fork's are independent: two nodes can have one number and repeat each "
+             "other's IDs",
              "use one kind of numbers in a cluster, or two cluster names"},
             "the fork's nodes run");
     }
@@ -308,30 +308,29 @@ class ForkChecks : NamespaceChecks {
       if (recycled.record->worker != worker) {
         Leave("malformed-data", recycled.path,
               {fmt::format("its name says {}, its workId {}", worker, recycled.record->worker),
-               "two nodes of the fork can get one number", "set workId right with zkCli.sh"},
+               "two nodes of the fork can get one number", "correct workId with zkCli.sh"},
               std::string(read_only));
       }
       if (recycled.record->timestamp_ms.value_or(0) > LatestMillis()) {
         Leave("future-time", recycled.path,
               {fmt::format("it was last used at {}, which is in the future",
                            TimeText(*recycled.record->timestamp_ms)),
-               "a node of the fork that draws it refuses to start", "set the clocks right, and wait"},
+               "a node of the fork that draws it refuses to start", "correct the clocks, and wait"},
               std::string(read_only));
       }
       if (in_use && !recycled.record->timestamp_ms) {
         Leave("recycled-lost", recycled.path,
-              {"it is used, but no node ever reported under it", "the fork never gives it free again",
+              {"it is used, but no node ever reported under it", "the fork never frees it",
                "move it to notuse with zkCli.sh if no node has just started"},
               std::string(read_only));
       }
       if (in_use && (contents_.by_number.count(worker) > 0 || IsLeased(worker))) {
-        Leave(
-            "two-number-spaces", recycled.path,
-            {fmt::format("number {} is used by the fork's recycling nodes and stands in another tree, too",
-                         worker),
-             "the trees do not know of each other: two nodes can have one number and repeat each other's IDs",
-             "use one kind of numbers in a cluster, or two cluster names"},
-            std::string(read_only));
+        Leave("two-number-spaces", recycled.path,
+              {fmt::format("number {} is used by the fork's recycling nodes and is in another tree, too",
+                           worker),
+               "the trees are independent: two nodes can have one number and repeat each other's IDs",
+               "use one kind of numbers in a cluster, or two cluster names"},
+              std::string(read_only));
       }
     }
   }

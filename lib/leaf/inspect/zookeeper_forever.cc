@@ -51,7 +51,7 @@ class ForeverChecks : NamespaceChecks {
             {fmt::format("the name of the cluster, {}, has a dash", Quoted(tree_.cluster())),
              "a Java node that starts for the first time cannot parse its number: it fails, and starts at "
              "the second attempt only",
-             "start Java nodes twice, or use leafctl nodes, which are not troubled by it"},
+             "start Java nodes twice, or use leafctl nodes, which are not affected"},
             "a cluster cannot be renamed");
     }
     if (snapshot_.Find(tree_.Forever()) == nullptr) CheckMissingForever();
@@ -63,7 +63,7 @@ class ForeverChecks : NamespaceChecks {
       if (!same.ok()) {
         Leave(stored.ok() ? "cluster-differs" : "malformed-record", tree_.Properties(),
               {same.error().message, "leafctl nodes refuse to start rather than repeat IDs",
-               "set right what is configured, here or on the other nodes"},
+               "correct the configuration, here or on the other nodes"},
               "only the operator knows which of the two is right");
       }
     }
@@ -75,7 +75,7 @@ class ForeverChecks : NamespaceChecks {
     if (!contents_.owners.empty() || !contents_.ceilings.empty() || !contents_.holds.empty()) {
       Leave("forever-missing", tree_.Forever(),
             {text.cause, "numbers would begin at 0 again, though leafctl/owners knows of numbers in use",
-             "bring it back from a backup, or use a new cluster name"},
+             "restore it from a backup, or use a new cluster name"},
             "which node has which of the old numbers is not known here");
       return;
     }
@@ -97,7 +97,7 @@ class ForeverChecks : NamespaceChecks {
       const auto parsed = zookeeper::ParseForeverName(name);
       const bool harmless = parsed && parsed->address.find('-') == std::string::npos;
       const Words text{
-          fmt::format("{} is none of Leaf's nodes, which are <ip>:<port>-<number>", Quoted(name)),
+          fmt::format("{} is not one of Leaf's nodes, which are <ip>:<port>-<number>", Quoted(name)),
           harmless ? "it has used up a number, and other tools may trip over it"
                    : "every Java node that starts fails, or falls back to its local file without any check "
                      "of its clock",
@@ -141,8 +141,8 @@ class ForeverChecks : NamespaceChecks {
     } else if (!name.canonical && !address->host.empty()) {
       Leave("malformed-name", node.path,
             {fmt::format("{} is not how Leaf writes a name: <ip>:<port>-<ten digits>", Quoted(node.name)),
-             "Java nodes take it for a number; leafctl nodes do not make such names",
-             "find out what made it; remove it with zkCli.sh once the number is not in use"},
+             "Java nodes read it as a number; leafctl nodes do not create such names",
+             "find out what created it; remove it with zkCli.sh when the number is not in use"},
             "the number may be in use");
     }
     if (IsSharedHost(address->host)) {
@@ -151,11 +151,10 @@ class ForeverChecks : NamespaceChecks {
                  ? std::string("the address has no IP: Java found no network interface")
                  : fmt::format("many machines have the address {} (loopback, or docker's bridge)",
                                address->host),
-             "two machines that come with it share one number and repeat each other's IDs, and neither "
-             "notices",
-             "look whether more than one machine uses it; set snowflake.address, or leaf.snowflake.address "
+             "two machines with it share one number and repeat each other's IDs, and neither notices",
+             "check whether more than one machine uses it; set snowflake.address, or leaf.snowflake.address "
              "of Java, to an address of its own"},
-            "only a look at the machines tells how many use it");
+            "only the machines themselves show how many use it");
     }
     if (name.worker >= options_.layout.worker_end()) {
       Leave("number-too-large", node.path,
@@ -204,7 +203,7 @@ class ForeverChecks : NamespaceChecks {
                                  node.malformed.empty() ? "" : node.malformed + "; ", TimeText(timestamp)),
                      "a Java node of this address refuses to start until then, or falls back to its local "
                      "file; IDs up to then may have been issued",
-                     "set the clock of its machine right"};
+                     "correct the clock of its machine"};
     const std::uint64_t worker = node.parsed.worker;
     const auto leave = [&](std::string why) { Leave("future-time", node.path, text, std::move(why)); };
     const auto ceiling = contents_.ceilings.find(worker);
@@ -215,15 +214,15 @@ class ForeverChecks : NamespaceChecks {
     } else if (!node.parsed.canonical) {
       leave("its name is malformed, too");
     } else if (contents_.by_number.count(worker) > 1) {
-      leave("the number stands there twice");
+      leave("the number is there twice");
     } else if (contents_.owners.count(worker) > 0) {
       leave("a state directory owns the number: its node reports the right time once its clock is right");
     } else if (ceiling != contents_.ceilings.end() && !ceiling->second.record) {
       leave("the ceiling of the number is malformed");
     } else if (!options_.java_retired) {
       leave(
-          "it is all that keeps a Java node from repeating IDs; if no Java node will ever start here again: "
-          "leafctl worker repair --java-retired");
+          "only this record keeps a Java node from repeating IDs; if no Java node will ever start here "
+          "again: leafctl worker repair --java-retired");
     } else {
       PlanTakeBack(node, timestamp, text);
     }
@@ -255,7 +254,7 @@ class ForeverChecks : NamespaceChecks {
       if (std::next(range.first) != range.second) {
         Leave("duplicate-address", i->first,
               {"more than one node has this address: " + paths_of(range),
-               "Java takes whichever the server lists last, so that its number can change at any start",
+               "Java takes the one that the server lists last, so its number can change at any start",
                "decode a recent ID of the machine to see which number it uses; when it is stopped, remove "
                "the others with zkCli.sh"},
               "only an operator can tell which of the numbers is in use");
@@ -269,7 +268,7 @@ class ForeverChecks : NamespaceChecks {
               {"more than one address has this number: " + paths_of(range),
                "their machines repeat each other's IDs",
                "stop all but one of them, and give the others another address"},
-              "only an operator can tell which of them may go on");
+              "only an operator can tell which of them may continue");
       }
       i = range.second;
     }

@@ -31,7 +31,7 @@ Result<std::optional<RepairStep>> PlanRelease(const Snapshot& snapshot, std::uin
       return Error{ErrorCode::kRefused,
                    fmt::format("cannot release worker {}: {} is malformed: {}", worker, lease->second.path,
                                lease->second.malformed),
-                   "its ceiling is not known: write it anew with zkCli.sh"};
+                   "its ceiling is not known: rewrite it with zkCli.sh"};
     }
     zookeeper::LeaseRecord record = *lease->second.record;
     if (record.uuid.empty()) return std::optional<RepairStep>{};

@@ -39,7 +39,7 @@ class Reader {
     if (snapshot_.nodes.size() + paths.size() > kSnapshotNodesMax) {
       return Error{ErrorCode::kRefused,
                    fmt::format("{} has more than {} nodes", snapshot_.tree.Base(), kSnapshotNodesMax),
-                   "something else uses this namespace: look at it with zkCli.sh"};
+                   "something else uses this namespace: check it with zkCli.sh"};
     }
     for (std::size_t begin = 0; begin < paths.size(); begin += kSnapshotParallel) {
       const std::size_t end = std::min(paths.size(), begin + kSnapshotParallel);

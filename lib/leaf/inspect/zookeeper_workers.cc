@@ -160,7 +160,7 @@ void CheckAccess(NamespaceChecks::Shared& shared) {
     }
     shared.result.steps.push_back(
         {finding->code,
-         fmt::format("let only the credentials of zookeeper.auth_file change {}, and everyone read",
+         fmt::format("allow only the credentials of zookeeper.auth_file to change {}, and everyone to read",
                      NamesOf(snapshot.tree, snapshot.open, false)),
          finding->cause, std::move(changes)});
   }
@@ -176,7 +176,7 @@ std::optional<WorkerFinding> InspectAccess(const zookeeper::Tree& tree, const Op
   finding.subject = tree.Own();
   finding.cause =
       fmt::format("open to everyone, though zookeeper.auth_file is set: {}", NamesOf(tree, open, false));
-  finding.consequence = "every client of ZooKeeper may change or delete what keeps IDs from being repeated";
+  finding.consequence = "every client of ZooKeeper can change or delete the data that prevents repeated IDs";
   const std::string live = NamesOf(tree, open, true);
   finding.repairable = live.empty();
   if (finding.repairable) {

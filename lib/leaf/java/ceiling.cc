@@ -67,8 +67,8 @@ Result<void> JavaCeilingRegistry::Watch(const Seen& seen) const {
   if (std::none_of(seen.files.begin(), seen.files.end(),
                    [&](const JavaWorkerFile& file) { return file.written > recent; }))
     return {};
-  log_.Info("watching {} for {} ms: a Java Leaf node has written it a short while ago",
-            seen.files.front().path, core::kJavaWatch.count());
+  log_.Info("watching {} for {} ms: a Java Leaf node has written it recently", seen.files.front().path,
+            core::kJavaWatch.count());
   const MonotonicTime end = clock_.Monotonic() + core::kJavaWatch;
   while (clock_.Monotonic() < end) {
     if (interrupted_.load())

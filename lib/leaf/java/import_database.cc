@@ -30,8 +30,8 @@ constexpr std::array kUnneeded{
     OptionRule{"useUnicode", "connections always speak utf8mb4"},
     OptionRule{"characterSetResults", "connections always speak utf8mb4"},
     OptionRule{"connectionCollation", "tags are compared byte for byte"},
-    OptionRule{"autoReconnect", "lost connections are always made anew"},
-    OptionRule{"autoReconnectForPools", "lost connections are always made anew"},
+    OptionRule{"autoReconnect", "lost connections are always reopened"},
+    OptionRule{"autoReconnectForPools", "lost connections are always reopened"},
     OptionRule{"serverTimezone", "no time of the database is used"},
     OptionRule{"useTimezone", "no time of the database is used"},
     OptionRule{"useLegacyDatetimeCode", "no time of the database is used"},
@@ -44,8 +44,8 @@ constexpr std::array kUnneeded{
     OptionRule{"nullCatalogMeansCurrent", "it concerns Java only"},
     OptionRule{"nullNamePatternMatchesAll", "it concerns Java only"},
     OptionRule{"useOldAliasMetadataBehavior", "it concerns Java only"},
-    OptionRule{"maxReconnects", "connections are tried again without an end, with pauses"},
-    OptionRule{"initialTimeout", "connections are tried again without an end, with pauses"},
+    OptionRule{"maxReconnects", "connections are retried without limit, with pauses"},
+    OptionRule{"initialTimeout", "connections are retried without limit, with pauses"},
     OptionRule{"tcpKeepAlive", "every statement has a deadline (mysql.query_timeout)"},
     OptionRule{"type", "of several endpoints the first that takes writes is used"},
     OptionRule{"failOverReadOnly", "of several endpoints the first that takes writes is used"},
@@ -113,10 +113,10 @@ class DatabaseImporter {
     constexpr std::uint64_t kMax = std::uint64_t{1} << 31;
     const auto millis = ParseNumber(value, kMax);
     if (!millis)
-      return Wrong(url, fmt::format("option {}: {} is no number of milliseconds", name, Quoted(value)));
+      return Wrong(url, fmt::format("option {}: {} is not a number of milliseconds", name, Quoted(value)));
     if (*millis == 0) {
       sheet_.Note(NoteKind::kDropped, url,
-                  fmt::format("option {}=0: leafctl waits for nothing without an end; {} stays", name, key));
+                  fmt::format("option {}=0: leafctl has no unlimited waits; {} stays", name, key));
       return {};
     }
     if (sheet_.IsSet(key)) {
@@ -193,12 +193,11 @@ class DatabaseImporter {
     if (name == "characterEncoding") {
       const std::string word = LowerCase(value);
       const bool utf8 = word == "utf8" || word == "utf-8" || word == "utf8mb4";
-      sheet_.Note(
-          NoteKind::kDropped, url,
-          fmt::format("option {}={}: {}", name, Printable(value),
-                      utf8 ? "connections always speak utf8mb4"
-                           : "connections speak utf8mb4, and tags are compared byte for byte: see to it that "
-                             "the tags that are not ASCII are stored as what they look like"));
+      sheet_.Note(NoteKind::kDropped, url,
+                  fmt::format("option {}={}: {}", name, Printable(value),
+                              utf8 ? "connections always speak utf8mb4"
+                                   : "connections speak utf8mb4, and tags are compared byte for byte: check "
+                                     "that tags with non-ASCII characters are stored as they look"));
       return;
     }
     // A key of a trust store, say: of a name that sounds like a secret nothing is shown.
@@ -225,7 +224,7 @@ class DatabaseImporter {
                            const std::optional<std::string>& url_password) {
     const Property* const user = sheet_.Find(kUser);
     if (user != nullptr && url_user && *url_user != user->value)
-      return Wrong(*user, "another user stands in the URL", "leave one of the two");
+      return Wrong(*user, "the URL has another user", "keep one of the two");
     if (user == nullptr && !url_user)
       return Missing(sheet_.NameOf(kUser), "leafctl does not guess the database's user");
     LEAF_RETURN_IF_ERROR(sheet_.Set("mysql.user", user != nullptr ? sheet_.Exact(*user) : *url_user,
@@ -233,7 +232,7 @@ class DatabaseImporter {
 
     const Property* const password = sheet_.Find(kPassword);
     if (password != nullptr && url_password && *url_password != password->value)
-      return Wrong(*password, "another password stands in the URL", "leave one of the two");
+      return Wrong(*password, "the URL has another password", "keep one of the two");
     const Property& source = password != nullptr ? *password : url;
     const std::string text = password != nullptr ? password->value : url_password.value_or("");
     sheet_.SetPassword(text);
@@ -245,12 +244,12 @@ class DatabaseImporter {
                   "it has a blank at its end, which Java keeps, and so it is kept here");
     if (sheet_.options().password_file.empty()) {
       sheet_.Note(NoteKind::kDropped, source,
-                  "no password stands in a configuration file: put it into a file that only its owner can "
-                  "read, and name that in mysql.password_file (--password-file FILE does both)");
+                  "passwords are not kept in a configuration file: put it into a file that only its owner "
+                  "can read, and name that in mysql.password_file (--password-file FILE does both)");
       return {};
     }
     sheet_.Note(NoteKind::kChanged, source,
-                fmt::format("it stands in {} now", Printable(sheet_.options().password_file)));
+                fmt::format("it is in {} now", Printable(sheet_.options().password_file)));
     return sheet_.Set("mysql.password_file", sheet_.options().password_file, "", "--password-file");
   }
 

@@ -98,7 +98,7 @@ Result<bool> ImportSheet::Enabled(std::string_view key) {
   const Property* const property = Find(key);
   if (property == nullptr) {
     Advise(fmt::format("{} is absent, which {}", key,
-                       starter ? "the starter takes for false" : "Java Leaf takes for true"));
+                       starter ? "the starter reads as false" : "Java Leaf reads as true"));
     return !starter;
   }
   const std::string exact = LowerCase(property->value);
@@ -117,7 +117,7 @@ Result<bool> ImportSheet::Enabled(std::string_view key) {
   if (!on && trimmed != "false" && trimmed != "off" && trimmed != "no" && trimmed != "0" && !trimmed.empty())
     return Wrong(*property, fmt::format("{} is neither true nor false", Quoted(property->value)));
   Note(NoteKind::kChanged, *property,
-       fmt::format("{} is taken for {}, as by Spring", Quoted(property->value), on));
+       fmt::format("{} is read as {}, as by Spring", Quoted(property->value), on));
   return on;
 }
 
@@ -173,7 +173,7 @@ std::string ImportSheet::WhyUnused(const Property& property, const std::vector<s
     return "it is Spring's: say with --listen where leafctl is to listen";
   // U+FEFF in Latin-1.
   if (key.starts_with("\xC3\xAF\xC2\xBB\xC2\xBF"))
-    return "the file begins with a byte order mark, which Java takes for a part of this key: it is not read";
+    return "the file begins with a byte order mark, which Java reads as part of this key: the key is ignored";
   const auto nearest = NearestName(key, known);
   return fmt::format("Java Leaf does not read it{}",
                      nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");

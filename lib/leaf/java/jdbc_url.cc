@@ -80,7 +80,7 @@ class Parser {
     const std::string_view place = rest_.substr(0, question);
     // A socket's path, say, may stand in brackets.
     const auto parts = SplitOutside(place, '/');
-    if (parts.size() > 2) return Wrong("there is more than one '/' behind the hosts");
+    if (parts.size() > 2) return Wrong("there is more than one '/' after the hosts");
     if (parts.size() < 2 || WithoutBlanks(parts[1]).empty())
       return Wrong("it names no database", "it is jdbc:mysql://host:port/database");
     url_.database = Decoded(WithoutBlanks(parts[1]), false);
@@ -122,7 +122,7 @@ class Parser {
     }
     if (scheme.find("+srv") != std::string::npos)
       return Wrong("its hosts are looked up in DNS SRV records", "name the servers themselves");
-    return Wrong(fmt::format("{} is no MySQL or MariaDB", Quoted(scheme)),
+    return Wrong(fmt::format("{} is not MySQL or MariaDB", Quoted(scheme)),
                  "leafctl keeps leaf_alloc in MySQL, MariaDB or SQLite");
   }
 

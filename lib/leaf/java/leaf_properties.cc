@@ -38,7 +38,7 @@ class Importer {
     if (!segment || !snowflake) {
       sheet_.Advise(
           fmt::format("Java Leaf answers a mode that is switched off with the ID 0 and HTTP 200; leafctl "
-                      "answers an error: see to it that no caller asks for {}",
+                      "answers an error: make sure that no caller asks for {}",
                       !segment && !snowflake ? "either mode"
                       : segment              ? "snowflake mode"
                                              : "segment mode"));
@@ -57,7 +57,8 @@ class Importer {
     if (segment && snowflake && sheet_.IsSet("zookeeper.connect")) {
       sheet_.Advise(
           "with ZooKeeper configured segment mode is fenced across the cluster (segment.fence = \"auto\"): "
-          "no grant is used while ZooKeeper is away; segment.fence = \"node\" needs none, as Java Leaf");
+          "no grant is used while ZooKeeper is unreachable; segment.fence = \"node\" needs no ZooKeeper, "
+          "like Java Leaf");
     }
     return {};
   }
@@ -85,9 +86,9 @@ class Importer {
     if (mode == "zk_recycle") {
       LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.recycle", true, kMode));
       sheet_.Advise(
-          "the numbers under recycle/ and leafctl's leases know nothing of each other: a node of the fork "
-          "may take any number from 0 to 1024. Stop every such node before the first leafctl starts, and "
-          "wait until the clock has passed the newest lastUsedTimestamp by 4 s; do not run both at once");
+          "the numbers under recycle/ and leafctl's leases are independent: a node of the fork may take any "
+          "number from 0 to 1024. Stop every such node before the first leafctl starts, and wait until the "
+          "clock has passed the newest lastUsedTimestamp by 4 s; do not run both at once");
     }
     return ImportZookeeper();
   }
@@ -103,7 +104,8 @@ class Importer {
     for (const std::string_view known : {"zk_normal", "zk_recycle", "mysql", "local"}) {
       if (mode == known) return mode;
     }
-    return Wrong(*property, fmt::format("{} is none of zk_normal, zk_recycle, mysql, local", Quoted(mode)));
+    return Wrong(*property,
+                 fmt::format("{} is not one of zk_normal, zk_recycle, mysql, local", Quoted(mode)));
   }
 
   Result<void> ImportName() {
@@ -132,8 +134,8 @@ class Importer {
     const auto number = ParseNumber(std::string_view(port).substr(port.starts_with('+') ? 1 : 0), 65535);
     if (!number || *number == 0) {
       const bool blank = Trimmed(port) != port;
-      return Wrong(*property, fmt::format("{} is no port from 1 to 65535", Quoted(port)),
-                   blank ? "Java Leaf does not start with it either, for the blank: take it away"
+      return Wrong(*property, fmt::format("{} is not a port from 1 to 65535", Quoted(port)),
+                   blank ? "Java Leaf does not start with it either, because of the blank: remove it"
                          : "it identifies the node, beside its IP address; nothing listens there");
     }
     return std::to_string(*number);
@@ -182,8 +184,8 @@ class Importer {
       const std::string own = std::to_string(parsed->port);
       if (!port.empty() && own != port) {
         sheet_.Advise(
-            fmt::format("--address has port {}, not {}: this is another node than the one the file is of, "
-                        "with another worker number",
+            fmt::format("--address has port {}, not {}: this is not the node that the file belongs to, and "
+                        "it has another worker number",
                         own, port));
       }
       return EndpointText(*parsed);
@@ -229,9 +231,9 @@ class Importer {
       const std::size_t comma = std::min(hosts.find(','), hosts.size());
       const std::string host(hosts.substr(0, comma));
       if (std::any_of(host.begin(), host.end(), [](unsigned char c) { return c <= ' '; })) {
-        return Wrong(*property, fmt::format("{} has a blank in {}", Quoted(text), Quoted(host)),
-                     "Java Leaf takes it for a part of the host or the port, and does not reach ZooKeeper: "
-                     "take it away");
+        return Wrong(
+            *property, fmt::format("{} has a blank in {}", Quoted(text), Quoted(host)),
+            "Java Leaf reads it as part of the host or the port, and does not reach ZooKeeper: remove it");
       }
       const auto endpoint = ParseEndpoint(host, 2181);
       if (!endpoint.ok()) return Wrong(*property, endpoint.error().message);
@@ -242,7 +244,7 @@ class Importer {
     const std::string chroot = sheet_.Exact(*property).substr(slash);
     if (chroot.size() > 1) {
       if (chroot.ends_with('/') || chroot.find("//") != std::string::npos)
-        return Wrong(*property, fmt::format("{} is no path", Quoted(chroot)));
+        return Wrong(*property, fmt::format("{} is not a path", Quoted(chroot)));
       connect += chroot;
     }
     return sheet_.Set("zookeeper.connect", connect, property->key);
@@ -264,17 +266,17 @@ class Importer {
           return true;
         },
         false);
-    if (!json.is_object()) return Wrong(*property, "it is no JSON object {\"ip:port\": number, …}");
-    if (!twice.empty()) return Wrong(*property, fmt::format("{} stands there twice", Quoted(twice)));
+    if (!json.is_object()) return Wrong(*property, "it is not a JSON object {\"ip:port\": number, …}");
+    if (!twice.empty()) return Wrong(*property, fmt::format("{} is there twice", Quoted(twice)));
     std::map<std::string, std::int64_t> workers;
     std::map<std::int64_t, std::string> addresses;
     Strings candidates;
     for (const auto& [name, number] : json.items()) {
       if (!number.is_number_integer() || number.get<std::int64_t>() < 0)
-        return Wrong(*property, fmt::format("the value of {} is no worker number", Quoted(name)));
+        return Wrong(*property, fmt::format("the value of {} is not a worker number", Quoted(name)));
       const auto endpoint = ParseEndpoint(name, 1);
       if (!endpoint.ok() || EndpointText(*endpoint) != name)
-        return Wrong(*property, fmt::format("{} is no ip:port", Quoted(name)));
+        return Wrong(*property, fmt::format("{} is not an ip:port", Quoted(name)));
       const std::int64_t worker = number.get<std::int64_t>();
       if (worker > static_cast<std::int64_t>(kWorkerMax))
         return Wrong(*property,
@@ -295,8 +297,8 @@ class Importer {
     }
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.workers", workers, kWorkIdMap));
     sheet_.Advise(
-        "once a node of the fork has written its <tmpdir>/<leaf.name>/leafconf/<port>/workerID.json, it goes "
-        "by that file and not by the map: compare the two before the node is replaced");
+        "once a node of the fork has written its <tmpdir>/<leaf.name>/leafconf/<port>/workerID.json, it uses "
+        "that file instead of the map: compare the two before the node is replaced");
     return SetAddress(address);
   }
 

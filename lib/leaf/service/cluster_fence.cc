@@ -73,7 +73,7 @@ Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
   if (fallback_ && IsAway(error) && !IsSuspended()) return Look{{}, true, era};
   if (!IsAway(error)) return error;
   return Error{ErrorCode::kUnavailable,
-               fmt::format("cannot look for the witness of tag {}: {}", Quoted(tag), error.message),
+               fmt::format("cannot look up the witness of tag {}: {}", Quoted(tag), error.message),
                error.hint};
 }
 
@@ -146,7 +146,7 @@ Error ClusterFence::WentBack(std::string_view tag, const Look& look, std::uint64
 
 Result<void> ClusterFence::Holds(const Look& look) const {
   if (membership_ == nullptr || membership_->Era() == look.era) return {};
-  return Error{ErrorCode::kUnavailable, "what ZooKeeper remembers has changed since the range was claimed",
+  return Error{ErrorCode::kUnavailable, "the records in ZooKeeper have changed since the range was claimed",
                "retry"};
 }
 

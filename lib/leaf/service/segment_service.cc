@@ -197,7 +197,7 @@ void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
 
 void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
   if (context_.stop.raised() || !AdmitMiss()) {
-    return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
+    return done(Error{ErrorCode::kLimited, "too many lookups at once", "retry later"});
   }
   context_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
     auto mark = marks_.Load(tag);
@@ -262,7 +262,7 @@ std::vector<TagRanges> SegmentService::Ranges() const {
 
 void SegmentService::ReadTable(TableCallback done) {
   if (context_.stop.raised()) return done(context_.stop.why());
-  if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many questions at once", "retry later"});
+  if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many lookups at once", "retry later"});
   context_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
 }
 

@@ -144,7 +144,7 @@ Result<void> SnowflakeService::Register(const Term& term) {
     return Error{ErrorCode::kNotOwner,
                  fmt::format("this node started as worker {} while the registry could not be asked; {}",
                              term.claim.worker, why),
-                 "look at leafctl worker check, then restart"};
+                 "run leafctl worker check, then restart"};
   };
   if (!claimed.ok()) {
     return claimed.error().code == ErrorCode::kRefused ? lost(claimed.error().message) : claimed.error();
@@ -173,10 +173,10 @@ Result<void> SnowflakeService::CheckClock(WallTime now) {
   if (jump) {
     return Error{
         ErrorCode::kClock,
-        fmt::format("the wall clock says {}: it has jumped {} ahead, and at most {} are followed; IDs "
-                    "issued with a wrong time would keep this worker from issuing until then",
+        fmt::format("the wall clock says {}: it has jumped {} ahead, and at most {} are accepted; IDs issued "
+                    "with a wrong time would stop this worker until then",
                     FormatRfc3339(now), FormatDuration(*jump), FormatDuration(options_.clock_jump_max)),
-        "set the clock right; if it is right, leafctl worker accept-clock"};
+        "correct the clock; if it is right: leafctl worker accept-clock"};
   }
   return options_.peers_verdict ? options_.peers_verdict() : Result<void>();
 }

@@ -103,7 +103,7 @@ Result<void> SnowflakeService::TryToClaim() {
     return Error{
         ErrorCode::kNotOwner,
         fmt::format("this node was worker {}, and the registry gives it {} now", *node.again, claim.worker),
-        "look at leafctl worker check, then restart"};
+        "run leafctl worker check, then restart"};
   }
   // From here on the state file names the number that was claimed.
   if (claimed.ok()) denied_.store(false);
@@ -207,7 +207,7 @@ Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, Standin
     return Error{ErrorCode::kClock,
                  fmt::format("the wall clock says {}, which is before the epoch of the IDs, {}",
                              FormatRfc3339(now), FormatRfc3339(WallTimeOf(layout.epoch_ms()))),
-                 "set the clock right, or snowflake.epoch_ms"};
+                 "correct the clock, or snowflake.epoch_ms"};
   }
   LEAF_RETURN_IF_ERROR(CheckClock(now));
 

@@ -129,9 +129,8 @@ std::uint64_t SnowflakeService::Next(std::uint64_t count, milliseconds wait, Nex
   done = Counted(std::move(done));
   if (count > count_max()) {
     done(Error{ErrorCode::kTooLarge,
-               fmt::format("{} IDs at once are more than {} hold, which is how far IDs may be ahead of the "
-                           "clock: at most {}",
-                           count, FormatDuration(options_.window), count_max()),
+               fmt::format("{} IDs at once are more than the window of {} holds: at most {}", count,
+                           FormatDuration(options_.window), count_max()),
                "ask several times"});
     return 0;
   }
@@ -192,26 +191,26 @@ Error SnowflakeService::ErrorOfLocked(const core::Snowflake::TakeResult& result,
     if (problem_) return *problem_;
     return {
         ErrorCode::kClock,
-        fmt::format("IDs up to {} may have been issued before the start: none until the wall clock has "
+        fmt::format("IDs up to {} may have been issued before the start: no IDs until the wall clock has "
                     "passed that, in {}",
                     FormatRfc3339(term->begin), FormatDuration(std::max(term->begin - now, milliseconds{0}))),
         ""};
   }
   switch (result.outcome) {
     case Outcome::kAhead:
-      return {
-          ErrorCode::kExhausted,
-          fmt::format("more IDs are asked for than the {} a millisecond of one worker: they are {} ahead of "
-                      "the clock already",
-                      layout.sequence_end(), FormatDuration(options_.window)),
-          "retry, or spread the load over more workers"};
+      return {ErrorCode::kExhausted,
+              fmt::format("requests exceed the {} IDs a millisecond of one worker: its IDs are {} ahead of "
+                          "the clock already",
+                          layout.sequence_end(), FormatDuration(options_.window)),
+              "retry, or spread the load over more workers"};
     case Outcome::kClockBack:
-      return {ErrorCode::kClock,
-              fmt::format("the wall clock is {} behind the last ID, and at most {} are bridged: no IDs for "
-                          "another {}",
-                          FormatDuration(term->generator.LeadAt(now)), FormatDuration(options_.window),
-                          FormatDuration(result.wait)),
-              "set the clock right, or wait"};
+      return {
+          ErrorCode::kClock,
+          fmt::format(
+              "the wall clock is {} behind the last ID, and at most {} are tolerated: no IDs for another {}",
+              FormatDuration(term->generator.LeadAt(now)), FormatDuration(options_.window),
+              FormatDuration(result.wait)),
+          "correct the clock, or wait"};
     case Outcome::kAtCeiling:
       if (problem_) return *problem_;
       return {ErrorCode::kExhausted, "the next ceiling is not on the disk yet", "retry"};
@@ -308,7 +307,7 @@ bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& res
   if (result.ok() && IsLost(standing_.load())) return false;
   const bool is_new = !result.ok() && !problem_;
   if (!result.ok() && !problem_) log_.Error("snowflake: {}: {}", what, result.error().message);
-  if (result.ok() && problem_) log_.Info("snowflake: going on");
+  if (result.ok() && problem_) log_.Info("snowflake: issuing again");
   problem_ = result.ok() ? std::nullopt : std::optional(result.error());
   // The registry's write has an unknown outcome. A request that gets this error has certainly got no IDs.
   if (problem_ && problem_->code == ErrorCode::kOutcomeUnknown) problem_->code = ErrorCode::kUnavailable;

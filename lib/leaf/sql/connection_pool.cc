@@ -152,7 +152,7 @@ Error ConnectionPool::BusyLocked(Use use) const {
         fmt::format("its row is locked by another client, and {} connections wait for such rows", patient_);
   } else if (refusal_) {
     error.message =
-        fmt::format("all {} connections that the server lets in are busy: {}", UpLocked(), refusal_->message);
+        fmt::format("all {} connections that the server allows are busy: {}", UpLocked(), refusal_->message);
   } else {
     error.message = fmt::format("all {} connections to the database are busy", options_.connections_max);
     error.hint = "retry later, or raise mysql.max_connections";
@@ -206,7 +206,7 @@ void ConnectionPool::Made(Place& place, PooledConnection connection) {
 
 void ConnectionPool::EndRefusalLocked() {
   refusal_.reset();
-  if (std::exchange(told_, false)) log_->Info("the database server lets in connections again");
+  if (std::exchange(told_, false)) log_->Info("the database server accepts new connections again");
 }
 
 void ConnectionPool::TellRefusedLocked(const Error& why) {
@@ -215,9 +215,8 @@ void ConnectionPool::TellRefusedLocked(const Error& why) {
   told_at_ = now;
   told_ = true;
   log_->Warning(
-      "the database server lets in no more connections than the {} of this process that are up, and is asked "
-      "again "
-      "at most once a second: {}",
+      "the database server accepts no more connections than the {} of this process; trying again at most "
+      "once a second: {}",
       UpLocked(), why.message);
 }
 

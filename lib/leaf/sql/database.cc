@@ -180,7 +180,7 @@ Result<void> Database::TryTransact(std::string_view what, Finish finish, const B
     if (!IsUsable(place.connection())) {
       return Error{
           ErrorCode::kOutcomeUnknown,
-          fmt::format("cannot {}: the database server took no writes any more when it was done", what),
+          fmt::format("cannot {}: the database server no longer accepted writes when it was done", what),
           "retry later"};
     }
     GiveBack(std::move(place));

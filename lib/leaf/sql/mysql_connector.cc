@@ -114,7 +114,7 @@ std::optional<PooledConnection> MysqlConnector::Adopt(const Choice& seen, Probe 
   }
   if (log_ != nullptr && other_server) {
     log_->Warning(
-        "another database server is in use: {} ({}) instead of {} ({}); every grant is judged by this "
+        "another database server is in use: {} ({}) instead of {} ({}); every grant is checked against this "
         "node's marks",
         now.endpoint, now.identity, before_endpoint, before);
   } else if (log_ != nullptr && changed) {

@@ -70,7 +70,7 @@ Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session
   const char* const cipher = mysql_get_ssl_cipher(handle);
   if (cipher == nullptr || *cipher == '\0') {
     return Error{ErrorCode::kUnavailable,
-                 "the server offers no TLS, and mysql.tls asks for it: the connection is not used",
+                 "the server offers no TLS, and mysql.tls requires it: the connection is not used",
                  "set up TLS on the server (ssl_cert, ssl_key), or set mysql.tls"};
   }
   if (options.tls == MysqlTls::kVerify) {

@@ -271,7 +271,7 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
         fmt::format("cannot {}: the server does not tell where the range ends ({}, and it cannot end "
                     "below {}); grants are obtained in transactions from now on",
                     what, end, seen + delta),
-        "a trigger of leaf_alloc, or a proxy, takes that out of the reply"};
+        "a trigger of leaf_alloc, or a proxy, removes that from the reply"};
   }
   const auto range_end = static_cast<std::uint64_t>(end);
   return std::optional(core::Grant{.range = {range_end - count, range_end}, .table_step = row.step});
@@ -367,7 +367,7 @@ Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMo
       Error error = TranslateException(what, exception, Phase::kStatement);
       if (error.code != ErrorCode::kAlreadyExists) throw;
       error.message =
-          fmt::format("cannot {}: the column's collation does not tell it from a tag that exists", what);
+          fmt::format("cannot {}: the column's collation treats it as equal to a tag that exists", what);
       return error;
     }
     LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag.tag, false));

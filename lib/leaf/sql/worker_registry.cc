@@ -95,7 +95,7 @@ bool IsUnknown(soci::session& session, const Dialect& dialect, long long worker)
 
 Error Lost(std::uint64_t worker, const std::string& why) {
   return {ErrorCode::kNotOwner, fmt::format("worker number {} is no longer this node's: {}", worker, why),
-          "look at leafctl worker show, then restart"};
+          "run leafctl worker show, then restart"};
 }
 
 // The same, where the number may be claimed again without a restart.
@@ -180,7 +180,7 @@ Result<void> SqlWorkerRegistry::WatchForOwners(std::optional<Position>& seen) {
       return Result<void>{};
     }));
     if (seen && now.IsBehind(*seen)) {
-      log_.Warning("the database went back, or another server answers: watching once more");
+      log_.Warning("the database lost data, or another server answers: watching once more");
       end = clock_.Monotonic() + options_.claim_watch;
     }
     seen = std::move(now);
@@ -291,11 +291,11 @@ Result<std::optional<SqlWorkerRegistry::NumberRow>> SqlWorkerRegistry::FindNumbe
   if (fresh && node.again && !recreated) {
     return Error{ErrorCode::kRefused,
                  fmt::format("leaf_workerid_alloc has no row of {} any more", node.address),
-                 "look at leafctl worker check; a restart claims a new number"};
+                 "run leafctl worker check; a restart claims a new number"};
   }
   if (!fresh && node.again && static_cast<std::uint64_t>(worker) != *node.again) {
     return Error{ErrorCode::kRefused, fmt::format("{} has the number {} now", node.address, worker),
-                 "look at leafctl worker check, then restart this node"};
+                 "run leafctl worker check, then restart this node"};
   }
   const bool is_held = fresh ? recreated : held && static_cast<std::uint64_t>(worker) == *held;
   if (!is_held && (!watched_for_owners || (seen && ReadPosition(session).IsBehind(*seen))))
@@ -309,8 +309,8 @@ Result<std::optional<SqlWorkerRegistry::NumberRow>> SqlWorkerRegistry::FindNumbe
   }
   if (recreated) {
     log_.Warning(
-        "the database has forgotten worker {} of this state directory (it was restored from a "
-        "backup): its rows are made again",
+        "the database has forgotten worker {} of this state directory (it was restored from a backup): "
+        "creating its rows again",
         worker);
   }
   const auto number = static_cast<std::uint64_t>(worker);
@@ -457,8 +457,8 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   if (put_back) {
     times_put_back_.fetch_add(1);
     log_.Warning(
-        "worker {}: the database knew less of it than it had acknowledged (it was restored from a backup): "
-        "this node's rows are put back",
+        "worker {}: the database had lost what it had acknowledged (it was restored from a backup): "
+        "restoring this node's rows",
         claim.worker);
   }
   const MutexLock lock(mutex_);

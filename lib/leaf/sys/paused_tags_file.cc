@@ -54,8 +54,9 @@ Result<std::vector<core::PausedTag>> PausedTagsFile::Load() {
   std::vector<core::PausedTag> tags;
   if (!content) return tags;
   const auto unusable = [&] {
-    return Error{ErrorCode::kRefused, fmt::format("cannot use {}: it is not what leafctl wrote", path),
-                 "remove it to resume all tags, and pause those anew that are to be cut off"};
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot use {}: its content was not written by leafctl", path),
+                 "remove it to resume all tags, then pause again those that must stay paused"};
   };
   std::string_view rest = *content;
   const bool version1 = rest.starts_with(kHeading1);

@@ -25,7 +25,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
   if (!S_ISREG(status.st_mode)) return unreadable(EINVAL);
   if ((status.st_mode & (S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH)) != 0) {
     return Error{ErrorCode::kConfig,
-                 fmt::format("refusing secret file {}: its mode {:04o} lets others than its owner in", path,
+                 fmt::format("refusing secret file {}: its mode {:04o} gives other users access", path,
                              status.st_mode & 07777U),
                  fmt::format("chmod 600 {}", path)};
   }

@@ -108,7 +108,7 @@ Result<std::vector<PassedSocket>> ServiceManager::TakeSockets() {
   // Not for children, should there ever be any: the numbers would mean other files there.
   for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) unsetenv(name);
   if (count < 0 || count > kPassedMax)
-    return Error{ErrorCode::kConfig, fmt::format("$LISTEN_FDS is {}, which cannot be", count), ""};
+    return Error{ErrorCode::kConfig, fmt::format("$LISTEN_FDS is {}, which is not valid", count), ""};
   for (int i = 0; i < count; ++i) {
     PassedSocket socket;
     socket.fd = kFirstPassed + i;
@@ -122,7 +122,7 @@ Result<std::vector<PassedSocket>> ServiceManager::TakeSockets() {
     if (!bound || !known_family || IntOption(socket.fd, SO_TYPE) != SOCK_STREAM ||
         IntOption(socket.fd, SO_ACCEPTCONN) != 1) {
       return Error{ErrorCode::kConfig,
-                   fmt::format("passed descriptor {}{} is no listening stream socket", socket.fd,
+                   fmt::format("passed descriptor {}{} is not a listening stream socket", socket.fd,
                                socket.name.empty() ? "" : fmt::format(" ({})", socket.name)),
                    "in the socket unit: ListenStream= and Accept=no"};
     }

@@ -120,22 +120,23 @@ Result<void> CheckOwnership(const std::string& path, const struct stat& status) 
   if (const std::string link = LinkOfAnother(path); !link.empty()) {
     return Error{
         ErrorCode::kPermission,
-        fmt::format("refusing the state directory {}: {} is a link that another user made", path, link),
+        fmt::format("refusing the state directory {}: {} is a link that another user created", path, link),
         "name the directory itself (--state-dir)"};
   }
   const bool given_away = self == 0 && WasPlacedByRoot(path);  // such as a service's, which root looks after
   if (status.st_uid != self && status.st_uid != 0 && !given_away) {
     const std::string owner = UserName(status.st_uid);
-    return Error{ErrorCode::kPermission,
-                 fmt::format("refusing the state directory {}: it belongs to user {}, and this is user {}",
-                             path, owner, UserName(self)),
-                 fmt::format("run this as {}, or name another directory (--state-dir)", owner)};
+    return Error{
+        ErrorCode::kPermission,
+        fmt::format("refusing the state directory {}: it belongs to user {}, and leafctl runs as user {}",
+                    path, owner, UserName(self)),
+        fmt::format("run this as {}, or name another directory (--state-dir)", owner)};
   }
   if ((status.st_mode & S_IWOTH) != 0) {
     return Error{ErrorCode::kPermission,
                  fmt::format("refusing the state directory {}: its mode {:04o} lets every user write to it",
                              path, status.st_mode & 07777U),
-                 "chmod o-w it, or name a directory in it that is not there yet (--state-dir)"};
+                 "run chmod o-w on it, or name a new directory inside it (--state-dir)"};
   }
   for (const std::string_view name : kFiles) {
     const std::string file = fmt::format("{}/{}", path, name);
@@ -143,8 +144,8 @@ Result<void> CheckOwnership(const std::string& path, const struct stat& status) 
     if (lstat(file.c_str(), &file_status) != 0 || S_ISREG(file_status.st_mode)) continue;
     return Error{ErrorCode::kPermission,
                  fmt::format("refusing the state directory {}: {} is {}", path, file,
-                             S_ISLNK(file_status.st_mode) ? "a symbolic link" : "no regular file"),
-                 "leafctl makes its files itself: find out what made this one"};
+                             S_ISLNK(file_status.st_mode) ? "a symbolic link" : "not a regular file"),
+                 "leafctl creates its files itself: find out what created this one"};
   }
   return {};
 }
@@ -256,7 +257,7 @@ Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUs
                  fmt::format("cannot use state directory {}: {} is using it", state_dir,
                              holder ? fmt::format("{} (pid {})", NameOf(holder->use), holder->pid)
                                     : "another leafctl"),
-                 soon ? "it ends soon: try again" : "give each daemon a state_dir of its own"};
+                 soon ? "it ends soon: retry" : "give each daemon a state_dir of its own"};
   }
   // For those that are refused; the lock is what counts.
   const std::string text = fmt::format("{} {}\n", getpid(), WordOf(use));
@@ -282,9 +283,9 @@ Result<void> StateDirLock::Check() const {
   if (found ? held.st_dev == lies.st_dev && held.st_ino == lies.st_ino : errno != ENOENT && errno != ENOTDIR)
     return {};
   return Error{ErrorCode::kUnavailable,
-               fmt::format("the state directory {} was {} under this process", state_dir_,
+               fmt::format("the state directory {} was {} while this process was using it", state_dir_,
                            found ? "replaced" : "deleted"),
-               "restart it; leafctl(7) tells what a new state directory does not know"};
+               "restart it; see leafctl(7) for what a new state directory does not know"};
 }
 
 StateDirWatch::StateDirWatch(const StateDirLock& lock, const Clock& clock,

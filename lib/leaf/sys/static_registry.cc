@@ -55,8 +55,8 @@ Result<core::WorkerClaim> StaticRegistry::Claim(const core::NodeIdentity& node,
   }
   if (found->second < 0) {
     return Error{ErrorCode::kConfig,
-                 fmt::format("snowflake.workers gives {} the number {}, which is none", Quoted(node.address),
-                             found->second),
+                 fmt::format("snowflake.workers gives {} the number {}, which is not a worker number",
+                             Quoted(node.address), found->second),
                  ""};
   }
   for (const auto& [address, number] : workers_) {

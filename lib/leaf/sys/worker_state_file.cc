@@ -73,7 +73,7 @@ std::string Format(const core::WorkerState& state) {
 
 Error Unusable(const std::string& path, std::string_view why) {
   return {ErrorCode::kRefused, fmt::format("cannot use {}: {}", path, why),
-          "IDs up to the ceiling in it may have been issued; put the right file back, or begin with a new "
+          "IDs up to the ceiling in it may have been issued; restore the right file, or start with a new "
           "state_dir and, in a named cluster, with a worker number that was never used"};
 }
 
@@ -89,7 +89,7 @@ Result<std::optional<core::WorkerState>> WorkerStateFile::Load() {
   if (text.empty()) return Unusable(path_, "it is truncated: it is empty");
   if (!text.starts_with(kMagic)) {
     // A file of ours that ends early may end within this word.
-    return Unusable(path_, kMagic.starts_with(text) ? "it is truncated" : "it is not a file of leafctl");
+    return Unusable(path_, kMagic.starts_with(text) ? "it is truncated" : "it is not a leafctl file");
   }
   const std::string_view version = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
   const std::size_t checksum_at = text.rfind(kChecksum);

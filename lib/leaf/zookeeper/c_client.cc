@@ -121,9 +121,9 @@ Error ErrorOf(int code, bool write, std::string_view path) {
               "(zookeeper.auth_file), or set the node's access rules"};
     case ZINVALIDACL:
       return {ErrorCode::kPermission,
-              fmt::format("ZooKeeper: {}: the servers do not take this node's credentials into access rules",
+              fmt::format("ZooKeeper: {}: the servers do not accept this node's credentials in access rules",
                           Quoted(path)),
-              "see that they allow digest authentication, or unset zookeeper.auth_file"};
+              "check that they allow digest authentication, or unset zookeeper.auth_file"};
     case ZAUTHFAILED:
       return {ErrorCode::kPermission, "ZooKeeper refuses the authentication", "set zookeeper.auth_file"};
     case ZCONNECTIONLOSS:

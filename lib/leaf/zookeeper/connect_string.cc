@@ -29,19 +29,19 @@ bool IsServer(std::string_view server) {
 Result<ConnectString> ParseConnectString(std::string_view text) {
   const auto wrong = [&](std::string_view why) {
     return Error{ErrorCode::kConfig, fmt::format("zookeeper.connect: {}: {}", Quoted(text), why),
-                 "it is host:port,host:port, with /path behind the last one for a chroot"};
+                 "it is host:port,host:port, with /path after the last one for a chroot"};
   };
   const std::size_t slash = std::min(text.find('/'), text.size());
   ConnectString connect{std::string(text.substr(0, slash)), std::string(text.substr(slash))};
   if (connect.chroot == "/") connect.chroot.clear();
   // The same rules as for the root of a tree.
-  if (!Tree::Make("any", connect.chroot).ok()) return wrong("the chroot is no path");
+  if (!Tree::Make("any", connect.chroot).ok()) return wrong("the chroot is not a path");
   std::string_view rest = connect.hosts;
   while (true) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
     const std::string_view server = rest.substr(0, comma);
     if (server.empty()) return wrong("a server is missing");
-    if (!IsServer(server)) return wrong(fmt::format("{} is no host:port", Quoted(server)));
+    if (!IsServer(server)) return wrong(fmt::format("{} is not host:port", Quoted(server)));
     if (comma == rest.size()) return connect;
     rest.remove_prefix(comma + 1);
   }

@@ -87,7 +87,7 @@ Result<FixedRegistry::Step> FixedRegistry::FindNumber(const Tree& tree, const co
       return Error{
           ErrorCode::kRefused,
           fmt::format("no node of {} is under {} any more", Quoted(node.address), Quoted(tree.Forever())),
-          "look at `leafctl worker check`; a restart claims a new number"};
+          "run `leafctl worker check`; a restart claims a new number"};
     }
     node.TellDenied();
     if (!has_watched) return Step::kWatchFirst;
@@ -117,7 +117,7 @@ Result<FixedRegistry::Step> FixedRegistry::FindNumber(const Tree& tree, const co
   if (node.again && own->worker != *node.again) {
     return Error{ErrorCode::kRefused,
                  fmt::format("{} has the number {} now", Quoted(node.address), own->worker),
-                 "look at `leafctl worker check`, then restart this node"};
+                 "run `leafctl worker check`, then restart this node"};
   }
   found.own_index = static_cast<std::size_t>(own - nodes.begin());
   LEAF_RETURN_IF_ERROR(CheckNumber(own->worker, cluster, found.is_new(tree)));

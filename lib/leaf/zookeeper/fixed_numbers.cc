@@ -145,7 +145,7 @@ Result<std::optional<std::string>> FixedRegistry::Recreate(const Tree& tree, con
   LEAF_RETURN_IF_ERROR(CheckNumber(worker, cluster, /*fresh=*/false));
   log_.Warning(
       "ZooKeeper has forgotten worker {} of this state directory (restored from a backup, or wiped): "
-      "its node is made again",
+      "creating its node again",
       worker);
   std::vector<Operation> operations{
       // Everything that moves Leaf's counter changes this version: two of them do not move it twice.

@@ -183,9 +183,8 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
   LEAF_ASSIGN_OR_RETURN(const bool java_came, IsJavas(tree, worker, *after));
   if (java_came) return displaced_by_java(*after);
   log_.Warning(
-      "worker {}: ZooKeeper knew less of it than it had acknowledged (it was restored from a backup, or "
-      "wiped): "
-      "this node's records are put back",
+      "worker {}: ZooKeeper had lost what it had acknowledged (it was restored from a backup, or wiped): "
+      "restoring this node's records",
       worker);
   return {};
 }
@@ -193,7 +192,7 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
 Error FixedRegistry::Lost(std::string why) {
   presence_.End();
   lost_ = Error{ErrorCode::kNotOwner, fmt::format("worker {} is lost: {}", held_->worker, why),
-                fmt::format("look at `leafctl worker show {}`; a restart of this node claims a number again",
+                fmt::format("run `leafctl worker show {}`; a restart of this node claims a number again",
                             held_->worker)};
   return *lost_;
 }

@@ -281,7 +281,7 @@ Result<void> LeaseRegistry::Write(const core::WorkerClaim& claim, WallTime ceili
     if (written.done()) {
       const NodeStat& stat = *written.parts[0].stat;
       if (held_->created_zxid.value_or(stat.created_zxid) != stat.created_zxid)
-        return Lost("its record was removed and made anew");
+        return Lost("its record was removed and created again");
       held_->created_zxid = stat.created_zxid;
       held_->version = stat.version;
       held_->record = next;
@@ -342,9 +342,8 @@ Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
   held_->created_zxid = node ? std::optional(written.parts[0].stat->created_zxid) : std::nullopt;
   times_put_back_.fetch_add(1);
   log_.Warning(
-      "worker {}: ZooKeeper knew less of its lease than it had acknowledged (it was restored from a backup, "
-      "or "
-      "wiped): the record is put back",
+      "worker {}: ZooKeeper had lost what it had acknowledged of its lease (it was restored from a backup, "
+      "or wiped): restoring the record",
       held_->worker);
   return {};
 }

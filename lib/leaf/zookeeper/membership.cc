@@ -26,7 +26,7 @@ Membership::Membership(Tree tree, MembershipOptions options, Client& client, cor
       random_(random),
       log_(log),
       next_beat_(clock.Monotonic()) {
-  status_.why = "this node has not been in touch with ZooKeeper yet";
+  status_.why = "this node has not reached ZooKeeper yet";
 }
 
 Result<void> Membership::Load() {
@@ -120,7 +120,7 @@ void Membership::Step(const Contribute& contribute) {
   if (is_open()) {
     // It was cut off, or did not run: others may have found out meanwhile what this node cannot tell.
     if (!Ready().ok()) {
-      Close(State::kJoining, "this node has not been in touch with ZooKeeper");
+      Close(State::kJoining, "this node has not reached ZooKeeper");
       BeginToWait();
     } else if (clock_.Monotonic() < next_beat_) {
       return;
@@ -132,7 +132,7 @@ void Membership::Step(const Contribute& contribute) {
     if (!next.ok()) {
       // This node can still claim, as far as is known: a claim finds out by itself.
       if (is_open()) {
-        log_.Debug("cannot tell {} that this node is there: {}", tree_.Nodes(), next.error().message);
+        log_.Debug("cannot register this node in {}: {}", tree_.Nodes(), next.error().message);
       } else if (Status().state == State::kJoining) {
         Fail(next.error());
       }
@@ -290,7 +290,7 @@ void Membership::Leave() {
   memory_.beat = record.beat;
   memory_.at = clock_.Wall();
   if (const auto saved = Save(); !saved.ok())
-    log_.Warning("cannot remember how far this node has got in {}: {}", tree_.Nodes(), saved.error().message);
+    log_.Warning("cannot store how far this node has got in {}: {}", tree_.Nodes(), saved.error().message);
 }
 
 }  // namespace leaf::zookeeper

@@ -13,8 +13,7 @@ namespace leaf::zookeeper {
 namespace {
 
 std::string OutOfTouch() {
-  return "this node has not been in touch with ZooKeeper for " +
-         FormatDuration(std::chrono::milliseconds{kAwayMax});
+  return "this node has not reached ZooKeeper for " + FormatDuration(std::chrono::milliseconds{kAwayMax});
 }
 
 }  // namespace
@@ -24,16 +23,16 @@ Result<void> Membership::Ready() const {
   if (status_.state == State::kOpen) {
     if (clock_.Boot() - beat_at_ <= kAwayMax) return {};
     return Error{ErrorCode::kUnavailable,
-                 fmt::format("nothing is claimed from {}: {}", tree_.Witnesses(), OutOfTouch()),
-                 "it goes on by itself"};
+                 fmt::format("no range is claimed from {}: {}", tree_.Witnesses(), OutOfTouch()),
+                 "it continues by itself"};
   }
   return Error{status_.state == State::kJoining ? why_code_ : ErrorCode::kUnavailable,
-               fmt::format("nothing is claimed from {}: {}", tree_.Witnesses(), status_.why),
+               fmt::format("no range is claimed from {}: {}", tree_.Witnesses(), status_.why),
                status_.state == State::kGathering && !status_.waiting_for.empty()
                    ? fmt::format("start the nodes that are missing, or, if they are lost: leafctl cluster "
                                  "recover --confirm {}",
                                  tree_.cluster())
-                   : "it goes on by itself"};
+                   : "it continues by itself"};
 }
 
 core::MembershipStatus Membership::Status() const {
@@ -91,7 +90,7 @@ Error Membership::WitnessWentBack(std::string_view tag, const core::WitnessState
     }
   }
   const auto ready = Ready();
-  return ready.ok() ? Error{ErrorCode::kUnavailable, "what ZooKeeper remembers has changed", "retry"}
+  return ready.ok() ? Error{ErrorCode::kUnavailable, "the records in ZooKeeper have changed", "retry"}
                     : ready.error();
 }
 
@@ -103,9 +102,9 @@ bool Membership::IsWhole(const Look& look) const {
 void Membership::Close(State state, std::string why, std::vector<std::string> waiting_for) {
   if (std::exchange(told_, why) != why) {
     if (state == State::kJoining) {
-      log_.Info("nothing is claimed from {}: {}", tree_.Witnesses(), why);
+      log_.Info("no range is claimed from {}: {}", tree_.Witnesses(), why);
     } else {
-      log_.Warning("nothing is claimed from {}: {}", tree_.Witnesses(), why);
+      log_.Warning("no range is claimed from {}: {}", tree_.Witnesses(), why);
     }
   }
   const MutexLock lock(mutex_);

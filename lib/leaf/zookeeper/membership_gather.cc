@@ -27,7 +27,7 @@ Result<Membership::Next> Membership::RaiseIncarnation(const Look& look, const st
   operations.push_back(look.incarnation
                            ? Operation::Set(tree_.Incarnation(), incarnation, look.incarnation_version)
                            : Operation::CreateOwn(tree_.Incarnation(), incarnation));
-  Close(State::kJoining, "ZooKeeper may have gone back: " + why);
+  Close(State::kJoining, "ZooKeeper may have lost data: " + why);
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome raised, client_.Write(operations));
   if (raised.conflict == WriteOutcome::Conflict::kMissing) {
     LEAF_RETURN_IF_ERROR(EnsureFolders(client_, tree_, tree_.SegmentFolders()));
@@ -36,12 +36,11 @@ Result<Membership::Next> Membership::RaiseIncarnation(const Look& look, const st
   // What was read was old, or another node was faster.
   if (!raised.done()) return Next::kLookAgain;
   log_.Error(
-      "ZooKeeper went back: {}. All nodes of the cluster make known again what they were granted "
-      "(incarnation "
-      "{}); until they have, none claims a range",
+      "ZooKeeper lost data: {}. All nodes of the cluster report their grants again (incarnation {}); no node "
+      "claims a range until all have reported",
       why, number);
   // That this node takes part in it is remembered once it has contributed.
-  Close(State::kGathering, "ZooKeeper went back: " + why);
+  Close(State::kGathering, "ZooKeeper lost data: " + why);
   const MutexLock lock(mutex_);
   ++status_.went_back;
   status_.incarnation = number;
@@ -51,8 +50,7 @@ Result<Membership::Next> Membership::RaiseIncarnation(const Look& look, const st
 Result<Membership::Next> Membership::GiveBack(const Look& look, const Contribute& contribute) {
   if (look.number() > memory_.incarnation) {
     Close(State::kGathering,
-          fmt::format("ZooKeeper went back, as another node has found out ({}): all nodes make "
-                      "known again what they were granted",
+          fmt::format("ZooKeeper lost data, as another node found ({}): all nodes report their grants again",
                       look.incarnation->why));
   }
   if (!look.own) {
@@ -169,7 +167,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
   LEAF_RETURN_IF_ERROR(Save());
   if (!waiting_for.empty()) {
     Close(State::kGathering,
-          fmt::format("ZooKeeper went back ({}), and what was granted to {} is not known yet",
+          fmt::format("ZooKeeper lost data ({}), and what was granted to {} is not known yet",
                       look.incarnation->why, fmt::join(waiting_for, ", ")),
           waiting_for);
     return Next::kWait;
@@ -177,7 +175,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
   // Within this time each node that is there finds out, and says so.
   if (clock_.Monotonic() < *gathering_since_ + options_.watch) {
     Close(State::kGathering,
-          fmt::format("ZooKeeper went back ({}): nodes that no other node knows of have {} to show up",
+          fmt::format("ZooKeeper lost data ({}): nodes that no other node knows have {} to report",
                       look.incarnation->why, FormatDuration(options_.watch)));
     return Next::kWait;
   }
@@ -196,8 +194,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
                                        Operation::Set(tree_.Incarnation(), FormatIncarnation(settled),
                                                       look.incarnation_version)}));
   if (done.done())
-    log_.Info("all nodes of the cluster have made known what they were granted (incarnation {})",
-              settled.number);
+    log_.Info("all nodes of the cluster have reported their grants (incarnation {})", settled.number);
   return Next::kLookAgain;
 }
 

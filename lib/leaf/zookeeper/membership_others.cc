@@ -89,8 +89,8 @@ std::optional<std::string> Membership::Waits() {
   if (now >= *wait_until_) return std::nullopt;
   if (is_new_) {
     return fmt::format(
-        "this node is new, and waits for {} before its first claim: if ZooKeeper went back, other nodes find "
-        "out within that time",
+        "this node is new, and waits for {} before its first claim: if ZooKeeper lost data, other nodes "
+        "notice it within that time",
         FormatDuration(options_.watch));
   }
   std::vector<std::string> unmoved;
@@ -104,7 +104,7 @@ std::optional<std::string> Membership::Waits() {
       unmoved.push_back(fmt::format("{} on {}", other.record.process, other.record.host));
   }
   if (!knows_others || (unmoved.empty() && has_moved)) return std::nullopt;
-  return fmt::format("this node was away, and waits for others to show that they are there{}, {} at most",
+  return fmt::format("this node was cut off, and waits for other nodes to report{}, for {} at most",
                      unmoved.empty() ? "" : fmt::format(" ({})", fmt::join(unmoved, ", ")),
                      FormatDuration(options_.watch));
 }
@@ -133,8 +133,8 @@ Result<void> Membership::Cover(const Look& look) {
         gone.push_back(id);
         continue;
       }
-      log_.Info("{} on {} has not been seen for {}: it is no longer counted on", left.process, left.host,
-                FormatDuration(std::chrono::duration_cast<std::chrono::milliseconds>(kNodeGone)));
+      log_.Info("{} on {} has not reported for {}: the cluster no longer waits for it", left.process,
+                left.host, FormatDuration(std::chrono::duration_cast<std::chrono::milliseconds>(kNodeGone)));
       other.record = left;
       other.version = done.parts[1].stat ? done.parts[1].stat->version : other.version + 1;
     }

@@ -52,17 +52,15 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
     std::vector<std::string> texts;
     texts.reserve(missing_.size());
     for (const Node& node : missing_) texts.push_back(TextOf(node));
-    return Error{
-        ErrorCode::kRefused,
-        fmt::format("cannot recover cluster {}: ZooKeeper went back ({}), and what was granted to {} is not "
-                    "known: {}",
-                    Quoted(ports_.tree.cluster()), records_.incarnation->why,
-                    missing_.size() == 1 ? "a node" : fmt::format("{} nodes", missing_.size()),
-                    fmt::join(texts, ", ")),
-        "start those that are down, and wait half a minute for those that run; or name their state "
-        "directories "
-        "with --state-dir, or, if they are lost, allow for what each tag may have given them since: --beyond "
-        "IDS"};
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot recover cluster {}: ZooKeeper lost data ({}), and what was granted to "
+                             "{} is not known: {}",
+                             Quoted(ports_.tree.cluster()), records_.incarnation->why,
+                             missing_.size() == 1 ? "a node" : fmt::format("{} nodes", missing_.size()),
+                             fmt::join(texts, ", ")),
+                 "start the nodes that are down, and wait half a minute for those that run; or name their "
+                 "state directories with --state-dir; or, if they are lost, allow for the IDs of each tag "
+                 "that they may have been granted since: --beyond IDS"};
   }
   LEAF_ASSIGN_OR_RETURN(std::vector<Move> tags, Tags());
   std::vector<std::string> names;
@@ -146,8 +144,8 @@ Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& 
       return Error{done.error().code,
                    fmt::format("recovery stopped at tag {}, {} of {}: {}", Quoted(moves[i].row.tag), i + 1,
                                moves.size(), done.error().message),
-                   missing_.empty() ? "run it again: it goes on where this has got to"
-                                    : "run it again: it allows for as many IDs once more"};
+                   missing_.empty() ? "run it again: it continues where this run stopped"
+                                    : "run it again: it allows for the same number of IDs again"};
     }
   }
   const std::vector<Node> planned = missing_;
@@ -171,7 +169,7 @@ Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& 
         return now.id == node.id && now.record.beat != node.record.beat;
       });
       if (has_moved) {
-        return Error{ErrorCode::kRefused, fmt::format("a missing node has shown up: {}", TextOf(node)),
+        return Error{ErrorCode::kRefused, fmt::format("a missing node has reported: {}", TextOf(node)),
                      "run it again"};
       }
     }

@@ -25,7 +25,7 @@ std::chrono::milliseconds RegistryOptions::WatchTime() const {
 
 Error UnusableNode(std::string_view path, const Error& why) {
   return {ErrorCode::kRefused, fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), why.message),
-          "look at it with `leafctl worker check`: what it says decides which IDs may have been issued"};
+          "run `leafctl worker check`: the record decides which IDs may have been issued"};
 }
 
 Error InterruptedClaim() {

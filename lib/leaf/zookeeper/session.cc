@@ -161,7 +161,7 @@ void Session::Impl::Work() {
       // the library never forgets what it has seen. The old session must not be resumed: of its nodes, the
       // servers may have lost some.
       log_.Warning(
-          "ZooKeeper: no connection for {}: opening a new session, in case the servers' data went back",
+          "ZooKeeper: no connection for {}: opening a new session, in case the servers have lost data",
           FormatDuration(StaleAfter()));
       session_id_ = 0;
       CloseHandle();

@@ -63,7 +63,7 @@ std::optional<Json> ParseObject(std::string_view text, std::string& why) {
   } else if (json.is_discarded()) {
     why = "it is not JSON";
   } else if (!json.is_object()) {
-    why = "it is no JSON object";
+    why = "it is not a JSON object";
   } else if (json.size() != keys) {
     why = "it names a key twice";
   } else {
@@ -94,7 +94,7 @@ class RecordReader {
     if (!ok()) return "";
     const Json& value = json_[key];
     if (!value.is_string()) {
-      Fail(fmt::format("'{}' is no text", key));
+      Fail(fmt::format("'{}' is not a string", key));
       return "";
     }
     return value.get<std::string>();
@@ -104,7 +104,7 @@ class RecordReader {
     const Json& value = json_[key];
     if (!value.is_array() ||
         !std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); })) {
-      Fail(fmt::format("'{}' is no list of texts", key));
+      Fail(fmt::format("'{}' is not a list of strings", key));
       return {};
     }
     return value.get<std::vector<std::string>>();
@@ -122,7 +122,7 @@ class RecordReader {
     if (!ok()) return 0;
     const Json& value = json_[key];
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(max)) {
-      Fail(fmt::format("'{}' is no number in 0..{}", key, max));
+      Fail(fmt::format("'{}' is not a number in 0..{}", key, max));
       return 0;
     }
     return value.get<std::int64_t>();
@@ -136,7 +136,7 @@ class RecordReader {
         (!value.is_number_unsigned() ||
          value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
     if (!fits) {
-      Fail(fmt::format("'{}' is no whole number", key));
+      Fail(fmt::format("'{}' is not a whole number", key));
       return 0;
     }
     return value.get<std::int64_t>();
@@ -189,14 +189,14 @@ std::pair<std::string_view, std::string_view> SplitAddress(std::string_view addr
 Result<Tree> Tree::Make(std::string_view cluster, std::string_view root) {
   if (!IsPathElement(cluster)) {
     return Error{ErrorCode::kConfig,
-                 fmt::format("the cluster name {} cannot stand in a ZooKeeper path", Quoted(cluster)),
+                 fmt::format("the cluster name {} is not allowed in a ZooKeeper path", Quoted(cluster)),
                  "set snowflake.cluster to a name without '/' and control characters"};
   }
   std::string_view rest = root;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find('/', 1), rest.size());
     if (rest.front() != '/' || !IsPathElement(rest.substr(1, end - 1))) {
-      return Error{ErrorCode::kConfig, fmt::format("{} is no ZooKeeper path", Quoted(root)), ""};
+      return Error{ErrorCode::kConfig, fmt::format("{} is not a ZooKeeper path", Quoted(root)), ""};
     }
     rest.remove_prefix(end);
   }
@@ -418,7 +418,7 @@ Result<WitnessRecord> ParseWitness(std::string_view json) {
   if (const auto number = ParseDigits(end, kMaxIdLimit)) {
     record.end = *number;
   } else {
-    reader.Fail(fmt::format("'end' is no number in 0..{}", kMaxIdLimit));
+    reader.Fail(fmt::format("'end' is not a number in 0..{}", kMaxIdLimit));
   }
   record.claim = reader.Text("claim");
   record.by = reader.Text("by");

@@ -20,10 +20,10 @@ Result<core::WitnessState> StateOf(const std::string& path, const std::optional<
   if (!node) return core::WitnessState{};
   auto record = ParseWitness(node->data);
   if (!record.ok()) {
-    return Error{
-        ErrorCode::kRefused,
-        fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), record.error().message),
-        "find out which program wrote it; once it is deleted, it is made anew, above this node's own mark"};
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), record.error().message),
+                 "find out which program wrote it; once it is deleted, it is created again, above this "
+                 "node's own mark"};
   }
   return core::WitnessState{record->end, node->stat.version, std::move(record->claim), std::move(record->by),
                             record->at};
@@ -76,7 +76,7 @@ Result<std::optional<bool>> ZookeeperWitness::Write(std::string_view tag, const 
   if (seen.version == Operation::kAnyVersion) {
     // After 2^32 grants of one tag. ZooKeeper would take it for "whatever it is".
     return Error{ErrorCode::kRefused, fmt::format("{} in ZooKeeper was written too often", Quoted(path)),
-                 "stop the daemons and delete it: it is made anew, above every mark of theirs"};
+                 "stop the daemons and delete it: it is created again, above all their marks"};
   }
   const std::size_t own = checks.size();
   std::vector<Operation> operations = std::move(checks);

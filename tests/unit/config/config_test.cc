@@ -103,7 +103,7 @@ TEST_F(ConfigTest, ReportsEveryProblemAtOnceWithLineAndNearestName) {
   for (const char* part :
        {":2: unknown key 'segment.stroe', did you mean segment.store?",
         ":3: segment.max_tags: expected a whole number", ":4: unknown table 'serverr', did you mean server?",
-        ":6: log.level: 'loud' is none of", "4 problems"}) {
+        ":6: log.level: 'loud' is not one of", "4 problems"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
 }

@@ -44,7 +44,7 @@ TEST(Fence, RefusesWhatIsNoRangeOfIds) {
   EXPECT_EQ(JudgeGrant("pay", {5, 5}, {0, 0}).error().code, ErrorCode::kInternal);
   EXPECT_EQ(JudgeGrant("pay", {6, 5}, {0, 0}).error().code, ErrorCode::kInternal);
   EXPECT_EQ(JudgeGrant("pay", {6, 5}, {0, 0}).error().message,
-            "tag 'pay' was granted [6, 5), which is no range of IDs");
+            "tag 'pay' was granted [6, 5), which is not a range of IDs");
   EXPECT_EQ(JudgeGrant("pay", {5, kMaxIdLimit + 1}, {0, 0}).error().code, ErrorCode::kInternal);
   EXPECT_TRUE(JudgeGrant("pay", {kMaxIdLimit - 1, kMaxIdLimit}, {0, 0}).ok());
 }

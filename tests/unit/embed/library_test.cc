@@ -144,7 +144,8 @@ TEST(Library, WithoutItsStateDirectoryItIssuesNothing) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (std::chrono::steady_clock::now() < deadline) {
       if (const auto answer = ask(); !answer.ok() && answer.error().code == ErrorCode::kUnavailable)
-        return answer.error().message.find("was deleted under this process") != std::string::npos;
+        return answer.error().message.find("was deleted while this process was using it") !=
+               std::string::npos;
     }
     return false;
   };

@@ -104,11 +104,11 @@ TEST(JdbcUrl, HostsInAllTheirForms) {
 
 TEST(JdbcUrl, WhatIsNotUnderstoodIsNotGuessed) {
   EXPECT_EQ(Jdbc("mysql://db/leaf"), "error: it does not begin with jdbc:");
-  EXPECT_EQ(Jdbc("jdbc:oracle://db/leaf"), "error: 'jdbc:oracle:' is no MySQL or MariaDB");
+  EXPECT_EQ(Jdbc("jdbc:oracle://db/leaf"), "error: 'jdbc:oracle:' is not MySQL or MariaDB");
   EXPECT_EQ(Jdbc("jdbc:mysql+srv://db/leaf"), "error: its hosts are looked up in DNS SRV records");
   EXPECT_EQ(Jdbc("jdbc:mysql://db:3306"), "error: it names no database");
   EXPECT_EQ(Jdbc("jdbc:mysql://db:0/leaf"),
-            "error: 'db:0' is not HOST:PORT: the port is a number from 1 to 65535");
+            "error: 'db:0' is not HOST:PORT: the port must be a number from 1 to 65535");
   EXPECT_EQ(Jdbc("jdbc:mysql://address=(port=1)/leaf"), "error: a host in brackets has no host");
   EXPECT_EQ(Jdbc("jdbc:mysql://address=(host=h/leaf"), "error: it names no database");
 }
@@ -188,7 +188,7 @@ TEST_F(ImportTest, AnAbsentSwitchIsOnUpstreamAndOffInTheStarter) {
   EXPECT_EQ(ValueOf("leaf.snowflake.enable=false\nleaf.jdbc.url=jdbc:mysql://h/d\nleaf.jdbc.username=u\n",
                     "segment.enabled"),
             "true");
-  EXPECT_TRUE(HasNote("leaf.segment.enable is absent, which Java Leaf takes for true"));
+  EXPECT_TRUE(HasNote("leaf.segment.enable is absent, which Java Leaf reads as true"));
   EXPECT_EQ(ValueOf("leaf.segment.url=jdbc:mysql://h/d\n", "segment.enabled"), "false");
   EXPECT_EQ(imported_.spelling, LeafSpelling::kStarter);
   EXPECT_EQ(Import("leaf.name=x\nleaf.snowflake.enable=false\n"),
@@ -221,8 +221,9 @@ TEST_F(ImportTest, WhatJavaCouldNotStartWithIsRefused) {
   };
   // Integer.parseInt
   for (const char* const port : {"8686 ", "86 86", "", "+", "--1", "8686\t", "0x50", "99999999999"}) {
-    EXPECT_EQ(Import(with("8686", port)),
-              fmt::format("error: line 8: leaf.snowflake.port: {} is no port from 1 to 65535", Quoted(port)));
+    EXPECT_EQ(
+        Import(with("8686", port)),
+        fmt::format("error: line 8: leaf.snowflake.port: {} is not a port from 1 to 65535", Quoted(port)));
   }
   EXPECT_EQ(ValueOf(with("8686", "+08686"), "snowflake.address"), "\"127.0.0.1:8686\"");
   // ZooKeeper's connect string
@@ -246,11 +247,11 @@ TEST_F(ImportTest, WhatJavaCouldNotStartWithIsRefused) {
   const std::string fork = "leaf.segment.enable=false\nleaf.name=n\nleaf.snowflake.zk.address=z\n";
   EXPECT_EQ(
       Import(fork + "leaf.snowflake.port=80\nleaf.snowflake.mode=zk_normal \n"),
-      "error: line 5: leaf.snowflake.mode: 'zk_normal ' is none of zk_normal, zk_recycle, mysql, local");
+      "error: line 5: leaf.snowflake.mode: 'zk_normal ' is not one of zk_normal, zk_recycle, mysql, local");
   // The fork reads it even if the mode is off.
   const std::string off = fork + "leaf.snowflake.enable=false\nleaf.snowflake.mode=zk_normal\n";
   EXPECT_EQ(Import(off + "leaf.snowflake.port=\n"),
-            "error: line 6: leaf.snowflake.port: '' is no port from 1 to 65535");
+            "error: line 6: leaf.snowflake.port: '' is not a port from 1 to 65535");
   EXPECT_TRUE(Import(off).starts_with("error: leaf.snowflake.port is missing: the fork does not start"));
   EXPECT_EQ(ValueOf(off + "leaf.snowflake.port=80\n", "snowflake.enabled"), "false");
 }
@@ -313,7 +314,7 @@ TEST_F(ImportTest, TheForksModes) {
       base + "local\nleaf.snowflake.local.workIdMap={\"127.0.0.1:80\":1,\"127.0.0.2:80\":2}\n";
   EXPECT_EQ(ValueOf(local, "snowflake.workers"), "{ \"127.0.0.1:80\" = 1, \"127.0.0.2:80\" = 2 }");
   EXPECT_EQ(Import(base + "nacos\n"),
-            "error: line 4: leaf.snowflake.mode: 'nacos' is none of zk_normal, zk_recycle, mysql, local");
+            "error: line 4: leaf.snowflake.mode: 'nacos' is not one of zk_normal, zk_recycle, mysql, local");
   EXPECT_EQ(Import(base + "local\n"),
             "error: leaf.snowflake.local.workIdMap is missing: mode local takes the worker number from it");
 }
@@ -325,13 +326,13 @@ TEST_F(ImportTest, TheMapIsReadStrictly) {
         "workIdMap=" +
         map);
   };
-  EXPECT_TRUE(with("{\"127.0.0.1:80\":1,\"127.0.0.1:80\":2}").ends_with("'127.0.0.1:80' stands there twice"));
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":1,\"127.0.0.1:80\":2}").ends_with("'127.0.0.1:80' is there twice"));
   EXPECT_TRUE(with("{\"127.0.0.1:80\":1,\"127.0.0.2:80\":1}")
                   .ends_with("have the same number 1, and would issue the same IDs"));
   EXPECT_TRUE(with("{\"127.0.0.1:80\":1024}").ends_with("and the largest is 1023"));
-  EXPECT_TRUE(with("{\"127.0.0.1:80\":18446744073709551615}").ends_with("is no worker number"));
-  EXPECT_TRUE(with("{\"127.0.0.1\":1}").ends_with("is no ip:port"));
-  EXPECT_TRUE(with("[1]").ends_with("it is no JSON object {\"ip:port\": number, …}"));
+  EXPECT_TRUE(with("{\"127.0.0.1:80\":18446744073709551615}").ends_with("is not a worker number"));
+  EXPECT_TRUE(with("{\"127.0.0.1\":1}").ends_with("is not an ip:port"));
+  EXPECT_TRUE(with("[1]").ends_with("it is not a JSON object {\"ip:port\": number, …}"));
   EXPECT_TRUE(with("{\"127.0.0.9:80\":1}").starts_with("error: '127.0.0.1:80' is not in"));
   options_.address.clear();
   EXPECT_TRUE(with("{\"127.0.0.9:80\":1}").find("snowflake.address = \"127.0.0.9:80\"") != std::string::npos);
@@ -342,7 +343,7 @@ TEST_F(ImportTest, TheAddressIsAskedFor) {
   EXPECT_TRUE(Import(kUpstream).starts_with("error: this node's IP address is not in the file"));
   options_.address = "127.0.0.1:9";
   EXPECT_EQ(ValueOf(kUpstream, "snowflake.address"), "\"127.0.0.1:9\"");
-  EXPECT_TRUE(HasNote("with another worker number"));
+  EXPECT_TRUE(HasNote("it has another worker number"));
   options_.address = "web-1";
   EXPECT_TRUE(Import(kUpstream).starts_with("error: bad --address: 'web-1' has a dash"));
   options_.address = "127.0.0.1";
@@ -353,10 +354,10 @@ TEST_F(ImportTest, TheAddressIsAskedFor) {
 TEST_F(ImportTest, WhatTheUrlAndTheKeysBothSayMustAgree) {
   std::string text = kUpstream;
   text.replace(text.find("/leaf\n"), 6, "/leaf?user=other\n");
-  EXPECT_EQ(Import(text), "error: line 4: leaf.jdbc.username: another user stands in the URL");
+  EXPECT_EQ(Import(text), "error: line 4: leaf.jdbc.username: the URL has another user");
   text = kUpstream;
   text.replace(text.find("/leaf\n"), 6, "/leaf?password=other\n");
-  EXPECT_EQ(Import(text), "error: line 5: leaf.jdbc.password: another password stands in the URL");
+  EXPECT_EQ(Import(text), "error: line 5: leaf.jdbc.password: the URL has another password");
 }
 
 TEST_F(ImportTest, AnAbsentNameIsTheWordNull) {

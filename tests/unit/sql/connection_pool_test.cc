@@ -157,8 +157,8 @@ TEST_F(ConnectionPoolTest, AServerThatIsFullIsAskedByOneAtATimeAfterAGrowingPaus
     pool_.Made(*asks, NewConnection());
     const auto others = TakeAll(Use::kOrdinary, 7);
   }
-  EXPECT_EQ(log_.Count(LogLevel::kWarning, "lets in no more connections"), 1U);
-  EXPECT_EQ(log_.Count(LogLevel::kInfo, "lets in connections again"), 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "accepts no more connections"), 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kInfo, "accepts new connections again"), 1U);
 }
 
 TEST_F(ConnectionPoolTest, OfAFullServerTheConnectionsThatAreUpAreShared) {
@@ -167,7 +167,7 @@ TEST_F(ConnectionPoolTest, OfAFullServerTheConnectionsThatAreUpAreShared) {
   auto other = Take();
   EXPECT_TRUE(AskAndBeRefused()) << "two to wait for";
   EXPECT_FALSE(Take());
-  EXPECT_NE(problem_.message.find("all 2 connections that the server lets in are busy"), std::string::npos)
+  EXPECT_NE(problem_.message.find("all 2 connections that the server allows are busy"), std::string::npos)
       << problem_.message;
   pool_.GiveBack(std::move(*one));
   one = std::nullopt;

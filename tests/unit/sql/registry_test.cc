@@ -154,7 +154,7 @@ TEST_F(SqlRegistryTest, WhatTheDatabaseHasForgottenOfALiveNodeIsPutBack) {
   Execute("DELETE FROM leaf_workerid_alloc");
   EXPECT_TRUE(registry->Renew(*claim, told).ok());
   expect_whole();
-  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the database knew less of it"), 5U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the database had lost what it had acknowledged"), 5U);
   // The next number is above.
   EXPECT_GT(Connect()->Claim({"127.0.0.3:8080", "uuid-3"}, cluster_)->worker, claim->worker);
 }

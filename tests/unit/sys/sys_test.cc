@@ -127,7 +127,7 @@ TEST(StateDir, AHolderSaysWhatItIs) {
     EXPECT_EQ(holder->pid, getpid());
     EXPECT_EQ(holder->use, use);
     const auto refused = StateDirLock::Take(dir.path(), StateDirUse::kDaemon);
-    EXPECT_EQ(refused.error().hint == "it ends soon: try again", use == StateDirUse::kCommand);
+    EXPECT_EQ(refused.error().hint == "it ends soon: retry", use == StateDirUse::kCommand);
   }
 }
 

@@ -142,8 +142,8 @@ TEST_F(WorkerStateTest, EveryChangedByteIsRefused) {
 }
 
 TEST_F(WorkerStateTest, ForeignAndNewerFilesAreNamedAsSuch) {
-  EXPECT_NE(Wrong("workerID=3").find("not a file of leafctl"), std::string::npos);
-  EXPECT_NE(Wrong(std::string(100, '\0')).find("not a file of leafctl"), std::string::npos);
+  EXPECT_NE(Wrong("workerID=3").find("not a leafctl file"), std::string::npos);
+  EXPECT_NE(Wrong(std::string(100, '\0')).find("not a leafctl file"), std::string::npos);
   ASSERT_TRUE(file_.Store(SomeState()).ok());
   std::string newer = Content();
   newer.replace(newer.find(" 2\n"), 3, " 3\n");

@@ -158,7 +158,7 @@ TEST_F(ForgetfulZooKeeperTest, TheNumberOfALiveNodeIsGivenToNoOther) {
       EXPECT_TRUE(Renew(*two, second).ok());
       EXPECT_TRUE(Renew(*three, third).ok());
       EXPECT_EQ(Forever(server).size(), 3U);
-      EXPECT_GE(log_.Count(LogLevel::kWarning, "worker 1: ZooKeeper knew less of it"), 1U);
+      EXPECT_GE(log_.Count(LogLevel::kWarning, "worker 1: ZooKeeper had lost what it had acknowledged"), 1U);
       EXPECT_EQ(two->registry.times_put_back(), 1U);
       EXPECT_EQ(three->registry.times_put_back(), 0U);
       // A restart finds what it had.

@@ -388,7 +388,7 @@ TEST_F(MembershipTest, ARestoreMakesTheNextClaimFailAndRaisesTheIncarnation) {
   EXPECT_EQ(WitnessEnd(), 31U);
   EXPECT_EQ(node->membership.Status().went_back, 1U);
   EXPECT_EQ(node->membership.Status().incarnation, 2U);
-  EXPECT_EQ(node->log.Count(LogLevel::kError, "ZooKeeper went back"), 1U);
+  EXPECT_EQ(node->log.Count(LogLevel::kError, "ZooKeeper lost data"), 1U);
   EXPECT_EQ(dir->marks.LoadMemory(tree_.Base())->incarnation, 2U);
   EXPECT_EQ(Take(*node, "mail"), (IdRange{11, 21})) << "what was reserved for the refused claim is lost";
 }
@@ -558,7 +558,7 @@ TEST_F(MembershipTest, ANodeThatNoOtherKnowsOfHasTheWatchToShowUp) {
   Pass(std::chrono::seconds{20}, {one.get()});
   EXPECT_EQ(one->state(), MemberState::kGathering);
   EXPECT_TRUE(one->membership.Status().waiting_for.empty());
-  EXPECT_NE(one->membership.Status().why.find("to show up"), std::string::npos);
+  EXPECT_NE(one->membership.Status().why.find("have 22s to report"), std::string::npos);
   EXPECT_EQ(Incarnation()->number, 2U);
   EXPECT_FALSE(Incarnation()->settled);
   two->client.SetDown(false);
@@ -1076,7 +1076,7 @@ TEST_F(MembershipTest, ANodeThatIsOutOfTouchIsNotOpen) {
   clock_.Advance(kAwayMax + std::chrono::seconds{1});
   EXPECT_FALSE(node->open());
   EXPECT_EQ(node->state(), MemberState::kJoining);
-  EXPECT_NE(node->membership.Status().why.find("has not been in touch"), std::string::npos);
+  EXPECT_NE(node->membership.Status().why.find("has not reached ZooKeeper"), std::string::npos);
   Pass(core::kMembershipPoll, {node.get()});
   EXPECT_EQ(node->state(), MemberState::kOpen);
 }
@@ -1180,7 +1180,7 @@ TEST_F(RecoveryTest, AMissingNodeThatShowsUpStopsIt) {
   const auto applied = recovery_.Apply(*plan, "operator");
   ASSERT_FALSE(applied.ok());
   EXPECT_EQ(applied.error().code, ErrorCode::kRefused);
-  EXPECT_NE(applied.error().message.find("has shown up"), std::string::npos) << applied.error().message;
+  EXPECT_NE(applied.error().message.find("has reported"), std::string::npos) << applied.error().message;
 }
 
 // A removed tag that has too few numbers left must not hold up the others.

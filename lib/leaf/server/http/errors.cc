@@ -80,7 +80,7 @@ Response LeafPlainError(const Backend& backend, int status, std::string_view mes
 }
 
 Error TooManyUnread() {
-  return {ErrorCode::kUnavailable, "too many answers of this server wait until their clients read them", ""};
+  return {ErrorCode::kUnavailable, "too many answers of this server wait for clients to read them", ""};
 }
 
 }  // namespace leaf::server

@@ -105,7 +105,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     if (const std::string_view wrong = WrongHost(message); !wrong.empty()) return Refuse(400, wrong);
     // A body whose length is not known would be taken for the next request (RFC 9112, 6.3).
     if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
-      return Refuse(501, "this Transfer-Encoding is not known here");
+      return Refuse(501, "this Transfer-Encoding is not supported");
     wants_continue =
         !parser_->is_done() && boost::beast::iequals(message[http::field::expect], "100-continue");
   }

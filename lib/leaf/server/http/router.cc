@@ -34,7 +34,7 @@ Response MethodResponse(const Backend& backend, const RouteRow& row, const Call&
       break;
     case Dialect::kV1:
       response = V1Error(backend, {ErrorCode::kInvalidArgument,
-                                   fmt::format("{} has no meaning here", call.request.method), ""});
+                                   fmt::format("method {} is not supported here", call.request.method), ""});
       response.status = 405;
       break;
   }

@@ -127,7 +127,7 @@ Withdraw V1Status(Backend& backend, const Call& call, Respond respond) {
 Withdraw V1Nothing(Backend& backend, const Call& call, Respond respond) {
   return AtOnce(respond,
                 V1Error(backend, {ErrorCode::kNotFound,
-                                  fmt::format("there is nothing at {}", Quoted(call.target.raw_path)), ""}));
+                                  fmt::format("there is no route {}", Quoted(call.target.raw_path)), ""}));
 }
 
 }  // namespace leaf::server

@@ -110,7 +110,7 @@ Result<Listener> Listener::OnUnix(const std::string& path) {
   if (lstat(path.c_str(), &status) == 0) {
     if (!S_ISSOCK(status.st_mode)) {
       return Error{ErrorCode::kConfig,
-                   fmt::format("cannot listen on {}: a file that is no socket is in the way", path), ""};
+                   fmt::format("cannot listen on {}: a file that is not a socket is in the way", path), ""};
     }
     const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (probe < 0) return SocketError(path, errno);
