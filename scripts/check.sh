@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Checks the sources without running them.
-# Usage: check.sh [--changed] [format|tidy|threads|layers|includes|shell|man|addresses|orphans|all]...   (default: all)
+# Usage: check.sh [--changed] [format|tidy|threads|layers|includes|shell|man|addresses|orphans|words|all]...   (default: all)
 #   --changed  tidy, threads and includes look only at the public headers and at the sixty files that changed last: in
 #              what is not committed yet, and in the commits since LEAF_CHECK_SINCE. Everything, where git knows no
 #              such commit.
 # Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
-# scripts/fix.sh mends the format. Results of tidy, threads and includes are kept in build/check, so that a second run
-# only looks at what has changed.
+# scripts/fix.sh corrects the format. Results of tidy, threads and includes are kept in build/check, so that a second
+# run only looks at what has changed.
 # shellcheck disable=SC2016 # what xargs and awk run is quoted on purpose
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -324,11 +324,16 @@ check_addresses() { python3 scripts/addresses.py; }
 # Everything is run by something, and every file that is cited is there.
 check_orphans() { python3 scripts/orphans.py; }
 
+# ---- words -----------------------------------------------------------------------------------------------------
+
+# What users read has no stiff phrases.
+check_words() { python3 scripts/words.py; }
+
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans format shell man threads includes tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans words format shell man threads includes tidy; fi
 for name in "$@"; do
-  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, threads, layers, includes, shell, man, addresses, orphans, all"
+  declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, threads, layers, includes, shell, man, addresses, orphans, words, all"
 done
 bad=()
 for name in "$@"; do

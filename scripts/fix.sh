@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mends what scripts/check.sh format finds.
+# Corrects what scripts/check.sh format finds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
