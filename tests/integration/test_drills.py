@@ -297,7 +297,7 @@ class Drill(DrillTest):
             self.serve_with(index, self.daemons[index])
             self.row.saw("daemons started")
 
-    @does("Wait for half a minute: daemons find out what went back, and make known again what they were granted.")
+    @does("Wait for half a minute: daemons find out what was lost, and report again what they were granted.")
     def wait(self):
         """Until it is so, which on a busy machine takes as long as it takes."""
         running = self.daemons[1]
