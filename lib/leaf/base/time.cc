@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 
+#include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 
 namespace leaf {
@@ -100,6 +101,7 @@ std::optional<WallTime> ReadTime(std::string_view text) {
       time += milliseconds{*millis};
     }
   }
+  if (in.AtEnd()) return time;
   if (in.Literal('Z') || in.Literal('z')) return in.AtEnd() ? std::optional(time) : std::nullopt;
   const bool east = in.Literal('+');
   if (!east && !in.Literal('-')) return std::nullopt;
@@ -111,6 +113,19 @@ std::optional<WallTime> ReadTime(std::string_view text) {
   return east ? time - zone : time + zone;
 }
 
+// "-1h" or "+30m".
+std::optional<std::chrono::milliseconds> ReadDistance(std::string_view text) {
+  if (!text.starts_with('-') && !text.starts_with('+')) return std::nullopt;
+  const auto duration = ParseDuration(text.substr(1));
+  if (!duration.ok()) return std::nullopt;
+  return text.front() == '-' ? -*duration : *duration;
+}
+
+// Numbers in [kSecondsFrom, kSecondsEnd) are seconds of 2001 to 5138. As milliseconds they would be the first
+// three years of Unix time, in which no ID was made.
+constexpr std::int64_t kSecondsFrom = 1'000'000'000;
+constexpr std::int64_t kSecondsEnd = 100'000'000'000;
+
 }  // namespace
 
 std::string FormatLocal(WallTime time) {
@@ -118,18 +133,26 @@ std::string FormatLocal(WallTime time) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", fmt::localtime(parts.seconds), parts.millis);
 }
 
-Result<WallTime> ParseTime(std::string_view text) {
+Result<WallTime> ParseTime(std::string_view text, WallTime now) {
+  if (text == "now") return now;
   if (const auto time = ReadTime(text)) return *time;
-  std::int64_t millis = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), millis);
+  if (const auto distance = ReadDistance(text)) return now + *distance;
+  std::int64_t number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = status == std::errc{} && end == text.data() + text.size();
+  if (is_number && number >= kSecondsFrom && number < kSecondsEnd) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad time {}: that looks like Unix seconds", Quoted(text)),
+                 fmt::format("in milliseconds it is {} ({})", number * 1000,
+                             FormatRfc3339(WallTimeOf(number * 1000)))};
+  }
   // A year alone would be read as milliseconds, which no user means.
-  if (status == std::errc{} && end == text.data() + text.size() && (millis < 0 || millis > 9999))
-    return WallTimeOf(millis);
-  return Error{
-      ErrorCode::kInvalidArgument,
-      fmt::format("bad time {}: neither like 2026-11-20 or 2026-11-20T11:29:38.500Z, nor Unix milliseconds",
-                  Quoted(text)),
-      ""};
+  if (is_number && (number < 0 || number > 9999)) return WallTimeOf(number);
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("bad time {}: neither like 2026-11-20, '2026-11-20 11:29:38', "
+                           "2026-11-20T11:29:38.500Z, now or -1h, nor Unix milliseconds",
+                           Quoted(text)),
+               ""};
 }
 
 std::string FormatRfc3339(WallTime time) {

@@ -175,18 +175,35 @@ TEST(Time, IsReadInEveryForm) {
            {"1970-01-01", 0},
            {"1969-12-31T23:59:59.999Z", -1},
            {"2024-02-29", 1709164800000},
+           {"2026-11-20 11:23:16", 1795173796000},
+           {"2026-11-20T11:23:16.497", 1795173796497},
+           {"now", 1795173796497},
+           {"-1h", 1795173796497 - 3'600'000},
+           {"+250ms", 1795173796747},
+           {"999999999", 999'999'999},
+           {"100000000000", 100'000'000'000},
            {"1795173796497", 1795173796497}}) {
-    const auto time = ParseTime(text);
+    const auto time = ParseTime(text, WallTimeOf(1795173796497));
     ASSERT_TRUE(time.ok()) << text;
     EXPECT_EQ(UnixMillis(*time), millis) << text;
   }
-  for (const char* text :
-       {"", "2026", "2026-11", "2026-13-01", "2026-02-30", "2025-02-29", "2026-11-20T", "2026-11-20T25:00Z",
-        "2026-11-20T11:23:16", "2026-11-20T11:23:60Z", "2026-11-20T11:23:16.Z", "2026-11-20T11:23:16.1234Z",
-        "2026-11-20T11:23:16Zx", "2026-11-20T11:23:16+0800", "yesterday", "99999999999999999999"}) {
-    const auto time = ParseTime(text);
+  for (const char* text : {"", "2026", "2026-11", "2026-13-01", "2026-02-30", "2025-02-29", "2026-11-20T",
+                           "2026-11-20T25:00Z", "2026-11-20T11:23:60Z", "-1x", "+-1h", "h", "1h",
+                           "2026-11-20T11:23:16.Z", "2026-11-20T11:23:16.1234Z", "2026-11-20T11:23:16Zx",
+                           "2026-11-20T11:23:16+0800", "yesterday", "99999999999999999999"}) {
+    const auto time = ParseTime(text, WallTimeOf(0));
     ASSERT_FALSE(time.ok()) << text;
     EXPECT_EQ(time.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Time, TellsSecondsFromMilliseconds) {
+  for (const char* text : {"1000000000", "1795173796", "99999999999"}) {
+    const auto time = ParseTime(text, WallTimeOf(0));
+    ASSERT_FALSE(time.ok()) << text;
+    EXPECT_EQ(time.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(time.error().message.find("Unix seconds"), std::string::npos) << time.error().message;
+    EXPECT_NE(time.error().hint.find(std::string(text) + "000"), std::string::npos) << time.error().hint;
   }
 }
 
