@@ -4,11 +4,7 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/stream_traits.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -17,7 +13,7 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
-#include "leaf/base/text.h"
+#include "leaf/client/wire.h"
 
 namespace leaf::client {
 namespace {
@@ -26,33 +22,10 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = beast::http;
 using beast::error_code;
-using UnixStream = beast::basic_stream<asio::local::stream_protocol>;
 
 constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} * 1024 * 1024;
 // What is asked for at once until a server names its own limit; the default of server.max_count.
 constexpr std::uint64_t kCountDefault = 100'000;
-
-std::string PercentEncode(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '_' || c == '.' || c == '~';
-    if (plain) {
-      out += c;
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
-  return out;
-}
-
-Error ConnectError(const std::string& server, const error_code& why) {
-  if (why == boost::system::errc::permission_denied || why == boost::system::errc::operation_not_permitted) {
-    return {ErrorCode::kPermission, fmt::format("cannot open {}: {}", server, why.message()), ""};
-  }
-  return {ErrorCode::kUnreachable, fmt::format("no daemon answers at {}: {}", server, why.message()),
-          "start one with leafctl serve"};
-}
 
 // One request and its answer on a connected stream, asynchronously; `done` is set when the loop has run.
 template <typename Stream>
@@ -118,31 +91,17 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
     return failed;
   };
 
-  if (server.starts_with("unix:")) {
+  LEAF_ASSIGN_OR_RETURN(const ServerAddress address, FindServer(loop, server));
+  if (const auto* const path = std::get_if<asio::local::stream_protocol::endpoint>(&address.endpoints)) {
     UnixStream stream(loop);
-    const std::string path = server.substr(5);
-    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("bad server {}: the path is too long for a socket", Quoted(server)), ""};
-    }
-    if (const error_code failed = connect(stream, asio::local::stream_protocol::endpoint(path))) {
-      return ConnectError(server, failed);
-    }
-    return run(stream, "localhost");
+    if (const error_code failed = connect(stream, *path)) return ConnectError(server, failed);
+    return run(stream, address.host);
   }
-  std::string_view authority = server;
-  authority.remove_prefix(std::min<std::size_t>(authority.size(), std::string_view("http://").size()));
-  if (authority.ends_with('/')) authority.remove_suffix(1);
-  const std::size_t colon = std::min(authority.rfind(':'), authority.size());
-  std::string host(authority.substr(0, colon));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  const std::string port(authority.substr(std::min(colon + 1, authority.size())));
-  error_code failed;
-  const auto endpoints = asio::ip::tcp::resolver(loop).resolve(host, port, failed);
-  if (failed) return ConnectError(server, failed);
   beast::tcp_stream stream(loop);
-  if (const error_code refused = connect(stream, endpoints)) return ConnectError(server, refused);
-  return run(stream, std::string(authority));
+  const error_code failed =
+      connect(stream, std::get<asio::ip::tcp::resolver::results_type>(address.endpoints));
+  if (failed) return ConnectError(server, failed);
+  return run(stream, address.host);
 }
 
 Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
@@ -167,6 +126,8 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
   }
   return first;
 }
+
+std::string DaemonClient::PathSegment(std::string_view tag) { return PercentEncode(tag); }
 
 Result<void> DaemonClient::NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink) {
   return Next("/v1/segment/" + PercentEncode(tag), count, sink);

@@ -50,6 +50,9 @@ class DaemonClient {
   // The body of /v1/segment/{tag}/advice. Errors: as of Status, and what the server says.
   Result<std::string> Advice(std::string_view tag);
 
+  // A tag as it stands in a server's path.
+  static std::string PathSegment(std::string_view tag);
+
   // Which server answered last, "" if none did.
   const std::string& answered_by() const { return answered_by_; }
 

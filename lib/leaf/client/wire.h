@@ -1,0 +1,37 @@
+// What the classes of this part that speak HTTP have in common. Internal.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/beast/core/error.hpp>
+#include <boost/beast/core/stream_traits.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "leaf/base/error.h"
+#include "leaf/base/result.h"
+
+namespace leaf::client {
+
+using UnixStream = boost::beast::basic_stream<boost::asio::local::stream_protocol>;
+
+// As one segment of a path.
+std::string PercentEncode(std::string_view text);
+
+// Why no connection to `server` came about.
+Error ConnectError(const std::string& server, const boost::beast::error_code& why);
+
+// Where a server of the configuration is: a socket's path, or the addresses of a host.
+struct ServerAddress {
+  std::variant<boost::asio::local::stream_protocol::endpoint, boost::asio::ip::tcp::resolver::results_type>
+      endpoints;
+  std::string host;  // for the Host field
+};
+// Blocks on the resolver. Errors: kInvalidArgument for a path that is too long, kUnreachable.
+Result<ServerAddress> FindServer(boost::asio::io_context& loop, const std::string& server);
+
+}  // namespace leaf::client
