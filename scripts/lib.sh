@@ -8,9 +8,9 @@ build_packages=(
   libboost1.81-dev libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
   libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev
 )
-# What package.sh needs.
+# What package.sh and tarball.sh need.
 # shellcheck disable=SC2034
-package_packages=("${build_packages[@]}" dpkg-dev file gzip)
+package_packages=("${build_packages[@]}" binutils dpkg-dev file gzip python3)
 # What quickstart.sh needs.
 # shellcheck disable=SC2034
 quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The Debian packages on a machine that has nothing else: made from the build, installed with apt into a bare root,
-used, upgraded, removed and purged there. Needs to be root for it, and becomes it with sudo.
+used, upgraded, removed and purged there; and the one file for any Linux in a bare root. Needs to be root for it, and
+becomes it with sudo.
 
-Environment: LEAFCTL_BUILD_DIR  the build (default build/release)
+Environment: LEAFCTL_BUILD_DIR       the build (default build/release)
+             LEAFCTL_TARBALL_SUITES  suites of Debian in whose bare roots the one file is tried (default this machine's)
 """
 
 import json
@@ -17,7 +19,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from bare_root import BareRoot, command, make_base  # noqa: E402
+from bare_root import BareRoot, command, make_base, suite  # noqa: E402
 from debs import BASE, BUILD, make_debs, version  # noqa: E402
 from leafctl import ROOT, main, through_sudo  # noqa: E402
 
@@ -296,6 +298,63 @@ class Packages(unittest.TestCase):
                 self.assertNotIn(library, needed)
             self.assertEqual(root.run(program + " unix:/nowhere fresh").rc, 1)
 
+    # ---- one file for any Linux ----------------------------------------------------------------------------------
+
+    def test_one_file_for_any_linux(self):
+        folder = os.path.join(DEBS.name, "tarball")
+        command([os.path.join(ROOT, "scripts", "tarball.sh"), BUILD, folder])
+        (name,) = os.listdir(folder)
+        self.assertEqual(name, "leafctl-%s-linux-%s.tar.gz" % (version(), platform.machine()))
+        # The same bytes each time.
+        again = os.path.join(DEBS.name, "tarball-again")
+        command([os.path.join(ROOT, "scripts", "tarball.sh"), BUILD, again])
+        self.assertEqual(*(command(["sha256sum", os.path.join(one, name)]).split()[0] for one in (folder, again)))
+        for tried in (os.environ.get("LEAFCTL_TARBALL_SUITES") or suite()).split():
+            with self.subTest(suite=tried):
+                self.check_one_file(tried, os.path.join(folder, name))
+
+    def check_one_file(self, tried, tarball):
+        base = os.path.join(BUILD, "packages-base-%s.tar" % tried)
+        make_base(base, tried)
+        root = BareRoot(base, apt=False)
+        self.addCleanup(root.close)
+        before = root.files()
+        command(["tar", "-C", root.path("/opt"), "-xzf", tarball])
+        (unpacked,) = os.listdir(root.path("/opt"))
+        leafctl = "LEAFCTL_STATE_DIR=/tmp/state /opt/%s/bin/leafctl " % unpacked
+        self.assertIn(version(), root.ok(leafctl + "version"))
+        root.ok(leafctl + "tag add pay --step 100")
+        self.assertEqual(root.ok(leafctl + "next pay -n 3"), "1\n2\n3\n")
+        # A daemon, and what throws and catches: an exception finds its way without the newest C library.
+        root.ok(
+            "%s serve --listen 127.0.0.1:0 >/tmp/log 2>&1 & "
+            "%s next pay -n 2 --server unix:/tmp/state/leafctl.sock --wait 120s >/tmp/ids; kill $!; wait $!" % (leafctl, leafctl)
+        )
+        self.assertEqual(root.read("/tmp/ids"), "4\n5\n")
+        bad = root.run("echo 'x = [' >/tmp/bad.toml; %s --config /tmp/bad.toml config check" % leafctl)
+        self.assertEqual(bad.rc, 6, bad)
+        self.assertIn("/tmp/bad.toml:1", bad.err)
+        self.assertNotEqual(*(root.ok(leafctl + "next --mode snowflake") for _ in range(2)))
+        # The one thing that it needs from the system.
+        mysql = root.run(leafctl + "tag list --set segment.store=mysql")
+        self.assertNotEqual(mysql.rc, 0)
+        self.assertIn("libmariadb", mysql.err)
+        # All of it is in one folder.
+        self.assertEqual({path for path in root.files() - before if not path.startswith("/opt/")}, set())
+        inside = "/opt/" + unpacked
+        for path in ("bin/leafctl", "LICENSE", "share/man/man1/leafctl.1.gz", "lib/systemd/system/leafctl.service",
+                     "share/bash-completion/completions/leafctl"):  # fmt: skip
+            self.assertTrue(root.exists(inside + "/" + path), path)
+        self.assertIn("ExecStart=/usr/local/bin/leafctl", root.read(inside + "/lib/systemd/system/leafctl.service"))
+        document = json.loads(root.read(inside + "/sbom.spdx.json"))
+        self.assertEqual(document["spdxVersion"], "SPDX-2.3")
+        named = {one["name"]: one["versionInfo"] for one in document["packages"]}
+        self.assertEqual(named.pop("leafctl"), version())
+        for library, found in named.items():
+            self.assertEqual(command(["dpkg-query", "--show", "--showformat=${Version}", library]), found, library)
+        for library in ("libboost1.81-dev", "libfmt-dev", "libsoci-dev", "libsqlite3-dev", "libzookeeper-mt-dev"):
+            self.assertIn(library, named)
+
     def check_example(self, root, program):
         state = program + "-state"
         first = json.loads(root.ok("%s %s" % (program, state)))
@@ -308,7 +367,7 @@ class Packages(unittest.TestCase):
 
 def as_root():
     """All of this needs root. What it leaves in the build folder belongs to this user all the same."""
-    sudo = through_sudo(keep=("LEAFCTL_BUILD_DIR", "LEAFCTL_TEST_SEED", "http_proxy", "https_proxy", "no_proxy"))
+    sudo = through_sudo(keep=("LEAFCTL_BUILD_DIR", "LEAFCTL_TARBALL_SUITES", "LEAFCTL_TEST_SEED", "http_proxy", "https_proxy", "no_proxy"))
     code = subprocess.call([*sudo, "PYTHONDONTWRITEBYTECODE=1", sys.executable, *sys.argv])
     owner = "%d:%d" % (os.getuid(), os.getgid())
     left = [entry.path for entry in os.scandir(BUILD) if entry.stat(follow_symlinks=False).st_uid == 0]

@@ -56,8 +56,8 @@ def proxies():
     return [line for line in lines if line.startswith("Acquire::") and not line.endswith(' "";')]
 
 
-def make_base(cache):
-    """A tar archive of the bare root, made once and kept at `cache`."""
+def make_base(cache, of=None):
+    """A tar archive of the bare root, made once and kept at `cache`. `of`: a suite that need not be this machine's."""
     if os.path.exists(cache):
         return
     if os.geteuid() != 0:
@@ -68,7 +68,7 @@ def make_base(cache):
         include = ["--include=ca-certificates"] if mirror.startswith("https:") else []
         # debootstrap mounts /proc while it works: in a mount namespace of its own, which ends with it.
         command(
-            ["unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase", *include, suite(),
+            ["unshare", "--mount", "--propagation", "private", "debootstrap", "--variant=minbase", *include, of or suite(),
              os.path.join(folder, "root"), mirror]
         )  # fmt: skip
         command(["tar", "-C", os.path.join(folder, "root"), "--one-file-system", "-cf", cache + ".new", "."])
@@ -81,11 +81,14 @@ class BareRoot:
     # What apt knows of the mirrors, once one of the roots has asked them: a folder.
     _lists = None
 
-    def __init__(self, base):
+    def __init__(self, base, apt=True):
+        """`apt`: it can install packages. Else it stays as it was unpacked, of whatever suite."""
         self.dir = tempfile.mkdtemp(prefix="leafctl-root-")
         try:
             os.chmod(self.dir, 0o755)
             command(["tar", "-C", self.dir, "-xpf", base])
+            if not apt:
+                return
             for name in ("resolv.conf", "hosts"):
                 shutil.copy(os.path.join("/etc", name), self.path("/etc/" + name))
             self.write("/etc/apt/sources.list", "".join("deb %s %s %s\n" % source for source in sources()))
