@@ -32,6 +32,7 @@ SOAKED = ("tests/integration/test_booted.py", "tests/integration/test_mixed_vers
 FOREIGN = {
     "mysql.h": ("lib/leaf/sql/", "a header of MariaDB's client"),
     "zookeeper.h": ("lib/leaf/zookeeper/", "the header of ZooKeeper's C client"),
+    "tags.toml": ("man/leafctl-tag.1", "a user's file, in an example"),
     "new.toml": ("man/leafctl-doctor.1", "a user's file, in an example"),
     "tests/sim/museum/NAME.toml": ("tests/sim/museum/README.md", "any of them"),
 }

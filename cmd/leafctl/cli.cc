@@ -10,6 +10,7 @@
 
 #include "commands.h"
 #include "completion_line.h"
+#include "help_text.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
 #include "universe.h"
@@ -18,10 +19,12 @@ namespace leaf::cmd {
 namespace {
 
 constexpr std::string_view kFooter =
-    "Exit codes: 0 ok, 1 failed, 2 usage, 4 permission, 6 configuration, 7 no daemon, 8 database away or "
-    "timed out,\n"
-    "9 not found / already exists, 10 unhealthy, 11 refused.\n"
-    "Environment: LEAFCTL_CONFIG names the configuration file; LEAFCTL_SECTION_KEY sets any key of it.";
+    "Environment: LEAFCTL_CONFIG names the configuration file; LEAFCTL_SECTION_KEY sets a key of it, such as "
+    "LEAFCTL_SERVER_LISTEN.";
+// In the help of each command.
+constexpr std::string_view kExitCodes =
+    "Exit codes: 0 ok, 1 failed, 2 usage, 4 permission, 6 configuration, 7 no daemon, 8 database unreachable "
+    "or timed out, 9 not found or already exists, 10 unhealthy, 11 refused.";
 
 // More than any cluster has.
 constexpr int kStateDirsMax = 10'000;
@@ -42,33 +45,35 @@ void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
       ->type_name("FILE")
       ->check(NotEmpty)
       ->group(group);
-  app.add_option("--state-dir", raw.state_dirs, "Where this node keeps its state")
+  app.add_option("--state-dir", raw.state_dirs, "Directory of this node's state")
       ->type_name("DIR")
       ->check(NotEmpty)
       ->expected(1, kStateDirsMax)
       ->take_all()
       ->allow_extra_args(false)
       ->group(group);
-  app.add_option("--set", flags.sets, "Set any configuration key")
+  app.add_option("--set", flags.sets, "Set a configuration key")
       ->type_name("SECTION.KEY=VALUE")
       ->take_all()
       ->allow_extra_args(false)
       ->group(group);
-  app.add_option("-o,--output", raw.output, "Output format")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->type_name("text|json")
+  app.add_option("-o,--output", raw.output, "Output format, csv for tag list alone")
+      ->check(CLI::IsMember({"text", "json", "csv"}))
+      ->type_name("FORMAT")
+      ->capture_default_str()
       ->group(group);
   app.add_flag("--json", raw.json, "Same as --output json")->group(group);
-  app.add_flag("-q,--quiet", flags.quiet, "Only results and errors")->group(group);
-  app.add_flag("-v,--verbose", flags.verbose, "More detail on stderr")->group(group);
+  app.add_flag("-q,--quiet", flags.quiet, "Print only results and errors")->group(group);
+  app.add_flag("-v,--verbose", flags.verbose, "Print more detail on stderr")->group(group);
   app.add_option("--color", raw.color, "Colour on stderr")
       ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("auto|always|never")
+      ->type_name("WHEN")
+      ->capture_default_str()
       ->group(group);
   app.add_option("--timeout", raw.timeout, "Longest wait for a daemon or the database, such as 500ms or 3s")
       ->type_name("DURATION")
       ->group(group);
-  app.add_flag("--no-input", flags.no_input, "Never ask")->group(group);
+  app.add_flag("--no-input", flags.no_input, "Never ask for confirmation")->group(group);
 }
 
 Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
@@ -78,6 +83,7 @@ Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
     flags.more_state_dirs.assign(raw.state_dirs.begin() + 1, raw.state_dirs.end());
   }
   flags.json = raw.json || raw.output == "json";
+  flags.csv = !flags.json && raw.output == "csv";
   flags.color = raw.color == "always" ? Color::kAlways : raw.color == "never" ? Color::kNever : Color::kAuto;
   if (!raw.timeout.empty()) {
     auto parsed = ParseDuration(raw.timeout);
@@ -93,10 +99,10 @@ Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
 
 std::string_view GroupSummary(std::string_view group) {
   if (group == "tag") return "Add, list, change, repair and remove tags";
-  if (group == "db") return "Create and examine the tables";
-  if (group == "config") return "Show, check and import the configuration";
-  if (group == "cluster") return "Look after the nodes that issue segments together";
-  if (group == "worker") return "Look after snowflake workers and their numbers";
+  if (group == "db") return "Create and check the tables";
+  if (group == "config") return "Create, show, check and import the configuration";
+  if (group == "cluster") return "Recover the nodes that share a database";
+  if (group == "worker") return "Inspect and repair snowflake worker numbers";
   return "";
 }
 
@@ -120,7 +126,10 @@ std::span<const Command> NeededCommands(std::span<const Command> commands, int a
   const std::span<const char* const> given(argv + std::min(argc, 1), argv + argc);
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const std::vector<std::string> words = Words(commands[i].path);
-    if (given.size() >= words.size() && std::equal(words.begin(), words.end(), given.begin()))
+    if (given.size() < words.size() || !std::equal(words.begin(), words.end() - 1, given.begin())) continue;
+    const std::string_view last = given[words.size() - 1];
+    const std::vector<std::string> aliases = Words(commands[i].traits.aliases);
+    if (last == words.back() || std::find(aliases.begin(), aliases.end(), last) != aliases.end())
       return commands[i].add == AddComplete ? commands : commands.subspan(i, 1);
   }
   return commands;
@@ -129,7 +138,7 @@ std::span<const Command> NeededCommands(std::span<const Command> commands, int a
 // Null if `parent` has no command called `name`.
 CLI::App* FindSubcommand(const CLI::App& parent, const std::string& name) {
   for (CLI::App* const app : const_cast<CLI::App&>(parent).get_subcommands([](CLI::App*) { return true; })) {
-    if (app->get_name() == name) return app;
+    if (app->check_name(name)) return app;
   }
   return nullptr;
 }
@@ -141,7 +150,7 @@ class CommandLine {
     app_.footer(std::string(kFooter));
     // One level of usage: "leafctl tag" alone is a mistake, not a request for help.
     app_.require_subcommand(0, 1);
-    app_.set_help_flag("-h,--help", "This help");
+    app_.set_help_flag("-h,--help", "Print help");
     app_.add_flag("--version", version_, "Print the version");
     AddGlobalFlags(app_, context.flags, raw_);
     for (const Command& command : commands) AddCommand(command);
@@ -190,21 +199,20 @@ class CommandLine {
     CLI::App* const app = parent->add_subcommand(words.back(), std::string(command.summary));
     app->group(parent == &app_ ? std::string(command.group) : "Commands");
     app->fallthrough();
-    runs_[app] = command.add(*app, context_);
-    if (!command.takes_state_dirs) {
-      runs_[app] = [run = std::move(runs_[app])](CommandContext& context) -> Result<void> {
-        if (!context.flags.more_state_dirs.empty()) {
-          return Error{ErrorCode::kInvalidArgument,
-                       fmt::format("--state-dir is given twice: {} and {}", Quoted(*context.flags.state_dir),
-                                   Quoted(context.flags.more_state_dirs.front())),
-                       "only leafctl cluster recover takes several"};
-        }
-        return run(context);
-      };
-    }
-    if (!command.works_on_store) return;
-    runs_[app] = [run = std::move(runs_[app])](CommandContext& context) -> Result<void> {
-      LEAF_RETURN_IF_ERROR(CheckUniverse(context));
+    for (const std::string& alias : Words(command.traits.aliases)) app->alias(alias);
+    runs_[app] = [run = command.add(*app, context_), path = command.path,
+                  traits = command.traits](CommandContext& context) -> Result<void> {
+      if (!traits.takes_state_dirs && !context.flags.more_state_dirs.empty()) {
+        return Error{ErrorCode::kInvalidArgument,
+                     fmt::format("--state-dir is given twice: {} and {}", Quoted(*context.flags.state_dir),
+                                 Quoted(context.flags.more_state_dirs.front())),
+                     "only leafctl cluster recover takes several"};
+      }
+      if (!traits.writes_csv && context.flags.csv) {
+        return Error{ErrorCode::kInvalidArgument, fmt::format("leafctl {} has no --output csv", path),
+                     "it has text and json; leafctl tag list has csv, too"};
+      }
+      if (traits.works_on_store) LEAF_RETURN_IF_ERROR(CheckUniverse(context));
       return run(context);
     };
   }
@@ -229,11 +237,11 @@ class CommandLine {
   }
 
   std::string HelpOf(const CLI::App* app) const {
-    // Not app->help(): that would describe whatever subcommand has been parsed.
-    std::string text = app->get_formatter()->make_help(app, PathOf(app), CLI::AppFormatMode::Normal);
-    // The place of flags that are not offered (AddConfirmFlags).
-    for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) text.erase(at, 1);
-    if (app != &app_) text += fmt::format("\nGlobal flags: see leafctl --help\n");
+    const std::size_t columns = context_.out.TerminalSize().columns;
+    const std::size_t width = columns == 0 ? kHelpWidth : columns;
+    std::string text = HelpText(*app, PathOf(app), width);
+    text += '\n' + WrapText(kExitCodes, width);
+    if (app != &app_) text += "Global flags: see leafctl --help\n";
     return text;
   }
 
@@ -253,6 +261,16 @@ class CommandLine {
       if (!app->get_group().empty()) names.push_back(app->get_name());
     }
     const auto nearest = NearestName(word, names);
+    std::string elsewhere;  // where this word is a command
+    for (const CLI::App* const group : parent->get_subcommands([](const CLI::App*) { return true; })) {
+      const CLI::App* const command = FindSubcommand(*group, word);
+      if (command == nullptr) continue;
+      elsewhere += fmt::format("{}{}", elsewhere.empty() ? "" : " or ", PathOf(command));
+    }
+    if (!elsewhere.empty()) {
+      return {ErrorCode::kInvalidArgument, fmt::format("unknown command {}", Quoted(word)),
+              fmt::format("did you mean {}?", elsewhere)};
+    }
     return {ErrorCode::kInvalidArgument, fmt::format("unknown command {}", Quoted(word)),
             nearest ? fmt::format("did you mean {}?", *nearest)
                     : fmt::format("{} --help lists the commands", PathOf(parent))};
@@ -283,8 +301,8 @@ class CommandLine {
                     : fmt::format("{} --help lists the flags", PathOf(app))};
   }
 
-  // "did you mean ...?" for a value that is none of its flag's choices, or "".
-  static std::string NearestChoiceHint(const CLI::App* app) {
+  // For a value that is none of its flag's choices. CLI11 names neither of them in plain words.
+  static std::optional<Error> ChoiceError(const CLI::App* app) {
     for (; app != nullptr; app = app->get_parent()) {
       for (const CLI::Option* const option : app->get_options()) {
         const std::vector<std::string> choices = ChoicesOf(*option);
@@ -292,11 +310,14 @@ class CommandLine {
         for (const std::string& value : option->results()) {
           if (std::find(choices.begin(), choices.end(), value) != choices.end()) continue;
           const auto nearest = NearestName(value, choices);
-          return nearest ? fmt::format("did you mean {}?", *nearest) : "";
+          return Error{
+              ErrorCode::kInvalidArgument,
+              fmt::format("bad {} {}: not {}", option->get_name(), Quoted(value), Alternatives(choices)),
+              nearest ? fmt::format("did you mean {}?", *nearest) : ""};
         }
       }
     }
-    return "";
+    return std::nullopt;
   }
 
   Error UsageError(const CLI::ParseError& error) {
@@ -312,13 +333,22 @@ class CommandLine {
     }
     std::string message = error.what();
     if (!message.empty() && message.back() == '.') message.pop_back();
-    std::string hint = NearestChoiceHint(chosen);
-    if (hint.empty()) hint = fmt::format("{} --help", PathOf(chosen));
-    return {ErrorCode::kInvalidArgument, message, std::move(hint)};
+    Error mistake{ErrorCode::kInvalidArgument, message, ""};
+    // "--count: 1 required N missing", or "--count: At Most 1 required but received 2".
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ArgumentMismatch)) {
+      mistake.message =
+          fmt::format("{} {}", message.substr(0, message.find(':')),
+                      message.ends_with(" missing") ? "needs a value" : "is given more than once");
+    }
+    if (auto choice = ChoiceError(chosen)) mistake = *std::move(choice);
+    if (mistake.hint.empty()) mistake.hint = fmt::format("{} --help", PathOf(chosen));
+    return mistake;
   }
 
   CommandContext& context_;
-  CLI::App app_{"Unique IDs: segments from a database table, served by a daemon or taken from the shell."};
+  CLI::App app_{
+      "Unique IDs, never twice: segments of a database table, or snowflake IDs; from a daemon or in the "
+      "shell."};
   RawGlobals raw_;
   bool version_ = false;
   std::map<const CLI::App*, Run> runs_;

@@ -19,6 +19,13 @@ inline std::string NotEmpty(const std::string& value) { return value.empty() ? "
 
 using Run = std::function<Result<void>(CommandContext&)>;
 
+struct Traits {
+  bool works_on_store = false;    // on the store or the registry itself: see CheckUniverse
+  bool takes_state_dirs = false;  // --state-dir may be given more than once
+  bool writes_csv = false;        // has --output csv
+  std::string_view aliases = {};  // other names of its last word, with a blank between them
+};
+
 // One command. To add one: its file (help text, options, Add…, Run…), its line in commands.h and in main.cc's
 // table, its source in CMakeLists.txt, a golden test in tests/cli, its manual page in man/
 // (tests/integration/test_manuals.py holds the two to each other), a line in doc/reference.md. Completion
@@ -29,8 +36,7 @@ struct Command {
   std::string_view summary;
   // Declares the flags on `app` and returns what to run once they are parsed.
   Run (*add)(CLI::App& app, CommandContext& context);
-  bool works_on_store = false;    // on the store or the registry itself: see CheckUniverse
-  bool takes_state_dirs = false;  // --state-dir may be given more than once
+  Traits traits = {};
 };
 
 struct Parsed {

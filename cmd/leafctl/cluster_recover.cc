@@ -271,17 +271,19 @@ class RecoverCommand {
 Run AddClusterRecover(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<ClusterRecoverOptions>();
   app.add_option("--beyond", options->beyond,
-                 "If nodes are lost: how many IDs of a tag they may have been granted above what is known")
-      ->type_name("IDS");
-  AddServerFlag(app, context, "Daemons of a version before 0.2, whose marks to ask for");
+                 "For lost nodes: how many IDs of a tag they may have been granted above the known marks")
+      ->type_name("N");
+  AddServerFlag(app, context, "Daemon of a version before 0.2 to ask for its marks");
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "Daemons that run make known by themselves what they were granted. Name the state directories of "
-      "those\n"
-      "that are down with --state-dir, as often as needed. All tags that the table has below what is known "
-      "move\n"
-      "above it, and nodes that are missing are no longer waited for. What has to be confirmed is the name\n"
-      "of the cluster. Example: leafctl cluster recover --state-dir /srv/node2 --confirm pay");
+      "Use it after the database or ZooKeeper lost committed grants, for example after a failover or a "
+      "restore. Running daemons report by themselves what they were granted. Pass the state directory of "
+      "each node that is down with --state-dir, as often as needed. Each tag whose max_id is below a "
+      "known mark moves above it. Missing nodes are no longer waited for. The name to confirm is the "
+      "cluster's.\n"
+      "Examples:\n"
+      "  leafctl cluster recover --dry-run\n"
+      "  leafctl cluster recover --state-dir /srv/node2 --confirm pay");
   return [options](CommandContext& run_context) { return RecoverCommand(run_context, *options).Run(); };
 }
 

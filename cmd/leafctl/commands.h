@@ -5,11 +5,14 @@
 
 namespace leaf::cmd {
 
+Run AddBench(CLI::App& app, CommandContext& context);
 Run AddClusterRecover(CLI::App& app, CommandContext& context);
 Run AddComplete(CLI::App& app, CommandContext& context);
 Run AddCompletion(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);
+Run AddConfigGet(CLI::App& app, CommandContext& context);
 Run AddConfigImport(CLI::App& app, CommandContext& context);
+Run AddConfigInit(CLI::App& app, CommandContext& context);
 Run AddConfigShow(CLI::App& app, CommandContext& context);
 Run AddDbCheck(CLI::App& app, CommandContext& context);
 Run AddDbInit(CLI::App& app, CommandContext& context);
@@ -23,6 +26,8 @@ Run AddStatus(CLI::App& app, CommandContext& context);
 Run AddTagAdd(CLI::App& app, CommandContext& context);
 Run AddTagAdvance(CLI::App& app, CommandContext& context);
 Run AddTagAdvise(CLI::App& app, CommandContext& context);
+Run AddTagApply(CLI::App& app, CommandContext& context);
+Run AddTagExport(CLI::App& app, CommandContext& context);
 Run AddTagList(CLI::App& app, CommandContext& context);
 Run AddTagPause(CLI::App& app, CommandContext& context);
 Run AddTagRemove(CLI::App& app, CommandContext& context);

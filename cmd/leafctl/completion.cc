@@ -84,14 +84,14 @@ complete -c leafctl -n __leafctl_ask -n 'test "$__leafctl_kind" = files' -F
 
 Run AddCompletion(CLI::App& app, CommandContext&) {
   const auto shell = std::make_shared<std::string>();
-  app.add_option("SHELL", *shell, "Whose script")
+  app.add_option("SHELL", *shell, "The shell")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}))
-      ->type_name("bash|zsh|fish")
+      ->type_name("SHELL")
       ->required();
   app.footer(
-      "Packages install it. By hand, for bash and (after compinit) zsh, and for fish:\n"
+      "Packages install these scripts. To load one by hand:\n"
       "  source <(leafctl completion bash)\n"
-      "  source <(leafctl completion zsh)\n"
+      "  source <(leafctl completion zsh)      # after compinit\n"
       "  leafctl completion fish >~/.config/fish/completions/leafctl.fish");
   return [shell](CommandContext& context) -> Result<void> {
     const std::string_view script = *shell == "bash"  ? kBashScript

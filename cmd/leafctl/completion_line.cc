@@ -69,6 +69,8 @@ Completion ValueOf(const CLI::Option& option, const CLI::App& app, std::string b
   } else if (name == "SECTION.KEY=VALUE") {
     completion.kind = "keys";
     for (const config::Key& key : config::Keys()) completion.candidates.push_back({key.name + "=", ""});
+  } else if (name == "KEY") {
+    for (const config::Key& key : config::Keys()) completion.candidates.push_back({key.name, key.meaning});
   } else if (name == "TAG" && app.get_name() != "add") {
     // The tag that is to be added is not there yet.
     completion.kind = "tags";

@@ -83,7 +83,9 @@ Result<void> RunConfigCheck(CommandContext& context) {
 
 Run AddConfigCheck(CLI::App& app, CommandContext&) {
   app.footer(
-      "Every problem is reported at once. Example: leafctl --config /etc/leafctl/leafctl.toml config check");
+      "Reports every problem at once.\n"
+      "Examples:\n"
+      "  leafctl --config /etc/leafctl/leafctl.toml config check");
   return [](CommandContext& context) { return RunConfigCheck(context); };
 }
 

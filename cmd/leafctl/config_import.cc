@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "input_file.h"
 #include "leaf/base/text.h"
 #include "leaf/java/leaf_properties.h"
 #include "leaf/sys/durable_file.h"
@@ -20,7 +21,6 @@
 namespace leaf::cmd {
 namespace {
 
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr mode_t kConfigMode = 0644;
 constexpr mode_t kSecretMode = 0600;
 
@@ -31,22 +31,6 @@ struct ConfigImportOptions {
   bool force = false;
   java::ImportOptions import;
 };
-
-Result<std::string> ReadInput(CommandContext& context, const std::string& file) {
-  std::string bytes;
-  if (file != "-") {
-    sys::FileOps ops;
-    LEAF_ASSIGN_OR_RETURN(auto content, sys::ReadWholeFile(ops, file, kFileBytesMax));
-    if (!content) return Error{ErrorCode::kConfig, fmt::format("cannot read {}: no such file", file), ""};
-    return std::move(*content);
-  }
-  while (const auto line = context.ReadBulkLine()) {
-    bytes += *line + '\n';
-    if (bytes.size() > kFileBytesMax)
-      return Error{ErrorCode::kConfig, fmt::format("stdin has more than {} bytes", kFileBytesMax), ""};
-  }
-  return bytes;
-}
 
 // The parser has let no other name in.
 java::LeafSpelling SpellingOf(const std::string& name) {
@@ -90,7 +74,7 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
   import.spelling = SpellingOf(options.spelling);
   if (!import.password_file.empty())
     import.password_file = std::filesystem::absolute(import.password_file).lexically_normal().string();
-  LEAF_ASSIGN_OR_RETURN(const std::string bytes, ReadInput(context, options.file));
+  LEAF_ASSIGN_OR_RETURN(const std::string bytes, ReadInputFile(context, options.file));
   const std::string source = options.file == "-" ? "stdin" : options.file;
   auto imported = java::ImportLeafProperties(bytes, import);
   if (!imported.ok()) {
@@ -135,27 +119,29 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
 
 Run AddConfigImport(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<ConfigImportOptions>();
-  app.add_option("FILE", options->file, "Java Leaf's leaf.properties; - reads stdin")->required();
+  app.add_option("FILE", options->file, "Java Leaf's leaf.properties; '-' reads stdin")->required();
   app.add_option("--address", options->import.address,
-                 "This node's IP, or IP:PORT, as the registry knows it; Java finds it out by itself")
+                 "This node's IP, or IP:PORT, in the registry; Java Leaf finds it out by itself")
       ->type_name("IP[:PORT]");
-  app.add_option("--listen", options->import.listen, "Where leafctl is to listen, for server.listen")
+  app.add_option("--listen", options->import.listen, "Address to listen on, for server.listen")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
-  app.add_option("--spelling", options->spelling, "Which Leaf reads FILE; auto tells it by its keys")
+  app.add_option("--spelling", options->spelling, "Which Leaf FILE belongs to; auto detects it from the keys")
       ->check(CLI::IsMember({"auto", "upstream", "starter", "fork"}))
-      ->type_name("auto|upstream|starter|fork")
+      ->type_name("LEAF")
       ->capture_default_str();
   app.add_option("--to", options->to, "Write the configuration to a new file instead of stdout")
       ->type_name("FILE");
   app.add_option("--password-file", options->import.password_file,
-                 "Write the password to a new file that only its owner can read, and name it")
+                 "Write the password to a new file that only its owner can read, and refer to it")
       ->type_name("FILE");
-  app.add_flag("--force", options->force, "Replace files that exist");
+  app.add_flag("--force", options->force, "Replace existing files");
   app.footer(
-      "Whatever cannot be carried over, or is not what it looks like, is listed on stderr and in comments.\n"
-      "Example: leafctl config import leaf.properties --address 10.0.0.1 --listen 0.0.0.0:8080 \\\n"
-      "           --password-file /etc/leafctl/mysql-password --to /etc/leafctl/leafctl.toml");
+      "Settings that cannot be carried over, or that mean something else in leafctl, are listed on stderr "
+      "and in comments.\n"
+      "Examples:\n"
+      "  leafctl config import leaf.properties --address 10.0.0.1 --listen 0.0.0.0:8080 \\\n"
+      "      --password-file /etc/leafctl/mysql-password --to /etc/leafctl/leafctl.toml");
   return [options](CommandContext& context) { return RunConfigImport(context, *options); };
 }
 

@@ -49,8 +49,11 @@ Result<void> RunConfigShow(CommandContext& context, const ConfigShowOptions& opt
 
 Run AddConfigShow(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<ConfigShowOptions>();
-  app.add_flag("--origin", options->origin, "Also say where each value comes from");
-  app.footer("Precedence: flag > environment > file > default. Example: leafctl config show --origin");
+  app.add_flag("--origin", options->origin, "Also show where each value comes from");
+  app.footer(
+      "Precedence: flag, then environment variable, then file, then default.\n"
+      "Examples:\n"
+      "  leafctl config show --origin");
   return [options](CommandContext& context) { return RunConfigShow(context, *options); };
 }
 

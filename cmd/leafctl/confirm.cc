@@ -7,10 +7,10 @@
 namespace leaf::cmd {
 
 void AddConfirmFlags(CLI::App& app, ConfirmFlags& flags, Asks asks) {
-  app.add_flag("--dry-run", flags.dry_run, "Show what would be done, change nothing");
+  app.add_flag("--dry-run", flags.dry_run, "Show what would be done and change nothing");
   CLI::Option* const yes = app.add_flag("--yes", flags.yes, "Do not ask");
   CLI::Option* const confirm =
-      app.add_option("--confirm", flags.confirm, "The name, instead of typing it when asked")
+      app.add_option("--confirm", flags.confirm, "Confirm with this name instead of typing it")
           ->type_name("NAME");
   if (asks == Asks::kYes) return;
   // CLI11 shows nothing of a group without a name.

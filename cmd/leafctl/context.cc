@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,12 @@
 extern char** environ;
 
 namespace leaf::cmd {
+
+Stream::Size Stream::TerminalSize() const {
+  winsize size{};
+  if (!is_terminal_ || ioctl(fd_, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_col, size.ws_row};
+}
 
 void Stream::Write(std::string_view text) {
   buffer_ += text;
@@ -115,6 +122,11 @@ std::optional<std::string> CommandContext::ReadBulkLine() {
 std::string CommandContext::Variable(const std::string& name) const {
   const auto found = environment_.find(name);
   return found == environment_.end() ? "" : found->second;
+}
+
+bool CommandContext::TellsOnTerminal() const {
+  const MutexLock lock(err_mutex_);
+  return err_.is_terminal();
 }
 
 bool CommandContext::TellsInColor() const {

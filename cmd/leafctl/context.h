@@ -27,6 +27,12 @@ class Stream {
   Stream(int fd, bool is_terminal) : fd_(fd), is_terminal_(is_terminal) {}
 
   bool is_terminal() const { return is_terminal_; }
+  // Of the terminal; 0 if there is none, or it does not tell.
+  struct Size {
+    std::size_t columns = 0;
+    std::size_t rows = 0;
+  };
+  Size TerminalSize() const;
   // Written through once more than kBufferBytes have come together; up to that it is one write.
   void Write(std::string_view text);
   // Errors: kInternal if this or an earlier write failed.
@@ -61,6 +67,7 @@ struct GlobalFlags {
   std::vector<std::string> more_state_dirs;  // of other nodes, for the commands that look at several
   std::vector<std::string> sets;             // "section.key=value"
   bool json = false;
+  bool csv = false;  // for the commands that have it
   bool quiet = false;
   bool verbose = false;
   bool no_input = false;
@@ -87,6 +94,8 @@ class CommandContext final : public inspect::Environment {
 
   // "" if it is not set.
   std::string Variable(const std::string& name) const;
+  // Whether what Tell writes is read on a terminal.
+  bool TellsOnTerminal() const;
   // Whether what Tell writes may have color in it.
   bool TellsInColor() const;
 

@@ -22,6 +22,9 @@ struct Daemons {
   bool configured = false;           // by --server or client.servers; else the default sockets
 };
 
+inline constexpr const char* kServerMeaning =
+    "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order";
+
 // --server, which is client.servers for this one call.
 inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::string& meaning) {
   app.add_option_function<std::vector<std::string>>(

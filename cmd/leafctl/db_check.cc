@@ -79,10 +79,11 @@ Result<void> RunDbCheck(CommandContext& context) {
 
 Run AddDbCheck(CLI::App& app, CommandContext&) {
   app.footer(
-      "Examines the tables, and on MySQL what each of mysql.endpoints does to keep what was committed: logs\n"
-      "flushed at COMMIT, semi-synchronous replicas, Galera. Exit code 10 if there is a problem. Both "
-      "published\n"
-      "variants of leaf_alloc pass.");
+      "Checks the tables. On MySQL it also checks whether each of mysql.endpoints keeps committed grants: "
+      "logs flushed at COMMIT, semi-synchronous replicas, Galera. Both published variants of leaf_alloc "
+      "pass. Exit code 10 if there is a problem.\n"
+      "Examples:\n"
+      "  leafctl db check --json");
   return [](CommandContext& context) { return RunDbCheck(context); };
 }
 

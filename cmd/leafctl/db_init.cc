@@ -53,7 +53,11 @@ Run AddDbInit(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<DbInitOptions>();
   app.add_flag("--print-sql", options->print_sql, "Print the statements instead of running them");
   AddConfirmFlags(app, options->confirm, Asks::kNever);
-  app.footer("Idempotent: what exists is left as it is. Example: leafctl db init --print-sql | mysql leaf");
+  app.footer(
+      "Existing tables are left unchanged, so it is safe to run again.\n"
+      "Examples:\n"
+      "  leafctl db init\n"
+      "  leafctl db init --print-sql | mysql leaf");
   return [options](CommandContext& context) { return RunDbInit(context, *options); };
 }
 

@@ -100,9 +100,12 @@ Result<void> RunDecode(CommandContext& context, const DecodeOptions& options) {
 
 Run AddDecode(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<DecodeOptions>();
-  app.add_option("ID", options->ids, "Snowflake IDs; none, or '-', reads them from stdin, one a line");
-  options->id.AddTo(app, "Form of the IDs (default dec, or hex where they begin with 0x)");
-  app.footer("Example: leafctl decode 2123738945798799443");
+  app.add_option("ID", options->ids, "Snowflake IDs; without any, or with '-', one per line from stdin");
+  options->id.AddTo(app, "Format of the IDs, dec if not given, hex for an ID that begins with 0x");
+  app.footer(
+      "Examples:\n"
+      "  leafctl decode 2123738945798799443\n"
+      "  mysql -Ne 'SELECT id FROM orders' | leafctl decode --json");
   return [options](CommandContext& run_context) { return RunDecode(run_context, *options); };
 }
 

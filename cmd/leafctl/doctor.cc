@@ -90,13 +90,13 @@ Result<void> RunDoctor(CommandContext& context) {
 
 Run AddDoctor(CLI::App& app, CommandContext&) {
   app.footer(
-      "Looks at configuration, secrets, state directory, database, tags, worker numbers, clocks, fence, "
-      "daemon\n"
-      "and limits, and changes nothing. What does not answer is one finding; the rest is checked all the "
-      "same.\n"
-      "Run it before the first node of Java Leaf is replaced: see leaf-migration(7). Exit code 10 if there "
-      "is\n"
-      "a problem, 0 if there are warnings only. Example: leafctl doctor --json");
+      "Checks configuration, secrets, state directory, database, tags, worker numbers, clocks, fence, "
+      "daemon and limits. Changes nothing. A part that does not answer is one finding; the other checks "
+      "still run. Run it before you replace the first Java Leaf node: see leaf-migration(7). Exit code 10 "
+      "if there is a problem, 0 if there are only warnings.\n"
+      "Examples:\n"
+      "  leafctl doctor\n"
+      "  leafctl doctor --json");
   return [](CommandContext& context) { return RunDoctor(context); };
 }
 

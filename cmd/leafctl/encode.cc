@@ -20,7 +20,7 @@ struct EncodeOptions {
 Result<void> RunEncode(CommandContext& context, const EncodeOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
   core::IdFields fields;
-  LEAF_ASSIGN_OR_RETURN(fields.time, ParseTime(options.time));
+  LEAF_ASSIGN_OR_RETURN(fields.time, ParseTime(options.time, context.clock.Wall()));
   LEAF_ASSIGN_OR_RETURN(fields.worker, ParseUnsigned("--worker", options.worker, 0, layout.worker_end() - 1));
   LEAF_ASSIGN_OR_RETURN(fields.sequence,
                         ParseUnsigned("--sequence", options.sequence, 0, layout.sequence_end() - 1));
@@ -39,13 +39,14 @@ Result<void> RunEncode(CommandContext& context, const EncodeOptions& options) {
 
 Run AddEncode(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<EncodeOptions>();
-  app.add_option("--time", options->time, "RFC 3339, a date (its 00:00:00.000Z), or Unix milliseconds")
-      ->type_name("T")
-      ->required();
+  app.add_option("--time", options->time, kTimeMeaning)->type_name("T")->required();
   app.add_option("--worker", options->worker, "Worker number")->type_name("N")->capture_default_str();
-  app.add_option("--sequence", options->sequence, "Sequence")->type_name("N")->capture_default_str();
-  options->id.AddTo(app, "Form of the ID (default dec)");
-  app.footer("Example: leafctl encode --time 2026-11-20T11:23:16.497Z --worker 0 --sequence 83");
+  app.add_option("--sequence", options->sequence, "Sequence number")->type_name("N")->capture_default_str();
+  options->id.AddTo(app, "Format of the ID, dec if not given");
+  app.footer(
+      "Examples:\n"
+      "  leafctl encode --time 2026-11-20T11:23:16.497Z --worker 0 --sequence 83\n"
+      "  leafctl encode --time now");
   return [options](CommandContext& run_context) { return RunEncode(run_context, *options); };
 }
 

@@ -3,13 +3,13 @@
 namespace leaf::cmd {
 
 void IdOptions::AddTo(CLI::App& app, const std::string& format_meaning) {
-  app.add_option("--epoch-ms", epoch_ms, "Time zero of the IDs, Unix milliseconds (snowflake.epoch_ms)")
-      ->type_name("N");
-  app.add_option("--layout", layout, "Bits of time, worker and sequence (snowflake.layout)")
-      ->type_name("41-10-12");
+  app.add_option("--epoch-ms", epoch_ms, "Time zero of the IDs in Unix milliseconds (snowflake.epoch_ms)")
+      ->type_name("MS");
+  app.add_option("--layout", layout, "Bits of time, worker and sequence, such as 41-10-12 (snowflake.layout)")
+      ->type_name("T-W-S");
   app.add_option("--format", format, format_meaning)
       ->check(CLI::IsMember({"dec", "hex", "base62"}))
-      ->type_name("dec|hex|base62");
+      ->type_name("FORMAT");
 }
 
 Result<core::IdLayout> IdOptions::Layout(CommandContext& context) const {

@@ -11,6 +11,10 @@
 
 namespace leaf::cmd {
 
+// What ParseTime reads.
+inline constexpr const char* kTimeMeaning =
+    "A time: RFC 3339, '2026-11-20 12:00:00' or a date (UTC), Unix milliseconds, now, or -1h";
+
 struct IdOptions {
   std::optional<std::string> epoch_ms;
   std::optional<std::string> layout;

@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "daemons.h"
+#include "leaf/base/duration.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
@@ -19,6 +20,7 @@
 #include "leaf/embed/node.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/process_name.h"
+#include "report.h"
 #include "stores.h"
 #include "tag_output.h"
 
@@ -26,6 +28,8 @@ namespace leaf::cmd {
 namespace {
 
 constexpr std::chrono::milliseconds kTakeTimeout{10'000};
+// Between two attempts of --wait.
+constexpr std::chrono::milliseconds kRetryPause{200};
 
 struct NextOptions {
   std::optional<std::string> tag;
@@ -34,6 +38,7 @@ struct NextOptions {
   bool direct = false;
   bool range = false;
   std::string format = "dec";
+  std::string wait;
 
   bool is_snowflake() const { return mode == "snowflake"; }
 };
@@ -221,8 +226,9 @@ Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, con
                             std::uint64_t count, IdPrinter& printer) {
   client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout));
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
-  auto taken = options.is_snowflake() ? daemon.NextSnowflake(count, sink)
-                                      : daemon.NextSegment(*options.tag, count, sink);
+  const std::uint64_t rest = count - printer.taken();
+  auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
+                                      : daemon.NextSegment(*options.tag, rest, sink);
   if (!taken.ok()) {
     Error error = std::move(taken).error();
     if (printer.taken() > 0 && !context.out.failed())
@@ -233,21 +239,14 @@ Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, con
   return printer.Finish();
 }
 
-Result<void> RunNext(CommandContext& context, const NextOptions& options) {
-  if (!options.tag && !options.is_snowflake()) {
-    return Error{ErrorCode::kInvalidArgument, "no TAG is given",
-                 "leafctl next TAG, or leafctl next --mode snowflake"};
-  }
-  if (options.tag) LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, ParseUnsigned("-n", options.count, 1, kNextCountMax));
+// What is left of `count`, from a daemon or, where the user means that, from the store or the worker itself.
+Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::uint64_t count,
+                      IdPrinter& printer) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  if (options.direct && resolved->origins.at("client.servers") == "--server") {
-    return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
-  }
-  IdPrinter printer(context, options);
   const auto take_direct = [&] {
-    return options.is_snowflake() ? TakeSnowflakesDirect(context, count, printer)
-                                  : TakeDirect(context, *options.tag, count, printer);
+    const std::uint64_t rest = count - printer.taken();
+    return options.is_snowflake() ? TakeSnowflakesDirect(context, rest, printer)
+                                  : TakeDirect(context, *options.tag, rest, printer);
   };
   if (options.direct) return take_direct();
 
@@ -273,28 +272,80 @@ Result<void> RunNext(CommandContext& context, const NextOptions& options) {
   return take_direct();
 }
 
+// What waiting can mend: a daemon or a store that is down, restarts or drains.
+bool IsPassing(const Error& error) {
+  const ExitCode code = ExitCodeOf(error.code);
+  return code == ExitCode::kNoDaemon || code == ExitCode::kBackend;
+}
+
+Result<void> RunNext(CommandContext& context, const NextOptions& options) {
+  if (!options.tag && !options.is_snowflake()) {
+    return Error{ErrorCode::kInvalidArgument, "no TAG is given",
+                 "leafctl next TAG, or leafctl next --mode snowflake"};
+  }
+  if (options.tag) LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, ParseUnsigned("-n", options.count, 1, kNextCountMax));
+  std::chrono::milliseconds wait{0};
+  if (!options.wait.empty()) {
+    const auto parsed = ParseDuration(options.wait);
+    if (!parsed.ok()) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad --wait {}: not a duration such as 30s or 5m", Quoted(options.wait)), ""};
+    }
+    wait = *parsed;
+  }
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  if (options.direct && resolved->origins.at("client.servers") == "--server") {
+    return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
+  }
+  if (options.range && !context.flags.json && context.out.is_terminal())
+    context.Note("BEGIN (inclusive)  END (exclusive)");
+  IdPrinter printer(context, options);
+  const MonotonicTime deadline = context.clock.Monotonic() + wait;
+  bool told = false;
+  for (;;) {
+    auto taken = TakeOnce(context, options, count, printer);
+    if (taken.ok() || !IsPassing(taken.error()) || context.out.failed() ||
+        context.clock.Monotonic() + kRetryPause > deadline)
+      return taken;
+    if (!told)
+      context.Note(fmt::format("leafctl: {}; trying again for {}", taken.error().message, options.wait));
+    told = true;
+    context.clock.WaitUntil(context.clock.Monotonic() + kRetryPause);
+  }
+}
+
 }  // namespace
 
 Run AddNext(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<NextOptions>();
-  app.add_option("TAG", options->tag, "The tag; ignored by snowflake mode, which has none");
-  app.add_option("-n,--count", options->count, "How many IDs, 1..100000000")
-      ->type_name("COUNT")
+  app.add_option("TAG", options->tag, "The tag; not needed in snowflake mode");
+  app.add_option("-n,--count", options->count, "How many IDs, 1 to 100000000")
+      ->type_name("N")
       ->capture_default_str();
   app.add_option("--mode", options->mode, "How IDs are made")
       ->check(CLI::IsMember({"segment", "snowflake"}))
-      ->type_name("segment|snowflake")
+      ->type_name("MODE")
       ->capture_default_str();
-  AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
+  AddServerFlag(app, context, kServerMeaning);
   app.add_flag("--direct", options->direct,
-               "Reserve exactly COUNT from the store, or issue here, without a daemon");
-  app.add_flag("--range", options->range, "Print 'begin end' (half-open) instead of single IDs");
-  app.add_option("--format", options->format, "Form of an ID")
+               "Without a daemon: reserve exactly N from the store, or issue from this state directory's "
+               "worker number");
+  app.add_option("--wait", options->wait,
+                 "Keep trying this long while the daemon or the store is down or restarts, such as 30s")
+      ->type_name("DURATION");
+  app.add_flag("--range", options->range,
+               "Print ranges, 'BEGIN END' with END exclusive, instead of single IDs");
+  app.add_option("--format", options->format, "Format of an ID")
       ->check(CLI::IsMember({"dec", "hex", "base62"}))
-      ->type_name("dec|hex|base62")
+      ->type_name("FORMAT")
       ->capture_default_str();
   app.footer(
-      "Examples:\n  leafctl next pay\n  leafctl next pay -n 100 --range\n  leafctl next --mode snowflake\n"
+      "Examples:\n"
+      "  leafctl next pay\n"
+      "  leafctl next pay -n 100 --range\n"
+      "  leafctl next pay --wait 30s\n"
+      "  leafctl next --mode snowflake\n"
       "  leafctl next pay --server http://10.0.0.1:8080");
   return [options](CommandContext& run_context) { return RunNext(run_context, *options); };
 }

@@ -20,8 +20,9 @@ struct RangeOptions {
 
 Result<void> RunRange(CommandContext& context, const RangeOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const core::IdLayout layout, options.id.Layout(context));
-  LEAF_ASSIGN_OR_RETURN(const WallTime from, ParseTime(options.from));
-  LEAF_ASSIGN_OR_RETURN(const WallTime to, ParseTime(options.to));
+  const WallTime now = context.clock.Wall();
+  LEAF_ASSIGN_OR_RETURN(const WallTime from, ParseTime(options.from, now));
+  LEAF_ASSIGN_OR_RETURN(const WallTime to, ParseTime(options.to, now));
   if (to < from) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("bad --to {}: it is before --from {}", Quoted(options.to), Quoted(options.from)),
@@ -38,6 +39,7 @@ Result<void> RunRange(CommandContext& context, const RangeOptions& options) {
   if (context.flags.json) {
     WriteJson(context, Json{{"low", low_text}, {"high", high_text}});
   } else {
+    if (context.out.is_terminal()) context.Note("LOW (inclusive)  HIGH (inclusive)");
     context.out.Write(fmt::format("{} {}\n", low_text, high_text));
   }
   return {};
@@ -47,14 +49,15 @@ Result<void> RunRange(CommandContext& context, const RangeOptions& options) {
 
 Run AddRange(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<RangeOptions>();
-  const char* const meaning = "RFC 3339, a date (its 00:00:00.000Z), or Unix milliseconds";
-  app.add_option("--from", options->from, meaning)->type_name("T")->required();
-  app.add_option("--to", options->to, meaning)->type_name("T")->required();
-  options->id.AddTo(app, "Form of the IDs (default dec)");
+  app.add_option("--from", options->from, kTimeMeaning)->type_name("T")->required();
+  app.add_option("--to", options->to, kTimeMeaning)->type_name("T")->required();
+  options->id.AddTo(app, "Format of the IDs, dec if not given");
   app.footer(
-      "Prints LOW HIGH, the smallest and the largest ID of any worker from the first to the last "
-      "millisecond,\n"
-      "both inclusive, as for SQL's BETWEEN. Example: leafctl range --from 2026-11-01 --to 2026-11-02");
+      "Prints LOW HIGH: the smallest and the largest ID of any worker from the first to the last "
+      "millisecond. Both are inclusive, as for SQL's BETWEEN.\n"
+      "Examples:\n"
+      "  leafctl range --from 2026-11-01 --to 2026-11-02\n"
+      "  leafctl range --from -1h --to now");
   return [options](CommandContext& run_context) { return RunRange(run_context, *options); };
 }
 

@@ -175,15 +175,18 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
 
 Run AddServe(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<ServeOptions>();
-  app.add_option("--listen", options->listen, "Address to serve HTTP on (server.listen)")
+  app.add_option("--listen", options->listen,
+                 "Address to serve HTTP on; :PORT means every IPv4 address of this machine (server.listen)")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
-  app.add_option("--socket", options->socket, "Unix socket to serve HTTP on, '' for none (server.socket)")
+  app.add_option("--socket", options->socket, "Unix socket to serve HTTP on; '' for none (server.socket)")
       ->type_name("PATH");
   app.footer(
-      "SIGTERM and SIGINT drain and exit with 0, a second one ends it at once. SIGHUP reloads limits, "
-      "refresh,\n"
-      "reserve and the log level. Example: leafctl serve --listen 0.0.0.0:8080");
+      "SIGTERM and SIGINT drain and exit with 0; a second signal ends at once. SIGHUP reloads limits, "
+      "refresh, reserve and the log level.\n"
+      "Examples:\n"
+      "  leafctl serve\n"
+      "  leafctl serve --listen :8080");
   app.callback([options, &context] {
     if (!options->listen.empty()) {
       std::string list;

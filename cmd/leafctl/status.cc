@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <future>
 #include <memory>
 #include <optional>
@@ -13,8 +14,11 @@
 #include "commands.h"
 #include "daemons.h"
 #include "leaf/base/duration.h"
+#include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
+#include "status_screen.h"
 #include "tag_output.h"
+#include "terminal.h"
 
 namespace leaf::cmd {
 namespace {
@@ -219,6 +223,64 @@ Result<void> ShowOnce(CommandContext& context, client::DaemonClient& daemon) {
   return Error{ErrorCode::kUnhealthy, fmt::format("{} is {}", daemon.answered_by(), Health(json)), ""};
 }
 
+bool WritesUtf8(const CommandContext& context) {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string value = LowerCase(context.Variable(name));
+    if (!value.empty())
+      return value.find("utf-8") != std::string::npos || value.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+// Until a key or a signal ends it. A daemon that does not answer does not hold up the keys.
+Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::string>& servers, bool several,
+                           std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kKeyWait{100};
+  constexpr std::size_t kColumnsDefault = 80;
+  constexpr std::size_t kRowsDefault = 24;
+  StatusScreen screen({.color = context.TellsInColor(), .utf8 = WritesUtf8(context)});
+  const auto ask = [&]() -> std::vector<Asked> {
+    if (several) return AskAll(servers, timeout);
+    client::DaemonClient daemon(servers, timeout);
+    auto answer = AskOne(daemon);
+    return {{answer.ok() ? daemon.answered_by() : servers.front(), std::move(answer)}};
+  };
+  std::future<std::vector<Asked>> asked = std::async(std::launch::async, ask);
+  std::optional<FullScreen> terminal(std::in_place, context.stdin_is_terminal());
+  std::string shown;
+  MonotonicTime next = context.clock.Monotonic();
+  while (!context.out.failed()) {
+    if (asked.valid() && asked.wait_for(std::chrono::seconds{0}) == std::future_status::ready) {
+      if (several) screen.BeginRound();
+      for (const Asked& one : asked.get()) {
+        if (!one.status.ok()) {
+          screen.ShowLost(one.server, one.status.error().message);
+        } else if (several) {
+          screen.ShowOneOf(one.server, *one.status);
+        } else {
+          screen.ShowDaemon(one.server, *one.status);
+        }
+      }
+      next = context.clock.Monotonic() + kWatchInterval;
+    }
+    if (!asked.valid() && context.clock.Monotonic() >= next) asked = std::async(std::launch::async, ask);
+    const Stream::Size size = context.out.TerminalSize();
+    std::string frame = screen.Frame(size.columns == 0 ? kColumnsDefault : size.columns,
+                                     size.rows == 0 ? kRowsDefault : size.rows);
+    if (frame != shown) context.out.Write(frame);
+    LEAF_RETURN_IF_ERROR(context.out.Flush());
+    shown = std::move(frame);
+    const std::string key = terminal->ReadKey(kKeyWait);
+    if (key == "\x03") {
+      // Ctrl-C ends it as elsewhere, once the terminal is as it was.
+      terminal.reset();
+      std::raise(SIGINT);
+    }
+    if (!key.empty() && !screen.Press(key)) break;
+  }
+  return {};
+}
+
 Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const std::vector<std::string> servers = FindDaemons(*resolved).servers;
@@ -232,8 +294,9 @@ Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
     return several ? ShowSeveral(context, AskAll(servers, timeout)) : ShowOnce(context, daemon);
   };
   if (!options.watch) return show();
+  if (context.out.is_terminal() && !context.flags.json && context.Variable("TERM") != "dumb")
+    return WatchOnScreen(context, servers, several, timeout);
   while (true) {
-    if (context.out.is_terminal() && !context.flags.json) context.out.Write("\x1b[H\x1b[2J");
     const auto shown = show();
     LEAF_RETURN_IF_ERROR(context.out.Flush());
     // A daemon that comes and goes is what one watches for.
@@ -248,11 +311,20 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<StatusOptions>();
   AddServerFlag(app, context,
                 "Daemon to ask: http://HOST:PORT or unix:/PATH; with several, all are asked, a line each");
-  app.add_flag("--watch", options->watch, "Show again every two seconds, until interrupted");
+  app.add_flag("--watch", options->watch,
+               "Refresh every two seconds; on a terminal, a screen with keys to sort and filter");
   app.footer(
-      "WASTED: IDs granted that no caller will get, by this daemon and by restarts before it.\n"
-      "Without --server, client.servers are tried in order until one answers.\n"
-      "Exit code 10 if a daemon is not ready or has a problem, 7 if none answers, or one of those named.");
+      "WASTED: IDs that were granted and that no caller will get, counted over this daemon and its "
+      "earlier runs. Without --server, client.servers are tried in order until one answers. Exit code 10 "
+      "if a daemon is not ready or reports a problem, 7 if none answers or a named one does not.\n"
+      "--watch on a terminal shows problems first, the rates of the last minutes, and the reserve as a bar: "
+      "full "
+      "is what the node wants to hold. Keys: q quits, s sorts by another column, r reverses, / filters, j "
+      "and k "
+      "scroll.\n"
+      "Examples:\n"
+      "  leafctl status\n"
+      "  leafctl status --server http://10.0.0.1:8080 --watch");
   return [options](CommandContext& run_context) { return RunStatus(run_context, *options); };
 }
 

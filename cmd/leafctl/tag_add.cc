@@ -3,34 +3,81 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "leaf/embed/cluster_link.h"
-#include "leaf/sys/process_name.h"
 #include "stores.h"
+#include "tag_changes.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
 struct TagAddOptions {
-  std::string tag;
-  std::string step = std::to_string(kStepDefault);
+  std::vector<std::string> tags;
+  std::optional<std::string> step;
   std::optional<std::string> start;
   std::optional<std::string> description;
   bool if_absent = false;
   ConfirmFlags confirm;
 };
 
+// What a row that exists already has otherwise than was asked for.
+void NoteDifferences(CommandContext& context, const core::TagRow& row, const TagAddOptions& options,
+                     const core::NewTag& wanted) {
+  const auto note = [&](const std::string& what, const std::string& remedy) {
+    context.Note(fmt::format("note: tag {} exists with {}\nhint: {}", Quoted(row.tag), what, remedy));
+  };
+  if (options.step && row.step != wanted.step) {
+    note(fmt::format("step {}, not {}", row.step, wanted.step),
+         TagCommand("set", row.tag, fmt::format("--step {}", wanted.step)));
+  }
+  if (options.description && row.description != options.description) {
+    note(
+        row.description ? fmt::format("the description '{}'", Printable(*row.description)) : "no description",
+        TagCommand("set", row.tag, fmt::format("--description {}", ShellWord(*options.description))));
+  }
+  if (wanted.start && row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) < *wanted.start) {
+    note(fmt::format("max_id {}, below --start {}", row.max_id, *wanted.start),
+         TagCommand("advance", row.tag, fmt::format("--to {}", *wanted.start)));
+  }
+}
+
+// Adds one tag, or finds it. Errors: as of TagAdder::Add.
+Result<Json> AddOne(CommandContext& context, Store& store, TagAdder& adder, const TagAddOptions& options,
+                    const core::NewTag& tag) {
+  const bool dry_run = options.confirm.dry_run;
+  auto row = adder.Add(tag, options.confirm.mode());
+  std::string text;
+  if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {
+    // Only this very tag may stand in for it, not one that the collation takes for it.
+    auto existing = store.segments().Describe(tag.tag);
+    if (!existing.ok()) return std::move(row).error();
+    NoteDifferences(context, *existing, options, tag);
+    text = dry_run ? fmt::format("would leave tag {} as it is", Quoted(tag.tag))
+                   : fmt::format("tag {} exists already", Quoted(tag.tag));
+    row = std::move(existing);
+  } else if (row.ok()) {
+    text = fmt::format("{} tag {}: step {}, first ID {}", dry_run ? "would add" : "added", Quoted(row->tag),
+                       row->step, row->max_id);
+  }
+  if (!row.ok()) return std::move(row).error();
+  if (!context.flags.json) context.Report(text);
+  Json json = TagJson(*row);
+  json["dry_run"] = dry_run;
+  return json;
+}
+
 Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
-  LEAF_RETURN_IF_ERROR(ValidateNewTag(options.tag));
+  for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(ValidateNewTag(tag));
+  LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
   core::NewTag tag;
-  tag.tag = options.tag;
-  LEAF_ASSIGN_OR_RETURN(tag.step, ParseStep(options.step));
+  LEAF_ASSIGN_OR_RETURN(tag.step, ParseStep(options.step.value_or(std::to_string(kStepDefault))));
   if (options.start) {
     LEAF_ASSIGN_OR_RETURN(tag.start, ParseUnsigned("--start", *options.start, 0, kMaxIdLimit - 1));
   }
@@ -38,49 +85,45 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   tag.description = options.description;
 
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
-                               fmt::format("add tag {}", Quoted(options.tag)), options.tag));
+                               fmt::format("add tag {}", QuotedList(options.tags)),
+                               ConfirmName(options.tags)));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
-  tag.mark = mark.end;
-  ContextLogger log(context);
-  LEAF_ASSIGN_OR_RETURN(const auto cluster,
-                        embed::ClusterLink::Open(context, log, sys::ProcessName("tag add")));
-  if (cluster) {
-    // What was granted under this name is known to the cluster, even if this machine never saw it.
-    const auto raised = cluster->RaiseMark(tag);
-    if (!raised.ok()) return raised.error();
-  }
-  auto row = store->segments().Add(tag, options.confirm.mode());
-  if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {
-    // Only this very tag may stand in for it, not one that the collation takes for it.
-    if (const auto existing = store->segments().Describe(options.tag); existing.ok()) {
-      ReportChange(context, *existing, options.confirm.dry_run,
-                   fmt::format("tag {} exists already", Quoted(options.tag)),
-                   fmt::format("leave tag {} as it is", Quoted(options.tag)));
-      return {};
+  LEAF_ASSIGN_OR_RETURN(const auto adder, TagAdder::Open(context, *store, "tag add"));
+  if (options.tags.size() > 1 && !options.confirm.dry_run) {
+    // What would fail is found before the first of several is added.
+    for (const std::string& name : options.tags) {
+      tag.tag = name;
+      const auto row = adder->Add(tag, core::WriteMode::kDryRun);
+      if (!row.ok() && !(row.error().code == ErrorCode::kAlreadyExists && options.if_absent))
+        return row.error();
     }
   }
-  if (!row.ok()) return std::move(row).error();
-  const std::string what =
-      fmt::format("tag {}: step {}, first ID {}", Quoted(row->tag), row->step, row->max_id);
-  ReportChange(context, *row, options.confirm.dry_run, fmt::format("added {}", what),
-               fmt::format("add {}", what));
-  return {};
+  return ForEachTag(context, options.tags, "added", [&](const std::string& name) {
+    tag.tag = name;
+    return AddOne(context, *store, *adder, options, tag);
+  });
 }
 
 }  // namespace
 
 Run AddTagAdd(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagAddOptions>();
-  app.add_option("TAG", options->tag, "The new tag: UTF-8, 1..128 characters, no '/'")->required();
-  app.add_option("--step", options->step, "IDs of a grant")->type_name("N")->capture_default_str();
+  app.add_option("TAG", options->tags, "The new tag, or several: UTF-8, 1 to 128 characters, no '/'")
+      ->required();
+  app.add_option("--step", options->step, "How many IDs a grant has")
+      ->type_name("N")
+      ->default_str(std::to_string(kStepDefault));
   app.add_option("--start", options->start,
-                 "The first ID to issue (default 1, or above a removed tag's mark)")
+                 "The first ID to issue; 1 if not given, or above a removed tag's mark")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
-  app.add_flag("--if-absent", options->if_absent, "Success if the tag exists already");
+  app.add_flag("--if-absent", options->if_absent, "Succeed if the tag already exists");
   AddConfirmFlags(app, options->confirm, Asks::kNever);
-  app.footer("Example: leafctl tag add pay --step 1000 --start 1");
+  app.footer(
+      "Examples:\n"
+      "  leafctl tag add pay\n"
+      "  leafctl tag add pay order user --step 1000 --if-absent\n"
+      "  leafctl tag add pay --start 5000001 --dry-run");
   return [options](CommandContext& context) { return RunTagAdd(context, *options); };
 }
 

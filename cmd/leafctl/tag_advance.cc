@@ -1,7 +1,6 @@
 // leafctl tag advance
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "commands.h"
@@ -10,6 +9,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "stores.h"
+#include "tag_changes.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
@@ -20,23 +20,6 @@ struct TagAdvanceOptions {
   std::string to;
   ConfirmFlags confirm;
 };
-
-// What is jumped over is lost for good: nothing goes back. Further than this is more often a slip than meant.
-constexpr std::uint64_t kStepsMax = 1000;
-
-bool IsInLastPercent(std::uint64_t to) { return to > kMaxIdLimit - kMaxIdLimit / 100; }
-
-// Why going there needs the tag's name typed; "" if it does not.
-std::string WhyFar(const core::TagRow& row, std::uint64_t to) {
-  if (IsInLastPercent(to)) {
-    const std::uint64_t left = kMaxIdLimit - to;
-    return fmt::format(", where {} {} left", left, left == 1 ? "ID is" : "IDs are");
-  }
-  const auto from = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
-  const auto step = static_cast<std::uint64_t>(std::clamp<std::int64_t>(row.step, 1, kStepMax));
-  if (to <= from || to - from <= kStepsMax * step) return "";
-  return fmt::format(", over more than {} steps of {}", kStepsMax, row.step);
-}
 
 Result<void> RunTagAdvance(CommandContext& context, const TagAdvanceOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
@@ -61,11 +44,13 @@ Result<void> RunTagAdvance(CommandContext& context, const TagAdvanceOptions& opt
 Run AddTagAdvance(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagAdvanceOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
-  app.add_option("--to", options->to, "Where the next grant begins; never below where it is")
+  app.add_option("--to", options->to, "Where the next grant begins; must not be below max_id")
       ->required()
       ->type_name("N");
   AddConfirmFlags(app, options->confirm);
-  app.footer("Example: leafctl tag advance pay --to 1000000");
+  app.footer(
+      "Examples:\n"
+      "  leafctl tag advance pay --to 1000000");
   return [options](CommandContext& context) { return RunTagAdvance(context, *options); };
 }
 

@@ -63,13 +63,13 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
 Run AddTagAdvise(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<TagAdviseOptions>();
   app.add_option("TAG", options->tag, "The tag")->required();
-  AddServerFlag(app, context, "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order");
+  AddServerFlag(app, context, kServerMeaning);
   app.footer(
-      "A step should last for ten minutes of the highest rate (Leaf's rule: 600 times the peak). The rate is "
-      "what\n"
-      "one daemon has seen since it started, over a second or more; with several, ask each and take the "
-      "largest.\n"
-      "Example: leafctl tag advise pay");
+      "A step should last ten minutes at the highest rate (Leaf's rule: 600 times the peak). The rate is "
+      "the highest that one daemon has seen since its start, over a second or more. With several daemons, "
+      "ask each and take the largest step.\n"
+      "Examples:\n"
+      "  leafctl tag advise pay");
   return [options](CommandContext& run_context) { return RunTagAdvise(run_context, *options); };
 }
 

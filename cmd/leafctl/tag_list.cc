@@ -1,62 +1,226 @@
 // leafctl tag list
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "commands.h"
+#include "help_text.h"
+#include "leaf/base/id_text.h"
+#include "leaf/base/text.h"
 #include "stores.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
-Result<void> RunTagList(CommandContext& context) {
+struct TagListOptions {
+  std::optional<std::string> pattern;
+  std::string sort = "tag";
+  bool reverse = false;
+  std::optional<std::string> limit;
+  std::vector<std::string> columns;
+};
+
+struct ListedTag {
+  core::TagRow row;
+  std::optional<double> days_left;
+};
+
+// One column of the table: how it is asked for, what stands above it, and what it shows.
+struct Column {
+  std::string_view name;
+  std::string_view heading;
+  std::size_t width;  // at least
+  bool right;
+  std::string (*text)(const ListedTag&);
+  std::string (*csv)(const ListedTag&);
+  // Ascending. Ties stay in the order of the tags.
+  bool (*less)(const ListedTag&, const ListedTag&);
+};
+
+std::string DescriptionOf(const ListedTag& tag) { return tag.row.description.value_or(""); }
+// What nothing is known of comes last.
+double DaysOf(const ListedTag& tag) {
+  return tag.days_left.value_or(std::numeric_limits<double>::infinity());
+}
+
+constexpr std::array<Column, 6> kColumns{{
+    {"tag", "TAG", 3, false, [](const ListedTag& tag) { return tag.row.tag; },
+     [](const ListedTag& tag) { return tag.row.tag; },
+     [](const ListedTag& a, const ListedTag& b) { return a.row.tag < b.row.tag; }},
+    {"max_id", "MAX_ID", 19, true, [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
+     [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
+     [](const ListedTag& a, const ListedTag& b) { return a.row.max_id < b.row.max_id; }},
+    {"step", "STEP", 10, true, [](const ListedTag& tag) { return std::to_string(tag.row.step); },
+     [](const ListedTag& tag) { return std::to_string(tag.row.step); },
+     [](const ListedTag& a, const ListedTag& b) { return a.row.step < b.row.step; }},
+    {"updated", "UPDATED", 24, false, [](const ListedTag& tag) { return FormatRfc3339(tag.row.update_time); },
+     [](const ListedTag& tag) { return FormatRfc3339(tag.row.update_time); },
+     [](const ListedTag& a, const ListedTag& b) { return a.row.update_time < b.row.update_time; }},
+    {"days_left", "DAYS LEFT", 9, true, [](const ListedTag& tag) { return DaysLeftText(tag.days_left); },
+     [](const ListedTag& tag) { return tag.days_left ? fmt::format("{:.1f}", *tag.days_left) : ""; },
+     [](const ListedTag& a, const ListedTag& b) { return DaysOf(a) < DaysOf(b); }},
+    {"description", "DESCRIPTION", 0, false, DescriptionOf, DescriptionOf,
+     [](const ListedTag& a, const ListedTag& b) { return DescriptionOf(a) < DescriptionOf(b); }},
+}};
+
+// Errors: kInvalidArgument that names the column and all there are.
+Result<const Column*> FindColumn(std::string_view flag, const std::string& name) {
+  std::vector<std::string> names;
+  for (const Column& column : kColumns) {
+    if (column.name == name) return &column;
+    names.emplace_back(column.name);
+  }
+  const auto nearest = NearestName(name, names);
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("bad {} {}: not {}", flag, Quoted(name), Alternatives(names)),
+               nearest ? fmt::format("did you mean {}?", *nearest) : ""};
+}
+
+Result<std::vector<const Column*>> ChosenColumns(const TagListOptions& options) {
+  std::vector<const Column*> chosen;
+  for (const std::string& name : options.columns) {
+    LEAF_ASSIGN_OR_RETURN(const Column* const column, FindColumn("--columns", name));
+    chosen.push_back(column);
+  }
+  if (chosen.empty()) {
+    for (const Column& column : kColumns) chosen.push_back(&column);
+  }
+  return chosen;
+}
+
+Result<std::vector<ListedTag>> ReadTags(CommandContext& context, const TagListOptions& options) {
+  LEAF_ASSIGN_OR_RETURN(const Column* const sort, FindColumn("--sort", options.sort));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const auto rows, store->segments().List());
+  LEAF_ASSIGN_OR_RETURN(auto rows, store->segments().List());
   LEAF_ASSIGN_OR_RETURN(const auto mark_list, LocalMarks(context));
   std::unordered_map<std::string_view, const core::Mark*> marks;
   for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
   const WallTime now = context.clock.Wall();
-  const auto days_left = [&](const core::TagRow& row) -> std::optional<double> {
+  std::vector<ListedTag> tags;
+  for (core::TagRow& row : rows) {
+    if (options.pattern && fnmatch(options.pattern->c_str(), row.tag.c_str(), 0) != 0) continue;
     const auto mark = marks.find(row.tag);
-    return mark == marks.end() ? std::nullopt : DaysLeft(row, *mark->second, now);
-  };
-  if (context.flags.json) {
-    Json tags = Json::array();
-    for (const core::TagRow& row : rows) {
-      Json tag = TagJson(row);
-      const auto days = days_left(row);
-      tag["days_to_exhaustion"] = days ? Json(*days) : Json(nullptr);
-      tags.push_back(std::move(tag));
+    const auto days = mark == marks.end() ? std::nullopt : DaysLeft(row, *mark->second, now);
+    tags.push_back({std::move(row), days});
+  }
+  std::stable_sort(tags.begin(), tags.end(), kColumns.front().less);
+  std::stable_sort(tags.begin(), tags.end(), sort->less);
+  if (options.reverse) std::reverse(tags.begin(), tags.end());
+  return tags;
+}
+
+void WriteTable(CommandContext& context, const std::vector<const Column*>& columns,
+                const std::vector<ListedTag>& tags) {
+  std::vector<std::size_t> widths;
+  for (const Column* column : columns) {
+    std::size_t width = std::max(column->width, column->heading.size());
+    // Only the name of a tag may be longer than its column, and the last column needs no blanks.
+    if (column->name == "tag") {
+      for (const ListedTag& tag : tags) width = std::max(width, tag.row.tag.size());
     }
-    WriteJson(context, {{"tags", std::move(tags)}});
-    return {};
+    widths.push_back(width);
   }
-  std::size_t width = 3;
-  for (const core::TagRow& row : rows) width = std::max(width, row.tag.size());
-  context.out.Write(fmt::format("{:<{}}  {:>19}  {:>10}  {:<24}  {:>9}  {}\n", "TAG", width, "MAX_ID", "STEP",
-                                "UPDATED", "DAYS LEFT", "DESCRIPTION"));
-  for (const core::TagRow& row : rows) {
-    context.out.Write(fmt::format("{:<{}}  {:>19}  {:>10}  {:<24}  {:>9}{}{}\n", row.tag, width, row.max_id,
-                                  row.step, FormatRfc3339(row.update_time), DaysLeftText(days_left(row)),
-                                  row.description ? "  " : "", row.description.value_or("")));
+  const auto write = [&](const auto& cell) {
+    std::string line;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (i > 0) line += "  ";
+      line += columns[i]->right ? fmt::format("{:>{}}", cell(*columns[i]), widths[i])
+                                : fmt::format("{:<{}}", cell(*columns[i]), widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    context.out.Write(line + "\n");
+  };
+  write([](const Column& column) { return std::string(column.heading); });
+  for (const ListedTag& tag : tags) write([&](const Column& column) { return column.text(tag); });
+}
+
+// RFC 4180: quotes where they are needed, and a quote in them twice.
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += c;
+    quoted += c;
   }
+  return quoted + '"';
+}
+
+void WriteCsv(CommandContext& context, const std::vector<const Column*>& columns,
+              const std::vector<ListedTag>& tags) {
+  const auto write = [&](const auto& cell) {
+    std::string line;
+    for (const Column* column : columns) {
+      if (column != columns.front()) line += ',';
+      line += CsvField(cell(*column));
+    }
+    context.out.Write(line + "\n");
+  };
+  write([](const Column& column) { return std::string(column.name); });
+  for (const ListedTag& tag : tags) write([&](const Column& column) { return column.csv(tag); });
+}
+
+Result<void> RunTagList(CommandContext& context, const TagListOptions& options) {
+  std::uint64_t limit = std::numeric_limits<std::uint64_t>::max();
+  if (options.limit) {
+    LEAF_ASSIGN_OR_RETURN(limit, ParseUnsigned("--limit", *options.limit, 1, 1'000'000'000));
+  }
+  if (context.flags.json && !options.columns.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "--columns and --json exclude each other",
+                 "the JSON document has every field"};
+  }
+  LEAF_ASSIGN_OR_RETURN(const std::vector<const Column*> columns, ChosenColumns(options));
+  LEAF_ASSIGN_OR_RETURN(std::vector<ListedTag> tags, ReadTags(context, options));
+  const std::size_t count = tags.size();
+  tags.resize(std::min<std::uint64_t>(count, limit));
+  if (context.flags.json) {
+    Json list = Json::array();
+    for (const ListedTag& listed : tags) {
+      Json tag = TagJson(listed.row);
+      tag["days_to_exhaustion"] = listed.days_left ? Json(*listed.days_left) : Json(nullptr);
+      list.push_back(std::move(tag));
+    }
+    WriteJson(context, {{"tags", std::move(list)}});
+  } else if (context.flags.csv) {
+    WriteCsv(context, columns, tags);
+  } else {
+    WriteTable(context, columns, tags);
+  }
+  if (tags.size() < count) context.Note(fmt::format("note: {} of {} tags", tags.size(), count));
   return {};
 }
 
 }  // namespace
 
 Run AddTagList(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<TagListOptions>();
+  app.add_option("PATTERN", options->pattern, "Only tags like this, with the shell's * and ? and [...]");
+  app.add_option("--sort", options->sort, "Column to sort by")->type_name("COLUMN")->capture_default_str();
+  app.add_flag("--reverse", options->reverse, "Largest or last first");
+  app.add_option("--limit", options->limit, "Print at most N tags")->type_name("N");
+  app.add_option("--columns", options->columns, "Columns to print, with commas between them")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.footer(
       "MAX_ID is where the next grant begins. DAYS LEFT: until the numbers end at 2^63, at the rate at which "
-      "MAX_ID\n"
-      "moved since this node was first granted the tag, or over the last one to two weeks.\n"
-      "Example: leafctl tag list --json");
-  return [](CommandContext& context) { return RunTagList(context); };
+      "MAX_ID moved since this node was first granted the tag, or over the last one to two weeks.\n"
+      "Columns: tag, max_id, step, updated, days_left, description.\n"
+      "Examples:\n"
+      "  leafctl tag list\n"
+      "  leafctl tag list 'order*' --sort max_id --reverse --limit 10\n"
+      "  leafctl tag list --columns tag,max_id -o csv");
+  return [options](CommandContext& context) { return RunTagList(context, *options); };
 }
 
 }  // namespace leaf::cmd

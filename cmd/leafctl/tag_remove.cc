@@ -1,76 +1,79 @@
 // leafctl tag remove
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/text.h"
 #include "stores.h"
+#include "tag_changes.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
 struct TagRemoveOptions {
-  std::string tag;
+  std::vector<std::string> tags;
   bool if_present = false;
   ConfirmFlags confirm;
 };
 
-Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& options) {
-  LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  // Looked at before the user is asked: there is nothing to confirm about a tag that does not exist.
-  auto row = store->segments().Describe(options.tag);
-  if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) {
-    if (context.flags.json) {
-      WriteJson(context, {{"tag", options.tag}, {"removed", false}, {"dry_run", options.confirm.dry_run}});
-    } else {
-      context.Report(fmt::format("tag {} does not exist", Quoted(options.tag)));
-    }
-    return {};
-  }
-  if (!row.ok()) return std::move(row).error();
-  const std::string action = fmt::format("remove tag {} (max_id {})", Quoted(options.tag), row->max_id);
-  LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kDestructive, action, options.tag));
-  const std::uint64_t end = row->max_id > 0 ? static_cast<std::uint64_t>(row->max_id) : 0;
-  if (!options.confirm.dry_run) {
-    // First, so that a crash between the two forgets nothing. Grants in between are the removal's own to
-    // remember.
-    LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "tag remove"));
-    LEAF_RETURN_IF_ERROR(marks->Raise({options.tag, end, std::nullopt}));
-  }
-  LEAF_ASSIGN_OR_RETURN(const auto removal, store->segments().Remove(options.tag, options.confirm.mode()));
-  if (!removal.mark_remembered && !options.confirm.dry_run) {
-    context.Note(
-        fmt::format("leafctl: warning: the database has no table leafctl_removed_tags: only this state "
-                    "directory remembers that the tag was at {}",
-                    removal.row.max_id));
-  }
-  if (context.flags.json) {
-    Json json = TagJson(removal.row);
-    json["removed"] = !options.confirm.dry_run;
-    json["dry_run"] = options.confirm.dry_run;
-    WriteJson(context, json);
-  } else {
-    context.Report(fmt::format("{} tag {}; adding it again continues at {}",
-                               options.confirm.dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
+Result<Json> RemoveOne(CommandContext& context, Store& store, const core::TagRow& row, bool dry_run) {
+  LEAF_ASSIGN_OR_RETURN(
+      const auto removal,
+      RemoveTag(context, store, row, dry_run ? core::WriteMode::kDryRun : core::WriteMode::kCommit));
+  if (!context.flags.json) {
+    context.Report(fmt::format("{} tag {}; a new tag of this name continues at {}",
+                               dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
                                removal.row.max_id));
   }
-  return {};
+  Json json = TagJson(removal.row);
+  json["removed"] = !dry_run;
+  json["dry_run"] = dry_run;
+  return json;
+}
+
+Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& options) {
+  LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
+  // Looked at before the user is asked: there is nothing to confirm about a tag that does not exist.
+  std::map<std::string, core::TagRow> rows;
+  std::string found;
+  for (const std::string& tag : options.tags) {
+    auto row = store->segments().Describe(tag);
+    if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) continue;
+    if (!row.ok()) return std::move(row).error();
+    found += fmt::format("{}{} (max_id {})", found.empty() ? "" : ", ", Quoted(tag), row->max_id);
+    rows.emplace(tag, *std::move(row));
+  }
+  if (!rows.empty()) {
+    LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kDestructive,
+                                 fmt::format("remove tag {}", found), ConfirmName(options.tags)));
+  }
+  return ForEachTag(context, options.tags, "removed", [&](const std::string& tag) -> Result<Json> {
+    const auto row = rows.find(tag);
+    if (row != rows.end()) return RemoveOne(context, *store, row->second, options.confirm.dry_run);
+    if (!context.flags.json) context.Report(fmt::format("tag {} does not exist", Quoted(tag)));
+    return Json{{"tag", tag}, {"removed", false}, {"dry_run", options.confirm.dry_run}};
+  });
 }
 
 }  // namespace
 
 Run AddTagRemove(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagRemoveOptions>();
-  app.add_option("TAG", options->tag, "The tag")->required();
-  app.add_flag("--if-present", options->if_present, "Success if there is no such tag");
+  app.add_option("TAG", options->tags, "The tag, or several")->required();
+  app.add_flag("--if-present", options->if_present, "Succeed if there is no such tag");
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "Running daemons stop serving it within segment.refresh_interval.\nExample: leafctl tag remove pay "
-      "--yes");
+      "Running daemons stop serving the tag within segment.refresh_interval. Its mark is kept, so that a "
+      "new tag of this name continues above it.\n"
+      "Examples:\n"
+      "  leafctl tag remove pay --yes");
   return [options](CommandContext& context) { return RunTagRemove(context, *options); };
 }
 

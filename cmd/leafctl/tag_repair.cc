@@ -397,15 +397,17 @@ Result<void> RunTagRepair(CommandContext& context, const TagRepairOptions& optio
 Run AddTagRepair(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<TagRepairOptions>();
   app.add_option("TAG", options->tag, "The tag");
-  app.add_flag("--all", options->all, "All tags that need it, in one plan; confirmed as 'all'");
-  app.add_option("--to", options->to, "At least up to here, if a node that holds a higher mark is lost")
+  app.add_flag("--all", options->all, "All tags that need repair, in one plan; the name to confirm is 'all'");
+  app.add_option("--to", options->to, "Move max_id at least here, for a lost node that held a higher mark")
       ->type_name("N");
-  AddServerFlag(app, context, "Daemons whose marks to ask for");
+  AddServerFlag(app, context, "Daemon to ask for its marks");
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "Marks are collected from this state directory, the database, every daemon named (or found) and, with\n"
-      "segment.fence = cluster, the witness in ZooKeeper and all daemons that are registered there.\n"
-      "Example: leafctl tag repair pay --server http://10.0.0.1:8080 --confirm pay");
+      "Marks are collected from this state directory, the database, every named (or found) daemon and, "
+      "with segment.fence = cluster, the witness in ZooKeeper and all daemons that are registered there.\n"
+      "Examples:\n"
+      "  leafctl tag repair pay --dry-run\n"
+      "  leafctl tag repair pay --server http://10.0.0.1:8080 --confirm pay");
   return [options](CommandContext& run_context) { return RunTagRepair(run_context, *options); };
 }
 

@@ -3,25 +3,28 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/text.h"
 #include "stores.h"
+#include "tag_changes.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
 struct TagSetOptions {
-  std::string tag;
+  std::vector<std::string> tags;
   std::optional<std::string> step;
   std::optional<std::string> description;
   ConfirmFlags confirm;
 };
 
 Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
-  LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
+  LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
   core::TagChange change;
   if (options.step) {
     LEAF_ASSIGN_OR_RETURN(change.step, ParseStep(*options.step));
@@ -32,28 +35,40 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
     return Error{ErrorCode::kInvalidArgument, "nothing to set", "give --step or --description"};
   }
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
-                               fmt::format("change tag {}", Quoted(options.tag)), options.tag));
+                               fmt::format("change tag {}", QuotedList(options.tags)),
+                               ConfirmName(options.tags)));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
-                        store->segments().Update(options.tag, change, options.confirm.mode()));
-  const std::string what =
-      fmt::format("tag {}: step {}{}", Quoted(row.tag), row.step,
-                  row.description ? fmt::format(", description '{}'", *row.description) : "");
-  ReportChange(context, row, options.confirm.dry_run, fmt::format("set {}", what),
-               fmt::format("set {}", what));
-  return {};
+  // One that is missing is told before the first of several is changed.
+  for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
+  return ForEachTag(context, options.tags, "changed", [&](const std::string& tag) -> Result<Json> {
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
+                          store->segments().Update(tag, change, options.confirm.mode()));
+    const bool dry_run = options.confirm.dry_run;
+    if (!context.flags.json) {
+      context.Report(fmt::format("{} tag {}: step {}{}", dry_run ? "would set" : "set", Quoted(row.tag),
+                                 row.step,
+                                 row.description ? fmt::format(", description '{}'", *row.description) : ""));
+    }
+    Json json = TagJson(row);
+    json["dry_run"] = dry_run;
+    return json;
+  });
 }
 
 }  // namespace
 
 Run AddTagSet(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagSetOptions>();
-  app.add_option("TAG", options->tag, "The tag")->required();
-  app.add_option("--step", options->step, "IDs of a grant; running daemons use it from their next grant on")
+  app.add_option("TAG", options->tags, "The tag, or several")->required();
+  app.add_option("--step", options->step,
+                 "How many IDs a grant has; running daemons use it from their next grant on")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
   AddConfirmFlags(app, options->confirm, Asks::kNever);
-  app.footer("Example: leafctl tag set pay --step 5000");
+  app.footer(
+      "Examples:\n"
+      "  leafctl tag set pay --step 5000\n"
+      "  leafctl tag set pay --description 'payments, team billing'");
   return [options](CommandContext& context) { return RunTagSet(context, *options); };
 }
 

@@ -2,24 +2,25 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "commands.h"
 #include "leaf/base/text.h"
 #include "stores.h"
+#include "tag_changes.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
 
 struct TagShowOptions {
-  std::string tag;
+  std::vector<std::string> tags;
 };
 
-Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) {
-  LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(options.tag));
-  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, options.tag));
+Result<Json> ShowOne(CommandContext& context, Store& store, const std::string& tag) {
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store.segments().Describe(tag));
+  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, tag));
   const auto days = DaysLeft(row, mark, context.clock.Wall());
   if (context.flags.json) {
     Json json = TagJson(row);
@@ -33,8 +34,7 @@ Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) 
     json["wasted_by_last_restart"] = mark.wasted_last;
     json["wasted_by_restarts"] = mark.wasted;
     json["wasted_by_restarts_exactly"] = mark.wasted_exactly;
-    WriteJson(context, json);
-    return {};
+    return json;
   }
   context.out.Write(fmt::format(
       "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n", row.tag,
@@ -50,20 +50,32 @@ Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) 
             : fmt::format("{} by restarts, {} of them by the last one", mark.wasted, mark.wasted_last)));
   }
   if (row.description) context.out.Write(fmt::format("description:  {}\n", *row.description));
-  return {};
+  return Json();
+}
+
+Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) {
+  LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
+  bool first = true;
+  return ForEachTag(context, options.tags, "shown", [&](const std::string& tag) {
+    if (!first && !context.flags.json) context.out.Write("\n");
+    first = false;
+    return ShowOne(context, *store, tag);
+  });
 }
 
 }  // namespace
 
 Run AddTagShow(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagShowOptions>();
-  app.add_option("TAG", options->tag, "The tag")->required();
+  app.add_option("TAG", options->tags, "The tag, or several")->required();
   app.footer(
-      "max_id is where the next grant begins; mark is the end of everything this node was granted. held: IDs "
-      "that\n"
-      "its daemon has not issued yet, at most, or left behind when it ended; they are wasted by the next "
-      "start.\n"
-      "Example: leafctl tag show pay --json");
+      "max_id is where the next grant begins; mark is the end of all IDs that were granted to this node. "
+      "held: at most how many IDs the daemon has not issued yet, or left behind when it ended; the next "
+      "start wastes the latter.\n"
+      "Examples:\n"
+      "  leafctl tag show pay\n"
+      "  leafctl tag show pay --json");
   return [options](CommandContext& context) { return RunTagShow(context, *options); };
 }
 

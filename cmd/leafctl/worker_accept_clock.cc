@@ -50,10 +50,10 @@ Run AddWorkerAcceptClock(CLI::App& app, CommandContext&) {
   const auto flags = std::make_shared<ConfirmFlags>();
   AddConfirmFlags(app, *flags);
   app.footer(
-      "Look at the clock first: IDs that are issued with a time in the future keep the worker from issuing "
-      "until\n"
-      "then. What has to be confirmed is the name of the cluster (see leafctl status). Holds until the next "
-      "boot.");
+      "Check the clock first: IDs issued with a time in the future keep the worker from issuing until "
+      "that time. The name to confirm is the cluster's (see leafctl status). Valid until the next boot.\n"
+      "Examples:\n"
+      "  leafctl worker accept-clock --confirm pay");
   return [flags](CommandContext& context) { return RunAcceptClock(context, *flags); };
 }
 

@@ -67,15 +67,14 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
 
 Run AddWorkerAdopt(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<WorkerAdoptOptions>();
-  app.add_option("WORKER", options->worker, "The number that the state directory has")->required();
+  app.add_option("WORKER", options->worker, "The worker number in the state directory")->required();
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "For registry = static. A state directory that was copied, restored, or moved to another file system "
-      "is refused:\n"
-      "its original may be running and would issue the same IDs. Make sure that the original is gone. The "
-      "number has\n"
-      "to be confirmed.\n"
-      "Example: leafctl worker adopt 7 --confirm 7");
+      "For registry = static. A state directory that was copied, restored, or moved to another file "
+      "system is refused, because the original may be running and would issue the same IDs. Make sure "
+      "that the original is gone. The name to confirm is the number.\n"
+      "Examples:\n"
+      "  leafctl worker adopt 7 --confirm 7");
   return [options](CommandContext& context) { return RunWorkerAdopt(context, *options); };
 }
 

@@ -71,7 +71,8 @@ Result<void> RunWorkerCheck(CommandContext& context) {
 Run AddWorkerCheck(CLI::App& app, CommandContext&) {
   app.footer(
       "Each finding has a code, a cause, a consequence and a remedy. Exit code 10 if there is any.\n"
-      "Example: leafctl worker check --json");
+      "Examples:\n"
+      "  leafctl worker check --json");
   return [](CommandContext& context) { return RunWorkerCheck(context); };
 }
 

@@ -26,9 +26,10 @@ Result<void> RunWorkerExport(CommandContext& context) {
 
 Run AddWorkerExport(CLI::App& app, CommandContext&) {
   app.footer(
-      "Nodes or rows as they stand, in a fixed order and without anything that depends on when it is asked: "
-      "two\n"
-      "exports of an unchanged registry are equal. Example: leafctl worker export > before.json");
+      "Prints nodes or rows as they are stored, in a fixed order, without anything that depends on the "
+      "time of the call: two exports of an unchanged registry are equal.\n"
+      "Examples:\n"
+      "  leafctl worker export >before.json");
   return [](CommandContext& context) { return RunWorkerExport(context); };
 }
 

@@ -107,14 +107,16 @@ Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& opt
 
 Run AddWorkerList(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<WorkerListOptions>();
-  app.add_flag("--newest-report", options->newest_report, "Only the newest time that any node has reported");
+  app.add_flag("--newest-report", options->newest_report,
+               "Print only the newest time that a node has reported");
   app.footer(
-      "REPORTED is the age of the last report, LEAD how far the ceiling is ahead of now, GEN how often the "
-      "number\n"
-      "was claimed. LIVE is a leafctl that says so, or a node of Java Leaf (then OWNER says so) that "
-      "reported\n"
-      "within 15 s. With the static registry: what the configuration and the state directory know.\n"
-      "Example: leafctl worker list --json");
+      "REPORTED is the age of the last report, LEAD how far the ceiling is ahead of now, GEN how often "
+      "the number was claimed. LIVE is a leafctl that says so, or a Java Leaf node (then OWNER says so) "
+      "that reported within 15 s. With the static registry: what the configuration and the state "
+      "directory know.\n"
+      "Examples:\n"
+      "  leafctl worker list\n"
+      "  leafctl worker list --json");
   return [options](CommandContext& context) { return RunWorkerList(context, *options); };
 }
 

@@ -65,16 +65,14 @@ Result<void> RunWorkerRelease(CommandContext& context, const WorkerReleaseOption
 
 Run AddWorkerRelease(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<WorkerReleaseOptions>();
-  app.add_option("WORKER", options->worker, "Its number")->required();
+  app.add_option("WORKER", options->worker, "The worker number")->required();
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "For a node that is gone for good, or has lost its state directory: another one may then have its "
-      "number.\n"
-      "Refused while the node is live. One that is cut off from the registry goes on with a fixed number: "
-      "make "
-      "sure\n"
-      "that it is stopped. What has to be confirmed is the name of the cluster.\n"
-      "Example: leafctl worker release 7 --confirm pay");
+      "For a node that is gone for good or has lost its state directory: another node may then take its "
+      "number. Refused while the node is live. A node with a fixed number continues while it is cut off "
+      "from the registry, so make sure that it is stopped. The name to confirm is the cluster's.\n"
+      "Examples:\n"
+      "  leafctl worker release 7 --confirm pay");
   return [options](CommandContext& context) { return RunWorkerRelease(context, *options); };
 }
 

@@ -113,15 +113,15 @@ Result<void> RunWorkerRepair(CommandContext& context, const WorkerRepairOptions&
 Run AddWorkerRepair(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<WorkerRepairOptions>();
   app.add_flag("--java-retired", options->java_retired,
-               "No Java node of the cluster will ever start again: times in the future may be taken back");
+               "State that no Java node of the cluster will ever start again, so that reported times in the "
+               "future may be lowered");
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "Shows its plan and asks. No ceiling is ever lowered, and nothing that a Java node still needs is "
-      "removed;\n"
-      "what is left alone is said with the reason. Each step happens only if what it changes is as it was "
-      "seen,\n"
-      "and is first written to <state_dir>/repairs. Exit code 11 if a step was skipped.\n"
-      "Example: leafctl worker repair --dry-run");
+      "Shows its plan and asks. It never lowers a ceiling and never removes what a Java node still needs; "
+      "it gives the reason for each problem that it leaves. Each step happens only if the data is still "
+      "as it was read, and is first written to <state_dir>/repairs. Exit code 11 if a step was skipped.\n"
+      "Examples:\n"
+      "  leafctl worker repair --dry-run");
   return [options](CommandContext& context) { return RunWorkerRepair(context, *options); };
 }
 

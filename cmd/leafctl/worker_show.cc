@@ -88,10 +88,13 @@ Result<void> RunWorkerShow(CommandContext& context, const WorkerShowOptions& opt
 
 Run AddWorkerShow(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<WorkerShowOptions>();
-  app.add_option("WORKER", options->worker, "Its number, or its address as ip:port")->required();
+  app.add_option("WORKER", options->worker, "The worker number, or the node's address as ip:port")
+      ->required();
   app.footer(
-      "With the stored records as they stand: nodes of ZooKeeper or rows of the tables.\n"
-      "Example: leafctl worker show 10.0.0.1:8080");
+      "Also prints the stored records: ZooKeeper nodes or table rows.\n"
+      "Examples:\n"
+      "  leafctl worker show 7\n"
+      "  leafctl worker show 10.0.0.1:8080");
   return [options](CommandContext& context) { return RunWorkerShow(context, *options); };
 }
 

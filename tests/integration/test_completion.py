@@ -159,7 +159,7 @@ class Completion(LeafTest):
         for shell in self.each_shell():
             self.assertEqual(shell.line("leafctl ta" + TAB), "leafctl tag ")
             self.assertEqual(shell.line("leafctl tag rem" + TAB), "leafctl tag remove ")
-            self.assertEqual(self.candidates(shell, "leafctl tag a"), ["add", "advance", "advise"])
+            self.assertEqual(self.candidates(shell, "leafctl tag a"), ["add", "advance", "advise", "apply"])
             self.assertEqual(self.candidates(shell, "leafctl db "), ["check", "init"])
             self.assertEqual(self.candidates(shell, "leafctl e"), ["encode"])
             # Flags with and without values before it.
@@ -319,7 +319,7 @@ class Completion(LeafTest):
     def test_zsh_shows_what_words_mean(self):
         shell = self.shell("zsh")
         shell.line("leafctl tag " + TAB)
-        self.assertRegex(shell.output, "list +-- List all tags")
+        self.assertRegex(shell.output, "list +-- List tags")
         shell.line("leafctl tag list -" + TAB)
         self.assertRegex(shell.output, "--json +-- Same as --output json")
 
@@ -345,7 +345,7 @@ class Completion(LeafTest):
 
         expected = {
             "leafctl ta": ["tag"],
-            "leafctl tag a": ["add", "advance", "advise"],
+            "leafctl tag a": ["add", "advance", "advise", "apply"],
             "leafctl --json --config x.toml tag li": ["list"],
             "leafctl help tag rep": ["repair"],
             "leafctl next --di": ["--direct"],

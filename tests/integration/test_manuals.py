@@ -2,17 +2,21 @@
 """Holds the manual pages, `--help`, completion, the configuration's keys and the program's lists of codes to
 each other, in both directions; and that the pages are well-formed. Each check is also run on a copy with a mistake."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 import tomllib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from leafctl import ROOT, LeafTest, Sandbox, main  # noqa: E402
+from leafctl import BINARY, ROOT, LeafTest, Sandbox, clean_environment, main  # noqa: E402
 from manuals import (  # noqa: E402
     Flag,
     compare,
@@ -171,6 +175,29 @@ def exit_codes_of_page(page):
     return [word for words in items for word in words[1:] if word != ","]
 
 
+# ---- a terminal --------------------------------------------------------------------------------------------------
+
+
+def run_in_terminal(command, columns):
+    """What it writes to a terminal of this width."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=clean_environment())
+    os.close(slave)
+    shown = b""
+    while True:
+        try:
+            more = os.read(master, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+        if not more:
+            break
+        shown += more
+    os.close(master)
+    assert process.wait() == 0, shown
+    return shown.decode().replace("\r\n", "\n")
+
+
 # ---- the tests ---------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +227,16 @@ class Manuals(LeafTest):
         self.assertFalse(self.commands["next"].flags["--direct"].value)
         self.assertEqual(self.global_flags["--output"].names, {"-o", "--output"})
 
+    def test_help_fits_the_terminal(self):
+        """No line is longer than the terminal, but for an example, and a wide terminal has lines of 100 at most."""
+        for columns, limit in ((50, 50), (90, 90), (300, 100)):
+            for path in ("", "next", "config import", "worker list"):
+                with self.subTest(columns=columns, path=path):
+                    shown = run_in_terminal([BINARY, *path.split(), "--help"], columns)
+                    lines = [line for line in shown.split("\n") if not re.match(r"  +(leafctl|--)", line)]
+                    self.assertLessEqual(max(map(len, lines)), limit, shown)
+                    self.assertGreater(max(map(len, lines)), limit - 20, shown)
+
     def test_help_and_manual(self):
         self.assert_none(manual_differences(self.commands, self.global_flags, self.pages))
 
@@ -213,7 +250,7 @@ class Manuals(LeafTest):
             ("leafctl-tag.1", ".Cm tag list\n", ".Cm tag lists\n"),
             ("leafctl-tag.1", ".It Cm list\n", ""),
             ("leafctl-tag.1", ".Ar TAG\n", ".Ar NAME\n"),
-            ("leafctl-next.1", ".It Fl n , Fl -count Ar COUNT\n", ".It Fl -count Ar COUNT\n"),
+            ("leafctl-next.1", ".It Fl n , Fl -count Ar N\n", ".It Fl -count Ar COUNT\n"),
             ("leafctl-next.1", "dec | hex | base62", "dec | hex"),
             ("leafctl-completion.1", "bash | zsh | fish", "bash | zsh"),
             ("leafctl.1", ".It Fl -no-input\n", ".It Em no-input\n"),
@@ -286,14 +323,18 @@ class Manuals(LeafTest):
     def test_json_of_every_command(self):
         """One document on stdout, or one object with the error on stderr: no command passes over --json."""
         properties = self.box.write("leaf.properties", "leaf.segment.enable=false\nleaf.snowflake.enable=false\n")
+        tags = self.box.write("tags.toml", '[[tags]]\ntag = "two"\n')
         calls = {
             "": [[], ["--version"], ["--help"]],
+            "bench": [["-d", "x"], ["http://127.0.0.1:1"]],
             "cluster": [[]],
             "cluster recover": [["--dry-run"], ["--beyond", "x"], []],
             "completion": [["bash"], ["zsh"], ["fish"]],
             "config": [[]],
             "config check": [[]],
+            "config get": [["server.listen"], ["snowflake.workers"], ["no.such"]],
             "config import": [[properties], [properties, "--to", self.box.path("made.toml")], ["no-such-file"]],
+            "config init": [[], ["--mysql", "db1", "--to", self.box.path("init.toml")], ["--zookeeper", "x"]],
             "config show": [[], ["--origin"]],
             "db": [[]],
             "db check": [[]],
@@ -310,7 +351,9 @@ class Manuals(LeafTest):
             "tag add": [["one", "--dry-run"], ["one"], ["one", "--if-absent"], ["one"]],
             "tag advance": [["one", "--to", "1000", "--dry-run"], ["one", "--to", "1000"], ["one", "--to", "1"]],
             "tag advise": [["one"]],
-            "tag list": [[]],
+            "tag apply": [["-f", tags, "--dry-run"], ["-f", tags, "--yes"], ["-f", tags], ["-f", "no-such"]],
+            "tag export": [[], ["one", "--no-max-id"]],
+            "tag list": [[], ["o*", "--limit", "1"], ["--columns", "tag"]],
             "tag pause": [["one"], ["one", "--dry-run"]],
             "tag remove": [
                 ["one"], ["one", "--dry-run"], ["one", "--yes"], ["one", "--if-present"], ["one"],
@@ -321,7 +364,7 @@ class Manuals(LeafTest):
             ],
             "tag resume": [["one"]],
             "tag set": [["one", "--step", "7", "--dry-run"], ["one", "--step", "7"], ["one"]],
-            "tag show": [["one"], ["no-such"]],
+            "tag show": [["one"], ["one", "two"], ["no-such"]],
             "version": [[]],
             "worker": [[]],
             "worker accept-clock": [["--dry-run"], ["--confirm", "x"]],

@@ -33,38 +33,68 @@ class Command:
 
 # ---- --help ------------------------------------------------------------------------------------------------------
 
-HELP_COLUMN = 30  # where meanings begin
+# "  -o, --output FORMAT" or "      --json"; what follows two blanks is the meaning.
+HELP_FLAG = re.compile(r"  (?:(-\w), |    )(--[\w-]+)(?: (\S+))?(?:  +(.*))?$")
+HELP_NAME = re.compile(r"  ([A-Za-z]\S*)(?:  +(.*))?$")
+# The values of a flag, at the end of its meaning: ": text, json or csv".
+HELP_CHOICES = re.compile(r": ((?:[\w-]+, )*[\w-]+ or [\w-]+)(?= \[|$)")
 
 
-def help_entry(line):
-    """The left column of an entry of the help."""
-    return line[:HELP_COLUMN] if len(line) > HELP_COLUMN and line[HELP_COLUMN - 1] == " " else line
+def help_entries(lines):
+    """(what stands left, its meaning on one line) of a section."""
+    entries = []
+    for line in lines:
+        if HELP_FLAG.match(line) or HELP_NAME.match(line):
+            entries.append([line, ""])
+        else:
+            entries[-1][1] += " " + line.strip()
+    return [(first, more) for first, more in entries]
+
+
+def help_sections(text):
+    """(the text before the first one, heading → lines); a section ends with an empty line."""
+    sections, heading, before = {}, None, []
+    for line in text.split("\n"):
+        if re.match(r"\S.*:$", line):
+            heading = line[:-1]
+            sections[heading] = []
+        elif not line:
+            heading = ""
+        elif heading:
+            sections[heading].append(line)
+        elif heading is None or not sections:
+            before.append(line)
+    return "\n".join(before), sections
 
 
 def parse_help(path, text):
     """(the Command, the global flags that this help lists)"""
     command, global_flags = Command(path), Command("")
-    section = ""
-    for line in text.split("\n"):
-        if re.match(r"\S.*:$", line):
-            section = line[:-1]
-        elif not line:
-            # Lists are not broken by empty lines; what follows one has a heading of its own, or is a footer.
-            section = ""
-        elif section and line.startswith("  ") and line[2] != " ":
-            entry = help_entry(line).strip()
-            name, _, rest = entry.partition(" ")
-            found = re.search(r"\{(.*?)\}", rest)
-            choices = found.group(1).split(",") if found else ()
-            required = rest.endswith("REQUIRED")
-            if section in ("Options", "Global flags"):
-                flag = Flag(name.split(","), bool(rest), choices, required)
-                (global_flags if section == "Global flags" else command).add(flag)
-            elif section == "Positionals":
-                command.arguments.append((name, required, tuple(choices)))
-            elif re.match(r"  [a-z][a-z-]*  +\S", line):
-                # Under whatever heading; an example has no second column.
-                command.commands.append(name)
+    usage, sections = help_sections(text)
+    flags_seen = False
+    for section, lines in sections.items():
+        # What follows the flags is the footer, whose examples look like commands.
+        is_flags = section in ("Options", "Global flags")
+        if flags_seen and not is_flags:
+            break
+        flags_seen = flags_seen or is_flags
+        for first, more in help_entries(lines):
+            flag = HELP_FLAG.match(first)
+            entry = HELP_NAME.match(first)
+            meaning = ((flag.group(4) if flag else entry.group(2)) or "") + more
+            found = HELP_CHOICES.search(meaning)
+            choices = tuple(re.split(", | or ", found.group(1))) if found else ()
+            if flag:
+                names = [name for name in flag.group(1, 2) if name]
+                one = Flag(names, bool(flag.group(3)), choices, "[required]" in meaning)
+                (global_flags if section == "Global flags" else command).add(one)
+            elif section == "Arguments":
+                name = entry.group(1)
+                required = "[%s]" % name not in usage
+                assert name in usage, (path, name, usage)
+                command.arguments.append((name.removesuffix("..."), required, choices))
+            else:
+                command.commands.append(entry.group(1))
     return command, global_flags
 
 

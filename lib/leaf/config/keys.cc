@@ -176,7 +176,12 @@ Result<Endpoint> ParseHostPort(const std::string& text) {
   return Bad(fmt::format("{} is not HOST:PORT", Quoted(text)));
 }
 
-// The same, and the port may be left out.
+// The same, and ":PORT" is every IPv4 address of this machine.
+Result<Endpoint> ParseListen(const std::string& text) {
+  return ParseHostPort(text.starts_with(':') ? "0.0.0.0" + text : text);
+}
+
+// HOST:PORT, where the port may be left out.
 Result<Endpoint> ParseMysqlEndpoint(const std::string& text) { return ParseEndpoint(text, kMysqlPort); }
 
 // "" or http://HOST:PORT.
@@ -247,7 +252,8 @@ std::vector<Key> MakeKeys() {
       [](C & c) -> auto& { return c.state_dir; }));
 
   add(Endpoints(
-      "server.listen", "127.0.0.1:8080", "addresses to serve HTTP on", ParseHostPort,
+      "server.listen", "127.0.0.1:8080",
+      "addresses to serve HTTP on; \":PORT\" is every IPv4 address of this machine", ParseListen,
       [](C & c) -> auto& { return c.server.listen; }));
   add(String(
       "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",

@@ -1,0 +1,326 @@
+#include "status_screen.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "leaf/base/duration.h"
+#include "leaf/base/text.h"
+
+namespace leaf::cmd {
+namespace {
+
+constexpr std::size_t kRatesKept = 60;  // two minutes
+constexpr std::size_t kBarCells = 10;
+// Of a name that is longer, the end is cut.
+constexpr std::size_t kNameWidthMax = 32;
+constexpr std::size_t kSparkCellsMax = 30;
+
+constexpr const char* kRed = "31";
+constexpr const char* kGreen = "32";
+constexpr const char* kYellow = "33";
+constexpr const char* kBold = "1";
+constexpr const char* kFaint = "2";
+
+constexpr std::array<std::string_view, 8> kSparks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+constexpr std::array<std::string_view, 8> kAsciiSparks{"_", ".", ":", "-", "=", "+", "*", "#"};
+
+// Characters that take a column: code points, as names have no wide ones more often than not.
+std::size_t ColumnsOf(std::string_view text) { return CountCodePoints(text).value_or(text.size()); }
+
+// The first `columns` characters, and blanks up to there.
+std::string Fitted(std::string_view text, std::size_t columns) {
+  std::string out;
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < text.size() && used < columns; ++used) {
+    std::size_t end = at + 1;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+    out += text.substr(at, end - at);
+    at = end;
+  }
+  return out + std::string(columns - used, ' ');
+}
+
+// Without what comes after `columns` characters. Sequences that color take no column.
+std::string CutLine(std::string_view text, std::size_t columns) {
+  std::string out;
+  std::size_t used = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\x1b') {
+      const std::size_t end = std::min(text.find('m', at), text.size() - 1) + 1;
+      out += text.substr(at, end - at);
+      at = end;
+      continue;
+    }
+    std::size_t end = at + 1;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
+    if (used++ < columns) out += text.substr(at, end - at);
+    at = end;
+  }
+  return out;
+}
+
+std::string UpTime(const Json& status) {
+  return FormatDuration(std::chrono::seconds{status.value("uptime_ms", std::int64_t{0}) / 1000});
+}
+
+}  // namespace
+
+std::string_view StatusScreen::NameOf(Sort sort) {
+  switch (sort) {
+    case Sort::kName:
+      return "name";
+    case Sort::kRate:
+      return "rate";
+    case Sort::kReserve:
+      return "reserve";
+    case Sort::kWaiting:
+      return "waiting";
+    case Sort::kWasted:
+      break;
+  }
+  return "wasted";
+}
+
+std::string StatusScreen::Colored(std::string_view text, const char* code) const {
+  return look_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
+}
+
+void StatusScreen::AddProblems(const std::string& prefix, const Json& status) {
+  const auto add = [&](std::string_view kind, const Json& list) {
+    for (const Json& item : list) {
+      problems_.push_back(fmt::format("{}{}: {}", prefix, kind, Printable(item.value("message", ""))));
+      if (const std::string hint = item.value("hint", ""); !hint.empty())
+        problems_.push_back(fmt::format("  hint: {}", Printable(hint)));
+    }
+  };
+  add("not ready", status.value("reasons", Json::array()));
+  add("problem", status.value("problems", Json::array()));
+}
+
+void StatusScreen::AddRow(Row row) {
+  std::deque<double>& rates = rates_[row.name];
+  rates.push_back(row.rate);
+  if (rates.size() > kRatesKept) rates.pop_front();
+  rows_.push_back(std::move(row));
+}
+
+void StatusScreen::ShowDaemon(const std::string& server, const Json& status) {
+  problems_.clear();
+  rows_.clear();
+  const bool ready = status.value("ready", false);
+  head_ = fmt::format("{}  leafctl {}  up {}  {}  fence: {}", Printable(server),
+                      Printable(status.value("version", "?")), UpTime(status),
+                      ready ? Colored("ready", kGreen) : Colored("NOT READY", kRed),
+                      Printable(status.value("fence", "?")));
+  AddProblems("", status);
+  const Json snowflake = status.value("snowflake", Json::object());
+  detail_.clear();
+  if (snowflake.value("enabled", false)) {
+    detail_ =
+        fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock",
+                    snowflake.value("worker", std::uint64_t{0}), Printable(snowflake.value("cluster", "?")),
+                    Printable(snowflake.value("state", "?")), snowflake.value("lead_ms", std::int64_t{0}));
+  }
+  for (const Json& tag : status.value("segment", Json::object()).value("tags", Json::array())) {
+    AddRow(
+        {.name = Printable(tag.value("tag", "")),
+         .state = Printable(tag.value("state", "")),
+         .rate = tag.value("rate", 0.0),
+         .reserve = tag.value("reserve", std::uint64_t{0}),
+         .full = std::max({tag.value("reserve_target", std::uint64_t{0}), tag.value("step", std::uint64_t{0}),
+                           tag.value("table_step", std::uint64_t{0}), std::uint64_t{1}}),
+         .issued = tag.value("issued", std::uint64_t{0}),
+         .wasted = tag.value("wasted", std::uint64_t{0}) + tag.value("wasted_by_restarts", std::uint64_t{0}),
+         .waiting = tag.value("waiting", std::uint64_t{0})});
+  }
+}
+
+void StatusScreen::BeginRound() {
+  problems_.clear();
+  rows_.clear();
+  head_ = "several daemons";
+  detail_.clear();
+}
+
+void StatusScreen::ShowOneOf(const std::string& server, const Json& status) {
+  AddProblems(server + ": ", status);
+  const Json segment = status.value("segment", Json::object());
+  const Json totals = segment.value("totals", Json::object());
+  AddRow({.name = Printable(server),
+          .state = status.value("ready", false) ? "ready" : "NOT READY",
+          .rate = totals.value("rate", 0.0),
+          .reserve = totals.value("reserve", std::uint64_t{0}),
+          .issued = totals.value("issued", std::uint64_t{0}),
+          .wasted = totals.value("wasted", std::uint64_t{0}),
+          .waiting = totals.value("waiting", std::uint64_t{0})});
+}
+
+void StatusScreen::ShowLost(const std::string& server, std::string_view why) {
+  if (head_ != "several daemons") {
+    problems_.clear();
+    head_ = fmt::format("{}  {}", Printable(server), Colored("no answer", kRed));
+  }
+  problems_.push_back(Printable(why));
+}
+
+bool StatusScreen::Press(std::string_view key) {
+  if (!typing_ && key == "q") return false;
+  if (typing_) {
+    if (key == "\r" || key == "\n") {
+      typing_ = false;
+    } else if (key == "\x1b") {
+      typing_ = false;
+      filter_.clear();
+    } else if (key == "\x7f" || key == "\b") {
+      while (!filter_.empty() && (static_cast<unsigned char>(filter_.back()) & 0xc0) == 0x80)
+        filter_.pop_back();
+      if (!filter_.empty()) filter_.pop_back();
+    } else if (key.front() != '\x1b' && static_cast<unsigned char>(key.front()) >= ' ') {
+      filter_ += key;
+    }
+    top_ = 0;
+    return true;
+  }
+  if (key == "/") {
+    typing_ = true;
+    filter_.clear();
+  } else if (key == "\x1b") {
+    filter_.clear();
+  } else if (key == "s") {
+    sort_ = static_cast<Sort>((static_cast<int>(sort_) + 1) % (static_cast<int>(Sort::kWasted) + 1));
+    // What is largest is looked for, but names are read from A on.
+    reverse_ = sort_ != Sort::kName;
+  } else if (key == "r") {
+    reverse_ = !reverse_;
+  } else if (key == "j" || key == "\x1b[B") {
+    ++top_;
+  } else if (key == "k" || key == "\x1b[A") {
+    top_ -= std::min<std::size_t>(top_, 1);
+  } else if (key == " " || key == "\x1b[6~") {
+    top_ += page_;
+  } else if (key == "b" || key == "\x1b[5~") {
+    top_ -= std::min(top_, page_);
+  }
+  return true;
+}
+
+std::vector<const StatusScreen::Row*> StatusScreen::Chosen() const {
+  std::vector<const Row*> chosen;
+  for (const Row& row : rows_) {
+    if (row.name.find(filter_) != std::string::npos) chosen.push_back(&row);
+  }
+  std::sort(chosen.begin(), chosen.end(), [](const Row* a, const Row* b) { return a->name < b->name; });
+  const auto value = [this](const Row* row) -> double {
+    switch (sort_) {
+      case Sort::kName:
+        return 0;
+      case Sort::kRate:
+        return row->rate;
+      case Sort::kReserve:
+        return static_cast<double>(row->reserve);
+      case Sort::kWaiting:
+        return static_cast<double>(row->waiting);
+      case Sort::kWasted:
+        break;
+    }
+    return static_cast<double>(row->wasted);
+  };
+  // Equal ones stay in the order of their names, whichever way they are sorted.
+  if (sort_ == Sort::kName) {
+    if (reverse_) std::reverse(chosen.begin(), chosen.end());
+  } else {
+    std::stable_sort(chosen.begin(), chosen.end(), [&](const Row* a, const Row* b) {
+      return reverse_ ? value(a) > value(b) : value(a) < value(b);
+    });
+  }
+  return chosen;
+}
+
+// The rates so far, each as high as its share of the largest of them.
+std::string StatusScreen::Spark(const std::string& name, std::size_t cells) const {
+  const auto found = rates_.find(name);
+  if (found == rates_.end()) return std::string(cells, ' ');
+  const std::deque<double>& rates = found->second;
+  const std::size_t shown = std::min(cells, rates.size());
+  const auto begin = rates.end() - static_cast<std::ptrdiff_t>(shown);
+  const double largest = *std::max_element(begin, rates.end());
+  std::string text(cells - shown, ' ');
+  for (auto rate = begin; rate != rates.end(); ++rate) {
+    const double share = largest > 0 ? std::max(*rate, 0.0) / largest : 0;
+    const auto level = std::min<std::size_t>(7, static_cast<std::size_t>(std::lround(share * 7)));
+    text += look_.utf8 ? kSparks[level] : kAsciiSparks[level];
+  }
+  return text;
+}
+
+// As on the dashboard: full is what the node wants to hold, and no less than a grant.
+std::string StatusScreen::Bar(const Row& row) const {
+  if (row.full == 0) return std::string(kBarCells, ' ');
+  const double share = static_cast<double>(row.reserve) / static_cast<double>(row.full);
+  const auto filled = std::min<std::size_t>(
+      kBarCells, static_cast<std::size_t>(std::ceil(share * static_cast<double>(kBarCells))));
+  std::string text;
+  for (std::size_t cell = 0; cell < kBarCells; ++cell)
+    text += cell < filled ? (look_.utf8 ? "█" : "#") : (look_.utf8 ? "░" : ".");
+  return Colored(text, filled <= 1 ? kRed : filled <= 3 ? kYellow : kGreen);
+}
+
+std::string StatusScreen::Line(const Row& row, std::size_t width, std::size_t spark_cells) const {
+  const bool calm = row.state == "ready" || row.state == "idle" || row.state == "active";
+  return fmt::format("{}  {}  {:>9.0f} {}  {:>12} {}  {:>12}  {:>10}  {:>7}", Fitted(row.name, width),
+                     Colored(Fitted(row.state, 9), calm ? "0" : kYellow), row.rate,
+                     Spark(row.name, spark_cells), row.reserve, Bar(row), row.issued, row.wasted,
+                     row.waiting);
+}
+
+std::string StatusScreen::Frame(std::size_t columns, std::size_t rows) {
+  const std::vector<const Row*> chosen = Chosen();
+  std::size_t width = 4;
+  for (const Row* row : chosen) width = std::max(width, std::min(ColumnsOf(row->name), kNameWidthMax));
+  // What the other columns leave.
+  constexpr std::size_t kOthers = 9 + 9 + 12 + kBarCells + 12 + 10 + 7 + 14;
+  const std::size_t spark_cells =
+      columns > width + kOthers + 4 ? std::min(columns - width - kOthers, kSparkCellsMax) : 4;
+
+  std::vector<std::string> lines;
+  lines.push_back(Colored(head_, kBold));
+  // Never so many that the rows have no place.
+  const std::size_t problems_max = std::max<std::size_t>(rows / 2, 1);
+  for (std::size_t i = 0; i < problems_.size(); ++i) {
+    if (i + 1 == problems_max && problems_.size() > problems_max) {
+      lines.push_back(Colored(fmt::format("and {} more", problems_.size() - i), kRed));
+      break;
+    }
+    lines.push_back(Colored(problems_[i], kRed));
+  }
+  if (!detail_.empty()) lines.push_back(detail_);
+  lines.push_back(Colored(fmt::format("{}  {:<9}  {:>9} {}  {:>12} {:<{}}  {:>12}  {:>10}  {:>7}",
+                                      Fitted("NAME", width), "STATE", "A SECOND", Fitted("", spark_cells),
+                                      "RESERVE", "", kBarCells, "ISSUED", "WASTED", "WAITING"),
+                          kBold));
+  page_ = rows > lines.size() + 2 ? rows - lines.size() - 2 : 1;
+  top_ = std::min(top_, chosen.size() > page_ ? chosen.size() - page_ : 0);
+  for (std::size_t i = top_; i < std::min(chosen.size(), top_ + page_); ++i)
+    lines.push_back(Line(*chosen[i], width, spark_cells));
+  std::string place = fmt::format("{} of {}", chosen.size(), rows_.size());
+  if (chosen.size() > page_) place += fmt::format(", from {} on", top_ + 1);
+  while (lines.size() + 1 < rows) lines.emplace_back();
+  lines.push_back(
+      Colored(typing_ ? fmt::format("filter: {}_   Enter keeps it, Esc removes it", Printable(filter_))
+                      : fmt::format("{}  sort: {}{}{}   q quit  s sort  r reverse  / filter  j k scroll",
+                                    place, NameOf(sort_), reverse_ ? ", largest first" : "",
+                                    filter_.empty() ? "" : fmt::format("  filter: {}", Printable(filter_))),
+              kFaint));
+  lines.resize(std::min(lines.size(), rows));
+  std::string frame = "\x1b[H";
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    frame += CutLine(lines[i], columns) + "\x1b[K" + (i + 1 < lines.size() ? "\n" : "");
+  return frame + "\x1b[J";
+}
+
+}  // namespace leaf::cmd

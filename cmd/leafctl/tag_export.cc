@@ -1,0 +1,64 @@
+// leafctl tag export
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "stores.h"
+#include "tag_file.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+struct TagExportOptions {
+  std::optional<std::string> pattern;
+  bool no_max_id = false;
+};
+
+Result<void> RunTagExport(CommandContext& context, const TagExportOptions& options) {
+  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(auto rows, store->segments().List());
+  std::sort(rows.begin(), rows.end(),
+            [](const core::TagRow& a, const core::TagRow& b) { return a.tag < b.tag; });
+  if (options.pattern) {
+    std::erase_if(rows, [&](const core::TagRow& row) {
+      return fnmatch(options.pattern->c_str(), row.tag.c_str(), 0) != 0;
+    });
+  }
+  if (!context.flags.json) {
+    context.out.Write(FormatTagFile(rows, !options.no_max_id));
+    return {};
+  }
+  Json tags = Json::array();
+  for (const core::TagRow& row : rows) {
+    Json tag{{"tag", row.tag}};
+    if (!options.no_max_id) tag["max_id"] = std::to_string(row.max_id);
+    tag["step"] = row.step;
+    tag["description"] = row.description ? Json(*row.description) : Json(nullptr);
+    tags.push_back(std::move(tag));
+  }
+  WriteJson(context, {{"tags", std::move(tags)}});
+  return {};
+}
+
+}  // namespace
+
+Run AddTagExport(CLI::App& app, CommandContext&) {
+  const auto options = std::make_shared<TagExportOptions>();
+  app.add_option("PATTERN", options->pattern, "Only tags like this, with the shell's * and ? and [...]");
+  app.add_flag("--no-max-id", options->no_max_id, "Leave max_id out, for a file under version control");
+  app.footer(
+      "Prints TOML, or JSON with --json, for leafctl tag apply. The order is by tag, so that two exports can "
+      "be compared.\n"
+      "Examples:\n"
+      "  leafctl tag export >tags.toml\n"
+      "  leafctl tag export 'order*' --no-max-id");
+  return [options](CommandContext& context) { return RunTagExport(context, *options); };
+}
+
+}  // namespace leaf::cmd

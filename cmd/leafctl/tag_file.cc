@@ -1,0 +1,138 @@
+#include "tag_file.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+
+#include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+#include "leaf/config/keys.h"
+#include "tag_changes.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+namespace {
+
+// Further fields of `leafctl tag list --json`, which say nothing about how a tag should be.
+constexpr std::array<std::string_view, 3> kIgnored{"update_time", "update_time_ms", "days_to_exhaustion"};
+
+Error BadFile(const std::string& name, const std::string& what) {
+  return {ErrorCode::kInvalidArgument, fmt::format("bad file {}: {}", Printable(name), what), ""};
+}
+
+// TOML in JSON's form, so that the fields are read once. Dates and floats are no fields of a tag.
+Json FromToml(const toml::node& node) {
+  if (const auto* const table = node.as_table()) {
+    Json json = Json::object();
+    for (const auto& [name, item] : *table) json[std::string(name.str())] = FromToml(item);
+    return json;
+  }
+  if (const auto* const array = node.as_array()) {
+    Json json = Json::array();
+    for (const toml::node& item : *array) json.push_back(FromToml(item));
+    return json;
+  }
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto number = node.value_exact<std::int64_t>()) return *number;
+  return node.value_exact<double>().value_or(0.5);
+}
+
+Result<Json> Parse(std::string_view content, const std::string& name) {
+  const std::size_t first = content.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && content[first] == '{') {
+    try {
+      return Json::parse(content);
+    } catch (const Json::parse_error& error) {
+      return BadFile(name, fmt::format("not JSON: there is a mistake at byte {}", error.byte));
+    }
+  }
+  try {
+    return FromToml(toml::parse(content, name));
+  } catch (const toml::parse_error& error) {
+    return BadFile(name, fmt::format("not TOML: line {}: {}", error.source().begin.line,
+                                     Printable(error.description())));
+  }
+}
+
+// A whole number, as one or as its digits: JSON's numbers end at 2^53 in many programs.
+Result<std::uint64_t> WholeOf(const Json& value, const std::string& field, std::uint64_t min,
+                              std::uint64_t max) {
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  return ParseUnsigned(field, text, min, max);
+}
+
+Result<WantedTag> ReadTag(const Json& item) {
+  const auto bad = [](const std::string& what) { return Error{ErrorCode::kInvalidArgument, what, ""}; };
+  if (!item.is_object()) return bad("a tag is not a table");
+  WantedTag wanted;
+  if (!item.contains("tag") || !item["tag"].is_string()) return bad("a tag has no field 'tag' with its name");
+  wanted.tag = item["tag"].get<std::string>();
+  LEAF_RETURN_IF_ERROR(ValidateTag(wanted.tag));
+  const auto within = [&](Error error) {
+    error.message = fmt::format("tag {}: {}", Quoted(wanted.tag), error.message);
+    return error;
+  };
+  for (const auto& [field, value] : item.items()) {
+    if (field == "tag" || std::find(kIgnored.begin(), kIgnored.end(), field) != kIgnored.end()) continue;
+    if (field == "max_id") {
+      auto number = WholeOf(value, field, 0, kMaxIdLimit);
+      if (!number.ok()) return within(std::move(number).error());
+      wanted.max_id = *number;
+    } else if (field == "step") {
+      auto number = WholeOf(value, field, 1, static_cast<std::uint64_t>(kStepMax));
+      if (!number.ok()) return within(std::move(number).error());
+      wanted.step = static_cast<std::int64_t>(*number);
+    } else if (field == "description") {
+      if (value.is_null()) continue;
+      if (!value.is_string()) return within(bad("description is not a string"));
+      wanted.description = value.get<std::string>();
+      if (auto valid = ValidateDescription(*wanted.description); !valid.ok())
+        return within(std::move(valid).error());
+    } else {
+      return within(
+          bad(fmt::format("unknown field {}; known are tag, max_id, step and description", Quoted(field))));
+    }
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Result<std::vector<WantedTag>> ReadTagFile(std::string_view content, const std::string& name) {
+  LEAF_ASSIGN_OR_RETURN(const Json json, Parse(content, name));
+  for (const auto& [field, value] : json.items()) {
+    if (field != "tags") return BadFile(name, fmt::format("unknown field {}; known is tags", Quoted(field)));
+  }
+  // An empty file is more often a slip than a wish for no tags.
+  if (!json.contains("tags") || !json["tags"].is_array()) return BadFile(name, "it has no list of tags");
+  std::vector<WantedTag> tags;
+  std::vector<std::string> names;
+  for (const Json& item : json["tags"]) {
+    auto tag = ReadTag(item);
+    if (!tag.ok()) return BadFile(name, tag.error().message);
+    names.push_back(tag->tag);
+    tags.push_back(*std::move(tag));
+  }
+  if (auto once = ValidateTags(names); !once.ok()) return BadFile(name, once.error().message);
+  return tags;
+}
+
+std::string FormatTagFile(const std::vector<core::TagRow>& rows, bool with_max_id) {
+  std::string text =
+      "# Tags as leafctl tag export found them. leafctl tag apply -f FILE adds what is missing and changes\n"
+      "# what differs; max_id only moves up.\n";
+  // Without a tag the file still says that it has none.
+  if (rows.empty()) return text + "tags = []\n";
+  for (const core::TagRow& row : rows) {
+    text += fmt::format("\n[[tags]]\ntag = {}\n", config::FormatToml(row.tag));
+    if (with_max_id) text += fmt::format("max_id = {}\n", row.max_id);
+    text += fmt::format("step = {}\n", row.step);
+    if (row.description) text += fmt::format("description = {}\n", config::FormatToml(*row.description));
+  }
+  return text;
+}
+
+}  // namespace leaf::cmd
