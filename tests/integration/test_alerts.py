@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import metrics
@@ -133,6 +134,68 @@ class Watched(LeafTest):
         prometheus = Prometheus(["127.0.0.1:%d" % daemon.port])
         self.addCleanup(prometheus.close)
         return prometheus
+
+
+class Grafana(Watched):
+    """config/grafana/leafctl.json, without Grafana: what it asks a real Prometheus for is there."""
+
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(ROOT, "config", "grafana", "leafctl.json"), encoding="utf-8") as file:
+            self.dashboard = json.load(file)
+        self.panels = [panel for panel in self.dashboard["panels"] if panel["type"] != "row"]
+
+    def queries(self):
+        """(where it is, the expression) of each query, with Grafana's variables filled in."""
+        found = [
+            ("%s, %s" % (panel["title"], target["refId"]), target["expr"])
+            for panel in self.panels
+            for target in panel["targets"]
+        ]
+        found += [(note["name"], note["expr"]) for note in self.dashboard["annotations"]["list"]]
+        return [(where, expr.replace("$instance", ".*").replace("$__rate_interval", "1m")) for where, expr in found]
+
+    def test_every_query_has_data(self):
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        daemon = self.box.serve()
+        prometheus = self.watch(daemon)
+
+        def answer(expr):
+            status, body = prometheus._get("/api/v1/query?" + urllib.parse.urlencode({"query": expr}))
+            self.assertEqual(status, 200, body)
+            return json.loads(body)["data"]["result"]
+
+        def missing():
+            # What changes is counted, and what goes wrong, too.
+            daemon.ids("pay", 7)
+            daemon.get("/v1/snowflake")
+            daemon.get("/v1/segment/nosuch")
+            return [where for where, expr in self.queries() if not answer(expr) and where != "Restarts"]
+
+        self.until(lambda: not missing(), "data for each query")
+        # An empty answer is what the annotation has most of the time, but its metric is there.
+        self.assertTrue(answer("process_start_time_seconds"))
+        variable = next(one for one in self.dashboard["templating"]["list"] if one["name"] == "instance")
+        metric = re.fullmatch(r"label_values\((\w+), instance\)", variable["definition"]).group(1)
+        self.assertEqual([one["metric"]["instance"] for one in answer(metric)], ["127.0.0.1:%d" % daemon.port])
+
+    def test_panels_do_not_overlap_and_say_what_they_show(self):
+        taken = set()
+        for panel in self.dashboard["panels"]:
+            place = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            self.assertFalse(cells & taken, panel["title"])
+            self.assertLessEqual(place["x"] + place["w"], 24, panel["title"])
+            taken |= cells
+        ids = [panel["id"] for panel in self.dashboard["panels"]]
+        self.assertEqual(len(ids), len(set(ids)))
+        # Each follows the choice of nodes.
+        for where, expr in [(p["title"], t["expr"]) for p in self.panels for t in p["targets"]]:
+            self.assertIn('instance=~"$instance"', expr, where)
 
 
 class Alerts(Watched):
