@@ -72,6 +72,7 @@ void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
       ->group(group);
   app.add_option("--timeout", raw.timeout, "Longest wait for a daemon or the database, such as 500ms or 3s")
       ->type_name("DURATION")
+      ->check(NotEmpty)
       ->group(group);
   app.add_flag("--no-input", flags.no_input, "Never ask for confirmation")->group(group);
 }
@@ -82,6 +83,8 @@ Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
     flags.state_dir = raw.state_dirs.front();
     flags.more_state_dirs.assign(raw.state_dirs.begin() + 1, raw.state_dirs.end());
   }
+  if (raw.json && raw.output == "csv")
+    return Error{ErrorCode::kInvalidArgument, "--json and --output csv exclude each other", ""};
   flags.json = raw.json || raw.output == "json";
   flags.csv = !flags.json && raw.output == "csv";
   flags.color = raw.color == "always" ? Color::kAlways : raw.color == "never" ? Color::kNever : Color::kAuto;
@@ -143,6 +146,31 @@ CLI::App* FindSubcommand(const CLI::App& parent, const std::string& name) {
   return nullptr;
 }
 
+// CLI11 takes a word in brackets for a list: "[a,b]", which may be a tag, would be two. A mark behind it
+// keeps it one word, and is taken off before anything reads the value. No valid value ends with it.
+constexpr char kWordMark = '\x1f';
+
+bool LooksLikeList(std::string_view word) { return word.starts_with('[') && word.ends_with(']'); }
+
+std::string WithoutMark(std::string text) {
+  std::erase(text, kWordMark);
+  return text;
+}
+
+// Takes the mark off every value of `app`'s options, and of its commands'.
+void TakeMarksOff(CLI::App& app) {
+  for (CLI::Option* const option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;
+    option->transform(CLI::Validator(
+        [](std::string& value) {
+          value = WithoutMark(std::move(value));
+          return std::string();
+        },
+        ""));
+  }
+  for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; })) TakeMarksOff(*command);
+}
+
 class CommandLine {
  public:
   CommandLine(std::span<const Command> commands, CommandContext& context) : context_(context) {
@@ -158,8 +186,17 @@ class CommandLine {
   }
 
   Result<Parsed> Parse(int argc, const char* const* argv) {
+    std::vector<std::string> marked(argv, argv + argc);
+    std::vector<const char*> words(argv, argv + argc);
+    for (std::size_t i = 1; i < marked.size(); ++i) {
+      if (!LooksLikeList(marked[i])) continue;
+      if (!has_marks_) TakeMarksOff(app_);
+      has_marks_ = true;
+      marked[i] += kWordMark;
+      words[i] = marked[i].c_str();
+    }
     try {
-      app_.parse(argc, argv);
+      app_.parse(argc, words.data());
     } catch (const CLI::CallForHelp&) {
       context_.flags.json = raw_.json || raw_.output == "json";
       return Parsed{nullptr, HelpOf(Chosen())};
@@ -258,7 +295,9 @@ class CommandLine {
   Error UnknownCommand(const CLI::App* parent, const std::string& word) const {
     std::vector<std::string> names;
     for (const CLI::App* const app : parent->get_subcommands([](const CLI::App*) { return true; })) {
-      if (!app->get_group().empty()) names.push_back(app->get_name());
+      if (app->get_group().empty()) continue;
+      names.push_back(app->get_name());
+      for (const std::string& alias : app->get_aliases()) names.push_back(alias);
     }
     const auto nearest = NearestName(word, names);
     std::string elsewhere;  // where this word is a command
@@ -324,14 +363,14 @@ class CommandLine {
     CLI::App* const chosen = Chosen();
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
       // CLI11 2.1 tells the words it could not place only in its message, last one first.
-      const std::string text = error.what();
+      const std::string text = WithoutMark(error.what());
       const std::string word = text.substr(text.rfind(' ') + 1);
       if (word.size() > 1 && word.starts_with('-') && !IsFlag(chosen, word)) return UnknownFlag(chosen, word);
       if (runs_.count(chosen) == 0) return UnknownCommand(chosen, word);
       return {ErrorCode::kInvalidArgument, fmt::format("unexpected argument {}", Quoted(word)),
               fmt::format("{} --help", PathOf(chosen))};
     }
-    std::string message = error.what();
+    std::string message = WithoutMark(error.what());
     if (!message.empty() && message.back() == '.') message.pop_back();
     Error mistake{ErrorCode::kInvalidArgument, message, ""};
     // "--count: 1 required N missing", or "--count: At Most 1 required but received 2".
@@ -351,6 +390,7 @@ class CommandLine {
       "shell."};
   RawGlobals raw_;
   bool version_ = false;
+  bool has_marks_ = false;
   std::map<const CLI::App*, Run> runs_;
   CLI::App* help_ = nullptr;
   std::vector<std::string> help_words_;

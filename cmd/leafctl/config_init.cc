@@ -36,21 +36,36 @@ struct ConfigInitOptions {
 };
 
 // [USER@]HOST[:PORT][,HOST…][/DATABASE]
-void AddMysql(const std::string& text, std::vector<config::FlagValue>& values) {
+Result<void> AddMysql(const std::string& text, std::vector<config::FlagValue>& values) {
   const auto add = [&](const char* key, std::string_view value) {
     values.push_back({key, std::string(value), "--mysql"});
   };
+  const auto bad = [&](std::string_view why, std::string hint) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("bad --mysql: {}", why), std::move(hint)};
+  };
   std::string_view rest = text;
+  if (text.find("://") != std::string::npos)
+    return bad("it is not a URL", "[USER@]HOST[:PORT][,HOST...][/DATABASE], without mysql://");
   add("segment.store", "mysql");
   if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
-    add("mysql.user", rest.substr(0, at));
+    const std::string_view user = rest.substr(0, at);
+    // Its text is not repeated: it may be a password.
+    if (user.find(':') != std::string_view::npos || user.find('@') != std::string_view::npos)
+      return bad("the user has a ':' or '@' in it", "a password goes into a file: --password-file FILE");
+    if (user.empty()) return bad("there is no user before '@'", "");
+    add("mysql.user", user);
     rest.remove_prefix(at + 1);
   }
   if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
-    add("mysql.database", rest.substr(slash + 1));
+    const std::string_view database = rest.substr(slash + 1);
+    if (database.empty() || database.find('/') != std::string_view::npos)
+      return bad(fmt::format("{} is not a database", Quoted(database)), "");
+    add("mysql.database", database);
     rest = rest.substr(0, slash);
   }
+  if (rest.empty()) return bad("it names no server", "");
   add("mysql.endpoints", rest);
+  return {};
 }
 
 Result<std::vector<config::FlagValue>> FlagValuesOf(CommandContext& context,
@@ -58,7 +73,7 @@ Result<std::vector<config::FlagValue>> FlagValuesOf(CommandContext& context,
   std::vector<config::FlagValue> values;
   if (!options.listen.empty())
     values.push_back({"server.listen", fmt::format("{}", fmt::join(options.listen, ",")), "--listen"});
-  if (!options.mysql.empty()) AddMysql(options.mysql, values);
+  if (!options.mysql.empty()) LEAF_RETURN_IF_ERROR(AddMysql(options.mysql, values));
   if (!options.password_file.empty())
     values.push_back({"mysql.password_file", options.password_file, "--password-file"});
   if (!options.zookeeper.empty()) {

@@ -100,6 +100,7 @@ Result<void> RunDecode(CommandContext& context, const DecodeOptions& options) {
 
 Run AddDecode(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<DecodeOptions>();
+
   app.add_option("ID", options->ids, "Snowflake IDs; without any, or with '-', one per line from stdin");
   options->id.AddTo(app, "Format of the IDs, dec if not given, hex for an ID that begins with 0x");
   app.footer(

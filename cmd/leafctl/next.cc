@@ -333,7 +333,8 @@ Run AddNext(CLI::App& app, CommandContext& context) {
                "worker number");
   app.add_option("--wait", options->wait,
                  "Keep trying this long while the daemon or the store is down or restarts, such as 30s")
-      ->type_name("DURATION");
+      ->type_name("DURATION")
+      ->check(NotEmpty);
   app.add_flag("--range", options->range,
                "Print ranges, 'BEGIN END' with END exclusive, instead of single IDs");
   app.add_option("--format", options->format, "Format of an ID")

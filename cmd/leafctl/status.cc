@@ -238,7 +238,8 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
   constexpr std::chrono::milliseconds kKeyWait{100};
   constexpr std::size_t kColumnsDefault = 80;
   constexpr std::size_t kRowsDefault = 24;
-  StatusScreen screen({.color = context.TellsInColor(), .utf8 = WritesUtf8(context)});
+  StatusScreen screen({.color = context.TellsInColor(), .utf8 = WritesUtf8(context)}, servers.front());
+  std::string last = servers.front();  // which of them answered
   const auto ask = [&]() -> std::vector<Asked> {
     if (several) return AskAll(servers, timeout);
     client::DaemonClient daemon(servers, timeout);
@@ -254,10 +255,11 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
       if (several) screen.BeginRound();
       for (const Asked& one : asked.get()) {
         if (!one.status.ok()) {
-          screen.ShowLost(one.server, one.status.error().message);
+          screen.ShowLost(several ? one.server : last, one.status.error().message);
         } else if (several) {
           screen.ShowOneOf(one.server, *one.status);
         } else {
+          last = one.server;
           screen.ShowDaemon(one.server, *one.status);
         }
       }
@@ -271,6 +273,15 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
     LEAF_RETURN_IF_ERROR(context.out.Flush());
     shown = std::move(frame);
     const std::string key = terminal->ReadKey(kKeyWait);
+    // A terminal that another program has drawn on is drawn anew.
+    if (key == "\x0c") shown.clear();
+    if (key == "\x1a") {
+      // Ctrl-Z, likewise; the shell lets it continue later.
+      terminal.reset();
+      std::raise(SIGTSTP);
+      terminal.emplace(context.stdin_is_terminal());
+      shown.clear();
+    }
     if (key == "\x03") {
       // Ctrl-C ends it as elsewhere, once the terminal is as it was.
       terminal.reset();

@@ -10,6 +10,7 @@
 
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
+#include "text_width.h"
 
 namespace leaf::cmd {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::size_t kRatesKept = 60;  // two minutes
 constexpr std::size_t kBarCells = 10;
 // Of a name that is longer, the end is cut.
 constexpr std::size_t kNameWidthMax = 32;
-constexpr std::size_t kSparkCellsMax = 30;
+constexpr std::size_t kSparkCells = 20;
 
 constexpr const char* kRed = "31";
 constexpr const char* kGreen = "32";
@@ -29,37 +30,22 @@ constexpr const char* kFaint = "2";
 constexpr std::array<std::string_view, 8> kSparks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr std::array<std::string_view, 8> kAsciiSparks{"_", ".", ":", "-", "=", "+", "*", "#"};
 
-// Characters that take a column: code points, as names have no wide ones more often than not.
-std::size_t ColumnsOf(std::string_view text) { return CountCodePoints(text).value_or(text.size()); }
-
-// The first `columns` characters, and blanks up to there.
-std::string Fitted(std::string_view text, std::size_t columns) {
-  std::string out;
-  std::size_t used = 0;
-  for (std::size_t at = 0; at < text.size() && used < columns; ++used) {
-    std::size_t end = at + 1;
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
-    out += text.substr(at, end - at);
-    at = end;
-  }
-  return out + std::string(columns - used, ' ');
-}
-
-// Without what comes after `columns` characters. Sequences that color take no column.
+// What fits in `columns`. Sequences that color take no column.
 std::string CutLine(std::string_view text, std::size_t columns) {
   std::string out;
-  std::size_t used = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    if (text[at] == '\x1b') {
-      const std::size_t end = std::min(text.find('m', at), text.size() - 1) + 1;
-      out += text.substr(at, end - at);
-      at = end;
+  std::size_t left = columns;
+  while (!text.empty()) {
+    if (text.front() == '\x1b') {
+      const std::size_t end = std::min(text.find('m'), text.size() - 1) + 1;
+      out += text.substr(0, end);
+      text.remove_prefix(end);
       continue;
     }
-    std::size_t end = at + 1;
-    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) ++end;
-    if (used++ < columns) out += text.substr(at, end - at);
-    at = end;
+    const std::string_view plain = text.substr(0, text.find('\x1b'));
+    const std::size_t used = std::min(DisplayColumns(plain), left);
+    out += used == left ? FittedTo(plain, used) : std::string(plain);
+    left -= used;
+    text.remove_prefix(plain.size());
   }
   return out;
 }
@@ -164,6 +150,7 @@ void StatusScreen::ShowLost(const std::string& server, std::string_view why) {
   if (head_ != "several daemons") {
     problems_.clear();
     head_ = fmt::format("{}  {}", Printable(server), Colored("no answer", kRed));
+    if (!rows_.empty()) detail_ = "below: what it said last";
   }
   problems_.push_back(Printable(why));
 }
@@ -242,7 +229,8 @@ std::vector<const StatusScreen::Row*> StatusScreen::Chosen() const {
 }
 
 // The rates so far, each as high as its share of the largest of them.
-std::string StatusScreen::Spark(const std::string& name, std::size_t cells) const {
+std::string StatusScreen::Spark(const std::string& name) const {
+  constexpr std::size_t cells = kSparkCells;
   const auto found = rates_.find(name);
   if (found == rates_.end()) return std::string(cells, ' ');
   const std::deque<double>& rates = found->second;
@@ -270,23 +258,46 @@ std::string StatusScreen::Bar(const Row& row) const {
   return Colored(text, filled <= 1 ? kRed : filled <= 3 ? kYellow : kGreen);
 }
 
-std::string StatusScreen::Line(const Row& row, std::size_t width, std::size_t spark_cells) const {
-  const bool calm = row.state == "ready" || row.state == "idle" || row.state == "active";
-  return fmt::format("{}  {}  {:>9.0f} {}  {:>12} {}  {:>12}  {:>10}  {:>7}", Fitted(row.name, width),
-                     Colored(Fitted(row.state, 9), calm ? "0" : kYellow), row.rate,
-                     Spark(row.name, spark_cells), row.reserve, Bar(row), row.issued, row.wasted,
-                     row.waiting);
+// A row's cells, or the headings if there is no row, as far as they have a place: a number is shown whole or
+// not at all. What is said first stays longest.
+std::string StatusScreen::Line(const Row* row, std::size_t name_width, std::size_t columns) const {
+  const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  const bool calm =
+      row != nullptr && (row->state == "ready" || row->state == "idle" || row->state == "active");
+  struct Cell {
+    int rank;  // which of them is given up last
+    std::size_t width;
+    std::string text;  // as wide as that
+  };
+  const auto right = [](std::string_view text, std::size_t width) { return RightIn(text, width); };
+  std::vector<Cell> cells{
+      {1, 9, row == nullptr ? FittedTo("STATE", 9) : Colored(FittedTo(row->state, 9), calm ? "0" : kYellow)},
+      {0, 9, right(row == nullptr ? "A SECOND" : fmt::format("{:.0f}", row->rate), 9)},
+      {6, kSparkCells, row == nullptr ? FittedTo("", kSparkCells) : Spark(row->name)},
+      {2, 13, right(row == nullptr ? "RESERVE" : number(row->reserve), 13)},
+      {3, kBarCells, row == nullptr ? FittedTo("", kBarCells) : Bar(*row)},
+      {5, 13, right(row == nullptr ? "ISSUED" : number(row->issued), 13)},
+      {7, 11, right(row == nullptr ? "WASTED" : number(row->wasted), 11)},
+      {4, 7, right(row == nullptr ? "WAITING" : number(row->waiting), 7)},
+  };
+  const auto total = [&] {
+    std::size_t sum = name_width;
+    for (const Cell& cell : cells) sum += 1 + cell.width;
+    return sum;
+  };
+  while (!cells.empty() && total() > columns) {
+    cells.erase(std::max_element(cells.begin(), cells.end(),
+                                 [](const Cell& a, const Cell& b) { return a.rank < b.rank; }));
+  }
+  std::string line = FittedTo(row == nullptr ? std::string("NAME") : row->name, name_width);
+  for (const Cell& cell : cells) line += ' ' + cell.text;
+  return line;
 }
 
 std::string StatusScreen::Frame(std::size_t columns, std::size_t rows) {
   const std::vector<const Row*> chosen = Chosen();
   std::size_t width = 4;
-  for (const Row* row : chosen) width = std::max(width, std::min(ColumnsOf(row->name), kNameWidthMax));
-  // What the other columns leave.
-  constexpr std::size_t kOthers = 9 + 9 + 12 + kBarCells + 12 + 10 + 7 + 14;
-  const std::size_t spark_cells =
-      columns > width + kOthers + 4 ? std::min(columns - width - kOthers, kSparkCellsMax) : 4;
-
+  for (const Row* row : chosen) width = std::max(width, std::min(DisplayColumns(row->name), kNameWidthMax));
   std::vector<std::string> lines;
   lines.push_back(Colored(head_, kBold));
   // Never so many that the rows have no place.
@@ -299,14 +310,11 @@ std::string StatusScreen::Frame(std::size_t columns, std::size_t rows) {
     lines.push_back(Colored(problems_[i], kRed));
   }
   if (!detail_.empty()) lines.push_back(detail_);
-  lines.push_back(Colored(fmt::format("{}  {:<9}  {:>9} {}  {:>12} {:<{}}  {:>12}  {:>10}  {:>7}",
-                                      Fitted("NAME", width), "STATE", "A SECOND", Fitted("", spark_cells),
-                                      "RESERVE", "", kBarCells, "ISSUED", "WASTED", "WAITING"),
-                          kBold));
+  lines.push_back(Colored(Line(nullptr, width, columns), kBold));
   page_ = rows > lines.size() + 2 ? rows - lines.size() - 2 : 1;
   top_ = std::min(top_, chosen.size() > page_ ? chosen.size() - page_ : 0);
   for (std::size_t i = top_; i < std::min(chosen.size(), top_ + page_); ++i)
-    lines.push_back(Line(*chosen[i], width, spark_cells));
+    lines.push_back(Line(chosen[i], width, columns));
   std::string place = fmt::format("{} of {}", chosen.size(), rows_.size());
   if (chosen.size() > page_) place += fmt::format(", from {} on", top_ + 1);
   while (lines.size() + 1 < rows) lines.emplace_back();

@@ -20,7 +20,8 @@ class StatusScreen {
     bool color = false;
     bool utf8 = false;  // else sparklines and bars are drawn with ASCII
   };
-  explicit StatusScreen(Look look) : look_(look) {}
+  // `asked`: what is shown until there is an answer.
+  StatusScreen(Look look, const std::string& asked) : look_(look), head_("asking " + asked) {}
 
   // One daemon: what it said (the body of /v1/status), or why it did not. A row is a tag.
   void ShowDaemon(const std::string& server, const Json& status);
@@ -53,8 +54,8 @@ class StatusScreen {
   void AddProblems(const std::string& prefix, const Json& status);
   void AddRow(Row row);
   std::vector<const Row*> Chosen() const;
-  std::string Line(const Row& row, std::size_t width, std::size_t spark_cells) const;
-  std::string Spark(const std::string& name, std::size_t cells) const;
+  std::string Line(const Row* row, std::size_t name_width, std::size_t columns) const;
+  std::string Spark(const std::string& name) const;
   std::string Bar(const Row& row) const;
   std::string Colored(std::string_view text, const char* code) const;
 

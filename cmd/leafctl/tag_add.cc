@@ -108,6 +108,7 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
 
 Run AddTagAdd(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagAddOptions>();
+
   app.add_option("TAG", options->tags, "The new tag, or several: UTF-8, 1 to 128 characters, no '/'")
       ->required();
   app.add_option("--step", options->step, "How many IDs a grant has")

@@ -64,10 +64,13 @@ TagStep PlanAdd(const WantedTag& wanted, std::uint64_t mark) {
   step.add.tag = wanted.tag;
   step.add.step = wanted.step.value_or(kStepDefault);
   // max_id is "at least": what was granted before is passed over without being asked for.
-  if (wanted.max_id && *wanted.max_id > std::max<std::uint64_t>(mark, 1)) step.add.start = wanted.max_id;
+  if (wanted.max_id && *wanted.max_id >= mark) step.add.start = wanted.max_id;
   step.add.description = wanted.description;
-  step.text = fmt::format("add tag {}: step {}, first ID {}", Quoted(wanted.tag), step.add.step,
-                          step.add.start.value_or(std::max<std::uint64_t>(mark, 1)));
+  const std::uint64_t first = step.add.start.value_or(std::max<std::uint64_t>(mark, 1));
+  const std::string why_far = first > mark ? WhyFarAbove(first) : "";
+  step.severe = !why_far.empty();
+  step.text =
+      fmt::format("add tag {}: step {}, first ID {}{}", Quoted(wanted.tag), step.add.step, first, why_far);
   return step;
 }
 
@@ -212,7 +215,9 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   Error error = std::move(result).error();
   error.message = fmt::format("{} of {} changes were made, then: {}: {}", done, plan.size(), plan[done].text,
                               error.message);
-  if (error.hint.empty()) error.hint = "run it again for the rest";
+  // Another program may have made that change meanwhile: a new plan knows.
+  if (error.hint.empty() || error.code == ErrorCode::kAlreadyExists || error.code == ErrorCode::kNotFound)
+    error.hint = "run it again for the rest";
   return error;
 }
 

@@ -69,11 +69,14 @@ Result<core::TagAdmin::Removal> RemoveTag(CommandContext& context, Store& store,
   return removal;
 }
 
+std::string WhyFarAbove(std::uint64_t begin) {
+  if (!IsInLastPercent(begin)) return "";
+  const std::uint64_t left = kMaxIdLimit - begin;
+  return fmt::format(", where {} {} left", left, left == 1 ? "ID is" : "IDs are");
+}
+
 std::string WhyFar(const core::TagRow& row, std::uint64_t to) {
-  if (IsInLastPercent(to)) {
-    const std::uint64_t left = kMaxIdLimit - to;
-    return fmt::format(", where {} {} left", left, left == 1 ? "ID is" : "IDs are");
-  }
+  if (std::string few = WhyFarAbove(to); !few.empty()) return few;
   const auto from = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0));
   const auto step = static_cast<std::uint64_t>(std::clamp<std::int64_t>(row.step, 1, kStepMax));
   if (to <= from || to - from <= kStepsMax * step) return "";
@@ -120,7 +123,7 @@ Result<void> ForEachTag(CommandContext& context, const std::vector<std::string>&
       WriteJson(context, tags.size() == 1 ? documents.front() : Json{{"tags", documents}});
     return {};
   }
-  if (!documents.empty())
+  if (!documents.empty() && !done.empty())
     failure->message =
         fmt::format("{} of {} tags were {}, then: {}", documents.size(), tags.size(), done, failure->message);
   return *failure;

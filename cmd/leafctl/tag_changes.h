@@ -48,6 +48,9 @@ Result<core::TagAdmin::Removal> RemoveTag(CommandContext& context, Store& store,
 // Why moving max_id up to `to` needs the tag's name typed: what is jumped over is lost for good. "" if not.
 std::string WhyFar(const core::TagRow& row, std::uint64_t to);
 
+// The same for a tag that is to begin there: only how few IDs are left counts.
+std::string WhyFarAbove(std::uint64_t begin);
+
 // The tags of a call, each once. Errors: kInvalidArgument for a bad name, or one that is given twice.
 Result<void> ValidateTags(const std::vector<std::string>& tags);
 
@@ -58,7 +61,8 @@ std::string QuotedList(const std::vector<std::string>& names);
 std::string ConfirmName(const std::vector<std::string>& tags);
 
 // Calls `one` for each of `tags` in order, until one fails. The error then says how many were done before.
-// With --json `one` returns a document, and together they are {"tags": [...]}; a single one stands alone.
+// `done`: "added"; "" for what changes nothing. With --json `one` returns a document, and together they are
+// {"tags": [...]}; a single one stands alone.
 Result<void> ForEachTag(CommandContext& context, const std::vector<std::string>& tags, std::string_view done,
                         const std::function<Result<Json>(const std::string&)>& one);
 

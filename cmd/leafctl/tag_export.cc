@@ -1,6 +1,4 @@
 // leafctl tag export
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -11,6 +9,7 @@
 #include "stores.h"
 #include "tag_file.h"
 #include "tag_output.h"
+#include "text_width.h"
 
 namespace leaf::cmd {
 namespace {
@@ -26,9 +25,7 @@ Result<void> RunTagExport(CommandContext& context, const TagExportOptions& optio
   std::sort(rows.begin(), rows.end(),
             [](const core::TagRow& a, const core::TagRow& b) { return a.tag < b.tag; });
   if (options.pattern) {
-    std::erase_if(rows, [&](const core::TagRow& row) {
-      return fnmatch(options.pattern->c_str(), row.tag.c_str(), 0) != 0;
-    });
+    std::erase_if(rows, [&](const core::TagRow& row) { return !MatchesPattern(*options.pattern, row.tag); });
   }
   if (!context.flags.json) {
     context.out.Write(FormatTagFile(rows, !options.no_max_id));

@@ -23,16 +23,21 @@ Error BadFile(const std::string& name, const std::string& what) {
   return {ErrorCode::kInvalidArgument, fmt::format("bad file {}: {}", Printable(name), what), ""};
 }
 
-// TOML in JSON's form, so that the fields are read once. Dates and floats are no fields of a tag.
-Json FromToml(const toml::node& node) {
+// Tags, one of them, a field, and what is no field.
+constexpr int kDepthMax = 4;
+
+// TOML in JSON's form, so that the fields are read once. Dates and floats are no fields of a tag, and what is
+// nested deeper than a field is cut.
+Json FromToml(const toml::node& node, int depth = 0) {
+  if (depth > kDepthMax) return nullptr;
   if (const auto* const table = node.as_table()) {
     Json json = Json::object();
-    for (const auto& [name, item] : *table) json[std::string(name.str())] = FromToml(item);
+    for (const auto& [name, item] : *table) json[std::string(name.str())] = FromToml(item, depth + 1);
     return json;
   }
   if (const auto* const array = node.as_array()) {
     Json json = Json::array();
-    for (const toml::node& item : *array) json.push_back(FromToml(item));
+    for (const toml::node& item : *array) json.push_back(FromToml(item, depth + 1));
     return json;
   }
   if (const auto text = node.value_exact<std::string>()) return *text;
@@ -41,6 +46,8 @@ Json FromToml(const toml::node& node) {
 }
 
 Result<Json> Parse(std::string_view content, const std::string& name) {
+  // What some editors put before UTF-8.
+  if (content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && content[first] == '{') {
     try {
@@ -49,6 +56,10 @@ Result<Json> Parse(std::string_view content, const std::string& name) {
       return BadFile(name, fmt::format("not JSON: there is a mistake at byte {}", error.byte));
     }
   }
+  const std::size_t second =
+      first == std::string_view::npos ? first : content.find_first_not_of(" \t\r\n", first + 1);
+  if (second != std::string_view::npos && content[first] == '[' && content[second] == '{')
+    return BadFile(name, "JSON has to be {\"tags\": [...]}");
   try {
     return FromToml(toml::parse(content, name));
   } catch (const toml::parse_error& error) {
@@ -77,6 +88,7 @@ Result<WantedTag> ReadTag(const Json& item) {
   };
   for (const auto& [field, value] : item.items()) {
     if (field == "tag" || std::find(kIgnored.begin(), kIgnored.end(), field) != kIgnored.end()) continue;
+    if (value.is_null()) continue;  // as if it were not there
     if (field == "max_id") {
       auto number = WholeOf(value, field, 0, kMaxIdLimit);
       if (!number.ok()) return within(std::move(number).error());
@@ -86,7 +98,6 @@ Result<WantedTag> ReadTag(const Json& item) {
       if (!number.ok()) return within(std::move(number).error());
       wanted.step = static_cast<std::int64_t>(*number);
     } else if (field == "description") {
-      if (value.is_null()) continue;
       if (!value.is_string()) return within(bad("description is not a string"));
       wanted.description = value.get<std::string>();
       if (auto valid = ValidateDescription(*wanted.description); !valid.ok())

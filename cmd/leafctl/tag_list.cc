@@ -1,6 +1,5 @@
 // leafctl tag list
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "leaf/base/text.h"
 #include "stores.h"
 #include "tag_output.h"
+#include "text_width.h"
 
 namespace leaf::cmd {
 namespace {
@@ -49,14 +49,16 @@ struct Column {
 };
 
 std::string DescriptionOf(const ListedTag& tag) { return tag.row.description.value_or(""); }
+// Neither may disturb a terminal, or the lines of the table.
+std::string ShownTag(const ListedTag& tag) { return Printable(tag.row.tag); }
+std::string ShownDescription(const ListedTag& tag) { return Printable(DescriptionOf(tag)); }
 // What nothing is known of comes last.
 double DaysOf(const ListedTag& tag) {
   return tag.days_left.value_or(std::numeric_limits<double>::infinity());
 }
 
 constexpr std::array<Column, 6> kColumns{{
-    {"tag", "TAG", 3, false, [](const ListedTag& tag) { return tag.row.tag; },
-     [](const ListedTag& tag) { return tag.row.tag; },
+    {"tag", "TAG", 3, false, ShownTag, [](const ListedTag& tag) { return tag.row.tag; },
      [](const ListedTag& a, const ListedTag& b) { return a.row.tag < b.row.tag; }},
     {"max_id", "MAX_ID", 19, true, [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
      [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
@@ -70,7 +72,7 @@ constexpr std::array<Column, 6> kColumns{{
     {"days_left", "DAYS LEFT", 9, true, [](const ListedTag& tag) { return DaysLeftText(tag.days_left); },
      [](const ListedTag& tag) { return tag.days_left ? fmt::format("{:.1f}", *tag.days_left) : ""; },
      [](const ListedTag& a, const ListedTag& b) { return DaysOf(a) < DaysOf(b); }},
-    {"description", "DESCRIPTION", 0, false, DescriptionOf, DescriptionOf,
+    {"description", "DESCRIPTION", 0, false, ShownDescription, DescriptionOf,
      [](const ListedTag& a, const ListedTag& b) { return DescriptionOf(a) < DescriptionOf(b); }},
 }};
 
@@ -109,7 +111,7 @@ Result<std::vector<ListedTag>> ReadTags(CommandContext& context, const TagListOp
   const WallTime now = context.clock.Wall();
   std::vector<ListedTag> tags;
   for (core::TagRow& row : rows) {
-    if (options.pattern && fnmatch(options.pattern->c_str(), row.tag.c_str(), 0) != 0) continue;
+    if (options.pattern && !MatchesPattern(*options.pattern, row.tag)) continue;
     const auto mark = marks.find(row.tag);
     const auto days = mark == marks.end() ? std::nullopt : DaysLeft(row, *mark->second, now);
     tags.push_back({std::move(row), days});
@@ -122,12 +124,12 @@ Result<std::vector<ListedTag>> ReadTags(CommandContext& context, const TagListOp
 
 void WriteTable(CommandContext& context, const std::vector<const Column*>& columns,
                 const std::vector<ListedTag>& tags) {
+  // Numbers and times fit their columns; names and descriptions are as long as they are.
   std::vector<std::size_t> widths;
   for (const Column* column : columns) {
     std::size_t width = std::max(column->width, column->heading.size());
-    // Only the name of a tag may be longer than its column, and the last column needs no blanks.
-    if (column->name == "tag") {
-      for (const ListedTag& tag : tags) width = std::max(width, tag.row.tag.size());
+    if (column->name == "tag" || (column->name == "description" && column != columns.back())) {
+      for (const ListedTag& tag : tags) width = std::max(width, DisplayColumns(column->text(tag)));
     }
     widths.push_back(width);
   }
@@ -135,8 +137,9 @@ void WriteTable(CommandContext& context, const std::vector<const Column*>& colum
     std::string line;
     for (std::size_t i = 0; i < columns.size(); ++i) {
       if (i > 0) line += "  ";
-      line += columns[i]->right ? fmt::format("{:>{}}", cell(*columns[i]), widths[i])
-                                : fmt::format("{:<{}}", cell(*columns[i]), widths[i]);
+      const std::string text = cell(*columns[i]);
+      line += columns[i]->right || DisplayColumns(text) > widths[i] ? RightIn(text, widths[i])
+                                                                    : FittedTo(text, widths[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     context.out.Write(line + "\n");

@@ -51,6 +51,13 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
                                ConfirmName(options.tags)));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  if (options.tags.size() > 1 && !options.confirm.dry_run) {
+    // What would fail is found before the first of several is changed.
+    for (const std::string& tag : options.tags) {
+      const auto asked = daemon.SetPaused(tag, pause, true);
+      if (!asked.ok()) return asked.error();
+    }
+  }
   return ForEachTag(context, options.tags, pause ? "paused" : "resumed", [&](const std::string& tag) {
     return PauseOne(context, daemon, tag, pause, options.confirm.dry_run);
   });

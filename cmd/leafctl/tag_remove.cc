@@ -46,7 +46,12 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
   for (const std::string& tag : options.tags) {
     auto row = store->segments().Describe(tag);
     if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) continue;
-    if (!row.ok()) return std::move(row).error();
+    if (!row.ok()) {
+      Error error = std::move(row).error();
+      if (error.code == ErrorCode::kNotFound)
+        error.hint = "leafctl tag list shows the tags; with --if-present this is no error";
+      return error;
+    }
     found += fmt::format("{}{} (max_id {})", found.empty() ? "" : ", ", Quoted(tag), row->max_id);
     rows.emplace(tag, *std::move(row));
   }

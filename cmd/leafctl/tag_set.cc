@@ -45,9 +45,9 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
                           store->segments().Update(tag, change, options.confirm.mode()));
     const bool dry_run = options.confirm.dry_run;
     if (!context.flags.json) {
-      context.Report(fmt::format("{} tag {}: step {}{}", dry_run ? "would set" : "set", Quoted(row.tag),
-                                 row.step,
-                                 row.description ? fmt::format(", description '{}'", *row.description) : ""));
+      context.Report(
+          fmt::format("{} tag {}: step {}{}", dry_run ? "would set" : "set", Quoted(row.tag), row.step,
+                      row.description ? fmt::format(", description {}", Quoted(*row.description)) : ""));
     }
     Json json = TagJson(row);
     json["dry_run"] = dry_run;

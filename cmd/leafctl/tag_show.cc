@@ -37,19 +37,19 @@ Result<Json> ShowOne(CommandContext& context, Store& store, const std::string& t
     return json;
   }
   context.out.Write(fmt::format(
-      "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n", row.tag,
-      row.max_id, row.step, FormatRfc3339(row.update_time), DaysLeftText(days)));
+      "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n",
+      Printable(row.tag), row.max_id, row.step, FormatRfc3339(row.update_time), DaysLeftText(days)));
   if (mark.end == 0) {
     context.out.Write("mark:         none on this node\n");
   } else {
-    context.out.Write(fmt::format(
-        "mark:         {}, raised {} by {}\nheld:         {}\nwasted:       {}{}\n", mark.end,
-        FormatRfc3339(mark.raised_at), mark.raised_by, mark.held, mark.wasted_exactly ? "" : "at most ",
-        mark.wasted == 0
-            ? "0"
-            : fmt::format("{} by restarts, {} of them by the last one", mark.wasted, mark.wasted_last)));
+    context.out.Write(fmt::format("mark:         {}, raised {} by {}\nheld:         {}\nwasted:       {}{}\n",
+                                  mark.end, FormatRfc3339(mark.raised_at), Printable(mark.raised_by),
+                                  mark.held, mark.wasted_exactly ? "" : "at most ",
+                                  mark.wasted == 0 ? "0"
+                                                   : fmt::format("{} by restarts, {} of them by the last one",
+                                                                 mark.wasted, mark.wasted_last)));
   }
-  if (row.description) context.out.Write(fmt::format("description:  {}\n", *row.description));
+  if (row.description) context.out.Write(fmt::format("description:  {}\n", Printable(*row.description)));
   return Json();
 }
 
@@ -57,7 +57,7 @@ Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) 
   LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
   bool first = true;
-  return ForEachTag(context, options.tags, "shown", [&](const std::string& tag) {
+  return ForEachTag(context, options.tags, "", [&](const std::string& tag) {
     if (!first && !context.flags.json) context.out.Write("\n");
     first = false;
     return ShowOne(context, *store, tag);

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+from unicodedata import east_asian_width
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from leafctl import BINARY, DEADLINE_S, LeafTest, clean_environment, main  # noqa: E402
@@ -170,6 +171,28 @@ class Watch(LeafTest):
             screen.wait("the last row", lambda lines: rows_of(lines)[-1] == "t39")
             screen.press("bbbb" * 20)
             screen.wait("the first row", lambda lines: rows_of(lines)[0] == "alpha")
+
+    def test_shows_a_number_whole_or_not_at_all(self):
+        """However narrow: columns go, digits do not. Wide characters take two columns."""
+        self.box.ok("tag", "add", "日本語の長い名前", "--step", "1000000")
+        self.daemon.signal(signal.SIGHUP)
+        self.daemon.ids("日本語の長い名前", 1)
+        for columns in (40, 60, 80, 110, 200):
+            with self.subTest(columns=columns), self.watching("--server", self.server(), columns=columns) as screen:
+                lines = screen.wait("four rows", lambda lines: "4 of 4" in lines[-1])
+                begin = next(i for i, line in enumerate(lines) if line.startswith("NAME"))
+                headings = re.findall("NAME|STATE|A SECOND|RESERVE|ISSUED|WASTED|WAITING", lines[begin])
+                self.assertEqual(headings[:3], ["NAME", "STATE", "A SECOND"])
+                for line in lines[begin:-1]:
+                    self.assertLessEqual(sum(1 + (east_asian_width(c) in "WF") for c in line), columns, line)
+                wide = next(line for line in lines if line.startswith("日本語"))
+                numbers = re.findall(r"(?<!\S)\d+(?!\S)", wide)
+                # Of this tag all were granted and one was issued.
+                expected = {"A SECOND": None, "RESERVE": "999999", "ISSUED": "1", "WASTED": "0", "WAITING": "0"}
+                shown = [heading for heading in headings if heading in expected]
+                self.assertEqual(len(numbers), len(shown), (headings, wide))
+                for heading, number in zip(shown, numbers):
+                    self.assertIn(expected[heading], (None, number), (heading, wide))
 
     def test_shows_problems_first(self):
         with self.watching("--server", self.server()) as screen:
