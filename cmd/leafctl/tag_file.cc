@@ -45,6 +45,27 @@ Json FromToml(const toml::node& node, int depth = 0) {
   return node.value_exact<double>().value_or(0.5);
 }
 
+// Whether a line has a key of more parts ("a.b.c") than any file needs. toml++ makes a table of each, and
+// takes them down by recursion: enough of them end the stack.
+bool IsNestedTooDeeply(std::string_view content) {
+  constexpr int kPartsMax = 1000;
+  int parts = 0;
+  char quote = 0;
+  for (const char c : content) {
+    if (c == '\n') {
+      parts = 0;
+      quote = 0;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '.' && ++parts > kPartsMax) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Result<Json> Parse(std::string_view content, const std::string& name) {
   // What some editors put before UTF-8.
   if (content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
@@ -60,6 +81,7 @@ Result<Json> Parse(std::string_view content, const std::string& name) {
       first == std::string_view::npos ? first : content.find_first_not_of(" \t\r\n", first + 1);
   if (second != std::string_view::npos && content[first] == '[' && content[second] == '{')
     return BadFile(name, "JSON has to be {\"tags\": [...]}");
+  if (IsNestedTooDeeply(content)) return BadFile(name, "a key has more than 1000 parts");
   try {
     return FromToml(toml::parse(content, name));
   } catch (const toml::parse_error& error) {
