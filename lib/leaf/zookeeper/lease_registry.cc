@@ -343,7 +343,7 @@ Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
   times_put_back_.fetch_add(1);
   log_.Warning(
       "worker {}: ZooKeeper had lost what it had acknowledged of its lease (it was restored from a backup, "
-      "or wiped): restoring the record",
+      "or wiped): restoring this node's record",
       held_->worker);
   return {};
 }
