@@ -167,6 +167,10 @@ class DrillTest(Restores, ClusterTest):
             return plan.out
         done = self.command(do.replace("CLUSTER", name.group(1)), *more)
         self.assertEqual(done.rc, 0, done)
+        # Nodes wait for a while for others that may know more. That may end between the two commands, and where nothing
+        # else was to be done, nothing is left.
+        if plan.out.rstrip().endswith("would recover cluster '%s': move 0 tags up" % self.name) and "nothing to recover" in done.out:
+            return plan.out
         self.assertIn("recovered cluster '%s'" % self.name, done.out)
         return plan.out
 
