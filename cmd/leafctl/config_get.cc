@@ -59,7 +59,7 @@ Run AddConfigGet(CLI::App& app, CommandContext&) {
   const auto name = std::make_shared<std::string>();
   app.add_option("KEY", *name, "The key, such as server.listen")->required();
   app.footer(
-      "Prints the value alone, from whatever sets it: flag, environment variable, file or default. Lists "
+      "Prints only the value in force: from a flag, an environment variable, the file or the default. Lists "
       "have "
       "commas between their items.\n"
       "Examples:\n"

@@ -38,7 +38,7 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
                                fmt::format("change tag {}", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  // One that is missing is told before the first of several is changed.
+  // A missing tag is an error before the first of several tags is changed.
   for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
   return ForEachTag(context, options.tags, "changed", [&](const std::string& tag) -> Result<Json> {
     LEAF_ASSIGN_OR_RETURN(const core::TagRow row,

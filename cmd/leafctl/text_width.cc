@@ -9,8 +9,8 @@
 namespace leaf::cmd {
 namespace {
 
-// For as long as it lives, the C library's functions take text for UTF-8 in this thread, whatever the user's
-// locale is. Where there is no such locale they see bytes.
+// While an object of this class lives, the C library's functions read text as UTF-8 in this thread. The
+// user's locale does not matter. On a system without the locale C.UTF-8 these functions see bytes.
 class Utf8 {
  public:
   Utf8() {

@@ -50,7 +50,7 @@ class DaemonClient {
   // The body of /v1/segment/{tag}/advice. Errors: as of Status, and what the server says.
   Result<std::string> Advice(std::string_view tag);
 
-  // A tag as it stands in a server's path.
+  // The tag as a segment of a server's path, with % codes where needed.
   static std::string PathSegment(std::string_view tag);
 
   // Which server answered last, "" if none did.
