@@ -67,6 +67,7 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
   names.reserve(tags.size());
   for (const Move& tag : tags) names.push_back(tag.row.tag);
   LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.witness.LoadAll(names));
+  LEAF_RETURN_IF_ERROR(ReadRowsAgain(tags));
   examined_ = tags.size();
   skipped_.clear();
   std::vector<Move> moves;
@@ -114,6 +115,17 @@ Result<std::vector<Recovery::Move>> Recovery::Tags() const {
     move.removed = mark;
   }
   return tags;
+}
+
+Result<void> Recovery::ReadRowsAgain(std::vector<Move>& tags) const {
+  LEAF_ASSIGN_OR_RETURN(auto rows, ports_.list());
+  std::map<std::string, core::TagRow> later;
+  for (core::TagRow& row : rows) later.emplace(row.tag, std::move(row));
+  for (Move& move : tags) {
+    const auto row = later.find(move.row.tag);
+    if (move.in_table && row != later.end()) move.row = std::move(row->second);
+  }
+  return {};
 }
 
 Result<void> Recovery::SetTarget(Move& move, std::optional<std::uint64_t> beyond) const {

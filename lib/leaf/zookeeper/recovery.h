@@ -102,6 +102,9 @@ class Recovery {
  private:
   // Every tag that the table holds, and after those every other one that is known by name.
   Result<std::vector<Move>> Tags() const;
+  // After the witnesses were read. A grant raises its row before its witness: a row that was read before them
+  // would look as if it were behind a grant that came in between.
+  Result<void> ReadRowsAgain(std::vector<Move>& tags) const;
   Result<void> SetTarget(Move& move, std::optional<std::uint64_t> beyond) const;
 
   const RecoveryPorts ports_;
