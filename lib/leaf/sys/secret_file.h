@@ -1,4 +1,4 @@
-// Reads secrets from files that only their owner can read.
+// Reads secrets from files that no stranger can read.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 namespace leaf::sys {
 
 // The file's content without a trailing newline. Errors: kConfig if it cannot be read or others than its
-// owner may read it. No message ever holds the content.
+// owner may read it; but the group of a file of root's may, unless this is root. No message ever holds the
+// content.
 Result<std::string> ReadSecretFile(const std::string& path);
 
 }  // namespace leaf::sys
