@@ -27,6 +27,7 @@ constexpr std::chrono::milliseconds kWatchInterval{2000};
 
 struct StatusOptions {
   bool watch = false;
+  bool live = false;
 };
 
 // How far its part in the cluster protects against a database and a ZooKeeper that go back together.
@@ -65,6 +66,8 @@ std::string StatusText(const Json& json, const std::string& server) {
     out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
                        snowflake.value("worker", std::uint64_t{0}), snowflake.value("cluster", "?"),
                        snowflake.value("state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+    if (const std::string source = snowflake.value("worker_source", ""); source.starts_with("host name"))
+      out += fmt::format("  worker number from the {}\n", source);
     if (snowflake.value("private", false))
       out += "  private cluster: these IDs are unique in this state directory only (snowflake.cluster)\n";
     if (const auto older = snowflake.value("older_peers", std::uint64_t{0}); older > 0) {
@@ -292,6 +295,20 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
   return {};
 }
 
+// For health checks: a daemon that waits for its database is not ready, and to restart it would not help.
+// Wherever this configuration lets it listen.
+Result<void> TellLive(CommandContext& context, const config::Resolved& resolved,
+                      std::chrono::milliseconds timeout) {
+  client::DaemonClient daemon(FindOwnDaemon(resolved), timeout);
+  LEAF_RETURN_IF_ERROR(daemon.Live());
+  if (context.flags.json) {
+    WriteJson(context, {{"server", daemon.answered_by()}, {"live", true}});
+  } else {
+    context.Report(fmt::format("{} answers", daemon.answered_by()));
+  }
+  return {};
+}
+
 Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const std::vector<std::string> servers = FindDaemons(*resolved).servers;
@@ -301,6 +318,7 @@ Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
       servers.size() > 1 && std::any_of(context.command_values.begin(), context.command_values.end(),
                                         [](const auto& value) { return value.key == "client.servers"; });
   client::DaemonClient daemon(servers, timeout);
+  if (options.live) return TellLive(context, *resolved, timeout);
   const auto show = [&] {
     return several ? ShowSeveral(context, AskAll(servers, timeout)) : ShowOnce(context, daemon);
   };
@@ -324,6 +342,9 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
                 "Daemon to ask: http://HOST:PORT or unix:/PATH; with several, all are asked, a line each");
   app.add_flag("--watch", options->watch,
                "Refresh every two seconds; on a terminal, a screen with keys to sort and filter");
+  app.add_flag("--live", options->live,
+               "Only check that a daemon answers, ready or not; for health checks of containers")
+      ->excludes("--watch");
   app.footer(
       "WASTED: IDs that were granted and that no caller will get, counted over this daemon and its "
       "earlier runs. Without --server, client.servers are tried in order until one answers. Exit code 10 "
@@ -335,6 +356,7 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
       "scroll.\n"
       "Examples:\n"
       "  leafctl status\n"
+      "  leafctl status --live --quiet\n"
       "  leafctl status --server http://10.0.0.1:8080 --watch");
   return [options](CommandContext& run_context) { return RunStatus(run_context, *options); };
 }

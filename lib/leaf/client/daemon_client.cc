@@ -195,6 +195,12 @@ Result<NodeMark> DaemonClient::Mark(std::string_view tag) {
   return MarkOf(answered_by_, reply.body);
 }
 
+Result<void> DaemonClient::Live() {
+  LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/health/live"));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  return {};
+}
+
 Result<NodeClock> DaemonClient::WallClock() {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/v1/clock"));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);

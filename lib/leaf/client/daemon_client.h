@@ -37,6 +37,9 @@ class DaemonClient {
   enum class StatusTags { kNone, kAll };
   Result<std::string> Status(StatusTags tags);
 
+  // Whether a server answers at all, however it is. Errors: as of Status.
+  Result<void> Live();
+
   // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
   Result<NodeMark> Mark(std::string_view tag);
 
