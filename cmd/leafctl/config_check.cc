@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/core/finding.h"
 #include "leaf/sys/secret_file.h"
 #include "tag_output.h"
@@ -50,9 +51,16 @@ Result<void> RunConfigCheck(CommandContext& context) {
   std::vector<core::Finding> findings;
   std::string file = context.flags.config_file.value_or("");
   std::vector<std::string> warnings;
+  std::string ordinal;
+  Json worker;
   Result<void> result;
   if (const auto resolved = context.Config(); resolved.ok()) {
     file = (*resolved)->file;
+    ordinal = config::OrdinalText((*resolved)->config);
+    if (!ordinal.empty()) {
+      worker = {{"worker", (*resolved)->config.snowflake.worker_id},
+                {"worker_source", config::WorkerSourceOf((*resolved)->config)}};
+    }
     warnings = (*resolved)->warnings;
     for (const std::string& warning : warnings) {
       core::Finding finding{"config", file, warning, "", ""};
@@ -70,11 +78,13 @@ Result<void> RunConfigCheck(CommandContext& context) {
     result = resolved.error();
   }
   if (context.flags.json) {
-    WriteJson(
-        context,
-        {{"file", file}, {"ok", result.ok()}, {"warnings", warnings}, {"findings", FindingsJson(findings)}});
+    Json json{
+        {"file", file}, {"ok", result.ok()}, {"warnings", warnings}, {"findings", FindingsJson(findings)}};
+    if (!worker.is_null()) json.update(worker);
+    WriteJson(context, json);
   } else if (result.ok()) {
     context.Note(file.empty() ? "configuration ok (no file)" : fmt::format("configuration ok ({})", file));
+    if (!ordinal.empty()) context.Note(fmt::format("worker number {}", ordinal));
   }
   return result;
 }

@@ -2,13 +2,19 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "commands.h"
 #include "leaf/config/keys.h"
+#include "leaf/config/worker_number.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
 namespace {
+
+// The value that stands for another: which one is said beside it.
+constexpr std::string_view kWorkerKey = "snowflake.worker_id";
 
 struct ConfigShowOptions {
   bool origin = false;
@@ -20,11 +26,16 @@ Json ValueJson(const config::Value& value) {
 
 Result<void> RunConfigShow(CommandContext& context, const ConfigShowOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  const std::string ordinal = config::OrdinalText(resolved->config);
   if (context.flags.json) {
     Json values = Json::object();
     for (const config::Key& key : config::Keys()) {
       Json item{{"value", ValueJson(key.load(resolved->config))}};
       if (options.origin) item["origin"] = resolved->origins.at(key.name);
+      if (key.name == kWorkerKey && !ordinal.empty()) {
+        item["worker"] = resolved->config.snowflake.worker_id;
+        item["worker_source"] = config::WorkerSourceOf(resolved->config);
+      }
       values[key.name] = std::move(item);
     }
     WriteJson(context, {{"file", resolved->file}, {"values", std::move(values)}});
@@ -39,8 +50,9 @@ Result<void> RunConfigShow(CommandContext& context, const ConfigShowOptions& opt
     const std::string line =
         fmt::format("{} = {}", dot == std::string::npos ? key.name : key.name.substr(dot + 1),
                     config::FormatToml(key.load(resolved->config)));
-    context.out.Write(options.origin ? fmt::format("{:<48} # {}\n", line, resolved->origins.at(key.name))
-                                     : line + "\n");
+    std::string comment = options.origin ? resolved->origins.at(key.name) : "";
+    if (key.name == kWorkerKey && !ordinal.empty()) comment += (comment.empty() ? "" : ": ") + ordinal;
+    context.out.Write(comment.empty() ? line + "\n" : fmt::format("{:<48} # {}\n", line, comment));
   }
   return {};
 }

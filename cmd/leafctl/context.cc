@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "leaf/sys/process_name.h"
+
 extern char** environ;
 
 namespace leaf::cmd {
@@ -159,6 +161,7 @@ Result<config::Resolved> CommandContext::LoadConfig() const {
   config::LoadInput input;
   input.file = flags.config_file;
   input.environment = environment_;
+  input.host = sys::HostName();
   input.is_root = geteuid() == 0;
   for (const std::string& set : flags.sets) {
     const std::size_t equals = set.find('=');

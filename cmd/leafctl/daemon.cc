@@ -11,6 +11,7 @@
 
 #include "leaf/base/duration.h"
 #include "leaf/config/reload.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "stores.h"
@@ -58,12 +59,17 @@ std::vector<std::string> NamesOfThisServer(const config::Config& config) {
   return names;
 }
 
+// A number that stands nowhere in the configuration is said with its source.
+std::string OrdinalNote(const config::Config& config) {
+  return config::OrdinalText(config).empty() ? "" : fmt::format(" ({})", config::WorkerSourceOf(config));
+}
+
 std::string ModesText(const config::Config& config, const service::SnowflakeService* snowflake) {
   std::string text = config.segment.enabled ? fmt::format("segment mode on {}", config.segment.store) : "";
   if (snowflake != nullptr) {
     const service::SnowflakeStatus status = snowflake->Status();
     text += fmt::format("{}snowflake mode {} of {}", text.empty() ? "" : " and ",
-                        status.has_worker ? fmt::format("as worker {}", status.worker)
+                        status.has_worker ? fmt::format("as worker {}{}", status.worker, OrdinalNote(config))
                                           : std::string("without a worker number yet"),
                         status.cluster.name);
   }

@@ -107,10 +107,13 @@ void StatusScreen::ShowDaemon(const std::string& server, const Json& status) {
   const Json snowflake = status.value("snowflake", Json::object());
   detail_.clear();
   if (snowflake.value("enabled", false)) {
+    const std::string source = snowflake.value("worker_source", "");
     detail_ =
-        fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock",
-                    snowflake.value("worker", std::uint64_t{0}), Printable(snowflake.value("cluster", "?")),
-                    Printable(snowflake.value("state", "?")), snowflake.value("lead_ms", std::int64_t{0}));
+        fmt::format("snowflake: worker {}{} of {}, {}, {} ms ahead of the clock",
+                    snowflake.value("worker", std::uint64_t{0}),
+                    source.starts_with("host name") ? fmt::format(" ({})", Printable(source)) : "",
+                    Printable(snowflake.value("cluster", "?")), Printable(snowflake.value("state", "?")),
+                    snowflake.value("lead_ms", std::int64_t{0}));
   }
   for (const Json& tag : status.value("segment", Json::object()).value("tags", Json::array())) {
     AddRow(

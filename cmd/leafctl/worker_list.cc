@@ -29,6 +29,7 @@ std::string OwnerText(const inspect::WorkerEntry& entry) {
   std::string text = entry.java ? "Java Leaf" : "";
   if (!entry.owner.empty()) text += (text.empty() ? "" : ", before ") + Printable(entry.owner);
   if (!entry.host.empty()) text += " on " + Printable(entry.host);
+  if (entry.source.starts_with("host name")) text += ", " + Printable(entry.source);
   return text.empty() ? "-" : text;
 }
 

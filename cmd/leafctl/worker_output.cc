@@ -44,6 +44,7 @@ Json EntryJson(const inspect::WorkerEntry& entry, WallTime now) {
             {"ceiling_ms", MillisJson(entry.ceiling)},
             {"lead_ms", entry.ceiling ? Json((*entry.ceiling - now).count()) : Json(nullptr)},
             {"generation", entry.generation ? Json(*entry.generation) : Json(nullptr)}};
+  if (!entry.source.empty()) json["worker_source"] = entry.source;
   return json;
 }
 

@@ -31,6 +31,7 @@ void PrintEntry(CommandContext& context, const inspect::WorkerEntry& entry, Wall
     context.out.Write(fmt::format("{:<12}{}\n", fmt::format("{}:", name), value));
   };
   line("worker", fmt::format("{} ({})", entry.worker, inspect::NumberKindName(entry.kind)));
+  if (!entry.source.empty()) line("source", Printable(entry.source));
   line("address", entry.address.empty() ? "-" : Printable(entry.address));
   line("reported", entry.reported ? fmt::format("{}, {} ago", FormatRfc3339(*entry.reported),
                                                 AgeText(now - *entry.reported))

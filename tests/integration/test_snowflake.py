@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from fake_clock import FakeClock  # noqa: E402
 from leafctl import BINARY, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
-from own_namespace import ELSEWHERE, in_own_network  # noqa: E402
+from own_namespace import ELSEWHERE, in_own_host_name, in_own_network  # noqa: E402
 
 EPOCH_MS = 1288834974657
 WINDOW_S = 3.0
@@ -456,6 +457,120 @@ class State(SnowflakeTest):
         self.refused("--set", "snowflake.cluster=x", rc=6, parts=("worker_id",))
         self.refused("--set", "snowflake.worker_id=1024", parts=("1024", "0..1023"))
         self.refused("--set", "snowflake.worker_id=7", "--set", "snowflake.worker_range=8-9", parts=("8..9",))
+
+
+class Ordinal(SnowflakeTest):
+    """snowflake.worker_id = "ordinal"."""
+
+    CLUSTER = ["--set", "snowflake.cluster=pay"]
+
+    def setUp(self):
+        super().setUp()
+        self.box.env["LEAFCTL_SNOWFLAKE_WORKER_ID"] = "ordinal"
+
+    def refused(self, host, *parts, args=(), variable=True):
+        socket.sethostname(host)
+        place = "$LEAFCTL_SNOWFLAKE_WORKER_ID: snowflake.worker_id: " if variable else "snowflake.worker_id: "
+        for command in (["next", "--mode", "snowflake"], ["config", "check"], ["serve", "--listen", "127.0.0.1:0"]):
+            self.check(self.box.run([*command, *self.CLUSTER, *args]), 6, place, "'%s'" % host, *parts)
+        self.assertFalse(os.path.exists(self.state_file()), "nothing was issued")
+
+    def state_file(self):
+        return os.path.join(self.box.state, "snowflake.state")
+
+    @in_own_host_name()
+    def test_the_number_and_its_source_are_told_everywhere(self):
+        socket.sethostname("leafctl-37.leafctl.default.svc.cluster.local")
+        source = "host name 'leafctl-37.leafctl.default.svc.cluster.local'"
+        daemon = self.box.serve(*self.CLUSTER)
+        self.assertEqual({value >> 12 & 1023 for value in self.take(daemon, 10)}, {37})
+        self.assertIn("snowflake mode as worker 37 (%s) of pay" % source, daemon.log())
+        status = json.loads(daemon.get("/v1/status").body)["snowflake"]
+        self.assertEqual((status["worker"], status["worker_source"]), (37, source))
+        server = ["--server", daemon.url]
+        self.assertIn("snowflake: worker 37 of pay", self.box.ok("status", *server))
+        self.assertIn("  worker number from the %s\n" % source, self.box.ok("status", *server))
+        said = "37, from the %s" % source
+        # What else it finds is this machine's affair.
+        self.assertIn("worker-number: " + said, self.box.run(["doctor", *self.CLUSTER]).out)
+        daemon.terminate()
+
+        checked = self.box.run(["config", "check", *self.CLUSTER])
+        self.check(checked, 0)
+        self.assertIn("worker number " + said, checked.err)
+        found = json.loads(self.box.ok("config", "check", "--json", *self.CLUSTER))
+        self.assertEqual((found["worker"], found["worker_source"]), (37, source))
+        self.assertRegex(self.box.ok("config", "show"), r'(?m)^worker_id = "ordinal" +# %s$' % re.escape(said))
+        self.assertRegex(
+            self.box.ok("config", "show", "--origin"),
+            r'(?m)^worker_id = "ordinal" +# \$LEAFCTL_SNOWFLAKE_WORKER_ID: %s$' % re.escape(said),
+        )
+        shown = json.loads(self.box.ok("config", "show", "--json"))["values"]["snowflake.worker_id"]
+        self.assertEqual(shown, {"value": "ordinal", "worker": 37, "worker_source": source})
+        self.assertEqual(self.box.ok("config", "get", "snowflake.worker_id"), "ordinal\n")
+        # What is shown is a file that says the same.
+        path = self.box.write("shown.toml", self.box.ok("config", "show", *self.CLUSTER))
+        again = self.box.ok("--config", path, "config", "show", env={"LEAFCTL_SNOWFLAKE_WORKER_ID": None})
+        self.assertRegex(again, r'(?m)^worker_id = "ordinal" +# %s$' % re.escape(said))
+
+        self.assertIn(source, self.box.ok("worker", "list", *self.CLUSTER))
+        self.assertRegex(self.box.ok("worker", "show", "37", *self.CLUSTER), r"(?m)^source: +%s$" % re.escape(source))
+        worker = json.loads(self.box.ok("worker", "list", "--json", *self.CLUSTER))["workers"][0]
+        self.assertEqual((worker["worker"], worker["worker_source"]), (37, source))
+
+    @in_own_host_name()
+    def test_host_names_that_give_no_number(self):
+        # What container engines make up, a pod of a Deployment, and a name that only ends with a digit.
+        for host in ("web", "3f2a9c1b7d04", "leafctl-6d4cf56db6-x7k29", "leafctl3", "7", "leafctl-", "leafctl-3a"):
+            self.refused(host, "does not end with a dash and a number")
+        self.refused("leafctl-03", "leading zeros", "03 could be another node's")
+        for host in ("leafctl-1024", "leafctl-4294967299", "leafctl-18446744073709551619"):
+            self.refused(host, "ends with %s, which is not in 0..1023" % host[8:])
+        self.refused("leafctl-8", "0..7", args=["--set", "snowflake.layout=44-3-16"])
+        self.refused("leafctl-8", "9..10", args=["--set", "snowflake.worker_range=9-10"])
+        path = self.box.write("leafctl.toml", '[snowflake]\nworker_id = "ordinal"\n')
+        del self.box.env["LEAFCTL_SNOWFLAKE_WORKER_ID"]
+        self.refused("web", path + ":2: ", args=["--config", path], variable=False)
+        # The largest that there is.
+        socket.sethostname("leafctl-1023")
+        self.assertEqual(self.next("--config", path)[0] >> 12 & 1023, 1023)
+
+    @in_own_host_name()
+    def test_what_it_excludes(self):
+        socket.sethostname("leafctl-3")
+        for registry in ("zookeeper", "sql"):
+            result = self.box.run(["config", "check", *self.CLUSTER, "--set", "snowflake.registry=" + registry])
+            self.check(result, 6, "snowflake.worker_id", "registry " + registry)
+        # A number that the map names for this node goes before, as it does before a fixed one.
+        mapped = ["--set", "snowflake.workers=127.0.9.1:80=9", "--set", "snowflake.address=127.0.9.1:80"]
+        daemon = self.box.serve(*self.CLUSTER, *mapped)
+        self.assertEqual(json.loads(daemon.get("/v1/status").body)["snowflake"]["worker_source"], "snowflake.workers")
+        self.assertEqual(self.take(daemon)[0] >> 12 & 1023, 9)
+        daemon.terminate()
+        # Without snowflake mode no number is needed.
+        socket.sethostname("web")
+        self.box.ok("config", "check", "--set", "snowflake.enabled=false")
+
+    @in_own_host_name()
+    def test_a_pod_and_its_volume(self):
+        """What a fixed number has of safety is there."""
+        socket.sethostname("leafctl-3")
+        daemon = self.box.serve(*self.CLUSTER)
+        self.take(daemon, 1000)
+        daemon.kill()
+        # The same pod once more, with its volume: nothing repeats after a crash.
+        daemon = self.box.serve(*self.CLUSTER)
+        self.take(daemon, 1000)
+        self.check(self.box.run(["serve", "--listen", "127.0.0.1:0", *self.CLUSTER]), 11, "state directory")
+        daemon.terminate()
+        # A copy of the volume is refused, and one of another pod's begins after all that its owner has issued.
+        copy = self.box.path("copy")
+        shutil.copytree(self.box.state, copy)
+        args = ["next", "--mode", "snowflake", "--state-dir", copy, *self.CLUSTER]
+        self.check(self.box.run(args), 11, "it may be a copy", "as worker 3")
+        socket.sethostname("leafctl-4")
+        self.assertEqual(self.next(*self.CLUSTER)[0] >> 12 & 1023, 4)
+        self.check_seen()
 
 
 class MovedClock(SnowflakeTest):

@@ -26,6 +26,11 @@ def in_own_mounts():
     return _inside("--mount", "true")
 
 
+def in_own_host_name():
+    """The test may change the host name (socket.sethostname): no other process sees it."""
+    return _inside("--uts", "true")
+
+
 def _inside(namespace, *begin):
     """The test runs in a namespace, once `begin` has been done there. For a method of a TestCase: its file is run once more,
     for this test alone, by root or by a root of its own."""

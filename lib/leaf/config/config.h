@@ -82,7 +82,9 @@ struct Config {
     bool recycle = false;
     std::string address;
     std::string advertise;
-    std::int64_t worker_id = 0;
+    std::int64_t worker_id = 0;   // with worker_ordinal: the host name's, once it is loaded
+    bool worker_ordinal = false;  // snowflake.worker_id = "ordinal"
+    std::string worker_host;      // the host name that the number is from
     std::map<std::string, std::int64_t> workers;
     WorkerRange worker_range;
     core::IdLayout layout;  // snowflake.layout and snowflake.epoch_ms

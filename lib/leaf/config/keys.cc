@@ -14,6 +14,7 @@
 #include "leaf/base/endpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/config/worker_number.h"
 
 namespace leaf::config {
 namespace {
@@ -240,6 +241,24 @@ Result<void> CheckHostName(const std::string& text) {
   return Bad(fmt::format("{} is neither a host's name, without a port, nor *.NAME or *", Quoted(text)));
 }
 
+// What "ordinal" stands for is found out when all else is known (Loader).
+Result<void> StoreWorkerId(Config& config, const Value& value) {
+  Config::Snowflake& snowflake = config.snowflake;
+  if (const auto* const word = std::get_if<std::string>(&value)) {
+    if (*word != kOrdinal)
+      return Bad(fmt::format("{} is neither a whole number nor \"ordinal\"", Quoted(*word)));
+    snowflake.worker_ordinal = true;
+    snowflake.worker_id = -1;
+    return {};
+  }
+  constexpr std::int64_t kMax = (std::int64_t{1} << 31) - 1;
+  const auto number = std::get<std::int64_t>(value);
+  if (number < -1 || number > kMax) return Bad(fmt::format("{} is not in -1..{}", number, kMax));
+  snowflake.worker_ordinal = false;
+  snowflake.worker_id = number;
+  return {};
+}
+
 std::vector<Key> MakeKeys() {
   using C = Config;
   constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
@@ -387,10 +406,17 @@ std::vector<Key> MakeKeys() {
   add(CheckedString(
       "snowflake.advertise", "", "URL where peers reach this node; default http://<address>", CheckAdvertise,
       [](C & c) -> auto& { return c.snowflake.advertise; }));
-  add(Integer(
-      "snowflake.worker_id", "-1", -1, (std::int64_t{1} << 31) - 1,
-      "static worker number; -1 for none (drawn at random in a private cluster)",
-      [](C & c) -> auto& { return c.snowflake.worker_id; }));
+  add(Key{.name = "snowflake.worker_id",
+          .kind = Kind::kIntegerOrWord,
+          .fallback = "-1",
+          .meaning =
+              "static worker number; -1 for none (drawn at random in a private cluster); \"ordinal\" for the "
+              "number at the end of the host name, as leafctl-3 has one",
+          .store = StoreWorkerId,
+          .load = [](const C& c) -> Value {
+            if (c.snowflake.worker_ordinal) return std::string(kOrdinal);
+            return c.snowflake.worker_id;
+          }});
   add(MakeKey<IntegerMap>(
       "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",
       [](C & c) -> auto& { return c.snowflake.workers; },
@@ -524,6 +550,9 @@ Result<Value> ParseText(Kind kind, std::string_view text) {
     case Kind::kInteger:
       if (const auto number = ParseWhole<std::int64_t>(text)) return Value{*number};
       return Bad(fmt::format("{} is not a whole number", Quoted(text)));
+    case Kind::kIntegerOrWord:
+      if (const auto number = ParseWhole<std::int64_t>(text)) return Value{*number};
+      return Value{std::string(text)};
     case Kind::kString:
     case Kind::kDuration:
       return Value{std::string(text)};

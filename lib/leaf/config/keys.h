@@ -16,7 +16,7 @@
 
 namespace leaf::config {
 
-enum class Kind { kBool, kInteger, kString, kDuration, kStringList, kIntegerMap };
+enum class Kind { kBool, kInteger, kIntegerOrWord, kString, kDuration, kStringList, kIntegerMap };
 
 using Value = std::variant<bool, std::int64_t, std::string, std::vector<std::string>,
                            std::map<std::string, std::int64_t>>;

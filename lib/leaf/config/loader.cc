@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,12 +14,19 @@
 
 #include "leaf/base/text.h"
 #include "leaf/config/keys.h"
+#include "leaf/config/worker_number.h"
 
 namespace leaf::config {
 namespace {
 
 constexpr std::string_view kDefaultOrigin = "default";
 constexpr std::string_view kPrefix = "LEAFCTL_";
+constexpr std::string_view kListenDefault = "LEAFCTL_LISTEN_DEFAULT";
+
+// Whether nobody has chosen the value: it is ours, or the image's.
+bool IsDefaultOrigin(std::string_view origin) {
+  return origin == kDefaultOrigin || (origin.starts_with('$') && origin.substr(1) == kListenDefault);
+}
 
 class Loader {
  public:
@@ -26,6 +34,7 @@ class Loader {
 
   Result<Resolved> Run() {
     ApplyDefaults();
+    ApplyListenDefault();
     ApplyFile();
     ApplyEnvironment();
     ApplyFlags();
@@ -61,6 +70,17 @@ class Loader {
       const std::string problem = Store(key, ParseText(key.kind, key.fallback), std::string(kDefaultOrigin));
       LEAF_CHECK(problem.empty());
     }
+  }
+
+  // A container is reached through its own addresses only. Its image cannot say so in a file, which users
+  // replace with theirs, nor as the value itself, which would go before theirs.
+  void ApplyListenDefault() {
+    const std::string name(kListenDefault);
+    const std::string text = Variable(name);
+    if (text.empty()) return;
+    const Key& key = *FindKey("server.listen");
+    if (const std::string wrong = Store(key, ParseText(key.kind, text), "$" + name); !wrong.empty())
+      Problem(fmt::format("${}: {}", name, wrong));
   }
 
   // The file to read, "" for none.
@@ -136,6 +156,13 @@ class Loader {
       case Kind::kInteger:
         if (const auto value = node.value_exact<std::int64_t>()) return Value{*value};
         return wrong("a whole number");
+      case Kind::kIntegerOrWord:
+        if (const auto value = node.value_exact<std::int64_t>()) return Value{*value};
+        if (const auto value = node.value_exact<std::string>()) {
+          // As with every other key, "3" is no number in a file.
+          if (!ParseWhole<std::int64_t>(*value)) return Value{*value};
+        }
+        return wrong("a whole number or a word");
       case Kind::kString:
         if (const auto value = node.value_exact<std::string>()) return Value{*value};
         return wrong("a string");
@@ -170,7 +197,7 @@ class Loader {
     for (const auto& variable : input_.environment) {
       const std::string& name = variable.first;
       const std::string& text = variable.second;
-      if (!name.starts_with(kPrefix) || name == "LEAFCTL_CONFIG") continue;
+      if (!name.starts_with(kPrefix) || name == "LEAFCTL_CONFIG" || name == kListenDefault) continue;
       const auto key =
           std::find_if(Keys().begin(), Keys().end(), [&](const Key& k) { return k.variable() == name; });
       if (key == Keys().end()) {
@@ -269,6 +296,7 @@ class Loader {
       snowflake.advertise = "http://" + snowflake.address;
     if (snowflake.recycle && snowflake.registry != "zookeeper")
       refuse("snowflake.recycle", "only registry zookeeper has leases");
+    if (snowflake.worker_ordinal) TakeOrdinal(refuse);
     if (snowflake.registry != "static") {
       // Whether there is an address is not asked here: this node needs one, but a command that looks at the
       // registry from elsewhere needs none.
@@ -280,11 +308,33 @@ class Loader {
       refuse("snowflake.workers",
              "no listen address identifies this node (all are loopback or wildcard): set snowflake.address");
     }
-    if (!snowflake.cluster.empty() && snowflake.worker_id < 0 && snowflake.workers.empty()) {
+    if (!snowflake.cluster.empty() && snowflake.worker_id < 0 && !snowflake.worker_ordinal &&
+        snowflake.workers.empty()) {
       refuse("snowflake.cluster",
              "a named cluster needs snowflake.worker_id (or snowflake.workers), a number that no other node "
              "has");
     }
+  }
+
+  // Without the number there is no configuration: a node that goes on with another one could repeat IDs.
+  template <typename Refuse>
+  void TakeOrdinal(const Refuse& refuse) {
+    Config::Snowflake& snowflake = resolved_.config.snowflake;
+    if (snowflake.registry != "static") {
+      refuse("snowflake.worker_id",
+             fmt::format(
+                 "only registry static takes the number from the host name, and registry {} gives one out",
+                 snowflake.registry));
+      return;
+    }
+    const auto number = OrdinalOf(input_.host, snowflake.worker_range.begin,
+                                  std::min(snowflake.worker_range.end, snowflake.layout.worker_end()));
+    if (!number.ok()) {
+      refuse("snowflake.worker_id", number.error().message);
+      return;
+    }
+    snowflake.worker_id = static_cast<std::int64_t>(*number);
+    snowflake.worker_host = input_.host;
   }
 
   // "" if there is none.
@@ -317,13 +367,13 @@ class Loader {
 bool Resolved::IsSet(const std::string& name) const {
   return std::any_of(origins.begin(), origins.end(), [&](const auto& entry) {
     const bool meant = name.ends_with('.') ? entry.first.starts_with(name) : entry.first == name;
-    return meant && entry.second != kDefaultOrigin;
+    return meant && !IsDefaultOrigin(entry.second);
   });
 }
 
 bool Resolved::AnythingSet() const {
   return std::any_of(origins.begin(), origins.end(), [](const auto& entry) {
-    return entry.second != kDefaultOrigin && entry.first != "state_dir" && !entry.first.starts_with("log.");
+    return !IsDefaultOrigin(entry.second) && entry.first != "state_dir" && !entry.first.starts_with("log.");
   });
 }
 

@@ -24,6 +24,7 @@ struct LoadInput {
   std::optional<std::string> file;  // --config
   std::vector<FlagValue> flags;     // later ones win
   std::map<std::string, std::string> environment;
+  std::string host = "";  // this machine's name, for snowflake.worker_id = "ordinal"
   bool is_root = false;
   bool search_file = true;  // without `file`: look where files may be
 };

@@ -19,6 +19,7 @@
 #include "leaf/leaf.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/sys/fork_guard.h"
+#include "leaf/sys/process_name.h"
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/system_clock.h"
 
@@ -84,6 +85,7 @@ Result<config::Resolved> Resolve(const GeneratorOptions& options) {
   }
   config::LoadInput input;
   input.search_file = false;
+  input.host = sys::HostName();
   const auto set = [&](std::string key, std::string text) {
     std::string origin = "GeneratorOptions, " + key;
     input.flags.push_back({std::move(key), std::move(text), std::move(origin)});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "leaf/client/clock_probe.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
 
@@ -21,6 +22,7 @@ service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, bool 
   service::SnowflakeOptions options;
   options.cluster = {snowflake.cluster, snowflake.registry, snowflake.layout};
   options.address = snowflake.address;
+  options.worker_source = config::WorkerSourceOf(config);
   options.private_cluster = IsPrivateCluster(config);
   options.says_always_that_it_is_private = !one_shot;
   const config::WorkerRange numbers = WorkerNumbersOf(config);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "leaf/base/endpoint.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/embed/registries.h"
 #include "leaf/embed/stores.h"
@@ -74,6 +75,8 @@ class NodeChecks : DoctorChecks {
          "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one that "
          "nodes share");
     }
+    if (const std::string ordinal = config::OrdinalText(config_); !ordinal.empty())
+      Ok("worker-number", ordinal);
     const config::WorkerRange numbers = embed::WorkerNumbersOf(config_);
     if (snowflake.worker_id >= 0 && !IsShared() &&
         (static_cast<std::uint64_t>(snowflake.worker_id) < numbers.begin ||

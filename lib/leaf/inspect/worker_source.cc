@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "leaf/base/mutex.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/embed/registries.h"
 #include "leaf/embed/zookeeper_link.h"
@@ -244,6 +245,10 @@ class StaticSource final : public WorkerSource {
       entry.worker = *state_->worker;
       entry.address = config_.snowflake.address;
       entry.owner = state_->node_uuid;
+      // The state may be of before: then where that number came from is not known.
+      if (config_.snowflake.worker_id >= 0 &&
+          static_cast<std::uint64_t>(config_.snowflake.worker_id) == entry.worker)
+        entry.source = config::WorkerSourceOf(config_);
       if (state_->ceiling > WallTime{}) entry.ceiling = state_->ceiling;
       entry.records.push_back(StateRecord());
       inspection.entries.insert(inspection.entries.begin(), std::move(entry));

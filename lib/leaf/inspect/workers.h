@@ -47,6 +47,7 @@ struct WorkerEntry {
   std::string url;                   // where it answers, if it is a live leafctl
   std::string owner;                 // uuid of a state directory; "" if there is none
   std::string host;                  // of the owner
+  std::string source;                // where a static number comes from; "" if that is not known
   std::optional<WallTime> since;     // of the owner
   std::optional<WallTime> ceiling;
   std::optional<std::uint64_t> generation;

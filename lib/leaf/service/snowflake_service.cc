@@ -269,6 +269,7 @@ SnowflakeStatus SnowflakeService::Status() const {
                  : term->starting()    ? "starting"
                                        : "issuing";
   status.worker = term->claim.worker;
+  status.worker_source = options_.worker_source;
   status.ceiling = term->generator.ceiling();
   status.lead = term->generator.LeadAt(now);
   return status;

@@ -50,6 +50,7 @@ struct SnowflakeOptions {
   bool private_cluster = false;
   bool says_always_that_it_is_private = true;
   std::string address;             // "ip:port" of this node, or ""
+  std::string worker_source;       // where its number comes from, for people
   std::uint64_t worker_begin = 0;  // numbers that may be claimed, half-open
   std::uint64_t worker_end = 1024;
   std::chrono::milliseconds window{3000};
@@ -83,6 +84,7 @@ struct SnowflakeStatus {
   core::ClusterProperties cluster;
   std::string node_uuid;
   std::uint64_t worker = 0;
+  std::string worker_source;              // SnowflakeOptions::worker_source
   WallTime ceiling;                       // exclusive, durable
   std::chrono::milliseconds lead{};       // of issued IDs over the wall clock
   WallTime exhausted_at;                  // the last millisecond of the layout

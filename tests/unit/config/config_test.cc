@@ -6,10 +6,13 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "leaf/base/endpoint.h"
+#include "leaf/base/text.h"
 #include "leaf/config/keys.h"
 #include "leaf/config/loader.h"
+#include "leaf/config/worker_number.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/sql/schema.h"
 #include "support/temp_dir.h"
@@ -108,11 +111,100 @@ TEST_F(ConfigTest, ReportsEveryProblemAtOnceWithLineAndNearestName) {
   }
 }
 
+TEST_F(ConfigTest, TheOrdinalIsTheNumberAtTheEndOfTheHostName) {
+  for (const auto& [host, number] :
+       {std::pair{"leafctl-3", 3}, {"a-b-0", 0}, {"leafctl-12.leafctl.svc-9", 12}, {"x-1023", 1023}}) {
+    const auto found = OrdinalOf(host, 0, 1024);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(*found, static_cast<std::uint64_t>(number)) << host;
+  }
+  for (const std::string host : {"", "web", "web3", "3", "a-", "a-3b", "a-b3", "a-+3", "a- 3", "a-03", "a-00",
+                                 "a-1024", "a-18446744073709551616", "a.svc-3", "a-\xef\xbc\x93"}) {
+    const auto found = OrdinalOf(host, 0, 1024);
+    ASSERT_FALSE(found.ok()) << host;
+    EXPECT_EQ(found.error().code, ErrorCode::kInvalidArgument);
+    if (!host.empty()) {
+      EXPECT_NE(found.error().message.find(Quoted(host)), std::string::npos) << found.error().message;
+    }
+  }
+  EXPECT_FALSE(OrdinalOf("a-4", 5, 8).ok());
+  EXPECT_FALSE(OrdinalOf("a-8", 5, 8).ok());
+}
+
+TEST_F(ConfigTest, TheWorkerNumberIsANumberOrOrdinal) {
+  input_.host = "leafctl-7";
+  const auto worker = [&](const std::string& text) {
+    input_.flags = {{"snowflake.worker_id", text, "--set"}, {"snowflake.cluster", "pay", "--set"}};
+    return Load(input_);
+  };
+  const auto ordinal = worker("ordinal");
+  ASSERT_TRUE(ordinal.ok()) << ordinal.error().message;
+  EXPECT_EQ(ordinal->config.snowflake.worker_id, 7);
+  EXPECT_EQ(FormatToml(FindKey("snowflake.worker_id")->load(ordinal->config)), "\"ordinal\"");
+  EXPECT_EQ(WorkerSourceOf(ordinal->config), "host name 'leafctl-7'");
+  EXPECT_EQ(OrdinalText(ordinal->config), "7, from the host name 'leafctl-7'");
+  const auto fixed = worker("5");
+  EXPECT_EQ(fixed->config.snowflake.worker_id, 5);
+  EXPECT_EQ(FormatToml(FindKey("snowflake.worker_id")->load(fixed->config)), "5");
+  EXPECT_EQ(WorkerSourceOf(fixed->config), "snowflake.worker_id");
+  EXPECT_EQ(OrdinalText(fixed->config), "");
+  for (const char* const bad :
+       {"ordinals", "", "Ordinal", "-2", "2147483648", "99999999999999999999", "1.5"}) {
+    input_.flags = {{"snowflake.worker_id", bad, "--set"}};
+    const auto loaded = Load(input_);
+    ASSERT_FALSE(loaded.ok()) << bad;
+    EXPECT_EQ(loaded.error().code, ErrorCode::kInvalidArgument);
+  }
+  // The flag that comes later wins, whichever of the two it is.
+  input_.environment["LEAFCTL_SNOWFLAKE_WORKER_ID"] = "ordinal";
+  EXPECT_EQ(worker("5")->config.snowflake.worker_id, 5);
+  EXPECT_FALSE(worker("5")->config.snowflake.worker_ordinal);
+  input_.environment.clear();
+  input_.flags.clear();
+  input_.environment["HOME"] = dir_.path();
+  EXPECT_EQ(WorkerSourceOf(Load(input_)->config), "drawn for the state directory");
+  for (const char* const toml :
+       {"worker_id = \"3\"", "worker_id = 3.0", "worker_id = [3]", "worker_id = true"}) {
+    WriteFile(std::string("[snowflake]\n") + toml + "\n");
+    EXPECT_NE(Problem().find("snowflake.worker_id: expected a whole number or a word"), std::string::npos)
+        << toml;
+  }
+  WriteFile("[snowflake]\nworker_id = \"ordinal\"\n");
+  ASSERT_TRUE(Load(input_).ok()) << Problem();
+  EXPECT_EQ(Load(input_)->config.snowflake.worker_id, 7);
+  // Mode and registry decide whether it is asked for at all.
+  input_.host = "web";
+  EXPECT_NE(Problem().find(":2: snowflake.worker_id: the host name 'web' does not end"), std::string::npos)
+      << Problem();
+  input_.flags = {{"snowflake.enabled", "false", "--set"}};
+  EXPECT_EQ(Problem(), "");
+  EXPECT_EQ(OrdinalText(Load(input_)->config), "");
+}
+
 TEST_F(ConfigTest, BadFlagsAreUsageErrors) {
   input_.flags = {{"server.listen", "nowhere", "--listen"}};
   EXPECT_EQ(Load(input_).error().code, ErrorCode::kInvalidArgument);
   input_.environment["LEAFCTL_LOG_LEVEL"] = "loud";
   EXPECT_EQ(Load(input_).error().code, ErrorCode::kConfig);
+}
+
+TEST_F(ConfigTest, AnImageChangesTheDefaultOfListenOnly) {
+  input_.environment["LEAFCTL_LISTEN_DEFAULT"] = ":9000";
+  const auto alone = Load(input_);
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_EQ(alone->config.server.listen, (std::vector<Endpoint>{{"0.0.0.0", 9000}}));
+  EXPECT_EQ(alone->origins.at("server.listen"), "$LEAFCTL_LISTEN_DEFAULT");
+  EXPECT_FALSE(alone->AnythingSet()) << "no user has set anything";
+  EXPECT_FALSE(alone->IsSet("server.listen"));
+  EXPECT_TRUE(alone->warnings.empty());
+  WriteFile("[server]\nlisten = [\":9001\"]\n");
+  EXPECT_EQ(Load(input_)->config.server.listen, (std::vector<Endpoint>{{"0.0.0.0", 9001}}));
+  EXPECT_TRUE(Load(input_)->IsSet("server.listen"));
+  input_.environment["LEAFCTL_SERVER_LISTEN"] = ":9002";
+  EXPECT_EQ(Load(input_)->config.server.listen, (std::vector<Endpoint>{{"0.0.0.0", 9002}}));
+  input_.environment["LEAFCTL_LISTEN_DEFAULT"] = "nowhere";
+  EXPECT_NE(Problem().find("$LEAFCTL_LISTEN_DEFAULT: server.listen: 'nowhere'"), std::string::npos)
+      << Problem();
 }
 
 TEST_F(ConfigTest, ReadsListsAndMapsFromVariables) {

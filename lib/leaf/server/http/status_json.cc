@@ -269,6 +269,7 @@ Json SnowflakeJson(const service::SnowflakeService* snowflake) {
             {"exhausted_at_ms", UnixMillis(status.exhausted_at)}};
   if (status.has_worker) {
     json["worker"] = status.worker;
+    json["worker_source"] = status.worker_source;
     json["ceiling"] = FormatRfc3339(status.ceiling);
     json["ceiling_ms"] = UnixMillis(status.ceiling);
     json["lead_ms"] = status.lead.count();

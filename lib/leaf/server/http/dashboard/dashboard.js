@@ -198,7 +198,7 @@ function showSnowflake(snowflake, now) {
   remember(history.lead, snowflake.lead_ms, NODE_SAMPLES);
   drawChart($("lead-chart"), history.lead, NODE_SAMPLES, 100);
   showFacts(facts, [
-    ["number", String(snowflake.worker)],
+    ["number", snowflake.worker + ((snowflake.worker_source || "").startsWith("host name") ? " (" + snowflake.worker_source + ")" : "")],
     ["cluster", snowflake.cluster + (snowflake.private ? " (private: unique in this state directory only)" : "")],
     ["registry", snowflake.registry],
     ["ceiling left", duration(Math.max(0, snowflake.ceiling_ms - now - snowflake.lead_ms) / 1000)],
