@@ -11,20 +11,25 @@ build_packages=(
 # What package.sh and tarball.sh need.
 # shellcheck disable=SC2034
 package_packages=("${build_packages[@]}" binutils dpkg-dev file gzip python3)
+# What image.sh needs.
+# shellcheck disable=SC2034
+image_packages=("${package_packages[@]}" base-files ca-certificates libmariadb3)
 # What quickstart.sh needs.
 # shellcheck disable=SC2034
 quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 # What test.sh needs: real servers, and the tools of check.sh.
 # shellcheck disable=SC2034
 test_packages=(
-  "${quickstart_packages[@]}" "${package_packages[@]}" debootstrap
+  "${quickstart_packages[@]}" "${package_packages[@]}" "${image_packages[@]}" debootstrap crun
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev prometheus-cpp-dev nghttp2-client wrk
   nginx-light redis-server redis-tools
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
-  python3 psmisc util-linux iproute2 git faketime systemd openssl
+  python3 python3-yaml psmisc util-linux iproute2 git faketime systemd openssl
   clang libclang-rt-14-dev llvm-14 lld clang-format clang-tidy python3-clang-14 shellcheck mandoc man-db zsh fish
 )
+# Not where the command has come with another package, which Debian's would be in the way of.
+if ! command -v kubectl >/dev/null; then test_packages+=(kubernetes-client); fi
 
 # Prints a message and ends the script.
 die() {

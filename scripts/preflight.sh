@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Says whether scripts/test.sh can pass on this machine, before it installs and builds anything: a line for each thing that
 # is missing, and exit 1 if there is one. Changes nothing; takes seconds, and half a minute if the mirror is silent.
-# What it looks at: root or sudo, namespaces for mounts and networks, the mirror of Debian that apt is configured for,
+# What it looks at: root or sudo, namespaces for mounts and networks, containers, the mirror of Debian that apt is configured for,
 # space for the builds, memory, and /tmp.
 # Usage: preflight.sh
 # Environment: LEAF_TEST_PRESETS  the presets that are to be built (default "release asan-ubsan tsan")
@@ -49,6 +49,7 @@ check_namespaces() {
   if ((EUID != 0)); then own+=(--map-root-user); fi
   if said=$("${own[@]}" mount -t tmpfs tmpfs /tmp 2>&1) &&
     { ((EUID == 0)) || ! has_release || ! can_be_root || said=$(sudo -n unshare --mount true 2>&1); }; then
+    check_containers
     return 0
   fi
   if ! mountpoint -q /; then
@@ -57,6 +58,17 @@ check_namespaces() {
   else
     problem "cannot have namespaces of its own for mounts and the network (a container without privileges?): $said"
   fi
+}
+
+# The test of the image runs it with crun, which looks for the one hierarchy of control groups.
+check_containers() {
+  local said own=(unshare --mount --net --pid --ipc --uts --fork)
+  if ! has_release || ! can_be_root; then return 0; fi
+  if said=$(as_root "${own[@]}" true 2>&1) &&
+    said=$(as_root "${own[@]}" sh -c 'mount -t tmpfs tmpfs /tmp && mkdir /tmp/cgroup && mount -t cgroup2 cgroup2 /tmp/cgroup' 2>&1); then
+    return 0
+  fi
+  problem "cannot run a container (the test of the image needs namespaces and control groups): ${said%%$'\n'*}"
 }
 
 # The mirror is asked for what is at the top of each of its suites, in the way in which apt would do it.

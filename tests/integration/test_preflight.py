@@ -170,6 +170,12 @@ class Preflight(unittest.TestCase):
         os.chmod(self.path("scripts/unshare"), 0o755)
         self.refused(self.machine('PATH="$0/scripts:$PATH"'), "without privileges", "Operation not permitted")
 
+    def test_no_control_groups(self):
+        # As a kernel without them answers; everything else is there.
+        self.write("scripts/mount", "#!/bin/sh\ncase $* in *cgroup2*) echo 'mount: no cgroup2' >&2; exit 32 ;; esac\nexec /bin/mount \"$@\"\n")
+        os.chmod(self.path("scripts/mount"), 0o755)
+        self.refused(self.machine('PATH="$0/scripts:$PATH"'), "cannot run a container", "no cgroup2")
+
     def test_it_comes_before_everything_else(self):
         # Nothing is installed, configured or built where it refuses.
         said = self.machine(builds_mb=100, memory_mb=1000, command=[self.path("checkout/scripts/test.sh")])
