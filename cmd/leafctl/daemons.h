@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -54,7 +55,10 @@ inline std::vector<std::string> FindOwnDaemon(const config::Resolved& resolved) 
   Daemons daemons = FindDaemons(resolved);
   if (daemons.configured) return daemons.servers;
   const config::Config::Server& server = resolved.config.server;
-  if (!server.socket.empty()) daemons.servers.push_back("unix:" + server.socket);
+  if (const std::string socket = "unix:" + server.socket;
+      !server.socket.empty() &&
+      std::find(daemons.servers.begin(), daemons.servers.end(), socket) == daemons.servers.end())
+    daemons.servers.push_back(socket);
   for (Endpoint endpoint : server.listen) {
     if (endpoint.port == 0) continue;  // it may be any
     if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = "127.0.0.1";
