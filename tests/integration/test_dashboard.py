@@ -13,6 +13,7 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from browser import Browser
 from leafctl import BINARY, ROOT, LeafTest, main, poll
+from own_namespace import in_own_host_name
 from servers import PASSWORD, MariaDb
 
 SCREENSHOTS = os.path.join(os.path.dirname(BINARY), "screenshots")
@@ -145,6 +146,13 @@ class Dashboard(LeafTest):
         browser.prefer("light")
         light = browser.run("return getComputedStyle(document.body).backgroundColor;")
         self.assertNotEqual(dark, light)
+
+    @in_own_host_name()
+    def test_says_where_an_ordinal_is_from(self):
+        socket.sethostname("leafctl-3")
+        daemon = self.start("--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=ordinal")
+        self.open(daemon)
+        self.assertIn("3 (host name 'leafctl-3')", browser.text("#snowflake-facts"))
 
     def test_a_frozen_tag_stands_on_top_until_it_is_repaired(self):
         for tag in ("alpha", "beta", "gamma"):

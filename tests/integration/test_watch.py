@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from unicodedata import east_asian_width
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from leafctl import BINARY, DEADLINE_S, LeafTest, clean_environment, main  # noqa: E402
+from own_namespace import in_own_host_name  # noqa: E402
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -133,6 +135,15 @@ class Watch(LeafTest):
             screen.press("q")
             self.assertEqual(screen.end(), 0)
             self.assert_put_back(screen)
+
+    @in_own_host_name()
+    def test_says_where_an_ordinal_is_from(self):
+        socket.sethostname("leafctl-3")
+        settings = ["--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=ordinal"]
+        pod = self.box.serve("--state-dir", self.box.path("pod"), *settings)
+        with self.watching("--server", pod.url) as screen:
+            text = "worker 3 (host name 'leafctl-3') of pay"
+            screen.wait("the host name", lambda lines: any(text in line for line in lines))
 
     def test_keys_sort_and_filter(self):
         self.daemon.ids("gamma", 90)
