@@ -21,9 +21,12 @@ int main(int argc, char** argv) {
   }
   leaf::GeneratorOptions options;
   options.state_dir = argv[1];
-  // Both modes, on SQLite and a private cluster. For a cluster: options.sqlite = false, options.mysql,
-  // options.source.
-  options.snowflake = true;
+  // Both modes, on one machine. For a cluster, for example:
+  //   options.store = leaf::MySql{.endpoints = {"db1.example.org"}, .password_file =
+  //   "/etc/shop/leaf-password"}; options.snowflake = leaf::ZookeeperNumber{.cluster = "shop", .address =
+  //   "10.0.0.1:8080"}; options.zookeeper = "zk1.example.org:2181";
+  options.store = leaf::Sqlite{};
+  options.snowflake = leaf::PrivateNumber{};
   options.log = [](leaf::Severity severity, std::string_view message) {
     if (severity >= leaf::Severity::kWarning) std::cerr << "example: " << message << "\n";
   };
