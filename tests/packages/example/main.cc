@@ -21,10 +21,8 @@ int main(int argc, char** argv) {
   }
   leaf::GeneratorOptions options;
   options.state_dir = argv[1];
-  // Both modes, on one machine. For a cluster, for example:
-  //   options.store = leaf::MySql{.endpoints = {"db1.example.org"}, .password_file =
-  //   "/etc/shop/leaf-password"}; options.snowflake = leaf::ZookeeperNumber{.cluster = "shop", .address =
-  //   "10.0.0.1:8080"}; options.zookeeper = "zk1.example.org:2181";
+  // Both modes, on one machine. Of a cluster, the store is leaf::MySql{.endpoints = {"db1.example.org"}}, and
+  // the number comes from ZooKeeper: leaf::ZookeeperNumber{.cluster = "shop", .address = own_ip_and_port}.
   options.store = leaf::Sqlite{};
   options.snowflake = leaf::PrivateNumber{};
   options.log = [](leaf::Severity severity, std::string_view message) {

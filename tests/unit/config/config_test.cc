@@ -183,8 +183,8 @@ TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {
 TEST_F(ConfigTest, ListenersThatCollideAreNamed) {
   for (const auto& [listen, problem] : std::vector<std::pair<std::string, std::string>>{
            {"127.0.0.1:80,127.0.0.1:80", "127.0.0.1:80 is in the list twice"},
-           {":80,10.0.0.1:80", "0.0.0.0:80 and 10.0.0.1:80 cannot both be listened on"},
-           {"10.0.0.1:80,0.0.0.0:80", "10.0.0.1:80 and 0.0.0.0:80 cannot both be listened on"},
+           {":80,192.0.2.1:80", "0.0.0.0:80 and 192.0.2.1:80 cannot both be listened on"},
+           {"192.0.2.1:80,0.0.0.0:80", "192.0.2.1:80 and 0.0.0.0:80 cannot both be listened on"},
            {"[::1]:80,[::]:80", "[::1]:80 and [::]:80 cannot both be listened on"},
            {"host:1,a:2,HOST:1", "host:1 and HOST:1 cannot both be listened on"}}) {
     input_.flags = {{"server.listen", listen, "--listen"}};
@@ -192,7 +192,7 @@ TEST_F(ConfigTest, ListenersThatCollideAreNamed) {
   }
   // Port 0 is another port each time.
   for (const char* listen : {"127.0.0.1:0,127.0.0.1:0", "127.0.0.1:80,127.0.0.2:80",
-                             "127.0.0.1:80,127.0.0.1:81", "10.0.0.1:80,[::]:80"}) {
+                             "127.0.0.1:80,127.0.0.1:81", "192.0.2.1:80,[::]:80"}) {
     input_.flags = {{"server.listen", listen, "--listen"}};
     EXPECT_EQ(Problem(), "") << listen;
   }
