@@ -612,10 +612,13 @@ class ThroughADaemonOfZooKeeper(ThroughADaemon, WorkersTest):
         ]  # fmt: skip
 
     def serve(self, connect=None):
-        return self.box.serve(
+        daemon = self.box.serve(
             *self.flags(connect), "--set", "segment.enabled=false", "--set", "snowflake.address=" + self.ADDRESS,
             "--set", "snowflake.claim_watch=0s",
         )  # fmt: skip
+        # Before its nodes in ZooKeeper are removed: it would put them back.
+        self.addCleanup(daemon.terminate)
+        return daemon
 
     def test_the_same_list(self):
         java = self.java_node("192.0.2.1:8080")

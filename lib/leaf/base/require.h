@@ -1,17 +1,16 @@
 // LEAF_CHECK for the headers that programs include: without a macro.
 #pragma once
 
-#include <source_location>
-
 namespace leaf::internal {
 
 [[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
 
-// Aborts the process, after one line on stderr, unless `holds`. `what`: what should hold.
-inline void Require(bool holds, const char* what,
-                    std::source_location where = std::source_location::current()) {
+// Aborts the process, after one line on stderr, unless `holds`. `what`: what should hold. The place is the
+// caller's; clang 14 has no std::source_location.
+inline void Require(bool holds, const char* what, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) {
   if (!holds) [[unlikely]]
-    CheckFailed(what, where.file_name(), static_cast<int>(where.line()));
+    CheckFailed(what, file, line);
 }
 
 }  // namespace leaf::internal

@@ -8,7 +8,7 @@
 
 namespace leaf::server {
 
-std::function<void()> SharedWorkers::Ask(Done done) {
+std::function<void()> SharedWorkers::Ask(const Done& done) {
   std::optional<Result<std::string>> at_once;
   std::uint64_t caller = 0;
   std::uint64_t begun = 0;  // number of the reading that this call begins
@@ -23,7 +23,7 @@ std::function<void()> SharedWorkers::Ask(Done done) {
       at_once = TooSlow();
     } else {
       caller = ++callers_;
-      waiting_.emplace(caller, std::move(done));
+      waiting_.emplace(caller, done);
       if (!is_reading_) {
         is_reading_ = true;
         reading_since_ = now;

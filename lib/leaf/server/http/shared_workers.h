@@ -40,7 +40,7 @@ class SharedWorkers {
   // asked about by every caller. Never blocks; `done` runs on any thread. What is returned gives the request
   // up: then `done` gets kUnavailable, unless it was called.
   using Done = std::function<void(const Result<std::string>&)>;
-  std::function<void()> Ask(Done done);
+  std::function<void()> Ask(const Done& done);
 
  private:
   void Read();
