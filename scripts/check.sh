@@ -220,8 +220,28 @@ forbid() {
   return 1
 }
 
+# The headers that programs include: leaf.h, and what it needs. A macro there would be one of every such program.
+check_face() {
+  local wrong=0 needed installed
+  if g++ -std=c++20 -E -dD -I lib -x c++ - <<<'#include "leaf/leaf.h"' |
+    awk '/^# [0-9]+ "/ { ours = index($3, "\"lib/leaf/") == 1 } ours && /^#define/ { print; found = 1 } END { exit !found }'; then
+    echo "lib/leaf/leaf.h and what it includes define no macro"
+    wrong=1
+  fi
+  needed=$(g++ -std=c++20 -MM -I lib -x c++ - <<<'#include "leaf/leaf.h"' | grep -oE 'lib/leaf/[a-z_/]+\.h' | sort -u)
+  installed=$(grep -oE '^install\(FILES [^)]*DESTINATION include/leaf' lib/leaf/CMakeLists.txt |
+    grep -oE '[a-z_/]+\.h' | sed 's|^|lib/leaf/|' | sort -u)
+  if [[ $needed != "$installed" ]]; then
+    echo "lib/leaf/leaf.h needs other headers than lib/leaf/CMakeLists.txt installs:"
+    diff <(echo "$needed") <(echo "$installed") || true
+    wrong=1
+  fi
+  return "$wrong"
+}
+
 check_layers() (
   failed=0
+  check_face || failed=1
   code=$(mktemp)
   trap 'rm -f "$code"' EXIT
   code_lines >"$code"

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -34,9 +35,24 @@ std::string PlainText(const config::Value& value) {
       value);
 }
 
+// "" for what is no table.
+std::string KeysOfTable(std::string_view name) {
+  if (name.ends_with('.')) name.remove_suffix(1);
+  std::string keys;
+  for (const config::Key& key : config::Keys()) {
+    if (key.name.size() > name.size() && key.name.starts_with(name) && key.name[name.size()] == '.')
+      keys += (keys.empty() ? "" : ", ") + key.name;
+  }
+  return keys;
+}
+
 Result<void> RunConfigGet(CommandContext& context, const std::string& name) {
   const config::Key* const key = config::FindKey(name);
   if (key == nullptr) {
+    if (const std::string keys = KeysOfTable(name); !keys.empty()) {
+      return Error{ErrorCode::kInvalidArgument, fmt::format("{} is a table, not a key", Quoted(name)),
+                   "its keys: " + keys};
+    }
     const std::string hint = config::NearestKeyHint(name);
     return Error{ErrorCode::kInvalidArgument, fmt::format("unknown key {}", Quoted(name)),
                  hint.empty() ? "leafctl config show lists the keys" : hint};

@@ -1,6 +1,7 @@
 // leafctl config init: a first configuration, with what was asked for and why it is there.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,7 +94,17 @@ Result<std::vector<config::FlagValue>> FlagValuesOf(CommandContext& context,
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("bad --set {}: not SECTION.KEY=VALUE", Quoted(set)), ""};
     }
-    values.push_back({set.substr(0, equals), set.substr(equals + 1), "--set"});
+    const std::string key = set.substr(0, equals);
+    const auto said = std::find_if(values.begin(), values.end(), [&](const config::FlagValue& value) {
+      return value.key == key && value.origin != "--set";
+    });
+    // The file has one value, and nobody could tell from the call which.
+    if (said != values.end()) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{} is given twice: by {} and by --set", key, said->origin),
+                   "leave one of them out"};
+    }
+    values.push_back({key, set.substr(equals + 1), "--set"});
   }
   return values;
 }

@@ -121,6 +121,8 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
       reports_("leaf-reports", 1, ground.context.clock),
       watching_("leaf-watching", 1, ground.context.clock),
       control_("leaf-control", 1, ground.context.clock),
+      registry_(ground.resolved, ground.context.clock, ground.log),
+      looking_("leaf-looking", 1, ground.context.clock),
       request_limit_(ground.context.clock),
       ids_(node_->segment(), node_->snowflake()),
       metrics_({.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config_.metrics.top_tags)},
@@ -129,17 +131,19 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
                .why_no_snowflakes = why_no_snowflakes,
                .limit = &request_limit_},
               ids_),
-      router_({.request_timeout = config_.server.request_timeout,
-               .leaf_wait = config_.server.leaf_wait,
-               .version = LEAFCTL_VERSION,
-               .store = config_.segment.store,
-               .state_dir = std::filesystem::absolute(config_.state_dir).string(),
-               .listen = names_,
-               .layout = config_.snowflake.layout,
-               .control = &control_,
-               .metrics = &metrics_,
-               .metrics_lane = &watching_},
-              issuer_, unread_, ground.context.clock, reports_),
+      router_(
+          {.request_timeout = config_.server.request_timeout,
+           .leaf_wait = config_.server.leaf_wait,
+           .version = LEAFCTL_VERSION,
+           .store = config_.segment.store,
+           .state_dir = std::filesystem::absolute(config_.state_dir).string(),
+           .listen = names_,
+           .layout = config_.snowflake.layout,
+           .control = &control_,
+           .metrics = &metrics_,
+           .metrics_lane = &watching_,
+           .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_}},
+          issuer_, unread_, ground.context.clock, reports_),
       http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, ground.context.clock),
       server_({.threads = threads_, .limits = ConnectionLimitsOf(config_)}, unread_, ground.context.clock,
               ground.log, requests_),
@@ -267,7 +271,7 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
 
 // In this order: what asks the services ends before they do.
 void Daemon::Stop() {
-  for (sys::ThreadPool* const pool : {&control_, &reports_, &watching_}) pool->Stop();
+  for (sys::ThreadPool* const pool : {&looking_, &control_, &reports_, &watching_}) pool->Stop();
   // Parked requests hold connections: they are let go of before the server is.
   node_->Stop();
 }

@@ -28,6 +28,7 @@
 #include "leaf/sys/spdlog_logger.h"
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/thread_pool.h"
+#include "registry_reader.h"
 
 namespace leaf::cmd {
 
@@ -82,6 +83,9 @@ class Daemon {
   // delay them.
   sys::ThreadPool watching_;
   sys::ThreadPool control_;
+  RegistryReader registry_;
+  // Waits for ZooKeeper or the database, and nothing waits for it.
+  sys::ThreadPool looking_;
   service::RequestLimit request_limit_;
   service::IdService ids_;
   std::optional<sys::StateDirWatch> state_dir_;

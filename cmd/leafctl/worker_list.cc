@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "commands.h"
+#include "daemons.h"
 #include "leaf/base/text.h"
+#include "leaf/client/daemon_client.h"
 #include "worker_output.h"
 
 namespace leaf::cmd {
@@ -51,19 +53,17 @@ void PrintTable(CommandContext& context, const std::vector<std::array<std::strin
 }
 
 // What the clock has to pass before another program goes on with the numbers.
-Result<void> PrintNewestReport(CommandContext& context, const inspect::WorkerSource& source,
-                               const inspect::WorkerInspection& inspection, WallTime now) {
+Result<void> PrintNewestReport(CommandContext& context, const inspect::WorkerList& list) {
   const inspect::WorkerEntry* newest = nullptr;
-  for (const inspect::WorkerEntry& entry : inspection.entries) {
+  for (const inspect::WorkerEntry& entry : list.entries) {
     if (entry.reported && (newest == nullptr || *newest->reported < *entry.reported)) newest = &entry;
   }
   if (newest == nullptr)
-    return Error{ErrorCode::kNotFound,
-                 fmt::format("no node has reported to the {} registry", source.registry()),
+    return Error{ErrorCode::kNotFound, fmt::format("no node has reported to the {} registry", list.registry),
                  "leafctl worker list shows what is known"};
   if (context.flags.json) {
-    Json json = WorkerHeading(source);
-    json["newest"] = EntryJson(*newest, now);
+    Json json = inspect::WorkerHeading(list.registry, list.cluster);
+    json["newest"] = EntryJson(*newest, list.time);
     WriteJson(context, json);
   } else {
     context.out.Write(FormatRfc3339(*newest->reported) + "\n");
@@ -71,23 +71,36 @@ Result<void> PrintNewestReport(CommandContext& context, const inspect::WorkerSou
   return {};
 }
 
+// client.servers in a file or a variable is for the commands that need a daemon: this one asks the registry
+// itself unless the call names a daemon.
+bool NamesADaemon(const CommandContext& context) {
+  return std::any_of(context.command_values.begin(), context.command_values.end(),
+                     [](const config::FlagValue& value) { return value.key == "client.servers"; });
+}
+
+Result<inspect::WorkerList> AskDaemon(CommandContext& context) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Workers());
+  auto list = inspect::ParseWorkerList(body);
+  if (list.ok()) return list;
+  return Error{ErrorCode::kInternal,
+               fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
+}
+
 Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& options) {
-  LEAF_ASSIGN_OR_RETURN(const auto source, inspect::WorkerSource::Open(context, embed::Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(const inspect::WorkerInspection inspection, source->Inspect());
-  const WallTime now = context.clock.Wall();
-  if (options.newest_report) return PrintNewestReport(context, *source, inspection, now);
+  LEAF_ASSIGN_OR_RETURN(const inspect::WorkerList list,
+                        NamesADaemon(context) ? AskDaemon(context) : inspect::ReadWorkerList(context));
+  if (options.newest_report) return PrintNewestReport(context, list);
   if (context.flags.json) {
-    Json json = WorkerHeading(*source);
-    json["workers"] = Json::array();
-    for (const inspect::WorkerEntry& entry : inspection.entries)
-      json["workers"].push_back(EntryJson(entry, now));
-    WriteJson(context, json);
+    WriteJson(context, inspect::WorkerListJson(list));
     return {};
   }
+  const WallTime now = list.time;
   std::vector<std::array<std::string, 9>> rows{
       {"KIND", "WORKER", "ADDRESS", "REPORTED", "LIVE", "CEILING", "LEAD", "GEN", "OWNER"}};
   std::size_t unused = 0;
-  for (const inspect::WorkerEntry& entry : inspection.entries) {
+  for (const inspect::WorkerEntry& entry : list.entries) {
     if (IsUnused(entry)) {
       ++unused;
       continue;
@@ -106,19 +119,24 @@ Result<void> RunWorkerList(CommandContext& context, const WorkerListOptions& opt
 
 }  // namespace
 
-Run AddWorkerList(CLI::App& app, CommandContext&) {
+Run AddWorkerList(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<WorkerListOptions>();
   app.add_flag("--newest-report", options->newest_report,
                "Print only the newest time that a node has reported");
+  AddServerFlag(app, context,
+                "Daemon that reads its registry for this call: http://HOST:PORT or unix:/PATH; several are "
+                "tried in order");
   app.footer(
       "REPORTED is the age of the last report, LEAD how far the ceiling is ahead of now, GEN how often "
       "the number was claimed. LIVE is a leafctl that says so, or a Java Leaf node (then OWNER says so) "
       "that reported within 15 s. With the static registry: what the configuration and the state "
-      "directory know.\n"
+      "directory know. With --server a daemon reads its registry, so neither ZooKeeper nor the database has "
+      "to be reachable from here.\n"
       "Examples:\n"
       "  leafctl worker list\n"
-      "  leafctl worker list --json");
-  return [options](CommandContext& context) { return RunWorkerList(context, *options); };
+      "  leafctl worker list --json\n"
+      "  leafctl worker list --server http://10.0.0.1:8080");
+  return [options](CommandContext& run_context) { return RunWorkerList(run_context, *options); };
 }
 
 }  // namespace leaf::cmd

@@ -7,13 +7,6 @@
 namespace leaf::cmd {
 namespace {
 
-Json TimeJson(const std::optional<WallTime>& time) {
-  return time ? Json(FormatRfc3339(*time)) : Json(nullptr);
-}
-Json MillisJson(const std::optional<WallTime>& time) {
-  return time ? Json(UnixMillis(*time)) : Json(nullptr);
-}
-
 std::string Hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
@@ -21,32 +14,6 @@ std::string Hex(std::string_view bytes) {
 }
 
 }  // namespace
-
-Json WorkerHeading(const inspect::WorkerSource& source) {
-  return {{"registry", source.registry()}, {"cluster", source.cluster()}};
-}
-
-Json EntryJson(const inspect::WorkerEntry& entry, WallTime now) {
-  Json json{{"kind", inspect::NumberKindName(entry.kind)},
-            {"worker", entry.worker},
-            {"address", entry.address},
-            {"reported", TimeJson(entry.reported)},
-            {"reported_ms", MillisJson(entry.reported)},
-            {"age_ms", entry.reported ? Json((now - *entry.reported).count()) : Json(nullptr)},
-            {"live", entry.live},
-            {"program", entry.live ? Json(entry.java ? "java" : "leafctl") : Json(nullptr)},
-            {"url", entry.url},
-            {"owner", entry.owner},
-            {"host", entry.host},
-            {"since", TimeJson(entry.since)},
-            {"since_ms", MillisJson(entry.since)},
-            {"ceiling", TimeJson(entry.ceiling)},
-            {"ceiling_ms", MillisJson(entry.ceiling)},
-            {"lead_ms", entry.ceiling ? Json((*entry.ceiling - now).count()) : Json(nullptr)},
-            {"generation", entry.generation ? Json(*entry.generation) : Json(nullptr)}};
-  if (!entry.source.empty()) json["worker_source"] = entry.source;
-  return json;
-}
 
 Json RecordJson(const inspect::RawRecord& record) {
   Json json{{"name", record.name}};

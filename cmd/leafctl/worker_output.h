@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "leaf/base/time.h"
+#include "leaf/inspect/worker_json.h"
 #include "leaf/inspect/worker_source.h"
 #include "leaf/inspect/workers.h"
 #include "tag_output.h"
@@ -12,9 +13,10 @@
 namespace leaf::cmd {
 
 // {"registry","cluster"}: how every document of the worker commands begins.
-Json WorkerHeading(const inspect::WorkerSource& source);
-
-Json EntryJson(const inspect::WorkerEntry& entry, WallTime now);
+inline Json WorkerHeading(const inspect::WorkerSource& source) {
+  return inspect::WorkerHeading(source.registry(), source.cluster());
+}
+using inspect::EntryJson;
 // Bytes that are not UTF-8 become "data_hex".
 Json RecordJson(const inspect::RawRecord& record);
 

@@ -29,7 +29,8 @@
 //
 // Everything here is thread-safe, but for moving, assigning and destroying an object while another thread
 // uses it. Errors are values, and no function throws but for std::bad_alloc. The library's threads have the
-// signal mask of the thread that opened them; it makes no other change to the process.
+// signal mask of the thread that opened them; it makes no other change to the process. These headers define
+// no macro.
 #pragma once
 
 #include <chrono>
@@ -40,12 +41,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "leaf/base/error.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/limits.h"
-#include "leaf/base/result.h"
+#include "leaf/base/result_type.h"
 
 namespace leaf {
 
@@ -55,55 +57,61 @@ enum class Severity { kDebug, kInfo, kWarning, kError };
 // by any thread, several at once; must not block for long, throw, or call the object that it hears from.
 using LogFunction = std::function<void(Severity, std::string_view)>;
 
-// Where the table leaf_alloc, and leaf_workerid_alloc for Registry::kSql, is.
-struct SqliteFile {
-  std::string path;  // "" is leaf.db in the state directory; made, with its tables, if it is missing
+// Where the table leaf_alloc, and leaf_workerid_alloc for SqlNumber, is: segment.store.
+struct Sqlite {
+  std::string path{};  // "" is leaf.db in the state directory; made, with its tables, if it is missing
 };
-struct MysqlServers {
-  std::vector<std::string>
-      endpoints;  // "HOST:PORT" of each server of one replicated cluster; the first writable is used
+struct MySql {
+  // "HOST:PORT" of each server of one replicated cluster; the first writable is used.
+  std::vector<std::string> endpoints{};
   std::string database = "leaf";
   std::string user = "leaf";
-  std::string password_file;  // readable by its owner only; "" for no password
+  std::string password_file{};  // readable by its owner only; "" for no password
 };
+using Store = std::variant<Sqlite, MySql>;
 
-// Where the worker number comes from.
-enum class Registry {
-  kStatic,     // `worker`
-  kZookeeper,  // the tree that Java Leaf uses; a number that is fixed to `address`
-  kLease,      // ZooKeeper, a lease of a free number
-  kSql,        // table leaf_workerid_alloc in the database
-};
+// Where the worker number of a snowflake generator comes from: snowflake.registry. `cluster` is the name that
+// all nodes of a cluster share, and `address` the "IP:PORT" that identifies this node in it.
 
-struct SnowflakeSource {
-  Registry registry = Registry::kStatic;
-  // kStatic: no other node of the cluster may have it. Nothing, in a private cluster: drawn at random when
-  // the state directory is made, and the IDs are unique in that directory only.
-  std::optional<std::uint64_t> worker;
-  std::string cluster;  // the name all nodes of a cluster share; "" is a private one, with kStatic only
-  std::string address;  // "IP:PORT" that identifies this node; needed but for kStatic
+// Drawn at random when the state directory is made: the IDs are unique in that directory only.
+struct PrivateNumber {};
+// Chosen by the caller: no other node of the cluster may have it. Without a cluster as above.
+struct FixedNumber {
+  std::uint64_t worker = 0;
+  std::string cluster{};
 };
+// From ZooKeeper, out of the tree that Java Leaf uses. Needs GeneratorOptions::zookeeper.
+struct ZookeeperNumber {
+  std::string cluster{};
+  std::string address{};
+  bool lease = false;  // of a free number, instead of one that is fixed to `address`
+};
+// From the table leaf_workerid_alloc in the store.
+struct SqlNumber {
+  std::string cluster{};
+  std::string address{};
+};
+using WorkerNumber = std::variant<PrivateNumber, FixedNumber, ZookeeperNumber, SqlNumber>;
 
 // What a Generators is opened with. Each line says which key of leafctl.toml(5) it stands for.
 struct GeneratorOptions {
-  std::string state_dir;   // state_dir; made if it is missing, mode 0700
-  bool segment = true;     // segment.enabled
-  bool sqlite = true;      // segment.store
-  SqliteFile sqlite_file;  // [sqlite]
-  MysqlServers mysql;      // [mysql]
-  bool snowflake = false;  // snowflake.enabled
-  SnowflakeSource source;  // [snowflake]
-  std::string zookeeper;   // zookeeper.connect, "" for none; with MySQL it is the segments' fence, too
-  LogFunction log;         // empty: nothing is logged
-  // Any other key, as `leafctl --set` takes it: {"segment.refresh_interval", "10s"}. Goes before the lines
-  // above. Neither files nor environment variables are read.
-  std::vector<std::pair<std::string, std::string>> settings;
+  std::string state_dir{};                  // state_dir; made if it is missing, mode 0700
+  bool segment = true;                      // segment.enabled
+  Store store{};                            // [sqlite] or [mysql]; of tags, and of SqlNumber
+  std::optional<WorkerNumber> snowflake{};  // [snowflake]; without one the mode is off
+  std::string zookeeper{};  // zookeeper.connect, "" for none; with MySql it is the segments' fence, too
+  LogFunction log{};        // empty: nothing is logged
+  // Any other key, as `leafctl --set` takes it: {"segment.refresh_interval", "10s"}. One that a member above
+  // says is refused. Neither files nor
+  // environment variables are read.
+  std::vector<std::pair<std::string, std::string>> settings{};
 };
 
 // IDs as ascending, disjoint, half-open ranges.
 using IdRanges = std::vector<IdRange>;
 
-// IDs of tags. From Generators; all of it ends with that.
+// IDs of tags. From Generators; all of it ends with that. Where segment mode is off, every call says so:
+// kDisabled.
 class SegmentGenerator {
  public:
   // An ID of `tag` from the reserve in memory. Never blocks, and allocates only for an error. If there is
@@ -136,7 +144,8 @@ class SegmentGenerator {
   Impl& impl_;
 };
 
-// IDs with a time in them. From Generators; all of it ends with that.
+// IDs with a time in them. From Generators; all of it ends with that. Where snowflake mode is off, every call
+// says so: kDisabled.
 class SnowflakeGenerator {
  public:
   // An ID now. Never blocks, and allocates only for an error. Errors: kExhausted (the sequences up to
@@ -167,7 +176,8 @@ class Generators {
  public:
   // Blocks while the worker number is claimed, a few seconds at most: if the registry does not answer by then
   // it is claimed once it does, and meanwhile SnowflakeGenerator says why it has none. The database is not
-  // waited for. Errors: kInvalidArgument (options, all problems at once), kRefused (the state directory is in
+  // waited for. Errors: kInvalidArgument (options; also both
+  // modes off, and a key in `settings` that another member says), kRefused (the state directory is in
   // use, or is not what it was: another cluster, another machine's; a number that is taken), kPermission,
   // kConfig, kClock (too far behind or ahead of what was issued, with the figures), kUnavailable (the disk),
   // kOverflow.
@@ -177,7 +187,7 @@ class Generators {
   Generators(Generators&&) noexcept;
   Generators& operator=(Generators&&) noexcept;
 
-  // Requires: enabled in the options.
+  // Both are there whatever the options enable. Requires: this was not moved from.
   SegmentGenerator& segment();
   SnowflakeGenerator& snowflake();
 
@@ -198,7 +208,7 @@ struct ClientOptions {
   // Groups of daemons, nearest first: {{"http://10.1.0.1:8080", "http://10.1.0.2:8080"},
   // {"http://10.2.0.1:8080"}}, or "unix:/PATH". A group is asked only if all daemons of those before it are
   // away or turn the request down.
-  std::vector<std::vector<std::string>> groups;
+  std::vector<std::vector<std::string>> groups{};
   // Longest wait for each daemon that is asked, twice: to connect, and for its answer.
   std::chrono::milliseconds timeout{2000};
   // A daemon that did not answer, or could not serve at all, is passed over for so long, and then tried

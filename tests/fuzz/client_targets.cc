@@ -8,6 +8,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/client/answers.h"
 #include "leaf/core/id_layout.h"
+#include "leaf/inspect/worker_json.h"
 
 namespace leaf::fuzz {
 
@@ -44,6 +45,11 @@ void DaemonAnswer(std::string_view input) {
   if (const auto clock = client::ClockOf(kServer, input); clock.ok())
     LEAF_CHECK(UnixMillis(clock->time) >= 0 && UnixMillis(clock->time) <= core::kEpochMillisMax);
   static_cast<void>(client::MaxCountOf(input));
+  if (const auto list = inspect::ParseWorkerList(input); list.ok()) {
+    const std::string text = inspect::WorkerListJson(*list).dump();
+    const auto again = inspect::ParseWorkerList(text);
+    LEAF_CHECK(again.ok() && inspect::WorkerListJson(*again).dump() == text);
+  }
 }
 
 }  // namespace leaf::fuzz

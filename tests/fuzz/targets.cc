@@ -93,6 +93,7 @@ std::span<const Target> Targets() {
       "%0d%0a",
       "/advice",
       "/mark",
+      "/v1/workers",
       "/resume"};
   static constexpr std::string_view kDaemonAnswer[] = {"200\n",
                                                        "413\n",

@@ -720,7 +720,7 @@ class Limits(LeafTest):
 class Hosts(LeafTest):
     """What a web page could ask, that lets a name of its own resolve to this machine (DNS rebinding)."""
 
-    PATHS = ("/v1/status", "/v1/segment/pay", "/api/segment/get/pay", "/api/snowflake/get/x", "/metrics", "/health/live", "/")
+    PATHS = ("/v1/status", "/v1/workers", "/v1/segment/pay", "/api/segment/get/pay", "/api/snowflake/get/x", "/metrics", "/health/live", "/")
 
     def status(self, daemon, host, path="/v1/clock", *headers):
         with daemon.raw() as raw:

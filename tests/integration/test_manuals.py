@@ -371,7 +371,7 @@ class Manuals(LeafTest):
             "worker adopt": [["1", "--dry-run"]],
             "worker check": [[]],
             "worker export": [[]],
-            "worker list": [[], ["--newest-report"]],
+            "worker list": [[], ["--newest-report"], ["--server", "unix:/nowhere"]],
             "worker release": [["1", "--dry-run"]],
             "worker repair": [["--dry-run"], ["--yes"]],
             "worker show": [["1"]],

@@ -291,12 +291,46 @@ class Packages(unittest.TestCase):
         root.ok(with_pkg_config % ("client", "client", "leaf-client"))
         for program in ("/tmp/example/build/example", "/tmp/generators"):
             self.check_example(root, program)
+        self.check_no_macro(root)
+        self.check_pasted(root)
         # The light half needs no database and no ZooKeeper, not even to be linked.
         for program in ("/tmp/example/build/example-client", "/tmp/client"):
             needed = root.ok("ldd " + program)
             for library in ("soci", "sqlite", "zookeeper", "mariadb"):
                 self.assertNotIn(library, needed)
             self.assertEqual(root.run(program + " unix:/nowhere fresh").rc, 1)
+
+    def check_no_macro(self, root):
+        """What a program includes defines no macro in it."""
+        root.write("/tmp/face.cc", '#include "leaf/leaf.h"\n')
+        preprocessed = root.ok("g++ -std=c++20 -E -dD $(pkg-config --cflags leaf) /tmp/face.cc")
+        defined, headers, header = [], set(), ""
+        for line in preprocessed.splitlines():
+            marker = re.match(r'# \d+ "([^"]*)"', line)
+            if marker:
+                header = marker[1]
+                headers.add(header)
+            elif line.startswith("#define") and "include/leaf/" in header:
+                defined.append(line)
+        self.assertEqual(defined, [])
+        # It was looked for where it could be found.
+        self.assertLess({"/usr/include/leaf/leaf.h", "/usr/include/leaf/base/result_type.h"}, headers)
+
+    def check_pasted(self, root):
+        """The example of the reference, as a reader pastes it: IDs, at the first run and at the next."""
+        with open(os.path.join(ROOT, "doc", "reference.md"), encoding="utf-8") as file:
+            (code,) = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL)
+        with open(os.path.join(ROOT, "doc", "zh-CN", "reference.md"), encoding="utf-8") as file:
+            (translated,) = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL)
+        without_comments = [re.sub(r" *//.*", "", text) for text in (code, translated)]
+        self.assertEqual(*without_comments)
+        self.assertIn('"/var/lib/shop/leaf"', code)
+        root.write("/tmp/pasted.cc", code.replace("/var/lib/shop/leaf", "/tmp/pasted-state"))
+        root.ok("g++ -std=c++20 -Wall -Wextra -Werror /tmp/pasted.cc -o /tmp/pasted $(pkg-config --cflags --libs --static leaf)")
+        runs = [tuple(map(int, root.ok("/tmp/pasted").split())) for _ in range(2)]
+        self.assertEqual(runs[0][0], 1)
+        self.assertGreater(runs[1][0], 10)
+        self.assertGreater(runs[1][1], runs[0][1])
 
     # ---- one file for any Linux ----------------------------------------------------------------------------------
 

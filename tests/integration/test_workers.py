@@ -3,6 +3,7 @@
 
 import contextlib
 import glob
+import http.server
 import json
 import os
 import re
@@ -550,6 +551,183 @@ class Errors(WorkersTest):
             secret = self.box.write("secret", "admin:admin")
             self.assertEqual(self.worker("check", "--set", "zookeeper.auth_file=" + secret).rc, 0)
             admin.delete_all(self.own("").rstrip("/"))
+
+
+def without_moments(document):
+    """What does not change from one look to the next; ages, ceilings and reports do."""
+    moving = ("age_ms", "lead_ms", "reported", "reported_ms", "ceiling", "ceiling_ms")
+    workers = [{key: value for key, value in item.items() if key not in moving} for item in document["workers"]]
+    return {"registry": document["registry"], "cluster": document["cluster"], "workers": workers}
+
+
+class ThroughADaemon:
+    """worker list --server: the daemon's registry, without its address. Subclasses say which registry."""
+
+    ADDRESS = "127.0.0.1:4321"
+
+    def list_through(self, *servers, more=()):
+        """Without a word about the registry, in a state directory of nothing."""
+        args = [word for server in servers for word in ("--server", server)]
+        return self.box.run(["worker", "list", "--state-dir", os.path.join(self.box.home, "laptop"), *args, *more])
+
+    def until_unavailable(self, daemon):
+        """What was read before may still be told for a second."""
+        deadline = time.monotonic() + 120
+        while daemon.get("/v1/workers").status == 200:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def check_same(self, daemon, directly):
+        """`directly`: the flags of a call that reads the registry itself."""
+        through = self.list_through(daemon.url, more=["--json"])
+        self.assertEqual(through.rc, 0, through)
+        document = json.loads(through.out)
+        own = json.loads(self.box.ok("worker", "list", *directly, "--json"))
+        self.assertEqual(list(document), list(own))
+        self.assertEqual([list(item) for item in document["workers"]], [list(item) for item in own["workers"]])
+        self.assertEqual(without_moments(document), without_moments(own))
+        self.assertLess(abs(document["time_ms"] - now_ms()), 600 * 1000)
+        # The route says the same, and so does the table for people, but for times.
+        answer = daemon.get("/v1/workers")
+        self.assertEqual(answer.status, 200, answer)
+        self.assertEqual(without_moments(json.loads(answer.body)), without_moments(own))
+        tables = [self.list_through(daemon.url).out, self.box.ok("worker", "list", *directly)]
+        blurred = [re.sub(r"\S+Z\b|-?[0-9]+ (s|min|h|d)\b", "T", re.sub(" +", " ", table)) for table in tables]
+        self.assertEqual(*blurred)
+        self.assertGreater(len(blurred[0].splitlines()), 1)
+        # Over the socket, and with another one before it that is not there.
+        socket = "unix:%s/leafctl.sock" % self.box.state
+        through = self.list_through("unix:/nowhere", socket, more=["--json"])
+        self.assertEqual(through.rc, 0, through)
+        self.assertEqual(without_moments(json.loads(through.out)), without_moments(own))
+        self.assertFalse(os.path.exists(os.path.join(self.box.home, "laptop")))
+        return document
+
+
+class ThroughADaemonOfZooKeeper(ThroughADaemon, WorkersTest):
+    def flags(self, connect=None):
+        return [
+            "--set", "snowflake.registry=zookeeper", "--set", "snowflake.cluster=" + self.CLUSTER,
+            "--set", "zookeeper.connect=" + (connect or SERVER.connect),
+        ]  # fmt: skip
+
+    def serve(self, connect=None):
+        daemon = self.box.serve(
+            *self.flags(connect), "--set", "segment.enabled=false", "--set", "snowflake.address=" + self.ADDRESS,
+            "--set", "snowflake.claim_watch=0s",
+        )  # fmt: skip
+        # Before its nodes in ZooKeeper are removed: it would put them back.
+        self.addCleanup(daemon.terminate)
+        return daemon
+
+    def test_the_same_list(self):
+        java = self.java_node("192.0.2.1:8080")
+        daemon = self.serve()
+        document = self.check_same(daemon, self.flags())
+        self.assertEqual((document["registry"], document["cluster"]), ("zookeeper", "pay"))
+        workers = {item["address"]: item for item in document["workers"]}
+        self.assertEqual((workers["192.0.2.1:8080"]["worker"], workers["192.0.2.1:8080"]["owner"]), (java, ""))
+        self.assertEqual((workers[self.ADDRESS]["live"], workers[self.ADDRESS]["program"]), (True, "leafctl"))
+        newest = self.list_through(daemon.url, more=["--newest-report", "--json"])
+        self.assertIn(json.loads(newest.out)["newest"]["address"], ("192.0.2.1:8080", self.ADDRESS))
+
+    def test_a_registry_that_does_not_answer(self):
+        proxy = Proxy(SERVER.port)
+        self.addCleanup(proxy.close)
+        daemon = self.serve("127.0.0.1:%d" % proxy.port)
+        self.assertEqual(self.list_through(daemon.url).rc, 0)
+        proxy.blackhole()
+        # Callers come together and one after the other: each has an answer, and the daemon goes on with everything else.
+        answers = []
+
+        def call():
+            answers.append(daemon.get("/v1/workers"))
+            daemon.disconnect()
+
+        callers = [threading.Thread(target=call) for _ in range(8)]
+        self.until_unavailable(daemon)
+        for caller in callers:
+            caller.start()
+        self.assertEqual(daemon.get("/v1/clock").status, 200)
+        for caller in callers:
+            caller.join()
+        self.assertEqual([answer.status for answer in answers], [503] * len(callers))
+        for answer in answers:
+            self.assertEqual(json.loads(answer.body)["code"], "unavailable")
+        self.check(self.list_through(daemon.url), 8)
+        proxy.thaw()
+        deadline = time.monotonic() + 120
+        while self.list_through(daemon.url).rc != 0:
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_no_snowflake_mode(self):
+        daemon = self.box.serve("--set", "snowflake.enabled=false")
+        self.check(self.list_through(daemon.url), 11, "snowflake mode is disabled on this server")
+        self.assertEqual(daemon.get("/v1/workers").status, 503)
+
+    def test_an_older_daemon(self):
+        class Older(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                known = self.path == "/v1/clock"
+                body = (
+                    {"time": "2026-11-20T11:29:38.000Z", "time_ms": 1795173800516, "version": "0.1.7"} if known
+                    else {"code": "not_found", "message": "there is no route '%s'" % self.path, "hint": ""}
+                )  # fmt: skip
+                self.send_response(200 if known else 404)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Older) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = "http://127.0.0.1:%d" % server.server_address[1]
+            self.check(self.list_through(url), 11, "the daemon at %s is leafctl 0.1.7, which does not" % url)
+            server.shutdown()
+
+
+class ThroughADaemonOfSql(ThroughADaemon, LeafTest):
+    def test_the_same_list(self):
+        flags = ["--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay"]
+        daemon = self.box.serve(
+            *flags, "--set", "snowflake.address=" + self.ADDRESS, "--set", "snowflake.claim_watch=0s"
+        )
+        document = self.check_same(daemon, flags)
+        (item,) = document["workers"]
+        self.assertEqual((document["registry"], item["address"], item["live"]), ("sql", self.ADDRESS, True))
+        self.assertTrue(item["owner"])
+
+
+class ThroughADaemonOfMariaDb(ThroughADaemon, LeafTest):
+    def test_the_same_list_and_a_database_that_goes_away(self):
+        server = MariaDb()
+        self.addCleanup(server.close)
+        flags = [
+            "--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay", "--set", "segment.store=mysql",
+            "--set", "mysql.endpoints=127.0.0.1:%d" % server.port,
+            "--set", "mysql.password_file=" + self.box.write("password", PASSWORD),
+        ]  # fmt: skip
+        server.sql("DROP DATABASE IF EXISTS leaf; CREATE DATABASE leaf CHARACTER SET utf8mb4")
+        self.box.ok("db", "init", *flags)
+        daemon = self.box.serve(
+            *flags, "--set", "snowflake.address=" + self.ADDRESS, "--set", "snowflake.claim_watch=0s"
+        )
+        document = self.check_same(daemon, flags)
+        self.assertEqual([item["address"] for item in document["workers"]], [self.ADDRESS])
+        server.kill()
+        self.until_unavailable(daemon)
+        answer = daemon.get("/v1/workers")
+        self.assertEqual((answer.status, json.loads(answer.body)["code"]), (503, "unavailable"))
+        self.check(self.list_through(daemon.url), 8)
+
+
+class ThroughADaemonOfStaticNumbers(ThroughADaemon, LeafTest):
+    def test_the_same_list(self):
+        flags = ["--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=7"]
+        daemon = self.box.serve(*flags)
+        document = self.check_same(daemon, flags)
+        self.assertEqual([item["worker"] for item in document["workers"]], [7])
 
 
 class StaticRegistry(LeafTest):

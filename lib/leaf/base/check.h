@@ -1,9 +1,7 @@
 // Assertions that stay on in release builds: for an ID service stopping beats repeating.
 #pragma once
 
-namespace leaf::internal {
-[[noreturn]] void CheckFailed(const char* condition, const char* file, int line);
-}  // namespace leaf::internal
+#include "leaf/base/require.h"  // IWYU pragma: export
 
 // Aborts the process, after one line on stderr, unless `condition` holds. For invariants only, never for
 // input.

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "leaf/base/check.h"
 #include "leaf/base/limits.h"
+#include "leaf/base/require.h"
 
 namespace leaf {
 
@@ -30,16 +30,16 @@ class IdSpans {
   // Appends [begin, end), joined to the last span where it continues it.
   // Requires: not empty, at or above everything already in here, at most kSpansMax spans.
   void Append(IdRange range) {
-    LEAF_CHECK(!range.empty());
+    internal::Require(!range.empty(), "the range has IDs");
     if (size_ > 0) {
-      LEAF_CHECK(range.begin >= spans_[size_ - 1].end);
+      internal::Require(range.begin >= spans_[size_ - 1].end, "ranges ascend");
       if (spans_[size_ - 1].end == range.begin) {
         spans_[size_ - 1].end = range.end;
         total_ += range.size();
         return;
       }
     }
-    LEAF_CHECK(size_ < spans_.size());
+    internal::Require(size_ < spans_.size(), "one answer has so few ranges");
     spans_[size_++] = range;
     total_ += range.size();
   }

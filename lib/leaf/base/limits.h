@@ -32,10 +32,11 @@ inline constexpr std::chrono::minutes kStepHalveFrom{30};
 inline constexpr std::uint64_t kNextCountMax = 100'000'000;
 
 // Installed ranges a tag can hold at once. Leaf holds two; small steps want a few more under load.
-#ifndef LEAF_SEGMENT_SLOTS  // fewer for a model checker, and for every source of an executable alike
-#define LEAF_SEGMENT_SLOTS 16
-#endif
+#ifdef LEAF_SEGMENT_SLOTS  // fewer for a model checker, and for every source of an executable alike
 inline constexpr std::size_t kSegmentSlots = LEAF_SEGMENT_SLOTS;
+#else
+inline constexpr std::size_t kSegmentSlots = 16;
+#endif
 // Ranges that one answer can consist of: all slots, and the grant that completes it.
 inline constexpr std::size_t kSpansMax = kSegmentSlots + 2;
 

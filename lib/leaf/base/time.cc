@@ -113,6 +113,24 @@ std::optional<WallTime> ReadTime(std::string_view text) {
   return east ? time - zone : time + zone;
 }
 
+// Of a text that begins like a date: why the calendar has none like it; "" if it has.
+std::string MissingDay(std::string_view text) {
+  TimeReader in(text);
+  const auto y = in.Number(4, 0, 9999);
+  if (!y || !in.Literal('-')) return "";
+  const auto mon = in.Number(2, 0, 99);
+  if (!mon || !in.Literal('-')) return "";
+  const auto d = in.Number(2, 0, 99);
+  if (!d) return "";
+  const std::string date(text.substr(0, std::string_view("2026-11-20").size()));
+  if (*mon < 1 || *mon > 12) return fmt::format("there is no day {}: a year has the months 01 to 12", date);
+  const std::chrono::year_month_day_last last{
+      std::chrono::year{*y}, std::chrono::month_day_last{std::chrono::month{static_cast<unsigned>(*mon)}}};
+  const auto days = static_cast<unsigned>(last.day());
+  if (*d >= 1 && static_cast<unsigned>(*d) <= days) return "";
+  return fmt::format("there is no day {}: that month has the days 01 to {}", date, days);
+}
+
 // "-1h" or "+30m".
 std::optional<std::chrono::milliseconds> ReadDistance(std::string_view text) {
   if (!text.starts_with('-') && !text.starts_with('+')) return std::nullopt;
@@ -148,6 +166,8 @@ Result<WallTime> ParseTime(std::string_view text, WallTime now) {
   }
   // A year alone would be read as milliseconds, which no user means.
   if (is_number && (number < 0 || number > 9999)) return WallTimeOf(number);
+  if (const std::string missing = MissingDay(text); !missing.empty())
+    return Error{ErrorCode::kInvalidArgument, fmt::format("bad time {}: {}", Quoted(text), missing), ""};
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("bad time {}: neither like 2026-11-20, '2026-11-20 11:29:38', "
                            "2026-11-20T11:29:38.500Z, now or -1h, nor Unix milliseconds",

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
+#include "leaf/base/text.h"
 #include "leaf/client/wire.h"
 
 namespace leaf::client {
@@ -199,6 +200,23 @@ Result<void> DaemonClient::Live() {
   LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny("/health/live"));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
   return {};
+}
+
+Result<std::string> DaemonClient::Workers() {
+  LEAF_ASSIGN_OR_RETURN(Reply reply, AskAny("/v1/workers"));
+  if (reply.status == 200) return std::move(reply.body);
+  Error error = ErrorOf(answered_by_, reply.status, reply.body);
+  // Newer ones always have the route.
+  if (reply.status != 404 || error.code != ErrorCode::kNotFound) return error;
+  std::string version = "an older version";
+  if (const auto clock = Ask(answered_by_, "/v1/clock"); clock.ok() && clock->status == 200) {
+    const auto told = ClockOf(answered_by_, clock->body);
+    if (told.ok() && !told->version.empty()) version = Printable(told->version);
+  }
+  return Error{ErrorCode::kDisabled,
+               fmt::format("the daemon at {} is leafctl {}, which does not tell of worker numbers",
+                           answered_by_, version),
+               "upgrade it, or leave --server out and read the registry itself"};
 }
 
 Result<NodeClock> DaemonClient::WallClock() {

@@ -43,6 +43,10 @@ class DaemonClient {
   // What the server's node was ever granted for `tag`. Errors: as of Status, and what the server says.
   Result<NodeMark> Mark(std::string_view tag);
 
+  // The body of /v1/workers: the registry as the server reads it. Errors: as of Status, kDisabled (the server
+  // issues no snowflake IDs, or its version has no such route).
+  Result<std::string> Workers();
+
   // The server's wall clock, and its version. Errors: as of Status.
   Result<NodeClock> WallClock();
 

@@ -284,8 +284,39 @@ class Loader {
              "has none: set snowflake.cluster");
     }
     if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
+    CheckListeners(refuse);
     if (!config.mysql.tls_ca.empty() && config.mysql.tls != "verify")
       refuse("mysql.tls_ca", "only mysql.tls = \"verify\" uses it");
+  }
+
+  // Those that cannot both be opened: the second one would fail at the start.
+  template <typename Refuse>
+  void CheckListeners(const Refuse& refuse) const {
+    const std::vector<Endpoint>& listen = resolved_.config.server.listen;
+    for (auto one = listen.begin(); one != listen.end(); ++one) {
+      const auto earlier =
+          std::find_if(listen.begin(), one, [&](const Endpoint& other) { return Collide(other, *one); });
+      if (earlier == one) continue;
+      const std::string text = EndpointText(*one);
+      const std::string earlier_text = EndpointText(*earlier);
+      refuse("server.listen",
+             text == earlier_text
+                 ? fmt::format("{} is in the list twice", text)
+                 : fmt::format("{} and {} cannot both be listened on: one has the other in it", earlier_text,
+                               text));
+    }
+  }
+
+  // What other names stand for is not asked: an address can be told by looking at it.
+  static bool Collide(const Endpoint& a, const Endpoint& b) {
+    if (a.port != b.port || a.port == 0) return false;  // port 0: any that is free
+    if (LowerCase(a.host) == LowerCase(b.host)) return true;
+    const auto has = [](const Endpoint& any, const Endpoint& one) {
+      const bool is_v6 = one.host.find(':') != std::string::npos;
+      const bool is_v4 = !is_v6 && one.host.find_first_not_of("0123456789.") == std::string::npos;
+      return (any.host == "0.0.0.0" && is_v4) || (any.host == "::" && is_v6);
+    };
+    return has(a, b) || has(b, a);
   }
 
   template <typename Refuse>

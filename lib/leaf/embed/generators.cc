@@ -9,6 +9,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "leaf/base/logger.h"
 #include "leaf/base/mutex.h"
@@ -52,6 +53,11 @@ Error ForkedError() {
           "open another one, on another state directory, after the fork"};
 }
 
+Error DisabledError(std::string_view mode) {
+  return {ErrorCode::kDisabled, fmt::format("{} mode is off in this generator", mode),
+          fmt::format("set GeneratorOptions::{} before Generators::Open", mode)};
+}
+
 Error ClosedError() { return {ErrorCode::kUnavailable, "this generator is closed", ""}; }
 
 Result<void> CheckCount(std::uint64_t count, std::uint64_t most) {
@@ -70,10 +76,56 @@ Result<T> Await(std::future<Result<T>>& answer, milliseconds wait) {
 
 milliseconds Bounded(milliseconds timeout) { return std::clamp(timeout, milliseconds{0}, kWaitMax); }
 
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+// A key that a member of the options stands for is said there: were it said twice, one of the two would be
+// ignored.
+Result<void> CheckSetting(std::string_view key) {
+  constexpr std::pair<std::string_view, std::string_view> kMembers[] = {
+      {"state_dir", "state_dir"},
+      {"segment.enabled", "segment"},
+      {"segment.store", "store"},
+      {"sqlite.path", "store"},
+      {"mysql.endpoints", "store"},
+      {"mysql.database", "store"},
+      {"mysql.user", "store"},
+      {"mysql.password_file", "store"},
+      {"snowflake.enabled", "snowflake"},
+      {"snowflake.registry", "snowflake"},
+      {"snowflake.recycle", "snowflake"},
+      {"snowflake.worker_id", "snowflake"},
+      {"snowflake.cluster", "snowflake"},
+      {"snowflake.address", "snowflake"},
+      {"zookeeper.connect", "zookeeper"},
+  };
+  for (const auto& [name, member] : kMembers) {
+    if (key != name) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad options: settings has {}, which GeneratorOptions::{} says", key, member),
+                 fmt::format("set GeneratorOptions::{} instead", member)};
+  }
+  return {};
+}
+
 Result<config::Resolved> Resolve(const GeneratorOptions& options) {
   if (options.state_dir.empty()) {
     return Error{ErrorCode::kInvalidArgument, "bad options: state_dir is empty",
                  "name a directory that no other process uses, and that outlives this one"};
+  }
+  if (!options.segment && !options.snowflake) {
+    return Error{ErrorCode::kInvalidArgument, "bad options: both modes are off",
+                 "leave segment true, or set snowflake"};
+  }
+  if (options.snowflake && std::holds_alternative<ZookeeperNumber>(*options.snowflake) &&
+      options.zookeeper.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "bad options: snowflake is a ZookeeperNumber, but zookeeper is empty",
+                 "name the servers in GeneratorOptions::zookeeper"};
   }
   // Wherever the process goes later, it means what it meant now.
   std::error_code failed;
@@ -95,39 +147,42 @@ Result<config::Resolved> Resolve(const GeneratorOptions& options) {
   };
   set("state_dir", state_dir);
   set("segment.enabled", options.segment ? "true" : "false");
-  set("segment.store", options.sqlite ? "sqlite" : "mysql");
-  if (options.sqlite) {
-    set_if("sqlite.path", options.sqlite_file.path);
-  } else {
-    set_if("mysql.endpoints", fmt::format("{}", fmt::join(options.mysql.endpoints, ",")));
-    set("mysql.database", options.mysql.database);
-    set("mysql.user", options.mysql.user);
-    set_if("mysql.password_file", options.mysql.password_file);
-  }
+  std::visit(Overloaded{[&](const Sqlite& sqlite) {
+                          set("segment.store", "sqlite");
+                          set_if("sqlite.path", sqlite.path);
+                        },
+                        [&](const MySql& mysql) {
+                          set("segment.store", "mysql");
+                          set_if("mysql.endpoints", fmt::format("{}", fmt::join(mysql.endpoints, ",")));
+                          set("mysql.database", mysql.database);
+                          set("mysql.user", mysql.user);
+                          set_if("mysql.password_file", mysql.password_file);
+                        }},
+             options.store);
   set("snowflake.enabled", options.snowflake ? "true" : "false");
   if (options.snowflake) {
-    const SnowflakeSource& source = options.source;
-    set_if("snowflake.cluster", source.cluster);
-    set_if("snowflake.address", source.address);
-    switch (source.registry) {
-      case Registry::kStatic:
-        set("snowflake.registry", "static");
-        if (source.worker) set("snowflake.worker_id", fmt::format("{}", *source.worker));
-        break;
-      case Registry::kLease:
-        set("snowflake.recycle", "true");
-        [[fallthrough]];
-      case Registry::kZookeeper:
-        set("snowflake.registry", "zookeeper");
-        break;
-      case Registry::kSql:
-        set("snowflake.registry", "sql");
-        break;
-    }
+    const auto set_node = [&](const char* registry, const std::string& cluster, const std::string& address) {
+      set("snowflake.registry", registry);
+      set_if("snowflake.cluster", cluster);
+      set_if("snowflake.address", address);
+    };
+    std::visit(Overloaded{[&](const PrivateNumber&) { set_node("static", "", ""); },
+                          [&](const FixedNumber& number) {
+                            set_node("static", number.cluster, "");
+                            set("snowflake.worker_id", fmt::format("{}", number.worker));
+                          },
+                          [&](const ZookeeperNumber& number) {
+                            set_node("zookeeper", number.cluster, number.address);
+                            if (number.lease) set("snowflake.recycle", "true");
+                          },
+                          [&](const SqlNumber& number) { set_node("sql", number.cluster, number.address); }},
+               *options.snowflake);
   }
   set_if("zookeeper.connect", options.zookeeper);
-  for (const auto& [key, text] : options.settings)
+  for (const auto& [key, text] : options.settings) {
+    LEAF_RETURN_IF_ERROR(CheckSetting(key));
     input.flags.push_back({key, text, "GeneratorOptions::settings"});
+  }
   auto resolved = config::Load(input);
   // There is nothing but what the caller gave.
   if (!resolved.ok())
@@ -187,6 +242,7 @@ class SegmentGenerator::Impl {
  public:
   Impl(const State& state, const config::Config& config) : state_(state), config_(config) {}
 
+  // Without this the mode is off.
   void Use(embed::Node& node) {
     adapters_ = &node.segment_adapters();
     service_ = node.segment();
@@ -197,6 +253,8 @@ class SegmentGenerator::Impl {
     // Before everything else: a lock of the parent may be held here for ever.
     if (state_.forked()) [[unlikely]]
       return ForkedError();
+    if (service_ == nullptr) [[unlikely]]
+      return DisabledError("segment");
     IdSpans spans;
     if (count > 0 && service_->TryNext(tag, count, spans)) [[likely]]
       return spans;
@@ -221,6 +279,7 @@ class SegmentGenerator::Impl {
 
   Result<void> Add(std::string_view name, std::int64_t step) {
     if (state_.forked()) return ForkedError();
+    if (service_ == nullptr) return DisabledError("segment");
     if (state_.closed.load()) return ClosedError();
     LEAF_RETURN_IF_ERROR(ValidateNewTag(name));
     if (step < 1 || step > kStepMax) {
@@ -301,6 +360,8 @@ class SnowflakeGenerator::Impl {
     // As above.
     if (state_.forked()) [[unlikely]]
       return ForkedError();
+    if (service_ == nullptr) [[unlikely]]
+      return DisabledError("snowflake");
     core::SnowflakeRun run;
     if (count > 0 && service_->TryNext(count, run)) [[likely]]
       return run;
@@ -318,6 +379,7 @@ class SnowflakeGenerator::Impl {
 
   Result<std::uint64_t> Worker() const {
     if (state_.forked()) return ForkedError();
+    if (service_ == nullptr) return DisabledError("snowflake");
     if (state_.closed.load()) return ClosedError();
     const service::SnowflakeStatus status = service_->Status();
     if (status.has_worker) return status.worker;
@@ -362,26 +424,22 @@ Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker()
 class Generators::Impl {
  public:
   Impl(config::Resolved resolved, LogFunction log, sys::StateDirLock lock)
-      : environment_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {
-    if (environment_.config().segment.enabled) segment_impl_.emplace(state_, environment_.config());
-    if (environment_.config().snowflake.enabled) snowflake_impl_.emplace(state_);
-    if (segment_impl_) segment_.emplace(SegmentGenerator(*segment_impl_));
-    if (snowflake_impl_) snowflake_.emplace(SnowflakeGenerator(*snowflake_impl_));
-  }
+      : environment_(std::move(resolved)), log_(std::move(log)), lock_(std::move(lock)) {}
 
   Result<void> Start() {
+    const bool segment = environment_.config().segment.enabled;
+    const bool snowflake = environment_.config().snowflake.enabled;
     for (const std::string& warning : environment_.warnings()) log_.Warning("{}", warning);
-    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(snowflake_impl_->Count());
-    LEAF_ASSIGN_OR_RETURN(node_, embed::Node::Open(environment_,
-                                                   {.segment = segment_impl_.has_value(),
-                                                    .snowflake = snowflake_impl_.has_value(),
-                                                    .process = std::string(kProcess)},
-                                                   log_));
-    if (segment_impl_) segment_impl_->Use(*node_);
-    if (snowflake_impl_) snowflake_impl_->Use(*node_);
+    if (snowflake) LEAF_RETURN_IF_ERROR(snowflake_impl_.Count());
+    LEAF_ASSIGN_OR_RETURN(
+        node_, embed::Node::Open(
+                   environment_,
+                   {.segment = segment, .snowflake = snowflake, .process = std::string(kProcess)}, log_));
+    if (segment) segment_impl_.Use(*node_);
+    if (snowflake) snowflake_impl_.Use(*node_);
     // First what may be refused.
-    if (snowflake_impl_) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
-    if (segment_impl_) node_->StartSegments();
+    if (snowflake) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
+    if (segment) node_->StartSegments();
     const MutexLock guard(close_mutex_);
     watch_.emplace(*lock_, environment_.ClockInUse(), [this](const Error& lost) {
       log_.Error("no more IDs: {}", lost.message);
@@ -400,14 +458,8 @@ class Generators::Impl {
   }
 
   bool forked() const { return state_.forked(); }
-  SegmentGenerator& segment() {
-    LEAF_CHECK(segment_.has_value());
-    return *segment_;
-  }
-  SnowflakeGenerator& snowflake() {
-    LEAF_CHECK(snowflake_.has_value());
-    return *snowflake_;
-  }
+  SegmentGenerator& segment() { return segment_; }
+  SnowflakeGenerator& snowflake() { return snowflake_; }
 
  private:
   State state_;
@@ -417,11 +469,11 @@ class Generators::Impl {
   // Given back when nothing more is issued.
   std::optional<sys::StateDirLock> lock_ LEAF_GUARDED_BY(close_mutex_);
   std::unique_ptr<embed::Node> node_;
-  std::optional<SegmentGenerator::Impl> segment_impl_;
-  std::optional<SnowflakeGenerator::Impl> snowflake_impl_;
+  SegmentGenerator::Impl segment_impl_{state_, environment_.config()};
+  SnowflakeGenerator::Impl snowflake_impl_{state_};
   std::optional<sys::StateDirWatch> watch_;  // of both
-  std::optional<SegmentGenerator> segment_;
-  std::optional<SnowflakeGenerator> snowflake_;
+  SegmentGenerator segment_{segment_impl_};
+  SnowflakeGenerator snowflake_{snowflake_impl_};
 };
 
 Result<Generators> Generators::Open(const GeneratorOptions& options) {

@@ -21,9 +21,10 @@ int main(int argc, char** argv) {
   }
   leaf::GeneratorOptions options;
   options.state_dir = argv[1];
-  // Both modes, on SQLite and a private cluster. For a cluster: options.sqlite = false, options.mysql,
-  // options.source.
-  options.snowflake = true;
+  // Both modes, on one machine. Of a cluster, the store is leaf::MySql{.endpoints = {"db1.example.org"}}, and
+  // the number comes from ZooKeeper: leaf::ZookeeperNumber{.cluster = "shop", .address = own_ip_and_port}.
+  options.store = leaf::Sqlite{};
+  options.snowflake = leaf::PrivateNumber{};
   options.log = [](leaf::Severity severity, std::string_view message) {
     if (severity >= leaf::Severity::kWarning) std::cerr << "example: " << message << "\n";
   };

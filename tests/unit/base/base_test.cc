@@ -197,6 +197,23 @@ TEST(Time, IsReadInEveryForm) {
   }
 }
 
+TEST(Time, ADayThatThereIsNotIsNamed) {
+  for (const auto& [text, why] : std::vector<std::pair<std::string, std::string>>{
+           {"2023-02-29", "there is no day 2023-02-29: that month has the days 01 to 28"},
+           {"2023-02-29T10:00:00Z", "there is no day 2023-02-29: that month has the days 01 to 28"},
+           {"2024-02-30", "there is no day 2024-02-30: that month has the days 01 to 29"},
+           {"2026-11-31", "there is no day 2026-11-31: that month has the days 01 to 30"},
+           {"2026-11-00", "there is no day 2026-11-00: that month has the days 01 to 30"},
+           {"2026-13-01", "there is no day 2026-13-01: a year has the months 01 to 12"},
+           {"2024-02-29T", "neither like"},
+           {"2023-02-2", "neither like"}}) {
+    const auto time = ParseTime(text, WallTimeOf(0));
+    ASSERT_FALSE(time.ok()) << text;
+    EXPECT_NE(time.error().message.find(why), std::string::npos) << time.error().message;
+  }
+  EXPECT_TRUE(ParseTime("2024-02-29", WallTimeOf(0)).ok());
+}
+
 TEST(Time, TellsSecondsFromMilliseconds) {
   for (const char* text : {"1000000000", "1795173796", "99999999999"}) {
     const auto time = ParseTime(text, WallTimeOf(0));

@@ -261,7 +261,7 @@ TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {
   EXPECT_NE(Problem().find("snowflake.worker_id"), std::string::npos);
   input_.flags.push_back({"snowflake.worker_id", "3", "--set"});
   EXPECT_EQ(Problem(), "");
-  for (const char* listen : {"127.0.0.1:80,0.0.0.0:80", "localhost:80", "[::]:80,[::1]:80", "192.0.2.1:0"}) {
+  for (const char* listen : {"127.0.0.1:80,0.0.0.0:81", "localhost:80", "[::]:80,[::1]:81", "192.0.2.1:0"}) {
     input_.flags = {{"snowflake.workers", "192.0.2.1:80=3", "--set"}, {"server.listen", listen, "--listen"}};
     EXPECT_NE(Problem().find("snowflake.address"), std::string::npos) << listen;
   }
@@ -270,6 +270,24 @@ TEST_F(ConfigTest, ANamedClusterNeedsANumberAndAMapAnAddress) {
   const auto loaded = Load(input_);
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(loaded->config.snowflake.address, "192.0.2.1:80");
+}
+
+TEST_F(ConfigTest, ListenersThatCollideAreNamed) {
+  for (const auto& [listen, problem] : std::vector<std::pair<std::string, std::string>>{
+           {"127.0.0.1:80,127.0.0.1:80", "127.0.0.1:80 is in the list twice"},
+           {":80,192.0.2.1:80", "0.0.0.0:80 and 192.0.2.1:80 cannot both be listened on"},
+           {"192.0.2.1:80,0.0.0.0:80", "192.0.2.1:80 and 0.0.0.0:80 cannot both be listened on"},
+           {"[::1]:80,[::]:80", "[::1]:80 and [::]:80 cannot both be listened on"},
+           {"host:1,a:2,HOST:1", "host:1 and HOST:1 cannot both be listened on"}}) {
+    input_.flags = {{"server.listen", listen, "--listen"}};
+    EXPECT_NE(Problem().find("--listen: server.listen: " + problem), std::string::npos) << Problem();
+  }
+  // Port 0 is another port each time.
+  for (const char* listen : {"127.0.0.1:0,127.0.0.1:0", "127.0.0.1:80,127.0.0.2:80",
+                             "127.0.0.1:80,127.0.0.1:81", "192.0.2.1:80,[::]:80"}) {
+    input_.flags = {{"server.listen", listen, "--listen"}};
+    EXPECT_EQ(Problem(), "") << listen;
+  }
 }
 
 TEST_F(ConfigTest, AFileThatIsNamedMustExist) {

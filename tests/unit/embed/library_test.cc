@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "leaf/leaf.h"
@@ -36,7 +37,7 @@ GeneratorOptions In(const std::string& state_dir) {
 
 GeneratorOptions WithBothModesIn(const std::string& state_dir) {
   GeneratorOptions options = In(state_dir);
-  options.snowflake = true;
+  options.snowflake = PrivateNumber{};
   return options;
 }
 
@@ -268,10 +269,17 @@ TEST(Library, OptionsAreChecked) {
   options.settings = {{"segment.no_such_key", "1"}};
   EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kInvalidArgument);
   options = In(dir.path());
-  options.snowflake = true;
-  options.source.registry = Registry::kZookeeper;
+  options.segment = false;
+  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kInvalidArgument) << "no mode";
+  options = In(dir.path());
+  options.snowflake = ZookeeperNumber{.cluster = "c", .address = "127.0.0.1:2"};
+  const auto nowhere = Generators::Open(options);
+  ASSERT_EQ(CodeOf(nowhere), ErrorCode::kInvalidArgument);
+  EXPECT_NE(nowhere.error().message.find("zookeeper is empty"), std::string::npos) << nowhere.error().message;
+  options.zookeeper = "127.0.0.1:1";
+  options.snowflake = ZookeeperNumber{};
   EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kInvalidArgument) << "no cluster";
-  options.source.cluster = "c";
+  options.snowflake = ZookeeperNumber{.cluster = "c", .address = ""};
   EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kConfig) << "no address";
   options = In(dir.path());
   options.settings = {{"server.max_count", "5"}};
@@ -280,12 +288,76 @@ TEST(Library, OptionsAreChecked) {
   EXPECT_EQ(CodeOf(generators->segment().Take("order", 6)), ErrorCode::kTooLarge);
 }
 
+// What a member says cannot be said again, differently, as a setting.
+TEST(Library, NothingIsSaidTwice) {
+  testing::TempDir dir;
+  for (const auto& [key, member] : std::vector<std::pair<std::string, std::string>>{
+           {"segment.store", "GeneratorOptions::store"},
+           {"sqlite.path", "GeneratorOptions::store"},
+           {"mysql.endpoints", "GeneratorOptions::store"},
+           {"snowflake.enabled", "GeneratorOptions::snowflake"},
+           {"snowflake.worker_id", "GeneratorOptions::snowflake"},
+           {"state_dir", "GeneratorOptions::state_dir"},
+           {"zookeeper.connect", "GeneratorOptions::zookeeper"}}) {
+    GeneratorOptions options = In(dir.path() + "/state");
+    options.settings = {{key, "x"}};
+    const auto refused = Generators::Open(options);
+    ASSERT_EQ(CodeOf(refused), ErrorCode::kInvalidArgument) << key;
+    EXPECT_NE(refused.error().message.find(key), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find(member), std::string::npos) << refused.error().message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/state"));
+}
+
+TEST(Library, AStoreIsWhereItWasNamed) {
+  testing::TempDir dir;
+  GeneratorOptions options = In(dir.path() + "/state");
+  options.store = Sqlite{.path = dir.path() + "/other.db"};
+  auto generators = Generators::Open(options);
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  ASSERT_TRUE(generators->segment().AddTag("order", 10).ok());
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/other.db"));
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/state/leaf.db"));
+}
+
+TEST(Library, AModeThatIsOffSaysSo) {
+  testing::TempDir dir;
+  auto segments_only = Generators::Open(In(dir.path() + "/segments"));
+  ASSERT_TRUE(segments_only.ok()) << segments_only.error().message;
+  SnowflakeGenerator& snowflake = segments_only->snowflake();
+  EXPECT_EQ(CodeOf(snowflake.Take()), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(snowflake.Take(2)), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(snowflake.Take(0)), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(snowflake.Next(kPatience)), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(snowflake.Next(2, kPatience)), ErrorCode::kDisabled);
+  const auto worker = snowflake.Worker();
+  ASSERT_EQ(CodeOf(worker), ErrorCode::kDisabled);
+  EXPECT_EQ(worker.error().message, "snowflake mode is off in this generator");
+  EXPECT_EQ(worker.error().hint, "set GeneratorOptions::snowflake before Generators::Open");
+
+  GeneratorOptions options = WithBothModesIn(dir.path() + "/snowflakes");
+  options.segment = false;
+  auto snowflakes_only = Generators::Open(options);
+  ASSERT_TRUE(snowflakes_only.ok()) << snowflakes_only.error().message;
+  SegmentGenerator& segment = snowflakes_only->segment();
+  EXPECT_EQ(CodeOf(segment.Take("order")), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(segment.Take("order", 2)), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(segment.Next("order", kPatience)), ErrorCode::kDisabled);
+  EXPECT_EQ(CodeOf(segment.Next("order", 2, kPatience)), ErrorCode::kDisabled);
+  const auto added = segment.AddTag("order", 1);
+  ASSERT_EQ(CodeOf(added), ErrorCode::kDisabled);
+  EXPECT_EQ(added.error().message, "segment mode is off in this generator");
+  EXPECT_TRUE(snowflakes_only->snowflake().Next(kPatience).ok());
+  // Still so once it is closed.
+  snowflakes_only->Close();
+  EXPECT_EQ(CodeOf(segment.Take("order")), ErrorCode::kDisabled);
+}
+
 TEST(Library, ADatabaseThatIsAwayIsToldAndWaitedFor) {
   testing::TempDir dir;
   GeneratorOptions options = In(dir.path());
-  options.sqlite = false;
   // No server listens there.
-  options.mysql.endpoints = {"127.0.0.1:1"};
+  options.store = MySql{.endpoints = {"127.0.0.1:1"}};
   std::atomic<int> heard{0};
   options.log = [&](Severity severity, std::string_view message) {
     if (severity >= Severity::kWarning && !message.empty()) heard.fetch_add(1);
@@ -307,9 +379,7 @@ TEST(Library, SnowflakeIdsGoOnUpwardAfterEachStart) {
   testing::TempDir dir;
   GeneratorOptions options = In(dir.path());
   options.segment = false;
-  options.snowflake = true;
-  options.source.cluster = "c";
-  options.source.worker = 7;
+  options.snowflake = FixedNumber{.worker = 7, .cluster = "c"};
   std::uint64_t last = 0;
   for (int life = 0; life < 3; ++life) {
     auto generators = Generators::Open(options);
@@ -342,7 +412,7 @@ TEST(Library, SnowflakeIdsGoOnUpwardAfterEachStart) {
     EXPECT_EQ(CodeOf(snowflake.Worker()), ErrorCode::kUnavailable);
   }
   // The number belongs to the cluster's name.
-  options.source.cluster = "d";
+  options.snowflake = FixedNumber{.worker = 7, .cluster = "d"};
   EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kRefused);
 }
 
@@ -350,7 +420,7 @@ TEST(Library, SnowflakeTakeNeverRepeatsAcrossThreads) {
   testing::TempDir dir;
   GeneratorOptions options = In(dir.path());
   options.segment = false;
-  options.snowflake = true;
+  options.snowflake = PrivateNumber{};
   auto generators = Generators::Open(options);
   ASSERT_TRUE(generators.ok());
   ASSERT_TRUE(generators->snowflake().Next(kPatience).ok());
@@ -392,7 +462,7 @@ TEST(Library, DecodeAndEncode) {
 TEST(Library, AChildOfForkGetsNoId) {
   testing::TempDir dir;
   GeneratorOptions options = In(dir.path());
-  options.snowflake = true;
+  options.snowflake = PrivateNumber{};
   auto generators = Generators::Open(options);
   ASSERT_TRUE(generators.ok());
   ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "leaf/inspect/sql_workers.h"
+#include "leaf/inspect/worker_json.h"
 #include "leaf/inspect/zookeeper_snapshot.h"
 #include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/sql/worker_registry.h"
@@ -989,6 +990,86 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->worker, claim->worker);
   EXPECT_EQ(next->ceiling, WallTimeOf(ceiling));
+}
+
+// What a daemon tells of its registry, and what a command makes of it.
+inspect::WorkerList AList() {
+  inspect::WorkerEntry fixed;
+  fixed.worker = 7;
+  fixed.address = "192.0.2.1:80";
+  fixed.reported = WallTimeOf(kNowMillis - 5000);
+  fixed.live = true;
+  fixed.url = "http://192.0.2.1:80";
+  fixed.owner = kUuid;
+  fixed.host = "alpha";
+  fixed.since = WallTimeOf(kNowMillis - kHour);
+  fixed.ceiling = WallTimeOf(kNowMillis + 3000);
+  fixed.generation = 4;
+  inspect::WorkerEntry java;
+  java.worker = 8;
+  java.address = "192.0.2.2:80";
+  java.reported = WallTimeOf(kNowMillis);
+  java.live = true;
+  java.java = true;
+  inspect::WorkerEntry unused;
+  unused.kind = inspect::NumberKind::kRecycled;
+  unused.worker = 1024;
+  return {"zookeeper", "pay", kNow, {fixed, java, unused}};
+}
+
+TEST(WorkerListAsJson, ComesBackAsItWas) {
+  const std::string text = inspect::WorkerListJson(AList()).dump();
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["time_ms"], kNowMillis);
+  EXPECT_EQ(json["workers"][0]["age_ms"], 5000);
+  EXPECT_EQ(json["workers"][0]["lead_ms"], 3000);
+  EXPECT_EQ(json["workers"][1]["program"], "java");
+  const auto list = inspect::ParseWorkerList(text);
+  ASSERT_TRUE(list.ok()) << list.error().message;
+  EXPECT_EQ(inspect::WorkerListJson(*list).dump(), text);
+  EXPECT_TRUE(list->entries.at(1).java);
+  EXPECT_FALSE(list->entries.at(2).reported.has_value());
+}
+
+TEST(WorkerListAsJson, NothingOfAnAnswerIsBelieved) {
+  const auto good = inspect::WorkerListJson(AList());
+  const auto is_list = [](const nlohmann::ordered_json& json) {
+    return inspect::ParseWorkerList(json.dump()).ok();
+  };
+  ASSERT_TRUE(is_list(good));
+  for (const char* const text : {"", "null", "[]", "{}", "7", "{\"workers\":[]}", "[[[["})
+    EXPECT_EQ(inspect::ParseWorkerList(text).error().code, ErrorCode::kInternal) << text;
+  // Whatever a member becomes, it is a list with a right member or none at all.
+  for (const auto& [name, value] : good.items()) {
+    auto bad = good;
+    bad[name] = nlohmann::json::array({nlohmann::json::object()});
+    EXPECT_EQ(is_list(bad), name == "time") << name;
+    bad.erase(name);
+    EXPECT_EQ(is_list(bad), name == "time") << name;
+  }
+  const std::set<std::string> shown_only{"reported", "age_ms", "since", "ceiling", "lead_ms"};
+  for (const auto& [name, value] : good["workers"][0].items()) {
+    auto bad = good;
+    bad["workers"][0][name] = nlohmann::json::object();
+    EXPECT_EQ(is_list(bad), shown_only.contains(name)) << name;
+    bad["workers"][0].erase(name);
+    EXPECT_EQ(is_list(bad), shown_only.contains(name)) << name;
+  }
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, nlohmann::json>>{{"kind", "of our own"},
+                                                           {"worker", -1},
+                                                           {"worker", 1.5},
+                                                           {"reported_ms", "1"},
+                                                           {"ceiling_ms", 9'223'372'036'854'775'807},
+                                                           {"since_ms", 18'446'744'073'709'551'615U}}) {
+    auto bad = good;
+    bad["workers"][0][name] = value;
+    EXPECT_FALSE(is_list(bad)) << name << " " << value;
+  }
+  // What a registry may hold is told, however odd it is.
+  auto odd = good;
+  odd["workers"][0]["reported_ms"] = std::int64_t{-1} << 60;
+  EXPECT_TRUE(is_list(odd));
 }
 
 TEST(WorkerNames, AreStableAndTellAllApart) {

@@ -118,6 +118,7 @@ TEST(RequestMetrics, TheRouterTellsTheRoute) {
       {"/v1/decode/1", Route::kV1Decode},
       {"/v1/clock", Route::kV1Clock},
       {"/v1/status", Route::kV1Status},
+      {"/v1/workers", Route::kV1Workers},
       {"/health/live", Route::kHealth},
       {"/health/other", Route::kHealth},
       {"/metrics", Route::kMetrics},

@@ -14,6 +14,7 @@
 #include "leaf/server/http/message.h"
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/shared_status.h"
+#include "leaf/server/http/shared_workers.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/unread_bytes.h"
 
@@ -32,6 +33,7 @@ struct RouterOptions {
   const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
   // Where /metrics is made, so that it does not queue behind other reports; null: with them.
   Executor* metrics_lane = nullptr;
+  WorkersReading workers{};  // without `read` there is no registry to tell of
 };
 
 // What handlers answer from. Thread-safe; outlives every request.
@@ -44,6 +46,7 @@ struct Backend {
   Executor& reports;  // where answers are made that take longer the more tags there are
   const MonotonicTime started_at;
   SharedStatus status;
+  SharedWorkers workers;
 };
 
 // Views, good for the call of the handler.

@@ -20,6 +20,7 @@ Withdraw V1Mark(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Decode(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Clock(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Status(Backend& backend, const Call& call, Respond respond);
+Withdraw V1Workers(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Nothing(Backend& backend, const Call& call, Respond respond);
 
 // Under /v1, for operators.

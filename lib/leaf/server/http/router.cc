@@ -54,14 +54,15 @@ Response AdminOnly(const Backend& backend) {
 
 Router::Router(RouterOptions options, const Issuer& issuer, UnreadAnswers& unread, const Clock& clock,
                Executor& reports)
-    : backend_{.options = std::move(options),
-               .issuer = issuer,
-               .unread = unread,
-               .clock = clock,
-               .reports = reports,
-               .started_at = clock.Monotonic(),
-               .status = {clock, issuer.ids(),
-                          [this] { return StatusSnapshot(Facts(), backend_.issuer.ids()); }}} {}
+    : backend_{
+          .options = options,
+          .issuer = issuer,
+          .unread = unread,
+          .clock = clock,
+          .reports = reports,
+          .started_at = clock.Monotonic(),
+          .status = {clock, issuer.ids(), [this] { return StatusSnapshot(Facts(), backend_.issuer.ids()); }},
+          .workers = {clock, std::move(options.workers)}} {}
 
 Withdraw Router::Handle(const Request& request, Respond respond, Route* label) const {
   if (label != nullptr) *label = Route::kOther;

@@ -29,6 +29,7 @@ constexpr RouteRow kTable[] = {
     {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Decode,      V1Decode},
     {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Clock,       V1Clock},
     {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Status,      V1Status},
+    {"/v1/workers",                kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Workers,     V1Workers},
     {"/health/live",               kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthLive, true},
     {"/health/ready",              kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthReady, true},
     {"/metrics",                   kReadMethods,   Dialect::kPage, Access::kRead,  Route::kMetrics,       Metrics, true},

@@ -124,6 +124,31 @@ Withdraw V1Status(Backend& backend, const Call& call, Respond respond) {
                     });
 }
 
+Withdraw V1Workers(Backend& backend, const Call& call, Respond respond) {
+  if (const auto disabled = backend.issuer.Disabled(IdSource::kSnowflake))
+    return AtOnce(respond, V1Error(backend, *disabled));
+  if (!backend.options.workers.read) {
+    return AtOnce(respond, V1Error(backend, {ErrorCode::kDisabled,
+                                             "the registry cannot be read through this server", ""}));
+  }
+  UnreadBytes& unread = call.request.is_local ? backend.unread.local : backend.unread.reports;
+  return backend.workers.Ask(
+      [&backend, &unread, respond = std::move(respond)](const Result<std::string>& workers) {
+        if (!workers.ok()) {
+          Response response = V1Error(backend, workers.error());
+          // Whatever the registry says: the request was right.
+          response.status = 503;
+          return respond(std::move(response));
+        }
+        if (unread.full()) return respond(V1Error(backend, TooManyUnread()));
+        Response response;
+        response.content_type = kJson;
+        response.body = *workers;
+        if (response.is_large()) response.held = unread.Hold(response.body.capacity());
+        respond(std::move(response));
+      });
+}
+
 Withdraw V1Nothing(Backend& backend, const Call& call, Respond respond) {
   return AtOnce(respond,
                 V1Error(backend, {ErrorCode::kNotFound,
