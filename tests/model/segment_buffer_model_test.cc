@@ -80,6 +80,17 @@ void TakeMany(World& world, std::size_t thread, std::uint64_t count) {
   model::Forget();
 }
 
+void TakeContiguous(World& world, std::size_t thread, std::uint64_t count) {
+  IdSpans spans;
+  const auto result = world.buffer.TakeContiguous(count, spans);
+  if (result.refill_wanted) ++world.told;
+  if (result.outcome == Outcome::kOvershoot) model::Fail("a batch that overshoots");
+  if (spans.total() != (result.outcome == Outcome::kTaken ? count : 0)) model::Fail("half a batch");
+  if (spans.ranges().size() > 1) model::Fail("contiguous IDs with a gap");
+  Record(world, thread, spans);
+  model::Forget();
+}
+
 void TakeUpTo(World& world, std::size_t thread, std::uint64_t count) {
   {
     const model::WriterLock lock;
@@ -146,6 +157,7 @@ void LookAtRanges(World& world) {
 void Finish(World& world) {
   const std::uint64_t left = world.buffer.remaining();
   const std::uint64_t lost = world.buffer.lost();
+  const std::uint64_t skipped = world.buffer.skipped();
   IdSpans rest;
   world.buffer.TakeUpTo(left, rest);
   if (rest.total() != left) model::Fail("less in reserve than it says");
@@ -155,7 +167,7 @@ void Finish(World& world) {
       if (Has(world.taken, id)) model::Fail("an ID in reserve that was taken");
     }
   const auto all = static_cast<std::uint64_t>(std::popcount(world.installed));
-  const auto known = static_cast<std::uint64_t>(std::popcount(world.taken)) + left + lost;
+  const auto known = static_cast<std::uint64_t>(std::popcount(world.taken)) + left + lost + skipped;
   if (known > all) model::Fail("an ID is counted twice");
   if (all > known + world.dropped + world.unsettled) model::Fail("an ID is lost and not counted");
   if (lost > world.overwritten) model::Fail("an ID is lost though its slot was not rewritten");
@@ -172,6 +184,9 @@ Thread Takes(std::size_t thread, int count) {
 }
 Thread TakesBatch(std::size_t thread, std::uint64_t count) {
   return [=](World& world) { TakeMany(world, thread, count); };
+}
+Thread TakesContiguous(std::size_t thread, std::uint64_t count) {
+  return [=](World& world) { TakeContiguous(world, thread, count); };
 }
 Thread Installs(std::uint64_t count, std::uint64_t low_water) {
   return [=](World& world) { Install(world, count, low_water); };
@@ -202,6 +217,19 @@ model::Scenario<World> BatchBesideARefill() {
   return {Installs(2, 2), {TakesBatch(0, 2), Takes(1, 1), Installs(2, 1)}, Finish};
 }
 
+// The two IDs are in the second range: the one before them is passed over, or another taker has it.
+model::Scenario<World> ContiguousBesideTakers() {
+  const auto one_and_two = [](World& world) {
+    Install(world, 1, 2);
+    Install(world, 2, 2);
+  };
+  return {one_and_two, {TakesContiguous(0, 2), Takes(1, 2)}, Finish};
+}
+
+model::Scenario<World> ContiguousBesideARefill() {
+  return {Installs(1, 2), {TakesContiguous(0, 2), Takes(1, 1), Installs(2, 1)}, Finish};
+}
+
 model::Scenario<World> AWriterBesideTakers() {
   const auto writer = [](World& world) {
     TakeUpTo(world, 2, 2);
@@ -227,6 +255,10 @@ model::Scenario<World> DropBesideABatch() {
 TEST(SegmentBufferModel, ARefillBesideTakers) { ExpectNoViolation(RefillBesideTakers()); }
 
 TEST(SegmentBufferModel, ABatchBesideARefill) { ExpectNoViolation(BatchBesideARefill()); }
+
+TEST(SegmentBufferModel, ContiguousIdsBesideTakers) { ExpectNoViolation(ContiguousBesideTakers()); }
+
+TEST(SegmentBufferModel, ContiguousIdsBesideARefill) { ExpectNoViolation(ContiguousBesideARefill()); }
 
 TEST(SegmentBufferModel, AWriterTakesBesideTakers) { ExpectNoViolation(AWriterBesideTakers()); }
 

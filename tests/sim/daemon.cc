@@ -290,15 +290,20 @@ void Daemon::LeaveLine(const std::string& tag, std::uint64_t number, bool served
 bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
+  const bool contiguous = around_.plan.contiguous && count % 2 == 0;
   // P3: what is in reserve is had at once. Other takers may come in between at a failpoint.
   const bool must_succeed = [&] {
-    if (around_.plan.preemption > 0 || world.dice().Chance(0.7)) return false;
+    if (around_.plan.preemption > 0 || world.dice().Chance(0.7) || contiguous) return false;
     const auto status = node_.segment()->StatusOf(tag);
     return status && status->state == "active" && status->waiting == 0 && status->reserve >= count &&
            !status->problem;
   }();
   const auto deliver = [&](const IdSpans& spans) {
     if (process_.dead) return;  // no client hears it
+    if (contiguous && spans.ranges().size() != 1) {
+      around_.history.Broken(fmt::format("P5: node {} gave {} IDs of {} in {} ranges, not in one",
+                                         setting_.node, count, tag, spans.ranges().size()));
+    }
     std::uint64_t first = 0;
     std::uint64_t last = 0;
     for (const IdRange& range : spans.ranges()) {
@@ -310,7 +315,8 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
     CheckOrder(seen, tag, first, last);
   };
   IdSpans spans;
-  if (node_.segment()->TryNext(tag, count, spans)) {
+  if (contiguous ? node_.segment()->TryNextContiguous(tag, count, spans)
+                 : node_.segment()->TryNext(tag, count, spans)) {
     CheckMayIssue(tag);
     deliver(spans);
     return true;
@@ -323,8 +329,8 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   const std::uint64_t number = next_in_line_++;
   lines_[tag].insert(number);
   const auto answer = std::make_shared<Answer<IdSpans>>();
-  const service::ParkedRequest parked =
-      node_.segment()->Next(tag, count, kWait, [this, tag, number, answer, &world](Result<IdSpans> result) {
+  const service::ParkedRequest parked = node_.segment()->Next(
+      tag, {count, contiguous}, kWait, [this, tag, number, answer, &world](Result<IdSpans> result) {
         LEAF_CHECK(!answer->result);
         LeaveLine(tag, number, result.ok());
         answer->result = std::move(result);

@@ -166,6 +166,9 @@ Plan Plan::Draw(std::uint64_t seed) {
   }
   DrawDatabase(seed, plan);
   DrawForgetfulZookeeper(seed, plan);
+  // The seeds by which planted bugs are caught stay what they were before there was any of this.
+  constexpr std::uint64_t kOldSeeds = 1000;
+  plan.contiguous = seed >= kOldSeeds && Dice(seed ^ 0xC0471600U).Chance(0.5);
   return plan;
 }
 
@@ -241,7 +244,7 @@ std::string Plan::Text() const {
       "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} "
       "ms, "
       "lease {} "
-      "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}, {} s of trouble, each "
+      "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}{}, {} s of trouble, each "
       "kind "
       "every {} s: {}",
       scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
@@ -252,7 +255,8 @@ std::string Plan::Text() const {
                         privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
           : "",
       refresh_interval.count(), window.count(), lease_time.count(), preemption, connections,
-      think_time / kMilli, batch_max, trouble / kSecond, fault_interval / kSecond,
+      think_time / kMilli, batch_max, contiguous ? " (some contiguous)" : "", trouble / kSecond,
+      fault_interval / kSecond,
       faults.empty() ? "no random faults" : fmt::format("{}", fmt::join(faults, " ")));
 }
 
@@ -314,6 +318,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   }
   plan.fixed_step = file["fixed_step"].value_or(false);
   plan.near_end = file["near_end"].value_or(false);
+  plan.contiguous = file["contiguous"].value_or(false);
   millis("refresh_interval_ms", plan.refresh_interval);
   millis("window_ms", plan.window);
   millis("lease_time_ms", plan.lease_time);
@@ -379,12 +384,12 @@ Result<Plan> Plan::Load(const std::string& path) {
   }
   for (const auto& [key, value] : file) {
     static const std::set<std::string_view> keys = {
-        "about",      "found",      "seed",       "nodes",         "java_nodes", "tags",
-        "step",       "workers",    "preemption", "connections",   "batch_max",  "peer_clocks",
-        "fixed_step", "near_end",   "fence",      "registry",      "database",   "endpoints",
-        "privileged", "trigger",    "expected",   "faults",        "act",        "refresh_interval_ms",
-        "window_ms",  "think_ms",   "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
-        "caught_by",  "claim_watch"};
+        "about",      "found",       "seed",       "nodes",         "java_nodes", "tags",
+        "step",       "workers",     "preemption", "connections",   "batch_max",  "peer_clocks",
+        "fixed_step", "near_end",    "fence",      "registry",      "database",   "endpoints",
+        "privileged", "trigger",     "expected",   "faults",        "act",        "refresh_interval_ms",
+        "window_ms",  "think_ms",    "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
+        "caught_by",  "claim_watch", "contiguous"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;

@@ -52,7 +52,8 @@ struct Plan {
   bool trigger = false;         // the table has one, and replies do not tell where a range ends
   bool peer_clocks = false;
   bool fixed_step = false;
-  bool near_end = false;  // one tag has few numbers left
+  bool near_end = false;    // one tag has few numbers left
+  bool contiguous = false;  // some batches are of IDs without a gap
   std::chrono::milliseconds refresh_interval{5000};
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds lease_time{10'000};

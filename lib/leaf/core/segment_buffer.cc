@@ -8,29 +8,39 @@ namespace leaf::core {
 
 SegmentBuffer::TakeResult SegmentBuffer::Take(std::uint64_t count, IdSpans& out) {
   LEAF_CHECK(count > 0);
-  if (count > 1) return TakeMany(count, out);
+  if (count > 1) return TakeMany(count, false, out);
   std::uint64_t id = 0;
   const TakeResult result = TakeOne(id);
   if (result.outcome == Outcome::kTaken) out.Append({id, id + 1});
   return result;
 }
 
-SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, IdSpans& out) {
+SegmentBuffer::TakeResult SegmentBuffer::TakeContiguous(std::uint64_t count, IdSpans& out) {
+  LEAF_CHECK(count > 0);
+  return TakeMany(count, true, out);
+}
+
+SegmentBuffer::TakeResult SegmentBuffer::TakeMany(std::uint64_t count, bool contiguous, IdSpans& out) {
   bool refill_wanted = false;
   while (true) {
     // Compare-and-swap, not an add: a batch that does not fit must consume nothing.
-    std::uint64_t position = cursor_.load(std::memory_order_relaxed);
+    std::uint64_t drawn = cursor_.load(std::memory_order_relaxed);
     std::uint64_t limit = 0;
+    std::uint64_t position = 0;
     do {
       limit = limit_.load(std::memory_order_acquire);
       LEAF_FAILPOINT("take: before the draw");
-      if (position >= limit || limit - position < count) return {Outcome::kDrained, refill_wanted, 0};
-    } while (!cursor_.compare_exchange_weak(position, position + count, std::memory_order_acq_rel,
+      if (drawn >= limit || limit - drawn < count) return {Outcome::kDrained, refill_wanted, 0};
+      position = contiguous ? FindRun(drawn, limit, count) : drawn;
+      if (position == kNever) return {Outcome::kDrained, refill_wanted, 0};
+      // What is passed over is drawn, too: no position is left behind the cursor.
+    } while (!cursor_.compare_exchange_weak(drawn, position + count, std::memory_order_acq_rel,
                                             std::memory_order_relaxed));
     LEAF_FAILPOINT("take: drawn");
-    refill_wanted |= CrossesRefillPoint(position, count);
     const std::uint64_t end = position + count;
+    refill_wanted |= CrossesRefillPoint(drawn, end - drawn);
     if (end == limit) CloseAt(limit);
+    if (position != drawn) skipped_.fetch_add(position - drawn, std::memory_order_relaxed);
     while (position < end) {
       const std::uint64_t found = LookUp(position, end - position, out);
       if (found == 0) break;
@@ -143,6 +153,40 @@ std::uint64_t SegmentBuffer::remaining() const {
   const std::uint64_t limit = limit_.load(std::memory_order_acquire);
   const std::uint64_t cursor = cursor_.load(std::memory_order_relaxed);
   return cursor < limit ? limit - cursor : 0;
+}
+
+std::optional<std::uint64_t> SegmentBuffer::LastTaken() const {
+  const std::uint64_t cursor = cursor_.load(std::memory_order_acquire);
+  std::optional<std::uint64_t> last;
+  for (const Slot& slot : slots_) {
+    const std::uint64_t begin = slot.begin.load(std::memory_order_relaxed);
+    const std::uint64_t end = slot.end.load(std::memory_order_relaxed);
+    if (begin == end || cursor <= begin) continue;
+    const std::uint64_t id = std::min(cursor, end) - 1 + slot.delta.load(std::memory_order_relaxed);
+    last = std::max(last.value_or(0), id);
+  }
+  return last;
+}
+
+std::uint64_t SegmentBuffer::FindRun(std::uint64_t position, std::uint64_t limit, std::uint64_t count) const {
+  std::uint64_t run_begin = position;
+  std::uint64_t run_delta = 0;
+  for (std::uint64_t at = position; at < limit;) {
+    const std::uint64_t before = at;
+    for (const Slot& slot : slots_) {
+      std::uint64_t begin = 0;
+      std::uint64_t end = 0;
+      std::uint64_t delta = 0;
+      if (!Read(slot, begin, end, delta) || at < begin || at >= end) continue;
+      if (at == position || delta != run_delta) run_begin = at;
+      run_delta = delta;
+      at = std::min(end, limit);
+      break;
+    }
+    if (at == before) return kNever;
+    if (at - run_begin >= count) return run_begin;
+  }
+  return kNever;
 }
 
 bool SegmentBuffer::CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const {

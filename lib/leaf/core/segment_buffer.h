@@ -24,6 +24,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "leaf/base/atomic.h"
@@ -85,6 +86,10 @@ class SegmentBuffer {
 
   // Takes exactly `count` IDs into `out`, oldest range first, or none. Requires: count > 0, `out` empty.
   TakeResult Take(std::uint64_t count, IdSpans& out);
+  // The same, of IDs that follow each other without a gap: from one range, or from ranges that continue each
+  // other. What the reserve holds below them is skipped, and counted (skipped()). Never kOvershoot. Beside a
+  // writer it may be kDrained though the IDs are there: then take again as a writer.
+  TakeResult TakeContiguous(std::uint64_t count, IdSpans& out);
 
   // Writer. Takes up to `count` IDs, whatever is in reserve; 0 is fine. Returns whether a refill point was
   // crossed.
@@ -124,6 +129,12 @@ class SegmentBuffer {
   // IDs skipped because their taker slept too long (see above). One whose taker overshot first is not
   // counted: it cannot be told from a void position any more.
   std::uint64_t lost() const { return lost_.load(std::memory_order_relaxed); }
+  // IDs that were passed over because contiguous ones were asked for, and the next ones were not.
+  std::uint64_t skipped() const { return skipped_.load(std::memory_order_relaxed); }
+  // Both: IDs that were taken out of the reserve for no taker.
+  std::uint64_t wasted() const { return lost() + skipped(); }
+  // Writer. The highest ID that was taken since the last Clear(), as of about now; nothing if none was.
+  std::optional<std::uint64_t> LastTaken() const;
 
  private:
   struct Slot {
@@ -135,7 +146,10 @@ class SegmentBuffer {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  TakeResult TakeMany(std::uint64_t count, IdSpans& out);
+  TakeResult TakeMany(std::uint64_t count, bool contiguous, IdSpans& out);
+  // The lowest position from `position` on at which `count` contiguous IDs below `limit` begin. kNever if
+  // there is none, or, beside a writer, if a slot was rewritten meanwhile.
+  std::uint64_t FindRun(std::uint64_t position, std::uint64_t limit, std::uint64_t count) const;
   bool CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const;
   // What a slot says, if it says one thing: false while it is being rewritten.
   static bool Read(const Slot& slot, std::uint64_t& begin, std::uint64_t& end, std::uint64_t& delta) {
@@ -187,6 +201,7 @@ class SegmentBuffer {
   std::uint64_t positions_end_ = 0;  // end of the last span ever placed
   std::uint64_t ids_end_ = 0;        // end of the last range ever installed
   Atomic<std::uint64_t> lost_{0};
+  Atomic<std::uint64_t> skipped_{0};
 };
 
 }  // namespace leaf::core

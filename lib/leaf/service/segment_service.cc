@@ -108,7 +108,7 @@ Result<void> SegmentService::RecordUnissued() {
   return marks_.EndRun(unissued);
 }
 
-ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits,
+ParkedRequest SegmentService::Next(std::string_view tag, const Batch& batch, const ParkLimits& limits,
                                    NextCallback done) {
   ParkedRequest parked;
   while (true) {
@@ -117,7 +117,7 @@ ParkedRequest SegmentService::Next(std::string_view tag, std::uint64_t count, co
       Fail(done, std::move(generator).error());
       return parked;
     }
-    if ((*generator)->Park(count, limits, done, parked)) return parked;
+    if ((*generator)->Park(batch, limits, done, parked)) return parked;
   }
 }
 
@@ -239,14 +239,14 @@ SegmentTotals SegmentService::Visit(const TagVisitor& visit) const {
   for (const auto& generator : tags) {
     const TagTotals totals = generator->Totals();
     sum.issued += totals.issued;
-    sum.lost += totals.lost;
+    sum.wasted += totals.wasted;
     if (visit && generator->confirmed()) visit(StatusOf(*generator));
   }
   const MutexLock lock(totals_mutex_);
   // Another caller may have looked later and come here first.
   told_.issued = std::max(told_.issued, sum.issued);
   told_.granted = std::max(told_.granted, context_.counters.granted());
-  told_.wasted = std::max(told_.wasted, context_.counters.dropped() + sum.lost);
+  told_.wasted = std::max(told_.wasted, context_.counters.dropped() + sum.wasted);
   SegmentTotals totals = told_;
   totals.tallies = context_.counters.Tallies();
   return totals;
@@ -287,6 +287,11 @@ Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
 
 void SegmentService::ObservePeaks() {
   for (const auto& generator : directory_.All()) generator->ObservePeak();
+}
+
+std::optional<std::uint64_t> SegmentService::LastIssued(std::string_view tag) const {
+  const auto generator = directory_.Find(tag);
+  return generator ? generator->LastIssued() : std::nullopt;
 }
 
 std::optional<TagStatus> SegmentService::StatusOf(std::string_view tag) const {
@@ -343,7 +348,7 @@ void SegmentService::Retire(const std::string& tag, bool known_absent) {
     if (!generator.TryRetire()) return false;
     const TagTotals totals = generator.Totals();
     departed_.issued += totals.issued;
-    departed_.lost += totals.lost;
+    departed_.wasted += totals.wasted;
     return true;
   });
 }

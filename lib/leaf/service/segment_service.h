@@ -80,6 +80,15 @@ class SegmentService {
     return directory_.With(tag, [&](TagGenerator& generator) { return generator.TryTake(count, out); });
   }
 
+  // The same, of IDs that follow each other without a gap; what the reserve holds below them is wasted.
+  bool TryNextContiguous(std::string_view tag, std::uint64_t count, IdSpans& out) const {
+    return directory_.With(tag,
+                           [&](TagGenerator& generator) { return generator.TryTakeContiguous(count, out); });
+  }
+  // The highest ID of `tag` that this process issued, as of about now; nothing if none was. Never blocks for
+  // long, and takes nothing.
+  std::optional<std::uint64_t> LastIssued(std::string_view tag) const;
+
   // Whether a request for `tag` is within the limits. Never blocks.
   RequestLimit::Verdict AdmitRequest(std::string_view tag, RequestLimit& limit) const {
     auto verdict = RequestLimit::Verdict::kAdmitted;
@@ -93,7 +102,7 @@ class SegmentService {
   // Serves what TryNext turned away; see TagGenerator::Park for waiting and errors. A name not seen before is
   // looked up in the table once; a "no" is remembered for kNegativeTtl. Further errors: kPaused, kLimited
   // (too many unknown names at once, or the directory is full). Returns the request if it is still waiting.
-  ParkedRequest Next(std::string_view tag, std::uint64_t count, const ParkLimits& limits, NextCallback done);
+  ParkedRequest Next(std::string_view tag, const Batch& batch, const ParkLimits& limits, NextCallback done);
 
   // Whether at least one ID can be issued, as far as is known: the table was read, and either the store (and
   // the witness that grants have to be claimed from) answers or some tag has a reserve. The error says why

@@ -55,6 +55,14 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   return taken;
 }
 
+bool TagGenerator::TryTakeContiguous(std::uint64_t count, IdSpans& out) {
+  core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_acquire);
+  if (buffer == nullptr || paused_.load(std::memory_order_acquire)) return false;
+  const auto result = buffer->TakeContiguous(count, out);
+  if (result.refill_wanted) WantRefill();
+  return result.outcome == core::SegmentBuffer::Outcome::kTaken;
+}
+
 // Apart: its locals would cost the way of every ID a stack protector.
 [[gnu::noinline, gnu::cold]] bool TagGenerator::TakeOvershoot(core::SegmentBuffer& buffer,
                                                               std::uint64_t position, IdSpans& out) {
@@ -65,9 +73,9 @@ bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
   return true;
 }
 
-bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done,
+bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallback& done,
                         ParkedRequest& parked) {
-  LEAF_CHECK(count > 0);
+  LEAF_CHECK(batch.count > 0);
   std::optional<Result<IdSpans>> answer;
   {
     const MutexLock lock(mutex_);
@@ -79,7 +87,7 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
       answer = context_.stop.why();
     } else if (paused_.load(std::memory_order_relaxed)) {
       answer = PausedError(tag_);
-    } else if (TakeLocked(count, spans)) {
+    } else if (TakeLocked(batch, spans)) {
       answer = spans;
     } else if (state_ == TagState::kFrozen ||
                (refill_.failures() > 0 && refill_.retry_scheduled() && IsLasting(problem_->code))) {
@@ -94,9 +102,10 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
       const MonotonicTime first_look =
           refill_.failures() > 0 ? std::min(deadline, now + limits.wait_while_failing) : deadline;
       const std::uint64_t ticket =
-          waiters_.Add({{.ticket = 0, .count = count, .deadline = deadline, .done = std::move(done)},
+          waiters_.Add({{.ticket = 0, .count = batch.count, .deadline = deadline, .done = std::move(done)},
                         limits.wait_while_failing,
-                        first_look == deadline});
+                        first_look == deadline,
+                        batch.contiguous});
       ledger_.CountWait();
       ScheduleExpiryLocked(ticket, first_look);
       StartRefillLocked();
@@ -109,10 +118,11 @@ bool TagGenerator::Park(std::uint64_t count, const ParkLimits& limits, NextCallb
   return true;
 }
 
-bool TagGenerator::TakeLocked(std::uint64_t count, IdSpans& out) {
+bool TagGenerator::TakeLocked(const Batch& batch, IdSpans& out) {
   core::SegmentBuffer* const buffer = ReserveLocked();
   if (buffer == nullptr || !waiters_.empty()) return false;
-  const auto result = buffer->Take(count, out);
+  const auto result =
+      batch.contiguous ? buffer->TakeContiguous(batch.count, out) : buffer->Take(batch.count, out);
   if (result.refill_wanted) {
     refill_.Want();
     StartRefillLocked();
@@ -199,7 +209,9 @@ bool TagGenerator::EnterLocked(TagEvent event) {
 
 std::uint64_t TagGenerator::ClearReserveLocked() {
   core::SegmentBuffer* const buffer = ReserveLocked();
-  return buffer == nullptr ? 0 : buffer->Clear();
+  if (buffer == nullptr) return 0;
+  if (const auto last = buffer->LastTaken()) ledger_.NoteIssued(*last);
+  return buffer->Clear();
 }
 
 void TagGenerator::ClearProblemLocked() {

@@ -67,6 +67,15 @@ struct TagContext {
   FailureLog failure_log{clock, timers, log};
 };
 
+// What a request asks for.
+struct Batch {
+  // Converts, so that a plain number is a batch.
+  Batch(std::uint64_t ids, bool follow_each_other = false) : count(ids), contiguous(follow_each_other) {}
+
+  std::uint64_t count;
+  bool contiguous;  // the IDs have to follow each other without a gap
+};
+
 // How long a request that cannot be served at once may wait.
 struct ParkLimits {
   std::chrono::milliseconds wait{};
@@ -132,7 +141,7 @@ struct TagStatus {
 // What a tag's share of the totals is reckoned from.
 struct TagTotals {
   std::uint64_t issued = 0;
-  std::uint64_t lost = 0;
+  std::uint64_t wasted = 0;  // taken out of the reserve for no request
 };
 
 // What a tag has in reserve, range by range.
@@ -159,13 +168,17 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   // Takes `count` IDs from the reserve, or none. Never blocks, never allocates.
   bool TryTake(std::uint64_t count, IdSpans& out);
+  // The same, of IDs that follow each other without a gap. What the reserve holds below them is wasted.
+  bool TryTakeContiguous(std::uint64_t count, IdSpans& out);
 
   // Serves a request that TryTake turned away: at once if it can be by now, else when a grant arrives, else
   // with an error at its deadline. Never blocks. Errors: kExhausted (drained until the deadline), kNotFound,
   // kFrozen, kPaused, kLimited (too many parked), kRefused / kOverflow / kConfig / kPermission as the grant
   // failed, kUnavailable on Stop. False, with `done` untouched, if this generator was retired meanwhile: look
   // the tag up again. `parked` is set if the request is still waiting when this returns.
-  bool Park(std::uint64_t count, const ParkLimits& limits, NextCallback& done, ParkedRequest& parked);
+  // A contiguous batch that is not in reserve waits for the grant that holds it; then what the reserve holds
+  // below it is wasted, so that IDs keep rising.
+  bool Park(const Batch& batch, const ParkLimits& limits, NextCallback& done, ParkedRequest& parked);
   // See ParkedRequest.
   void Withdraw(std::uint64_t ticket);
 
@@ -203,6 +216,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t known_end() const;
 
   std::uint64_t reserve() const;
+  // The highest ID issued since start, as of about now; nothing if none was.
+  std::optional<std::uint64_t> LastIssued() const;
   TagStatus Status();
   // Neither ever goes back.
   TagTotals Totals();
@@ -212,13 +227,14 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   struct Waiter : WaitingRequest<IdSpans> {
     // Until its deadline, but only so long if grants still fail then.
     std::chrono::milliseconds wait_while_failing{};
-    bool has_timer = false;  // of `deadline`
+    bool has_timer = false;   // of `deadline`
+    bool contiguous = false;  // see Batch
   };
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
 
   void AdoptMarkLocked(const core::Mark& mark) LEAF_REQUIRES(mutex_);
-  bool TakeLocked(std::uint64_t count, IdSpans& out) LEAF_REQUIRES(mutex_);
+  bool TakeLocked(const Batch& batch, IdSpans& out) LEAF_REQUIRES(mutex_);
   bool TakeOvershoot(core::SegmentBuffer& buffer, std::uint64_t position, IdSpans& out);
   void WantRefill();
   void StartRefillLocked() LEAF_REQUIRES(mutex_);
@@ -228,6 +244,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
       LEAF_REQUIRES(mutex_);
   // Serves waiters in order from the reserve and then from `grant`, whose begin moves up.
   void ServeWaitersLocked(IdRange& grant, Completions& completions) LEAF_REQUIRES(mutex_);
+  // Takes `count` contiguous IDs for the first in line from the reserve, from `grant`, or from the end of the
+  // one and the begin of the other. False if they do not hold so many.
+  bool TakeContiguousLocked(std::uint64_t count, IdRange& grant, IdSpans& out) LEAF_REQUIRES(mutex_);
   void OnFailureLocked(const Error& error, const core::Mark& durable_mark, Completions& completions,
                        bool& retire) LEAF_REQUIRES(mutex_);
   // No number is left to grant: requests that fit into the reserve are still served.

@@ -47,6 +47,11 @@ void TagLedger::LeaveUnissued(std::uint64_t count) {
   Drop(count);
 }
 
+void TagLedger::NoteIssued(std::uint64_t id) {
+  std::optional<std::uint64_t>& last = OpenAccount().last_issued;
+  last = std::max(last.value_or(0), id);
+}
+
 void TagLedger::CountWait() {
   ++OpenTallies().waits;
   all_tags_.AddWait();
@@ -64,7 +69,7 @@ void TagLedger::CountFailedRefill() {
 
 std::uint64_t TagLedger::Issued(const core::SegmentBuffer* buffer) const {
   const std::uint64_t not_issued =
-      account().dropped + (buffer == nullptr ? 0 : buffer->lost() + buffer->remaining());
+      account().dropped + (buffer == nullptr ? 0 : buffer->wasted() + buffer->remaining());
   return account().granted > not_issued ? account().granted - not_issued : 0;
 }
 

@@ -31,7 +31,8 @@ class TagLedger {
     std::uint64_t dropped = 0;   // of `granted`: never issued
     std::uint64_t unissued = 0;  // in reserve when the tag was stopped
     std::uint64_t grants = 0;
-    std::optional<core::Baseline> base;  // from where the days left are reckoned
+    std::optional<std::uint64_t> last_issued;  // of those that the reserve does not tell of any more
+    std::optional<core::Baseline> base;        // from where the days left are reckoned
   };
 
   // What is counted of all tags is counted there, too; it outlives the ledger.
@@ -49,6 +50,8 @@ class TagLedger {
   void DropUnseen(std::uint64_t count);
   // The same of what was in reserve when the tag was stopped.
   void LeaveUnissued(std::uint64_t count);
+  // `id` was issued, and the reserve does not tell so.
+  void NoteIssued(std::uint64_t id);
   void CountWait();
   void CountError(std::size_t cause_slot);
   void CountFailedRefill();

@@ -99,7 +99,7 @@ Obtained TagGenerator::ObtainGrant() {
     const std::uint64_t enlarged =
         std::min(waiters_.ids(), std::max(static_cast<std::uint64_t>(context_.step_max), first));
     // Where the numbers end, the reserve and what is left may still be enough together.
-    const std::uint64_t in_reserve = reserve();
+    const std::uint64_t in_reserve = !waiters_.empty() && waiters_.front().contiguous ? 0 : reserve();
     return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
   };
   return context_.granter.Obtain(
@@ -163,19 +163,50 @@ void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) 
   core::SegmentBuffer& buffer = BufferLocked();
   while (!waiters_.empty() && waiters_.front().count <= grant.size() + buffer.remaining()) {
     const Waiter& waiter = waiters_.front();
-    // What a batch left in reserve when it parked comes first: order is kept and nothing is skipped.
     IdSpans spans;
-    buffer.TakeUpTo(waiter.count, spans);
-    const std::uint64_t missing = waiter.count - spans.total();
-    if (missing > grant.size()) {
-      // Takers emptied the reserve meanwhile, and what is left below 2^63 is not enough without it.
-      ledger_.Drop(spans.total());
-      return;
+    if (waiter.contiguous) {
+      if (!TakeContiguousLocked(waiter.count, grant, spans)) return;
+    } else {
+      // What a batch left in reserve when it parked comes first: order is kept and nothing is skipped.
+      buffer.TakeUpTo(waiter.count, spans);
+      const std::uint64_t missing = waiter.count - spans.total();
+      if (missing > grant.size()) {
+        // Takers emptied the reserve meanwhile, and what is left below 2^63 is not enough without it.
+        ledger_.Drop(spans.total());
+        return;
+      }
+      if (missing > 0) spans.Append({grant.begin, grant.begin + missing});
+      grant.begin += missing;
     }
-    if (missing > 0) spans.Append({grant.begin, grant.begin + missing});
-    grant.begin += missing;
+    ledger_.NoteIssued(spans.ranges().back().end - 1);
     completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
   }
+}
+
+bool TagGenerator::TakeContiguousLocked(std::uint64_t count, IdRange& grant, IdSpans& out) {
+  core::SegmentBuffer& buffer = BufferLocked();
+  if (buffer.TakeContiguous(count, out).outcome == core::SegmentBuffer::Outcome::kTaken) return true;
+  // So many of the last IDs in reserve are continued by the grant.
+  const auto tail_of = [&](const IdSpans& spans) {
+    if (spans.empty() || spans.ranges().back().end != grant.begin) return std::uint64_t{0};
+    return spans.ranges().back().size();
+  };
+  IdSpans held;
+  for (const core::SegmentBuffer::Held& range : buffer.Ranges()) held.Append({range.next, range.end});
+  if (tail_of(held) + grant.size() < count) return false;
+  // IDs of a tag rise: those below the batch are never issued.
+  IdSpans below;
+  buffer.TakeUpTo(buffer.remaining(), below);
+  // Takers may have taken some of them meanwhile.
+  const std::uint64_t tail = std::min(tail_of(below), count);
+  if (tail + grant.size() < count) {
+    ledger_.Drop(below.total());
+    return false;
+  }
+  ledger_.Drop(below.total() - tail);
+  out.Append({grant.begin - tail, grant.begin - tail + count});
+  grant.begin += count - tail;
+  return true;
 }
 
 void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
@@ -227,7 +258,9 @@ void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions
   while (!waiters_.empty()) {
     const std::uint64_t count = waiters_.front().count;
     IdSpans spans;
-    if (buffer.Take(count, spans).outcome == core::SegmentBuffer::Outcome::kTaken) {
+    const auto taken =
+        waiters_.front().contiguous ? buffer.TakeContiguous(count, spans) : buffer.Take(count, spans);
+    if (taken.outcome == core::SegmentBuffer::Outcome::kTaken) {
       completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
     } else if (count >= sized_for_) {
       ledger_.CountError(SlotOf(error.code));

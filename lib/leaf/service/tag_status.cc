@@ -26,10 +26,16 @@ std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
   return core::DaysToExhaustion(max_id_, *base, context_.clock.Wall());
 }
 
+std::optional<std::uint64_t> TagGenerator::LastIssued() const {
+  const MutexLock lock(mutex_);
+  const core::SegmentBuffer* const buffer = ReserveLocked();
+  return std::max(buffer == nullptr ? std::nullopt : buffer->LastTaken(), ledger_.account().last_issued);
+}
+
 TagTotals TagGenerator::Totals() {
   const MutexLock lock(mutex_);
   const core::SegmentBuffer* const buffer = ReserveLocked();
-  return {.issued = ledger_.IssuedToTell(buffer), .lost = buffer == nullptr ? 0 : buffer->lost()};
+  return {.issued = ledger_.IssuedToTell(buffer), .wasted = buffer == nullptr ? 0 : buffer->wasted()};
 }
 
 void TagGenerator::ObserveRateLocked() {
@@ -84,7 +90,7 @@ TagStatus TagGenerator::Status() {
   status.mark = mark_;
   status.witness = witness_;
   status.granted = account.granted;
-  status.wasted = account.dropped + (buffer == nullptr ? 0 : buffer->lost());
+  status.wasted = account.dropped + (buffer == nullptr ? 0 : buffer->wasted());
   status.wasted_by_restarts = account.wasted_before;
   status.wasted_by_last_restart = account.wasted_last;
   status.wasted_by_restarts_exactly = account.wasted_exactly;

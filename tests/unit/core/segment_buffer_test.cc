@@ -62,6 +62,71 @@ TEST(SegmentBuffer, ABatchThatDoesNotFitConsumesNothing) {
   EXPECT_EQ(buffer.remaining(), 3U);
 }
 
+TEST(SegmentBuffer, ContiguousIdsComeFromOneRangeAndWhatIsBelowThemIsSkipped) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({100, 110}, 0), Installed::kNo);
+  IdSpans spans;
+  ASSERT_EQ(buffer.TakeContiguous(2, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(Ids(spans), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(buffer.skipped(), 0U);
+  IdSpans from_second;
+  ASSERT_EQ(buffer.TakeContiguous(2, from_second).outcome, Outcome::kTaken);
+  EXPECT_EQ(Ids(from_second), (std::vector<std::uint64_t>{100, 101}));
+  EXPECT_EQ(buffer.skipped(), 1U);
+  EXPECT_EQ(buffer.remaining(), 8U);
+  EXPECT_EQ(buffer.LastTaken(), 101U);
+}
+
+TEST(SegmentBuffer, RangesThatContinueEachOtherHoldContiguousIds) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({4, 8}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({8, 10}, 0), Installed::kNo);
+  IdSpans spans;
+  ASSERT_EQ(buffer.TakeContiguous(8, spans).outcome, Outcome::kTaken);
+  ASSERT_EQ(spans.ranges().size(), 1U);
+  EXPECT_EQ(spans.ranges().front(), (IdRange{1, 9}));
+}
+
+TEST(SegmentBuffer, ContiguousIdsThatAreNotThereCostNothing) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 4}, 0), Installed::kNo);
+  ASSERT_NE(buffer.Install({100, 103}, 0), Installed::kNo);
+  IdSpans spans;
+  EXPECT_EQ(buffer.TakeContiguous(4, spans).outcome, Outcome::kDrained);
+  EXPECT_TRUE(spans.empty());
+  EXPECT_EQ(buffer.remaining(), 6U);
+  EXPECT_EQ(buffer.skipped(), 0U);
+  EXPECT_FALSE(buffer.LastTaken().has_value());
+}
+
+TEST(SegmentBuffer, ContiguousIdsThatAreSkippedToCrossTheRefillPoint) {
+  SegmentBuffer buffer;
+  ASSERT_EQ(buffer.Install({1, 11}, 3), Installed::kYes);
+  ASSERT_EQ(buffer.Install({100, 110}, 15), Installed::kYes);
+  IdSpans spans;
+  ASSERT_EQ(buffer.TakeContiguous(10, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(spans.ranges().front(), (IdRange{1, 11}));
+}
+
+TEST(SegmentBuffer, TheLastTakenIdIsToldAcrossRanges) {
+  SegmentBuffer buffer;
+  EXPECT_FALSE(buffer.LastTaken().has_value());
+  ASSERT_NE(buffer.Install({10, 12}, 0), Installed::kNo);
+  EXPECT_FALSE(buffer.LastTaken().has_value());
+  IdSpans spans;
+  ASSERT_EQ(buffer.Take(2, spans).outcome, Outcome::kTaken);
+  EXPECT_EQ(buffer.LastTaken(), 11U);
+  ASSERT_NE(buffer.Install({50, 60}, 0), Installed::kNo);
+  EXPECT_EQ(buffer.LastTaken(), 11U);
+  IdSpans next;
+  ASSERT_EQ(buffer.Take(1, next).outcome, Outcome::kTaken);
+  EXPECT_EQ(buffer.LastTaken(), 50U);
+  buffer.Clear();
+  EXPECT_FALSE(buffer.LastTaken().has_value());
+}
+
 TEST(SegmentBuffer, TellsExactlyOneTakerToRefillAtLeafsPoint) {
   SegmentBuffer buffer;
   // Leaf with step 2000 asks on the 202nd get: the ID number 201, counted from 0.
@@ -321,6 +386,26 @@ TEST(SegmentBuffer, AgreesWithAQueueOverRandomHistories) {
           model.erase(model.begin(), model.begin() + static_cast<std::ptrdiff_t>(ids.size()));
           break;
         }
+        case 4: {
+          const std::uint64_t count = 1 + random() % 12;
+          // Where the first so many of the model that follow each other begin.
+          std::size_t begin = 0;
+          while (begin + count <= model.size() && model[begin + count - 1] - model[begin] != count - 1)
+            ++begin;
+          const bool is_there = begin + count <= model.size();
+          const std::uint64_t skipped = buffer.skipped();
+          IdSpans spans;
+          ASSERT_EQ(buffer.TakeContiguous(count, spans).outcome,
+                    is_there ? Outcome::kTaken : Outcome::kDrained)
+              << seed;
+          ASSERT_EQ(buffer.skipped() - skipped, is_there ? begin : 0) << seed;
+          if (!is_there) break;
+          ASSERT_EQ(spans.ranges().size(), 1U) << seed;
+          ASSERT_EQ(spans.ranges().front(), (IdRange{model[begin], model[begin] + count})) << seed;
+          ASSERT_EQ(buffer.LastTaken(), model[begin] + count - 1) << seed;
+          model.erase(model.begin(), model.begin() + static_cast<std::ptrdiff_t>(begin + count));
+          break;
+        }
         default: {
           const std::uint64_t count = 1 + random() % 12;
           IdSpans spans;
@@ -362,8 +447,9 @@ class RefilledInPlace {
     end_.store(range.end);
     return Installed::kYes;
   }
+  SegmentBuffer::TakeResult TakeContiguous(std::uint64_t count, IdSpans& out) { return Take(count, out); }
   static std::uint64_t Clear() { return 0; }
-  static std::uint64_t lost() { return 0; }
+  static std::uint64_t wasted() { return 0; }
 
  private:
   std::atomic<std::uint64_t> next_{0};
@@ -417,8 +503,8 @@ RaceResult Race(std::uint64_t size, std::uint64_t ids) {
       while (true) {
         const bool finish = done.load();
         IdSpans spans;
-        const std::uint64_t count = taker == 0 ? 1 + random() % 5 : 1;
-        const auto take = buffer.Take(count, spans);
+        const std::uint64_t count = taker == 0 ? 1 + random() % 5 : taker == 1 ? 1 + random() % 3 : 1;
+        const auto take = taker == 1 ? buffer.TakeContiguous(count, spans) : buffer.Take(count, spans);
         if (take.outcome == Outcome::kOvershoot) {
           const std::lock_guard lock(writer);
           std::uint64_t id = 0;
@@ -454,7 +540,7 @@ RaceResult Race(std::uint64_t size, std::uint64_t ids) {
   }
   done.store(true);
   for (std::thread& thread : takers) thread.join();
-  result.dropped += buffer.lost();
+  result.dropped += buffer.wasted();
   result.taken = taken.load();
   result.repeated = repeated.load();
   result.ungranted = ungranted.load();
@@ -469,10 +555,10 @@ TEST_P(SegmentBufferRace, NeverRepeatsAnId) {
   EXPECT_EQ(result.repeated, 0U);
   EXPECT_EQ(result.ungranted, 0U);
   EXPECT_EQ(result.out_of_order, 0U);
-  // A Clear() makes void what each taker (three of single IDs, one of up to five) has drawn and not yet
-  // looked up.
+  // A Clear() makes void what each taker (two of single IDs, one of up to five, one of up to three contiguous
+  // ones) has drawn and not yet looked up.
   EXPECT_LE(result.taken, result.granted);
-  EXPECT_GE(result.taken + result.dropped + result.clears * 8, result.granted);
+  EXPECT_GE(result.taken + result.dropped + result.clears * 10, result.granted);
 }
 
 TEST(SegmentBufferRaceItself, CatchesARefillInPlace) {

@@ -47,13 +47,14 @@ class SegmentServiceTest : public ::testing::Test {
       return ids;
     }
   };
-  std::shared_ptr<Answer> Ask(const std::string& tag, std::uint64_t count = 1) {
+  std::shared_ptr<Answer> Ask(const std::string& tag, const Batch& batch = 1) {
     auto answer = std::make_shared<Answer>();
     IdSpans spans;
-    if (service_->TryNext(tag, count, spans)) {
+    if (batch.contiguous ? service_->TryNextContiguous(tag, batch.count, spans)
+                         : service_->TryNext(tag, batch.count, spans)) {
       answer->result = spans;
     } else {
-      answer->parked = service_->Next(tag, count, {std::chrono::seconds{1}, std::chrono::milliseconds{10}},
+      answer->parked = service_->Next(tag, batch, {std::chrono::seconds{1}, std::chrono::milliseconds{10}},
                                       [answer](Result<IdSpans> result) {
                                         ASSERT_FALSE(answer->done()) << "answered twice";
                                         answer->result = std::move(result);
@@ -62,8 +63,8 @@ class SegmentServiceTest : public ::testing::Test {
     return answer;
   }
   // Asks and runs until it is answered, within the longest wait.
-  std::shared_ptr<Answer> Get(const std::string& tag, std::uint64_t count = 1) {
-    auto answer = Ask(tag, count);
+  std::shared_ptr<Answer> Get(const std::string& tag, const Batch& batch = 1) {
+    auto answer = Ask(tag, batch);
     Run();
     for (int i = 0; i < 300 && !answer->done(); ++i) Pass(std::chrono::milliseconds{5});
     EXPECT_TRUE(answer->done());

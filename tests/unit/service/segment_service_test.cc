@@ -155,6 +155,87 @@ TEST_F(SegmentServiceTest, ABatchLargerThanTheStepIsWholeAndTakesTheRestFirst) {
   EXPECT_EQ(ids[29], 1020U);
 }
 
+// A batch that Redis' INCRBY asks for: the caller counts back from its last ID.
+TEST_F(SegmentServiceTest, AContiguousBatchNeverSpansAGapAndWastesWhatIsBelowIt) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay", 8)->ids().back(), 8U);
+  table_.Put("pay", 1001, 10);  // another node's grants
+  const auto batch = Get("pay", {5, true});
+  ASSERT_EQ(batch->result->value().ranges().size(), 1U);
+  // 9 and 10, or what a prefetch added to them, are never issued: IDs of a tag rise.
+  const std::uint64_t first = batch->ids().front();
+  EXPECT_GT(first, 8U);
+  EXPECT_EQ(batch->ids().back(), first + 4);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{first + 5});
+  const TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.issued, 14U);
+  EXPECT_EQ(status.granted, status.issued + status.wasted + status.reserve);
+}
+
+TEST_F(SegmentServiceTest, AContiguousBatchGoesOnFromTheReserveIntoTheGrantThatContinuesIt) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  const auto batch = Get("pay", {30, true});
+  EXPECT_EQ(batch->ids().front(), 2U);
+  EXPECT_EQ(batch->ids().back(), 31U);
+  const TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.wasted, 0U);
+  EXPECT_EQ(status.granted, status.issued + status.reserve);
+}
+
+// The grant comes first: others take from the reserve until then.
+TEST_F(SegmentServiceTest, WhileAContiguousBatchWaitsTheReserveServesOthers) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  Get("pay");
+  Run();
+  table_.Put("pay", 1001, 10);
+  const auto batch = Ask("pay", {50, true});
+  EXPECT_FALSE(batch->done());
+  IdSpans spans;
+  ASSERT_TRUE(service_->TryNext("pay", 1, spans));
+  EXPECT_EQ(spans.ranges().front().begin, 2U);
+  Run();
+  ASSERT_TRUE(batch->done());
+  EXPECT_EQ(batch->ids().size(), 50U);
+  EXPECT_EQ(batch->result->value().ranges().size(), 1U);
+  const TagStatus status = StatusOf("pay");
+  EXPECT_EQ(status.issued, 52U);
+  EXPECT_EQ(status.granted, status.issued + status.wasted + status.reserve);
+}
+
+TEST_F(SegmentServiceTest, AContiguousBatchThatCannotBeGrantedConsumesNothing) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  Get("pay");
+  Run();
+  const std::uint64_t reserve = StatusOf("pay").reserve;
+  store_.SetDown(true);
+  EXPECT_EQ(Get("pay", {100, true})->code(), ErrorCode::kExhausted);
+  EXPECT_EQ(StatusOf("pay").reserve, reserve);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(SegmentServiceTest, TheLastIssuedIdIsToldWithoutTakingOne) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  EXPECT_FALSE(service_->LastIssued("pay").has_value());
+  Get("pay");
+  EXPECT_EQ(service_->LastIssued("pay"), 1U);
+  Get("pay", 300);
+  EXPECT_EQ(service_->LastIssued("pay"), 301U);
+  EXPECT_EQ(service_->LastIssued("pay"), 301U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{302});
+  EXPECT_FALSE(service_->LastIssued("other").has_value());
+}
+
 TEST_F(SegmentServiceTest, ABatchThatTimesOutConsumesNothing) {
   table_.Put("pay", 1, 10);
   StartService();

@@ -61,9 +61,9 @@ Error Issuer::TooManyRequests() {
 }
 
 bool Issuer::TryTake(const IdRequest& request, IssuedIds& out) const {
-  return request.source == IdSource::kSegment
-             ? ids_.segment()->TryNext(request.tag, request.count, out.spans_)
-             : ids_.snowflake()->TryNext(request.count, out.run_);
+  if (request.source == IdSource::kSnowflake) return ids_.snowflake()->TryNext(request.count, out.run_);
+  return request.contiguous ? ids_.segment()->TryNextContiguous(request.tag, request.count, out.spans_)
+                            : ids_.segment()->TryNext(request.tag, request.count, out.spans_);
 }
 
 Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
@@ -71,8 +71,8 @@ Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
     done(result.ok() ? Result<IssuedIds>(IssuedIds(*result)) : Result<IssuedIds>(result.error()));
   };
   if (request.source == IdSource::kSegment) {
-    const service::ParkedRequest parked =
-        ids_.segment()->Next(request.tag, request.count, request.patience, std::move(finish));
+    const service::ParkedRequest parked = ids_.segment()->Next(
+        request.tag, {request.count, request.contiguous}, request.patience, std::move(finish));
     if (!parked) return nullptr;
     return [parked] { parked.Withdraw(); };
   }

@@ -27,6 +27,7 @@ struct IdRequest {
   IdSource source = IdSource::kSegment;
   std::string_view tag = "";       // in segment mode: a valid one (ValidateTag)
   std::uint64_t count = 1;         // 1..MaxCount
+  bool contiguous = false;         // in segment mode: the IDs have to follow each other without a gap
   service::ParkLimits patience{};  // how long it may be parked
 };
 
