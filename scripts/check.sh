@@ -264,11 +264,13 @@ check_layers() (
 
   inner=':[0-9]+: *# *include +"leaf/server/'
   forbid "lib/leaf/server/net knows no protocol, and not what requests are for" \
-    "^lib/leaf/server/net/[^:]*$inner(http|issue)/" 'nothing:' || failed=1
+    "^lib/leaf/server/net/[^:]*$inner(http|resp|issue)/" 'nothing:' || failed=1
   forbid "lib/leaf/server/issue knows no protocol and no connection" \
-    "^lib/leaf/server/issue/[^:]*$inner(http|net)/" 'nothing:' || failed=1
+    "^lib/leaf/server/issue/[^:]*$inner(http|resp|net)/" 'nothing:' || failed=1
   forbid "what stands in lib/leaf/server itself is for all its folders, and knows none" \
-    "^lib/leaf/server/[^/:]*$inner(http|issue|net)/" 'nothing:' || failed=1
+    "^lib/leaf/server/[^/:]*$inner(http|resp|issue|net)/" 'nothing:' || failed=1
+  forbid "protocols know nothing of each other" "^lib/leaf/server/(http/[^:]*${inner}resp|resp/[^:]*${inner}http)/" \
+    'nothing:' || failed=1
   include=':[0-9]+: *# *include *<'
   forbid "database headers belong in lib/leaf/sql, and in what inspects a database" \
     "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/(sql/|inspect/sql_)' || failed=1

@@ -22,7 +22,7 @@ quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)
 test_packages=(
   "${quickstart_packages[@]}" "${package_packages[@]}" "${image_packages[@]}" debootstrap crun
   libgtest-dev libgmock-dev libbenchmark-dev libboost-context1.81-dev prometheus-cpp-dev nghttp2-client wrk
-  nginx-light redis-server redis-tools
+  nginx-light redis-server redis-tools python3-redis libhiredis-dev
   mariadb-server galera-4 rsync zookeeper default-jre-headless
   chromium chromium-driver prometheus
   python3 python3-yaml psmisc util-linux iproute2 git faketime systemd openssl

@@ -26,7 +26,8 @@ UNREAD = ("tests/fuzz/corpus/",)
 UNREAD_KINDS = (".patch", ".case")
 
 # Tests that are too much for every run.
-SOAKED = ("tests/integration/test_booted.py", "tests/integration/test_mixed_versions.py")
+SOAKED = ("tests/integration/test_booted.py", "tests/integration/test_mixed_versions.py",
+          "tests/integration/test_redis_clients.py")
 
 # Files that comments name and that are not ours: the name, where it is named, and what it is.
 FOREIGN = {
@@ -34,6 +35,8 @@ FOREIGN = {
     "zookeeper.h": ("lib/leaf/zookeeper/", "the header of ZooKeeper's C client"),
     "tags.toml": ("man/leafctl-tag.1", "a user's file, in an example"),
     "new.toml": ("man/leafctl-doctor.1", "a user's file, in an example"),
+    "hiredis/hiredis.h": ("man/leafctl-redis.7", "a header of hiredis, in an example"),
+    "stdio.h": ("man/leafctl-redis.7", "a header of C, in an example"),
     "tests/sim/museum/NAME.toml": ("tests/sim/museum/README.md", "any of them"),
 }
 

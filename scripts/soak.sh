@@ -29,6 +29,7 @@
 #              tests/mutations/explained.txt has a reason (scripts/mutants.py); only if it is named
 #   upgrade    daemons of the first version (0.1), built from the history, and of this one in one cluster
 #   systemd    the package on a machine of its own that systemd runs: killed, restarted, upgraded, misconfigured, purged
+#   redis_clients  ioredis and node-redis on the Redis port (their packages come from npm)
 #   tarball    the one file for any Linux in bare roots of Debian 12 and 13
 #   lintian    what Debian's own check says of the packages: nothing
 #   sources    all checks on all sources, and each file compiled for itself; only if it is named
@@ -104,7 +105,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd tarball lintian)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -132,6 +133,7 @@ tests_of() {
     mutants) echo scripts/mutants.py ;;
     upgrade) echo test_mixed_versions.py ;;
     systemd) echo test_booted.py ;;
+    redis_clients) echo test_redis_clients.py ;;
     tarball) echo test_packages.py Packages.test_one_file_for_any_linux ;;
     lintian) echo lintian ;;
     sources) echo scripts/check.sh ;;
@@ -227,6 +229,10 @@ run() {
   elif [[ $1 == tarball ]]; then
     cmake --preset release "${cmake_flags[@]}" && cmake --build --preset release &&
       as_root env LEAFCTL_TARBALL_SUITES="bookworm trixie" python3 "tests/integration/${tests[0]}" "${tests[@]:1}"
+  elif [[ $1 == redis_clients ]]; then
+    { command -v npm >/dev/null || apt_need npm; } &&
+      npm install --prefix "$scratch/node" --no-save --no-audit --no-fund --silent ioredis redis &&
+      LEAFCTL_TEST_NODE_MODULES=$scratch/node/node_modules python3 "tests/integration/${tests[0]}"
   elif [[ $1 == lintian ]]; then
     apt_need lintian
     scripts/package.sh && lintian --allow-root --fail-on error,warning --tag-display-limit 0 build/packages/*.deb

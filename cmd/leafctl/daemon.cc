@@ -44,7 +44,10 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
       if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
     }
   }
-  for (const std::string& name : names) add(name);
+  for (const std::string& name : names) {
+    // Peers speak HTTP.
+    if (name.starts_with("http://") || name.starts_with("unix:")) add(name);
+  }
   return urls;
 }
 
@@ -145,6 +148,10 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
            .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_}},
           issuer_, unread_, ground.context.clock, reports_),
       http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, ground.context.clock),
+      redis_({.request_timeout = config_.server.request_timeout,
+              .version = LEAFCTL_VERSION,
+              .layout = config_.snowflake.layout},
+             issuer_, unread_, requests_, ground.context.clock),
       server_({.threads = threads_, .limits = ConnectionLimitsOf(config_)}, unread_, ground.context.clock,
               ground.log, requests_),
       heartbeat_(ground.context.clock) {
@@ -155,7 +162,13 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
     ground_.log.Error("no more IDs: {}", lost.message);
     ids_.StateDirLost(lost);
   });
-  server_.Listen(std::move(listeners), http_);
+  for (server::Listener& listener : listeners) {
+    if (listener.speech() == server::Speech::kRedis) {
+      server_.Listen(std::move(listener), redis_);
+    } else {
+      server_.Listen(std::move(listener), http_);
+    }
+  }
 }
 
 Daemon::~Daemon() { Stop(); }

@@ -20,6 +20,7 @@
 #include "leaf/server/net/server.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/server/resp/redis_protocol.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/request_limit.h"
 #include "leaf/sys/heartbeat.h"
@@ -95,6 +96,7 @@ class Daemon {
   server::UnreadAnswers unread_;
   server::Router router_;
   const server::HttpProtocolFactory http_;
+  const server::RedisProtocolFactory redis_;
   server::Server server_;
   sys::Heartbeat heartbeat_;
 };

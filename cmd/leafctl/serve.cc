@@ -1,5 +1,6 @@
 // leafctl serve: what has to be right before there is a daemon (daemon.h), and its run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -23,6 +24,7 @@ namespace {
 
 struct ServeOptions {
   std::vector<std::string> listen;
+  std::vector<std::string> redis_listen;
   std::optional<std::string> socket;
 };
 
@@ -32,29 +34,56 @@ sys::SpdlogLogger::Format FormatOf(const CommandContext& context, const config::
                                                                   : sys::SpdlogLogger::Format::kText;
 }
 
-// Sockets that the service manager passes stand for those of their kind in the configuration, whatever their
-// names and order.
+// The name of a passed socket on which Redis' protocol is spoken (FileDescriptorName=).
+constexpr std::string_view kRedisSocketName = "redis";
+
+// What the service manager passed stands for those of its kind in the configuration.
+struct PassedKinds {
+  bool tcp = false;
+  bool unix_socket = false;
+  bool redis = false;
+};
+
+Result<PassedKinds> TakePassed(sys::ServiceManager& manager, std::vector<server::Listener>& listeners) {
+  PassedKinds kinds;
+  LEAF_ASSIGN_OR_RETURN(const std::vector<sys::PassedSocket> passed, manager.TakeSockets());
+  for (const sys::PassedSocket& socket : passed) {
+    const bool redis = socket.name == kRedisSocketName;
+    listeners.push_back(
+        server::Listener::OnPassed(socket.fd, redis ? server::Speech::kRedis : server::Speech::kHttp));
+    (redis ? kinds.redis : socket.is_unix ? kinds.unix_socket : kinds.tcp) = true;
+  }
+  return kinds;
+}
+
+Result<server::Listener> ListenForRedis(const config::ListenAddress& address) {
+  return address.unix_path.empty() ? server::Listener::OnTcp(address.tcp, server::Speech::kRedis)
+                                   : server::Listener::OnUnix(address.unix_path, server::Speech::kRedis);
+}
+
+// Sockets that the service manager passes come in any order; those without the name for Redis are for HTTP.
 Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, sys::ServiceManager& manager,
                                              Logger& log) {
   const config::Config& config = resolved.config;
   std::vector<server::Listener> listeners;
-  bool has_tcp = false;
-  bool has_unix = false;
-  LEAF_ASSIGN_OR_RETURN(const std::vector<sys::PassedSocket> passed, manager.TakeSockets());
-  for (const sys::PassedSocket& socket : passed) {
-    listeners.push_back(server::Listener::OnPassed(socket.fd));
-    (socket.is_unix ? has_unix : has_tcp) = true;
-  }
-  for (const auto& [key, stands_back] : {std::pair{"server.listen", has_tcp}, {"server.socket", has_unix}}) {
+  LEAF_ASSIGN_OR_RETURN(const PassedKinds passed, TakePassed(manager, listeners));
+  for (const auto& [key, stands_back] : {std::pair{"server.listen", passed.tcp},
+                                         {"server.socket", passed.unix_socket},
+                                         {"server.redis_listen", passed.redis}}) {
     if (stands_back && resolved.IsSet(key))
       log.Info("{} is not used: the service manager passed sockets", key);
   }
   for (const Endpoint& address : config.server.listen) {
-    if (has_tcp) break;
+    if (passed.tcp) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
     listeners.push_back(std::move(listener));
   }
-  if (!has_unix && !config.server.socket.empty()) {
+  for (const config::ListenAddress& address : config.server.redis_listen) {
+    if (passed.redis) break;
+    LEAF_ASSIGN_OR_RETURN(server::Listener listener, ListenForRedis(address));
+    listeners.push_back(std::move(listener));
+  }
+  if (!passed.unix_socket && !config.server.socket.empty()) {
     auto listener = server::Listener::OnUnix(config.server.socket);
     if (listener.ok()) {
       listeners.push_back(std::move(*listener));
@@ -179,6 +208,10 @@ Run AddServe(CLI::App& app, CommandContext& context) {
                  "Address to serve HTTP on; :PORT means every IPv4 address of this machine (server.listen)")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false);
+  app.add_option("--redis-listen", options->redis_listen,
+                 "Address to speak Redis' protocol on, or unix:/PATH (server.redis_listen)")
+      ->type_name("HOST:PORT")
+      ->allow_extra_args(false);
   app.add_option("--socket", options->socket, "Unix socket to serve HTTP on; '' for none (server.socket)")
       ->type_name("PATH");
   app.footer(
@@ -186,13 +219,15 @@ Run AddServe(CLI::App& app, CommandContext& context) {
       "refresh, reserve and the log level.\n"
       "Examples:\n"
       "  leafctl serve\n"
-      "  leafctl serve --listen :8080");
+      "  leafctl serve --listen :8080\n"
+      "  leafctl serve --redis-listen 127.0.0.1:6380");
   app.callback([options, &context] {
-    if (!options->listen.empty()) {
-      std::string list;
-      for (const std::string& address : options->listen) list += (list.empty() ? "" : ",") + address;
-      context.command_values.push_back({"server.listen", list, "--listen"});
-    }
+    const auto set_list = [&](const std::vector<std::string>& addresses, const char* key, const char* flag) {
+      if (!addresses.empty())
+        context.command_values.push_back({key, fmt::format("{}", fmt::join(addresses, ",")), flag});
+    };
+    set_list(options->listen, "server.listen", "--listen");
+    set_list(options->redis_listen, "server.redis_listen", "--redis-listen");
     if (options->socket) context.command_values.push_back({"server.socket", *options->socket, "--socket"});
   });
   return [options](CommandContext& run_context) { return RunServe(run_context, *options); };

@@ -62,6 +62,22 @@ std::span<const Target> Targets() {
       " ",
       "[",
       "%00"};
+  static constexpr std::string_view kRedisCommands[] = {"*1\r\n",
+                                                        "*2\r\n$4\r\nINCR\r\n$3\r\npay\r\n",
+                                                        "$0\r\n\r\n",
+                                                        "$-1\r\n",
+                                                        "*-1\r\n",
+                                                        "*1048577\r\n",
+                                                        "$536870913\r\n",
+                                                        "INCR pay\r\n",
+                                                        "\"",
+                                                        "'",
+                                                        "\\x0a",
+                                                        "\r\n",
+                                                        "$3\r\npay\r\n",
+                                                        "HTTP/1.1\r\n",
+                                                        "Host: x\r\n",
+                                                        "\x16\x03\x01"};
   static constexpr std::string_view kHttpTarget[] = {
       "/v1/segment/",   "?count=", "&form=range", "%00",      "%2F",   "%",       ";x=1", "http://host/",
       "text/plain;q=1", ";q=",     "nan",         "1e-99999", "sort=", "limit=1", "\n",   "application/json"};
@@ -210,6 +226,7 @@ std::span<const Target> Targets() {
       Target{"leaf_properties", LeafProperties, 40, kLeafProperties},
       Target{"http_target", HttpTarget, 1, kHttpTarget},
       Target{"http_requests", HttpRequests, 10, kHttpRequests},
+      Target{"redis_commands", RedisCommands, 1, kRedisCommands},
       Target{"daemon_answer", DaemonAnswer, 1, kDaemonAnswer},
       Target{"znode_names", ZnodeNames, 1, kZnodeNames},
       Target{"znode_records", ZnodeRecords, 1, kZnodeRecords},

@@ -27,6 +27,8 @@ void LeafProperties(std::string_view input);
 // connection, up to the router's answers.
 void HttpTarget(std::string_view input);
 void HttpRequests(std::string_view input);
+// What a client sends to the Redis port.
+void RedisCommands(std::string_view input);
 // The answer of a daemon, or of another server that listens there: the status in the first line, then the
 // body.
 void DaemonAnswer(std::string_view input);

@@ -22,12 +22,19 @@ struct WorkerRange {
   std::uint64_t end = 0;
 };
 
+// TCP, or a Unix socket.
+struct ListenAddress {
+  Endpoint tcp;           // port 0: a free one
+  std::string unix_path;  // "" for TCP
+};
+
 struct Config {
   std::string state_dir;
 
   struct Server {
     std::vector<Endpoint> listen;  // port 0: a free one
     std::string socket;            // "" for none
+    std::vector<ListenAddress> redis_listen;
     std::int64_t threads = 0;
     Millis drain_timeout{};
     Millis request_timeout{};

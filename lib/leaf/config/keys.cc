@@ -142,28 +142,35 @@ Key DurationOrAuto(std::string name, std::string meaning, Place place) {
       [](const std::optional<Millis>& time) { return time ? FormatDuration(*time) : "auto"; }, place);
 }
 
-// A list of servers or listen addresses.
-template <typename Parse, typename Place>
-Key Endpoints(std::string name, std::string fallback, std::string meaning, Parse parse, Place place) {
+// A list of servers or listen addresses. `parse` reads what `format` writes.
+template <typename Address, typename Parse, typename Format, typename Place>
+Key Addresses(std::string name, std::string fallback, std::string meaning, Parse parse, Format format,
+              Place place) {
   return {.name = std::move(name),
           .kind = Kind::kStringList,
           .fallback = std::move(fallback),
           .meaning = std::move(meaning),
           .store = [place, parse](Config& config, const Value& value) -> Result<void> {
-            std::vector<Endpoint> endpoints;
+            std::vector<Address> addresses;
             for (const std::string& text : std::get<Strings>(value)) {
-              LEAF_ASSIGN_OR_RETURN(Endpoint endpoint, parse(text));
-              endpoints.push_back(std::move(endpoint));
+              LEAF_ASSIGN_OR_RETURN(Address address, parse(text));
+              addresses.push_back(std::move(address));
             }
-            place(config) = std::move(endpoints);
+            place(config) = std::move(addresses);
             return {};
           },
-          .load = [place](const Config& config) -> Value {
+          .load = [place, format](const Config& config) -> Value {
             Strings texts;
-            for (const Endpoint& endpoint : place(const_cast<Config&>(config)))
-              texts.push_back(EndpointText(endpoint));
+            for (const Address& address : place(const_cast<Config&>(config)))
+              texts.push_back(format(address));
             return texts;
           }};
+}
+
+template <typename Parse, typename Place>
+Key Endpoints(std::string name, std::string fallback, std::string meaning, Parse parse, Place place) {
+  return Addresses<Endpoint>(std::move(name), std::move(fallback), std::move(meaning), parse, EndpointText,
+                             place);
 }
 
 // HOST:PORT, [v6]:PORT, with a host as ParseEndpoint takes it. Port 0 asks the system for a free one.
@@ -182,6 +189,20 @@ Result<Endpoint> ParseListen(const std::string& text) {
   return ParseHostPort(text.starts_with(':') ? "0.0.0.0" + text : text);
 }
 
+// The same, or unix:/PATH.
+Result<ListenAddress> ParseListenAddress(const std::string& text) {
+  constexpr std::string_view kUnix = "unix:";
+  if (text.starts_with(kUnix) && text.substr(kUnix.size()).starts_with('/'))
+    return ListenAddress{.tcp = {}, .unix_path = text.substr(kUnix.size())};
+  if (auto endpoint = ParseListen(text); endpoint.ok())
+    return ListenAddress{.tcp = *std::move(endpoint), .unix_path = ""};
+  return Bad(fmt::format("{} is neither HOST:PORT nor unix:/PATH", Quoted(text)));
+}
+
+std::string FormatListenAddress(const ListenAddress& address) {
+  return address.unix_path.empty() ? EndpointText(address.tcp) : "unix:" + address.unix_path;
+}
+
 // HOST:PORT, where the port may be left out.
 Result<Endpoint> ParseMysqlEndpoint(const std::string& text) { return ParseEndpoint(text, kMysqlPort); }
 
@@ -192,16 +213,20 @@ Result<void> CheckAdvertise(const std::string& text) {
 }
 
 Result<void> CheckServer(const std::string& text) {
-  if (text.starts_with("unix:/")) return {};
-  if (text.starts_with("http://")) {
-    std::string rest = text.substr(7);
+  if (text.starts_with("unix:/") || text.starts_with("redis+unix:/")) return {};
+  for (const std::string_view scheme : {"http://", "redis://"}) {
+    if (!text.starts_with(scheme)) continue;
+    std::string rest = text.substr(scheme.size());
     if (rest.ends_with('/')) rest.pop_back();
     if (ParseHostPort(rest).ok()) return {};
   }
+  if (text.starts_with("rediss://"))
+    return Bad(fmt::format("{}: TLS is not supported, only redis://HOST:PORT", Quoted(text)));
   if (text.starts_with("https://")) {
     return Bad(fmt::format("{}: https is not supported, only http://HOST:PORT and unix:/PATH", Quoted(text)));
   }
-  return Bad(fmt::format("{} is neither http://HOST:PORT nor unix:/PATH", Quoted(text)));
+  return Bad(
+      fmt::format("{} is neither http://HOST:PORT nor unix:/PATH nor redis://HOST:PORT", Quoted(text)));
 }
 
 // "LOW-HIGH", both included.
@@ -277,6 +302,10 @@ std::vector<Key> MakeKeys() {
   add(String(
       "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",
       [](C & c) -> auto& { return c.server.socket; }));
+  add(Addresses<ListenAddress>(
+      "server.redis_listen", "",
+      "addresses to speak Redis' protocol on: HOST:PORT, :PORT, or unix:/PATH; [] for none",
+      ParseListenAddress, FormatListenAddress, [](C & c) -> auto& { return c.server.redis_listen; }));
   add(List(
       "server.allowed_hosts", "",
       "names in the Host field; listeners on loopback always know localhost, this machine's names and IP "

@@ -157,7 +157,7 @@ class NodeChecks : DoctorChecks {
     }
     const auto rows = (*store)->segments().List();
     if (rows.ok()) {
-      Add(InspectTags(*rows, marks_, environment_.ClockInUse().Wall()));
+      Add(InspectTags(*rows, marks_, environment_.ClockInUse().Wall(), !config_.server.redis_listen.empty()));
     } else if (report->problems == 0) {
       Failed("tags", rows.error(), "no range can be granted");
     }

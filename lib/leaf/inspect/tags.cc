@@ -18,8 +18,9 @@ namespace {
 
 class TagInspector {
  public:
-  TagInspector(std::span<const core::TagRow> rows, std::span<const core::Mark> marks, WallTime now)
-      : rows_(rows), now_(now) {
+  TagInspector(std::span<const core::TagRow> rows, std::span<const core::Mark> marks, WallTime now,
+               bool redis_port)
+      : rows_(rows), now_(now), redis_port_(redis_port) {
     for (const core::Mark& mark : marks) marks_.emplace(mark.tag, &mark);
   }
 
@@ -28,6 +29,7 @@ class TagInspector {
       CheckStep(row);
       CheckNumbers(row);
       CheckName(row);
+      if (redis_port_) CheckIntegers(row);
     }
     CheckAlike();
     if (result_.empty())
@@ -101,6 +103,19 @@ class TagInspector {
         "plan another tag; a max_id that high was set by hand, or by a step that was");
   }
 
+  // JavaScript's numbers are exact up to 2^53.
+  void CheckIntegers(const core::TagRow& row) {
+    constexpr std::int64_t kExact = std::int64_t{1} << 53;
+    if (row.max_id < kExact - static_cast<std::int64_t>(kFewIdsLeft)) return;
+    Add("tag-integers", row.tag, Level::kWarning,
+        fmt::format("tag {}: max_id {} is {} 2^53", Quoted(row.tag), row.max_id,
+                    row.max_id < kExact ? "near" : "above"),
+        "INCR on the Redis port answers with an integer, and JavaScript clients round integers above 2^53: "
+        "to "
+        "them IDs seem to repeat",
+        "let such clients use LEAF.NEXT, whose IDs are strings");
+  }
+
   void CheckName(const core::TagRow& row) {
     if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
       Add("tag-name", row.tag, Level::kProblem,
@@ -167,6 +182,7 @@ class TagInspector {
 
   const std::span<const core::TagRow> rows_;
   const WallTime now_;
+  const bool redis_port_;
   std::map<std::string, const core::Mark*> marks_;
   std::map<std::string, std::vector<Diagnosis>> result_;
 };
@@ -174,8 +190,8 @@ class TagInspector {
 }  // namespace
 
 std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span<const core::Mark> marks,
-                                   WallTime now) {
-  return TagInspector(rows, marks, now).Run();
+                                   WallTime now, bool redis_port) {
+  return TagInspector(rows, marks, now, redis_port).Run();
 }
 
 }  // namespace leaf::inspect

@@ -10,10 +10,11 @@
 
 namespace leaf::inspect {
 
-// `marks`: those of this node's state directory. One diagnosis for each thing that is wrong, worst first
+// `marks`: those of this node's state directory. `redis_port`: this node has one, whose INCR answers with
+// integers. One diagnosis for each thing that is wrong, worst first
 // within a check, at most kTagDiagnosesMax of a check and then their number; one that is ok if nothing is.
 std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span<const core::Mark> marks,
-                                   WallTime now);
+                                   WallTime now, bool redis_port = false);
 
 inline constexpr std::size_t kTagDiagnosesMax = 20;
 

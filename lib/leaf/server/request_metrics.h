@@ -38,8 +38,19 @@ enum class Route : std::uint8_t {
   kHealth,
   kMetrics,
   kDashboard,
+  // Commands of the Redis port.
+  kRedisIncr,
+  kRedisIncrBy,
+  kRedisNext,
+  kRedisRange,
+  kRedisSnowflake,
+  kRedisGet,
+  kRedisDecode,
+  kRedisExec,
+  kRedisOther,
 };
-inline constexpr std::size_t kRoutes = static_cast<std::size_t>(Route::kDashboard) + 1;
+inline constexpr std::size_t kRoutes = static_cast<std::size_t>(Route::kRedisOther) + 1;
+constexpr bool IsRedis(Route route) { return route >= Route::kRedisIncr; }
 // By route, in the order of the enumeration.
 inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
                                                                    "/api/segment/get",
@@ -58,7 +69,16 @@ inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
                                                                    "/v1/workers",
                                                                    "/health",
                                                                    "/metrics",
-                                                                   "/"};
+                                                                   "/",
+                                                                   "incr",
+                                                                   "incrby",
+                                                                   "leaf.next",
+                                                                   "leaf.range",
+                                                                   "leaf.snowflake",
+                                                                   "get",
+                                                                   "leaf.decode",
+                                                                   "exec",
+                                                                   "other"};
 constexpr std::string_view RouteName(Route route) { return kRouteNames.at(static_cast<std::size_t>(route)); }
 
 // The status codes that are counted on their own; any other one is counted as the last of them, 0.

@@ -53,6 +53,18 @@ TEST(TagInspection, StepsOutsideTheirRangeAreProblems) {
     EXPECT_EQ(Found({Row("a", 1, step)}), "tag-step/problem") << step;
 }
 
+TEST(TagInspection, WhatJavascriptRoundsIsToldWhereThereIsARedisPort) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  const std::vector<core::TagRow> rows{Row("far", kExact / 2), Row("near", kExact - 1000),
+                                       Row("on", kExact + 1)};
+  EXPECT_EQ(Found(rows), "tags/ok");
+  const auto found = InspectTags(rows, {}, WallTimeOf(0), true);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].check, "tag-integers");
+  EXPECT_EQ(found[0].subject, "near");
+  EXPECT_EQ(found[1].subject, "on");
+}
+
 TEST(TagInspection, TheEndOfTheNumbersIsSeenFromAfar) {
   constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(Found({Row("a", kEnd - 1'000'000)}), "tag-exhaustion/warning");

@@ -3,44 +3,12 @@
 #include <fmt/format.h>
 
 #include "leaf/base/time.h"
+#include "leaf/server/error_meaning.h"
 
 namespace leaf::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr std::uint32_t kRetryAfterSeconds = 1;
-
-struct HttpMeaning {
-  int status;
-  bool retry;  // waiting helps
-};
-
-HttpMeaning MeaningOf(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      return {400, false};
-    case ErrorCode::kNotFound:
-      return {404, false};
-    case ErrorCode::kFrozen:
-      return {409, false};
-    case ErrorCode::kTooLarge:
-      return {413, false};
-    case ErrorCode::kLimited:
-      return {429, true};
-    case ErrorCode::kPaused:
-      return {503, false};
-    case ErrorCode::kExhausted:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kOutcomeUnknown:
-    case ErrorCode::kClock:
-      return {503, true};
-    case ErrorCode::kInternal:
-      return {500, false};
-    default:
-      return {503, false};
-  }
-}
 
 }  // namespace
 
@@ -53,7 +21,7 @@ Response JsonResponse(int status, const Json& json) {
 }
 
 Response V1Error(const Backend& backend, const Error& error, std::uint64_t max_count) {
-  const HttpMeaning meaning = MeaningOf(error.code);
+  const ErrorMeaning meaning = MeaningOf(error.code);
   Json json{{"code", ErrorCodeName(error.code)}, {"message", error.message}, {"hint", error.hint}};
   if (error.code == ErrorCode::kTooLarge)
     json["max_count"] = max_count == 0 ? backend.issuer.MaxCount(IdSource::kSegment) : max_count;
@@ -77,10 +45,6 @@ Response LeafPlainError(const Backend& backend, int status, std::string_view mes
   Response response = JsonResponse(status, json);
   if (status == 429) response.retry_after_s = kRetryAfterSeconds;
   return response;
-}
-
-Error TooManyUnread() {
-  return {ErrorCode::kUnavailable, "too many answers of this server wait for clients to read them", ""};
 }
 
 }  // namespace leaf::server

@@ -27,6 +27,4 @@ Response LeafError(const Backend& backend, int leaf_code, std::string_view raw_p
 Response LeafPlainError(const Backend& backend, int status, std::string_view message,
                         std::string_view raw_path, std::string_view exception = "");
 
-Error TooManyUnread();
-
 }  // namespace leaf::server

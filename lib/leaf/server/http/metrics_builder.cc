@@ -30,6 +30,27 @@ void AddHistogram(MetricFamily& family, MetricLabels labels, std::span<const dou
        {{bounds.begin(), bounds.end()}, {counts.begin(), counts.end()}, Number(sum_ns) / 1e9}});
 }
 
+// What was counted of the routes that `wanted` picks.
+void AddRoutes(const RequestTotals& totals, bool (*wanted)(Route), std::string_view label,
+               MetricFamily& requests, MetricFamily& durations) {
+  std::array<double, kDurationBounds.size()> bounds{};
+  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = Seconds(kDurationBounds[i]).count();
+  for (std::size_t i = 0; i < kRoutes; ++i) {
+    const auto route = static_cast<Route>(i);
+    if (!wanted(route)) continue;
+    const RouteTotals& of = totals.routes[i];
+    const MetricLabel name{std::string(label), std::string(RouteName(route))};
+    for (std::size_t status = 0; status < kCountedStatuses.size(); ++status) {
+      const std::uint64_t count = of.requests[status];
+      const int code = kCountedStatuses[status];
+      if (count > 0)
+        AddSample(requests, {name, {"code", code == 0 ? "other" : std::to_string(code)}}, Number(count));
+    }
+    if (std::any_of(of.durations.begin(), of.durations.end(), [](std::uint64_t count) { return count > 0; }))
+      AddHistogram(durations, {name}, bounds, of.durations, of.sum_ns);
+  }
+}
+
 void AddErrors(MetricFamily& family, const MetricLabels& labels, const service::ErrorTally& errors) {
   for (std::size_t slot = 0; slot < errors.size(); ++slot) {
     if (errors[slot] == 0) continue;
@@ -356,31 +377,28 @@ void MetricsBuilder::AddDependencies(const std::vector<service::Dependency>& dep
 }
 
 void MetricsBuilder::AddRequests(const RequestTotals& totals) {
-  std::array<double, kDurationBounds.size()> bounds{};
-  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = Seconds(kDurationBounds[i]).count();
-  MetricFamily& requests =
-      Family("leaf_http_requests_total", "Requests that were answered.", MetricType::kCounter);
-  for (std::size_t route = 0; route < kRoutes; ++route) {
-    for (std::size_t i = 0; i < kCountedStatuses.size(); ++i) {
-      const std::uint64_t count = totals.routes[route].requests[i];
-      if (count == 0) continue;
-      AddSample(requests,
-                {{"route", std::string(RouteName(static_cast<Route>(route)))},
-                 {"code", kCountedStatuses[i] == 0 ? "other" : std::to_string(kCountedStatuses[i])}},
-                Number(count));
-    }
-  }
-  MetricFamily& durations =
-      Family("leaf_http_request_duration_seconds", "From when a request was there until it was answered.",
-             MetricType::kHistogram);
-  for (std::size_t route = 0; route < kRoutes; ++route) {
-    const RouteTotals& of = totals.routes[route];
-    if (std::all_of(of.durations.begin(), of.durations.end(), [](std::uint64_t count) { return count == 0; }))
-      continue;
-    AddHistogram(durations, {{"route", std::string(RouteName(static_cast<Route>(route)))}}, bounds,
-                 of.durations, of.sum_ns);
-  }
-  Gauge("leaf_http_connections", "Connections that are open.", Number(totals.connections_open));
+  MetricFamily requests{"leaf_http_requests_total", "Requests that were answered.", MetricType::kCounter, {}};
+  MetricFamily request_times{"leaf_http_request_duration_seconds",
+                             "From when a request was there until it was answered.",
+                             MetricType::kHistogram,
+                             {}};
+  AddRoutes(
+      totals, [](Route route) { return !IsRedis(route); }, "route", requests, request_times);
+  MetricFamily commands{
+      "leaf_redis_commands_total",
+      "Commands of the Redis port that were answered; the code is what HTTP has for the same answer.",
+      MetricType::kCounter,
+      {}};
+  MetricFamily command_times{"leaf_redis_command_duration_seconds",
+                             "From when a command was there until it was answered.",
+                             MetricType::kHistogram,
+                             {}};
+  AddRoutes(
+      totals, [](Route route) { return IsRedis(route); }, "command", commands, command_times);
+  for (MetricFamily* const family : {&requests, &request_times, &commands, &command_times})
+    families_.push_back(std::move(*family));
+  Gauge("leaf_http_connections", "Connections that are open, of every protocol.",
+        Number(totals.connections_open));
   if (totals.connections_max > 0) {
     Gauge("leaf_http_connections_max",
           "Connections that may be open at once: server.max_connections. The Unix socket has a few more.",

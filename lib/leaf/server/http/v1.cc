@@ -30,7 +30,7 @@ Take V1Take(const Backend& backend, const Call& call, IdSource source, std::stri
           .raw_path = call.target.raw_path};
 }
 
-// Reads count and form. Errors: kInvalidArgument, kTooLarge.
+// Reads count, form and contiguous. Errors: kInvalidArgument, kTooLarge.
 Result<void> ReadParameters(const Issuer& issuer, const Target& target, Take& take) {
   LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
   if (count) {
@@ -43,6 +43,14 @@ Result<void> ReadParameters(const Issuer& issuer, const Target& target, Take& ta
                  fmt::format("bad form {}: neither ids nor range", Quoted(*form)), ""};
   }
   take.as_ranges = form == "range";
+  LEAF_ASSIGN_OR_RETURN(const auto contiguous, target.Parameter("contiguous"));
+  if (contiguous && *contiguous != "0" && *contiguous != "1") {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad contiguous {}: neither 0 nor 1", Quoted(*contiguous)), ""};
+  }
+  take.ids.contiguous = contiguous == "1";
+  if (take.ids.contiguous && take.ids.source == IdSource::kSnowflake)
+    return Error{ErrorCode::kInvalidArgument, "snowflake IDs are not contiguous", "ask for a tag's IDs"};
   return {};
 }
 

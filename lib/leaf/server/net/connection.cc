@@ -62,8 +62,8 @@ Connection::~Connection() {
 void Connection::Start() {
   const MonotonicTime now = Now();
   BeIdle(now);
-  // A silent connection takes a place from others, so the first request has as little time as a slow one.
-  deadline_.Set(std::min(deadline_.deadline(), now + loop_.shared().header_timeout.load()));
+  if (!protocol_->may_begin_silent())
+    deadline_.Set(std::min(deadline_.deadline(), now + loop_.shared().header_timeout.load()));
   Advance();
 }
 

@@ -42,6 +42,9 @@ Endpoint BoundEndpoint(int fd) {
   return {host, ParseWhole<std::uint16_t>(port).value_or(0)};
 }
 
+std::string_view TcpScheme(Speech speech) { return speech == Speech::kRedis ? "redis://" : "http://"; }
+std::string_view UnixScheme(Speech speech) { return speech == Speech::kRedis ? "redis+unix:" : "unix:"; }
+
 }  // namespace
 
 Listener::~Listener() {
@@ -67,7 +70,7 @@ bool Listener::is_reachable_from_elsewhere() const {
   return !IN6_IS_ADDR_LOOPBACK(&address);
 }
 
-Result<Listener> Listener::OnTcp(const Endpoint& endpoint) {
+Result<Listener> Listener::OnTcp(const Endpoint& endpoint, Speech speech) {
   const std::string address = EndpointText(endpoint);
   const std::string port = std::to_string(endpoint.port);
   addrinfo hints{};
@@ -81,30 +84,32 @@ Result<Listener> Listener::OnTcp(const Endpoint& endpoint) {
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, &freeaddrinfo);
 
-  Listener listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), false);
+  Listener listener(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), false, speech);
   if (listener.fd_ < 0) return SocketError(address, errno);
   // Old connections in TIME_WAIT do not keep a restart away; a live listener still does.
   const int on = 1;
   setsockopt(listener.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener.fd_, found->ai_addr, found->ai_addrlen) != 0) return SocketError(address, errno);
   if (listen(listener.fd_, kBacklog) != 0) return SocketError(address, errno);
-  listener.name_ = "http://" + EndpointText({endpoint.host, BoundEndpoint(listener.fd_).port});
+  listener.name_ =
+      fmt::format("{}{}", TcpScheme(speech), EndpointText({endpoint.host, BoundEndpoint(listener.fd_).port}));
   return listener;
 }
 
-Result<Listener> Listener::OnUnix(const std::string& path) {
+Result<Listener> Listener::OnUnix(const std::string& path, Speech speech) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
     return Error{ErrorCode::kConfig,
                  fmt::format("cannot listen on {}: a socket path has at most {} bytes", path,
                              sizeof address.sun_path - 1),
-                 "set server.socket to a shorter path, or to \"\" for none"};
+                 speech == Speech::kRedis ? "set server.redis_listen to a shorter path"
+                                          : "set server.socket to a shorter path, or to \"\" for none"};
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
 
-  Listener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), true);
+  Listener listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), true, speech);
   if (listener.fd_ < 0) return SocketError(path, errno);
   struct stat status {};
   if (lstat(path.c_str(), &status) == 0) {
@@ -126,26 +131,27 @@ Result<Listener> Listener::OnUnix(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) return SocketError(path, errno);
   listener.unix_path_ = path;
   listener.unix_inode_ = status.st_ino;
-  listener.name_ = "unix:" + path;
+  listener.name_ = fmt::format("{}{}", UnixScheme(speech), path);
   return listener;
 }
 
-Listener Listener::OnPassed(int fd) {
+Listener Listener::OnPassed(int fd, Speech speech) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
-  Listener listener(fd, bound.ss_family == AF_UNIX);
+  Listener listener(fd, bound.ss_family == AF_UNIX, speech);
   listener.is_passed_ = true;
   if (listener.is_unix_) {
     const auto& unix_address = reinterpret_cast<const sockaddr_un&>(bound);
     const std::size_t path_size = size - offsetof(sockaddr_un, sun_path);
     const bool abstract = path_size > 0 && unix_address.sun_path[0] == '\0';
-    listener.name_ = abstract
-                         ? fmt::format("unix:@{}", std::string_view(&unix_address.sun_path[1], path_size - 1))
-                         : fmt::format("unix:{}", unix_address.sun_path);
+    listener.name_ = UnixScheme(speech);
+    listener.name_ += abstract
+                          ? fmt::format("@{}", std::string_view(&unix_address.sun_path[1], path_size - 1))
+                          : std::string(unix_address.sun_path);
     return listener;
   }
-  listener.name_ = "http://" + EndpointText(BoundEndpoint(fd));
+  listener.name_ = fmt::format("{}{}", TcpScheme(speech), EndpointText(BoundEndpoint(fd)));
   return listener;
 }
 

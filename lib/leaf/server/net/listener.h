@@ -1,6 +1,7 @@
 // Listening sockets, taken before anything else of the server exists, so that a taken address fails at once.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -9,22 +10,26 @@
 
 namespace leaf::server {
 
+// What is spoken on a listener's connections.
+enum class Speech : std::uint8_t { kHttp, kRedis };
+
 // A bound, listening socket. Closes it, and removes the socket file it made, when destroyed.
 class Listener {
  public:
   // Port 0 for a free one. A second listener on one address fails: SO_REUSEPORT is not
   // used, threads share the socket instead. Errors: kRefused (in use), kPermission, kConfig (no such host).
-  static Result<Listener> OnTcp(const Endpoint& endpoint);
+  static Result<Listener> OnTcp(const Endpoint& endpoint, Speech speech = Speech::kHttp);
   // Replaces a socket file on which no server answers. Errors: kRefused (one answers), kPermission, kConfig.
-  static Result<Listener> OnUnix(const std::string& path);
+  static Result<Listener> OnUnix(const std::string& path, Speech speech = Speech::kHttp);
 
   // A listening socket that was there before this process and outlives it: its maker looks after its
   // file. Takes `fd` over.
-  static Listener OnPassed(int fd);
+  static Listener OnPassed(int fd, Speech speech = Speech::kHttp);
 
   Listener(Listener&& other) noexcept
       : fd_(std::exchange(other.fd_, -1)),
         is_unix_(other.is_unix_),
+        speech_(other.speech_),
         is_passed_(other.is_passed_),
         unix_path_(std::exchange(other.unix_path_, "")),
         unix_inode_(other.unix_inode_),
@@ -33,18 +38,21 @@ class Listener {
   ~Listener();
 
   int fd() const { return fd_; }
+  Speech speech() const { return speech_; }
   bool is_unix() const { return is_unix_; }
   bool is_passed() const { return is_passed_; }
   // Whether callers on other machines may reach it: TCP, and not on a loopback address.
   bool is_reachable_from_elsewhere() const;
-  // "http://127.0.0.1:8080" (the port as bound) or "unix:/path".
+  // "http://127.0.0.1:8080" or "redis://127.0.0.1:6380" (the port as bound), "unix:/path" or
+  // "redis+unix:/path".
   const std::string& name() const { return name_; }
 
  private:
-  explicit Listener(int fd, bool is_unix) : fd_(fd), is_unix_(is_unix) {}
+  Listener(int fd, bool is_unix, Speech speech) : fd_(fd), is_unix_(is_unix), speech_(speech) {}
 
   int fd_;
   bool is_unix_;
+  Speech speech_;
   bool is_passed_ = false;
   std::string unix_path_;  // of the file to remove, "" for none
   unsigned long unix_inode_ = 0;

@@ -1,7 +1,7 @@
 // What a connection and the protocol that is spoken on it know of each other.
 //
 // A connection (connection.h) owns a socket, the bytes that have come and those that are to be sent,
-// deadlines and back-pressure. A protocol makes answers of requests. Everything here happens on the thread of
+// deadlines and back-pressure. A protocol makes answers of requests (http/, resp/). Everything here happens on the thread of
 // the connection's loop, unless stated otherwise.
 #pragma once
 
@@ -27,7 +27,8 @@ class Stream;
 
 using ConnectionId = std::uint64_t;
 // No request, or no part of one that a protocol needs as a whole, is longer.
-using ReadBuffer = boost::beast::flat_static_buffer<std::size_t{32} * 1024>;
+inline constexpr std::size_t kReadBytesMax = std::size_t{32} * 1024;
+using ReadBuffer = boost::beast::flat_static_buffer<kReadBytesMax>;
 
 // Where a connection came from, and whether it has a place.
 struct Origin {
@@ -62,6 +63,9 @@ class Protocol {
   // parks it. The next one is handled once this one is answered, so answers keep the order of requests. Where
   // the server drains, or the connection is over a limit, the stream says so, and the answer is the last one.
   virtual Step Handle(Stream& stream) = 0;
+  // Whether a client may take its time before its first request, as it may between two. Else the first one
+  // has as little time as a slow one: a silent connection takes a place from others.
+  virtual bool may_begin_silent() const { return false; }
   // The request under way was too slow to arrive: writes what the client is told. The connection ends then.
   virtual void HandleTimeout(Stream& stream) = 0;
 };

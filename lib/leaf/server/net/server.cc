@@ -26,11 +26,9 @@ class Server::Impl {
       loops_.push_back(std::make_unique<Loop>(shared_, metrics.NewShard(), surplus_max));
   }
 
-  void Listen(std::vector<Listener> listeners, const ProtocolFactory& protocol) {
-    for (Listener& listener : listeners) {
-      for (const auto& loop : loops_) loop->AddListener(listener, protocol);
-      listeners_.push_back(std::move(listener));
-    }
+  void Listen(Listener listener, const ProtocolFactory& protocol) {
+    for (const auto& loop : loops_) loop->AddListener(listener, protocol);
+    listeners_.push_back(std::move(listener));
   }
 
   void Start() {
@@ -86,8 +84,8 @@ Server::Server(const ServerOptions& options, UnreadAnswers& unread, const Clock&
 
 Server::~Server() { impl_->Drain(std::chrono::milliseconds{0}); }
 
-void Server::Listen(std::vector<Listener> listeners, const ProtocolFactory& protocol) {
-  impl_->Listen(std::move(listeners), protocol);
+void Server::Listen(Listener listener, const ProtocolFactory& protocol) {
+  impl_->Listen(std::move(listener), protocol);
 }
 
 void Server::Start() { impl_->Start(); }

@@ -41,8 +41,8 @@ class Server {
          RequestMetrics& metrics);
   ~Server();
 
-  // Serves on `listeners` from Start() on; before that. `protocol` outlives the server.
-  void Listen(std::vector<Listener> listeners, const ProtocolFactory& protocol);
+  // Serves on `listener` from Start() on; before that. `protocol` outlives the server.
+  void Listen(Listener listener, const ProtocolFactory& protocol);
   void Start();
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);

@@ -1,0 +1,248 @@
+#include "leaf/server/resp/redis_protocol.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "leaf/server/error_meaning.h"
+#include "leaf/server/net/loop.h"
+#include "leaf/server/resp/command_reader.h"
+#include "leaf/server/resp/take.h"
+#include "leaf/server/resp/transaction.h"
+
+namespace leaf::server::resp {
+namespace {
+
+constexpr int kBadRequest = 400;
+
+// A request for IDs that outlives its command.
+struct ParkedTake {
+  explicit ParkedTake(const TakeCommand& parked) : tag(parked.ids.tag), take(parked) { take.ids.tag = tag; }
+  ParkedTake(const ParkedTake&) = delete;
+  ParkedTake& operator=(const ParkedTake&) = delete;
+
+  const std::string tag;
+  TakeCommand take;
+};
+
+// What comes back for a command that was parked.
+struct LateReply {
+  std::string text{};
+  std::unique_ptr<LongAnswer> rest{};
+  Route route = Route::kRedisOther;
+  int status = kFine;
+};
+
+class RedisProtocol final : public Protocol {
+ public:
+  RedisProtocol(const RedisBackend& backend, std::uint64_t id) : backend_(backend) {
+    session_.id = id;
+    session_.since = backend.clock.Monotonic();
+  }
+
+  // Clients keep connections in stock, and some say nothing until one is needed.
+  bool may_begin_silent() const override { return true; }
+
+  Step Handle(Stream& stream) override {
+    while (stream.in().size() > 0) {
+      const auto data = stream.in().data();
+      switch (reader_.Read({static_cast<const char*>(data.data()), data.size()})) {
+        case CommandReader::Outcome::kMore:
+          return Step::kMore;
+        case CommandReader::Outcome::kBroken:
+          Refuse(stream, fmt::format("ERR {}", reader_.why()));
+          return Step::kAnswered;
+        case CommandReader::Outcome::kNothing:
+          Release(stream);
+          continue;
+        case CommandReader::Outcome::kCommand:
+          break;
+      }
+      const Step step = Do(stream, reader_.words());
+      Release(stream);
+      return step;
+    }
+    return Step::kMore;
+  }
+
+  void HandleTimeout(Stream& stream) override {
+    Refuse(stream, "ERR Protocol error: the command took too long to arrive");
+  }
+
+ private:
+  void Release(Stream& stream) {
+    stream.in().consume(reader_.size());
+    reader_.Release();
+  }
+
+  // The connection ends: where the next command would begin is not known, or there is no place for it.
+  void Refuse(Stream& stream, std::string_view text) {
+    stream.EndAfterAnswer();
+    ReplyWriter(session_.version, stream.out()).Error(text);
+    End(stream, Route::kRedisOther, kBadRequest);
+  }
+
+  // The reply is written.
+  static void End(Stream& stream, Route route, int status) {
+    stream.BeginAnswer();
+    stream.metrics().Count(route, status, stream.answered_at() - stream.began_at());
+  }
+
+  Step Do(Stream& stream, Words words) {
+    if (const std::string_view refusal = stream.origin().refusal; !refusal.empty()) {
+      Refuse(stream, fmt::format("ERR max number of clients reached: {}", refusal));
+      return Step::kAnswered;
+    }
+    ReplyWriter reply(session_.version, stream.out());
+    const CommandSpec* const command = FindCommand(words.front());
+    const std::string wrong = command == nullptr ? UnknownCommand(words) : WrongArity(*command, words.size());
+    if (!wrong.empty()) {
+      if (queue_) queue_->Spoil();
+      const int status = Fail(reply, wrong);
+      End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
+      return Step::kAnswered;
+    }
+    int status = kFine;
+    switch (command->kind) {
+      case CommandKind::kEnds:
+        status = DoEnd(stream, *command, reply);
+        break;
+      case CommandKind::kTransaction:
+        if (command->route == Route::kRedisExec) return Execute(stream, *command, reply);
+        status = command->name == "multi" ? Multi(reply) : Discard(reply);
+        break;
+      case CommandKind::kTakesIds:
+        if (!queue_) return Take(stream, *command, words);
+        status = Queue(*command, words, reply);
+        break;
+      case CommandKind::kAnswered:
+        status =
+            queue_ ? Queue(*command, words, reply) : command->handler({backend_, session_, words}, reply);
+    }
+    End(stream, command->route, status);
+    return Step::kAnswered;
+  }
+
+  int DoEnd(Stream& stream, const CommandSpec& command, ReplyWriter& reply) {
+    queue_.reset();
+    if (command.name == "quit") {
+      stream.EndAfterAnswer();
+      reply.Simple("OK");
+      return kFine;
+    }
+    session_.version = Version::kResp2;
+    session_.name.clear();
+    reply.Simple("RESET");
+    return kFine;
+  }
+
+  int Multi(ReplyWriter& reply) {
+    if (queue_) return Fail(reply, "ERR MULTI calls can not be nested");
+    queue_.emplace();
+    reply.Simple("OK");
+    return kFine;
+  }
+
+  int Discard(ReplyWriter& reply) {
+    if (!queue_) return Fail(reply, "ERR DISCARD without MULTI");
+    queue_.reset();
+    reply.Simple("OK");
+    return kFine;
+  }
+
+  int Queue(const CommandSpec& command, Words words, ReplyWriter& reply) {
+    if (!command.in_transactions) {
+      queue_->Spoil();
+      return Fail(reply, fmt::format("ERR Command not allowed inside a transaction: '{}'", command.name));
+    }
+    if (const auto added = queue_->Add(backend_, command, words); !added.ok())
+      return Fail(reply, added.error());
+    reply.Simple("QUEUED");
+    return kFine;
+  }
+
+  Step Execute(Stream& stream, const CommandSpec& command, ReplyWriter& reply) {
+    if (!queue_ || queue_->is_spoilt()) {
+      const std::string_view why =
+          queue_ ? "EXECABORT Transaction discarded because of previous errors." : "ERR EXEC without MULTI";
+      queue_.reset();
+      End(stream, command.route, Fail(reply, why));
+      return Step::kAnswered;
+    }
+    const auto transaction = std::make_shared<Transaction>(
+        backend_, queue_->Take(), session_,
+        [back = stream.way_back(), route = command.route](std::string text) {
+          back.Deliver({.text = std::move(text), .route = route}, &RedisProtocol::WriteTo);
+        });
+    queue_.reset();
+    transaction->Run();
+    return ParkUnlessAnswered(stream, [transaction] { transaction->Withdraw(); });
+  }
+
+  Step Take(Stream& stream, const CommandSpec& command, Words words) {
+    ReplyWriter reply(session_.version, stream.out());
+    const auto fail = [&](const Error& error) {
+      End(stream, command.route, Fail(reply, error));
+      return Step::kAnswered;
+    };
+    const auto take = ReadTake(backend_, command, words);
+    if (!take.ok()) return fail(take.error());
+    if (const auto refused = RefuseTake(backend_, *take)) return fail(*refused);
+    IssuedIds ids;
+    if (backend_.issuer.TryTake(take->ids, ids)) [[likely]] {
+      auto rest = WriteIds(backend_, *take, ids, reply);
+      if (!rest.ok()) return fail(rest.error());
+      End(stream, command.route, kFine);
+      if (*rest) stream.SendLong(*std::move(rest));
+      return Step::kAnswered;
+    }
+    const auto waiting = std::make_shared<const ParkedTake>(*take);
+    auto withdraw = backend_.issuer.Park(
+        waiting->take.ids, [&backend = backend_, waiting, back = stream.way_back(), route = command.route,
+                            version = session_.version](const Result<IssuedIds>& result) {
+          LateReply late{.route = route};
+          ReplyWriter writer(version, late.text);
+          if (!result.ok()) {
+            late.status = Fail(writer, result.error());
+          } else if (auto rest = WriteIds(backend, waiting->take, *result, writer); rest.ok()) {
+            late.rest = *std::move(rest);
+          } else {
+            late.status = Fail(writer, rest.error());
+          }
+          back.Deliver(std::move(late), &RedisProtocol::WriteTo);
+        });
+    return ParkUnlessAnswered(stream, std::move(withdraw));
+  }
+
+  static Step ParkUnlessAnswered(Stream& stream, Stream::Withdraw withdraw) {
+    if (stream.is_answered()) return Step::kAnswered;
+    stream.Park(std::move(withdraw));
+    return Step::kParked;
+  }
+
+  static void WriteTo(Stream& stream, LateReply& late) {
+    stream.out() += late.text;
+    End(stream, late.route, late.status);
+    if (late.rest) stream.SendLong(std::move(late.rest));
+  }
+
+  const RedisBackend& backend_;
+  CommandReader reader_{kReadBytesMax};
+  Session session_;
+  std::optional<QueuedCommands> queue_;  // between MULTI and EXEC
+};
+
+}  // namespace
+}  // namespace leaf::server::resp
+
+namespace leaf::server {
+
+std::unique_ptr<Protocol> RedisProtocolFactory::Make(const Origin&) const {
+  return std::make_unique<resp::RedisProtocol>(backend_, next_client_.fetch_add(1));
+}
+
+}  // namespace leaf::server

@@ -1,0 +1,43 @@
+// Requests for IDs over Redis' protocol: read, and answered.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "leaf/base/result.h"
+#include "leaf/server/issue/issuer.h"
+#include "leaf/server/net/protocol.h"
+#include "leaf/server/resp/commands.h"
+#include "leaf/server/resp/reply.h"
+
+namespace leaf::server::resp {
+
+// More IDs than these are written out while they are sent, and are too many for a transaction.
+inline constexpr std::uint64_t kSmallBatch = 150;
+
+enum class IdReply : std::uint8_t {
+  kLast,    // the last ID, as an integer: INCR and INCRBY
+  kIds,     // an array of IDs
+  kRanges,  // an array of pairs: begin, and end, which is not in the range
+};
+
+struct TakeCommand {
+  IdRequest ids;
+  IdReply reply = IdReply::kIds;
+};
+
+// Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them. Errors:
+// kInvalidArgument, kTooLarge.
+Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& command, Words words);
+
+// The error to answer with if the request is not to be served. Counts it against the limits.
+std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take);
+
+// Writes IDs as the reply to `take`. Returns what follows the text, if the reply is too long to stand in
+// memory; null for nothing. Nothing is written after an error, and the IDs are lost: kUnavailable if too many
+// long answers wait for their clients.
+Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const TakeCommand& take,
+                                             const IssuedIds& ids, ReplyWriter& reply);
+
+}  // namespace leaf::server::resp

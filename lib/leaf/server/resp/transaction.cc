@@ -1,0 +1,118 @@
+#include "leaf/server/resp/transaction.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/check.h"
+
+namespace leaf::server::resp {
+namespace {
+
+std::vector<std::string_view> ViewsOf(const std::vector<std::string>& words) {
+  return {words.begin(), words.end()};
+}
+
+}  // namespace
+
+Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec& command, Words words) {
+  const auto add = [&]() -> Result<void> {
+    if (command.kind == CommandKind::kTakesIds) {
+      LEAF_ASSIGN_OR_RETURN(const TakeCommand take, ReadTake(backend, command, words));
+      // The answer to a transaction stands in memory as a whole.
+      if (take.reply == IdReply::kIds && take.ids.count > kSmallBatch) {
+        return Error{ErrorCode::kTooLarge,
+                     fmt::format("count {} is over a transaction's limit of {}", take.ids.count, kSmallBatch),
+                     "take more IDs at once outside of MULTI, or with INCRBY or LEAF.RANGE"};
+      }
+    }
+    std::vector<std::string> kept(words.begin(), words.end());
+    for (const std::string_view word : words) bytes_ += word.size() + sizeof(std::string);
+    if (bytes_ > kBytesMax || queued_.size() >= kCommandsMax)
+      return Error{ErrorCode::kTooLarge, "too many commands in one transaction", "use several"};
+    queued_.push_back({&command, std::move(kept)});
+    return {};
+  };
+  auto added = is_spoilt_ ? Result<void>() : add();
+  if (!added.ok()) Spoil();
+  return added;
+}
+
+void Transaction::Run() {
+  if (next_ == 0) ReplyWriter(session_.version, replies_).Array(queued_.size());
+  while (next_ < queued_.size()) {
+    if (!RunOne()) return;
+  }
+  done_(std::move(replies_));
+}
+
+// False if the command waits: the thread that ends the wait goes on.
+bool Transaction::RunOne() {
+  const QueuedCommands::Queued& queued = queued_[next_++];
+  const std::vector<std::string_view> words = ViewsOf(queued.words);
+  ReplyWriter reply(session_.version, replies_);
+  if (queued.command->kind == CommandKind::kTakesIds) {
+    const auto take = ReadTake(backend_, *queued.command, words);
+    if (take.ok()) return RunTake(*take);
+    Fail(reply, take.error());
+    return true;
+  }
+  LEAF_CHECK(queued.command->handler != nullptr);
+  queued.command->handler({backend_, session_, words}, reply);
+  return true;
+}
+
+bool Transaction::RunTake(const TakeCommand& take) {
+  ReplyWriter reply(session_.version, replies_);
+  const auto answer = [this, take](const Result<IssuedIds>& ids) {
+    ReplyWriter writer(session_.version, replies_);
+    if (!ids.ok()) {
+      Fail(writer, ids.error());
+    } else if (const auto written = WriteIds(backend_, take, *ids, writer); !written.ok()) {
+      Fail(writer, written.error());
+    }
+  };
+  {
+    const MutexLock lock(mutex_);
+    if (is_withdrawn_) {
+      Fail(reply, Error{ErrorCode::kExhausted, "the client hung up", ""});
+      return true;
+    }
+  }
+  if (const auto refused = RefuseTake(backend_, take)) {
+    Fail(reply, *refused);
+    return true;
+  }
+  IssuedIds ids;
+  if (backend_.issuer.TryTake(take.ids, ids)) {
+    answer(ids);
+    return true;
+  }
+  met_.store(false);
+  auto withdraw =
+      backend_.issuer.Park(take.ids, [self = shared_from_this(), answer](const Result<IssuedIds>& result) {
+        answer(result);
+        if (self->met_.exchange(true)) self->Run();
+      });
+  bool give_up = false;
+  {
+    const MutexLock lock(mutex_);
+    give_up = is_withdrawn_;
+    // Of a request that is done by now it does nothing.
+    withdraw_ = withdraw;
+  }
+  if (give_up && withdraw) withdraw();
+  return met_.exchange(true);
+}
+
+void Transaction::Withdraw() {
+  Issuer::Withdraw withdraw;
+  {
+    const MutexLock lock(mutex_);
+    is_withdrawn_ = true;
+    withdraw = std::move(withdraw_);
+  }
+  if (withdraw) withdraw();
+}
+
+}  // namespace leaf::server::resp

@@ -1,0 +1,81 @@
+// What a client queued between MULTI and EXEC: its commands are done one after the other, and answered
+// together. redis-py's pipelines are transactions unless told otherwise.
+//
+// Nothing is undone: an ID that was taken is taken. Others may take IDs in between.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/mutex.h"
+#include "leaf/server/issue/issuer.h"
+#include "leaf/server/resp/commands.h"
+#include "leaf/server/resp/take.h"
+
+namespace leaf::server::resp {
+
+// The queue. Not thread-safe.
+class QueuedCommands {
+ public:
+  // Bounds the memory of a queue, and of its answer.
+  static constexpr std::size_t kCommandsMax = 10'000;
+  static constexpr std::size_t kBytesMax = std::size_t{1024} * 1024;
+
+  struct Queued {
+    const CommandSpec* command;
+    std::vector<std::string> words;
+  };
+
+  // Errors, after which nothing of the queue can be done any more: kTooLarge, and those of ReadTake.
+  Result<void> Add(const RedisBackend& backend, const CommandSpec& command, Words words);
+  // A command that could not be queued.
+  void Spoil() { is_spoilt_ = true; }
+  bool is_spoilt() const { return is_spoilt_; }
+  std::vector<Queued> Take() { return std::move(queued_); }
+
+ private:
+  std::vector<Queued> queued_;
+  std::size_t bytes_ = 0;
+  bool is_spoilt_ = false;
+};
+
+// One EXEC. Thread-safe as told.
+class Transaction : public std::enable_shared_from_this<Transaction> {
+ public:
+  using Done = std::function<void(std::string reply)>;
+
+  // `backend` outlives it.
+  Transaction(const RedisBackend& backend, std::vector<QueuedCommands::Queued> queued, const Session& session,
+              Done done)
+      : backend_(backend), queued_(std::move(queued)), session_(session), done_(std::move(done)) {}
+
+  // Once. Never blocks; `done` is called once, at once or later, on any thread.
+  void Run();
+  // Gives up what waits, and what follows it: done with errors. Any thread, any time.
+  void Withdraw();
+
+ private:
+  bool RunOne();
+  bool RunTake(const TakeCommand& take);
+
+  const RedisBackend& backend_;
+  const std::vector<QueuedCommands::Queued> queued_;
+  Session session_;
+  const Done done_;
+  // Only one thread at a time works on these: the one that runs, or that of the answer it waits for.
+  std::size_t next_ = 0;
+  std::string replies_;
+  // Whether the one of the two that Park makes has been here: the second goes on.
+  std::atomic<bool> met_{false};
+
+  Mutex mutex_;
+  bool is_withdrawn_ LEAF_GUARDED_BY(mutex_) = false;
+  Issuer::Withdraw withdraw_ LEAF_GUARDED_BY(mutex_);  // of the request that waits
+};
+
+}  // namespace leaf::server::resp

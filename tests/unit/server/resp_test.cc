@@ -1,0 +1,265 @@
+// Redis' protocol without a connection: commands are read, replies written, transactions done.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/server/ids_text.h"
+#include "leaf/server/resp/command_reader.h"
+#include "leaf/server/resp/commands.h"
+#include "leaf/server/resp/take.h"
+#include "leaf/server/resp/transaction.h"
+#include "unit/server/router_fixture.h"
+
+namespace leaf::server::resp {
+namespace {
+
+using Outcome = CommandReader::Outcome;
+using std::chrono::milliseconds;
+
+std::vector<std::string> ReadOne(std::string_view bytes) {
+  CommandReader reader(1024);
+  if (reader.Read(bytes) != Outcome::kCommand) return {};
+  EXPECT_EQ(reader.size(), bytes.size());
+  return {reader.words().begin(), reader.words().end()};
+}
+
+std::string WhyBroken(std::string_view bytes) {
+  CommandReader reader(1024);
+  return reader.Read(bytes) == Outcome::kBroken ? std::string(reader.why()) : "";
+}
+
+TEST(CommandReader, ReadsArraysOfWordsByteByByte) {
+  const std::string bytes = "*3\r\n$6\r\nINCRBY\r\n$5\r\na\r\nb\x01\r\n$0\r\n\r\n";
+  CommandReader reader(1024);
+  for (std::size_t size = 1; size < bytes.size(); ++size)
+    ASSERT_EQ(reader.Read(bytes.substr(0, size)), Outcome::kMore) << size;
+  const std::string with_next = bytes + "*1\r\n";
+  ASSERT_EQ(reader.Read(with_next), Outcome::kCommand);
+  EXPECT_EQ(reader.size(), bytes.size());
+  ASSERT_EQ(reader.words().size(), 3U);
+  EXPECT_EQ(reader.words()[1], "a\r\nb\x01");
+  EXPECT_EQ(reader.words()[2], "");
+}
+
+TEST(CommandReader, ReadsLinesOfWords) {
+  EXPECT_EQ(ReadOne("PING\r\n"), std::vector<std::string>{"PING"});
+  EXPECT_EQ(ReadOne("  incr\tpay \n"), (std::vector<std::string>{"incr", "pay"}));
+  EXPECT_EQ(ReadOne("incr \"a b\\x41\\n\" 'it\\'s'\r\n"),
+            (std::vector<std::string>{"incr", "a bA\n", "it's"}));
+  CommandReader reader(1024);
+  EXPECT_EQ(reader.Read("\r\nPING\r\n"), Outcome::kNothing);
+  EXPECT_EQ(reader.size(), 2U);
+}
+
+TEST(CommandReader, SaysWhatIsWrongAndNeverWaitsForTooMuch) {
+  EXPECT_EQ(WhyBroken("*-1\r\n"), "Protocol error: invalid multibulk length");
+  EXPECT_EQ(WhyBroken("*1048577\r\n"), "Protocol error: invalid multibulk length");
+  EXPECT_EQ(WhyBroken("*1x\r\n"), "Protocol error: invalid multibulk length");
+  EXPECT_EQ(WhyBroken("*11111111111111111111111111111111111111"), "Protocol error: invalid multibulk length");
+  EXPECT_EQ(WhyBroken("*1\r\n$-1\r\n"), "Protocol error: invalid bulk length");
+  EXPECT_EQ(WhyBroken("*1\r\n$536870913\r\n"), "Protocol error: invalid bulk length");
+  EXPECT_EQ(WhyBroken("*1\r\n$536870912\r\n"), "Protocol error: the command is too long");
+  EXPECT_EQ(WhyBroken("*1\r\n*1\r\n"), "Protocol error: expected '$' before each word of a command");
+  EXPECT_EQ(WhyBroken("*1\r\n$4\r\nPINGS\r\n"), "Protocol error: a word is longer than it says");
+  EXPECT_EQ(WhyBroken(std::string(1024, 'a')), "Protocol error: the command is too long");
+  EXPECT_EQ(WhyBroken("GET / HTTP/1.1\r\n"), "Protocol error: this port speaks Redis' protocol, not HTTP");
+  EXPECT_EQ(WhyBroken("Host: x\r\n"), "Protocol error: this port speaks Redis' protocol, not HTTP");
+  EXPECT_EQ(WhyBroken("\x16\x03\x01"), "Protocol error: this port speaks Redis' protocol, without TLS");
+  EXPECT_EQ(WhyBroken("PING \"\r\n"), "Protocol error: unbalanced quotes in request");
+  EXPECT_EQ(WhyBroken("PING \"a\"b\r\n"), "Protocol error: unbalanced quotes in request");
+}
+
+TEST(CommandReader, ACommandThatFillsItsRoomIsRefusedNotWaitedFor) {
+  // Every word is short, and there are many: the room ends within the length of one.
+  std::string bytes = "*300\r\n";
+  while (bytes.size() + 7 <= 1020) bytes += "$1\r\na\r\n";
+  bytes.resize(1024, '$');
+  bytes[1023] = '1';
+  EXPECT_NE(WhyBroken(bytes), "");
+}
+
+TEST(ReplyWriter, DiffersByVersionWhereItHasTo) {
+  const auto written = [](Version version, const auto& write) {
+    std::string out;
+    ReplyWriter reply(version, out);
+    write(reply);
+    return out;
+  };
+  const auto all = [](ReplyWriter& reply) {
+    reply.Null();
+    reply.Map(2);
+    reply.Bool(true);
+    reply.BulkId(9'223'372'036'854'775'807U);
+    reply.Error("ERR two\r\nlines");
+  };
+  const std::string tail = "$19\r\n9223372036854775807\r\n-ERR two  lines\r\n";
+  EXPECT_EQ(written(Version::kResp2, all), "$-1\r\n*4\r\n:1\r\n" + tail);
+  EXPECT_EQ(written(Version::kResp3, all), "_\r\n%2\r\n#t\r\n" + tail);
+}
+
+TEST(RedisErrors, BeginWithAWordThatClientsSwitchOn) {
+  EXPECT_EQ(ErrorText({ErrorCode::kNotFound, "unknown tag 'a'", "add it"}),
+            "NOTFOUND unknown tag 'a' (add it)");
+  EXPECT_EQ(ErrorText({ErrorCode::kExhausted, "drained", ""}), "TRYAGAIN drained; retry in 1 s");
+  EXPECT_EQ(ErrorText({ErrorCode::kPaused, "paused", ""}), "PAUSED paused");
+  EXPECT_EQ(ErrorText({ErrorCode::kFrozen, "frozen", ""}), "FROZEN frozen");
+  EXPECT_EQ(ErrorText({ErrorCode::kLimited, "too many", ""}), "LIMITED too many; retry in 1 s");
+  EXPECT_EQ(ErrorText({ErrorCode::kTooLarge, "too large", ""}), "ERR too large");
+  // No code is without a word of its own kind.
+  for (int code = 0; code <= static_cast<int>(ErrorCode::kPaused); ++code)
+    EXPECT_FALSE(WordOf(static_cast<ErrorCode>(code)).empty());
+}
+
+TEST(Commands, TheTableIsInOrder) {
+  for (const CommandSpec& command : AllCommands()) {
+    EXPECT_EQ(FindCommand(command.name), &command);
+    EXPECT_EQ(command.kind == CommandKind::kAnswered, command.handler != nullptr) << command.name;
+    EXPECT_TRUE(IsRedis(command.route)) << command.name;
+    EXPECT_FALSE(command.summary.empty());
+  }
+  EXPECT_EQ(FindCommand("InCr"), FindCommand("incr"));
+  EXPECT_EQ(FindCommand("set"), nullptr);
+}
+
+class RedisTest : public server::RouterFixture {
+ protected:
+  RedisTest() { StartService(); }
+
+  Result<TakeCommand> Read(const std::vector<std::string_view>& words) const {
+    return ReadTake(backend_, *FindCommand(words.front()), words);
+  }
+
+  std::optional<std::string> Exec(const std::vector<std::vector<std::string_view>>& commands) {
+    QueuedCommands queue;
+    for (const auto& words : commands)
+      EXPECT_TRUE(queue.Add(backend_, *FindCommand(words.front()), words).ok());
+    transaction_ = std::make_shared<Transaction>(backend_, queue.Take(), session_, [this](std::string text) {
+      EXPECT_FALSE(reply_.has_value()) << "answered twice";
+      reply_ = std::move(text);
+    });
+    reply_.reset();
+    transaction_->Run();
+    return reply_;
+  }
+
+  Issuer issuer_{{.max_count = 2000}, ids_};
+  UnreadAnswers unread_;
+  RequestMetrics requests_;
+  RedisBackend backend_{{.request_timeout = milliseconds{1000}, .version = "1"},
+                        issuer_,
+                        unread_,
+                        clock_,
+                        requests_,
+                        clock_.Monotonic()};
+  Session session_;
+  std::shared_ptr<Transaction> transaction_;
+  std::optional<std::string> reply_;
+};
+
+TEST_F(RedisTest, RequestsAreReadAndRefusedByName) {
+  const auto incrby = Read({"incrby", "pay", "7"});
+  ASSERT_TRUE(incrby.ok());
+  EXPECT_TRUE(incrby->ids.contiguous);
+  EXPECT_EQ(incrby->ids.count, 7U);
+  EXPECT_FALSE(Read({"leaf.next", "pay", "7"})->ids.contiguous);
+  for (const std::string_view bad : {"0", "-1", "x", "", "1.5", "9223372036854775809"})
+    EXPECT_EQ(Read({"incrby", "pay", bad}).error().code, ErrorCode::kInvalidArgument) << bad;
+  EXPECT_EQ(Read({"incrby", "pay", "2001"}).error().code, ErrorCode::kTooLarge);
+  EXPECT_EQ(Read({"incr", ""}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Read({"leaf.next", "pay", "1", "2"}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Read({"leaf.snowflake"}).error().code, ErrorCode::kDisabled);
+}
+
+// A batch that is written out while it is sent reads as one that is written at once.
+TEST_F(RedisTest, ALongBatchIsWrittenAPieceAtATime) {
+  table_.Put("edge", 900, 500);
+  const auto take = Read({"leaf.next", "edge", "1500"});  // from 3 digits to 4
+  ASSERT_TRUE(take.ok());
+  std::optional<Result<IssuedIds>> ids;
+  issuer_.Park(take->ids, [&](const Result<IssuedIds>& result) { ids = result; });
+  Run();
+  ASSERT_TRUE(ids && ids->ok());
+  std::string text;
+  ReplyWriter reply(Version::kResp2, text);
+  auto rest = WriteIds(backend_, *take, **ids, reply);
+  ASSERT_TRUE(rest.ok() && *rest);
+  EXPECT_GT(unread_.batches.held(), 0U);
+  for (std::size_t piece = 1;; piece = piece % 700 + 13) {
+    std::string scratch = "what was there before";
+    const std::string_view next = (*rest)->Peek(piece, scratch);
+    ASSERT_FALSE(next.empty());
+    ASSERT_LE(next.size(), piece);
+    text += next;
+    if (!(*rest)->Skip(next.size())) break;
+  }
+  std::string expected = "*1500\r\n";
+  ReplyWriter plain(Version::kResp2, expected);
+  for (std::uint64_t id = 900; id < 2400; ++id) plain.BulkId(id);
+  EXPECT_EQ(text, expected);
+  rest->reset();
+  EXPECT_EQ(unread_.batches.held(), 0U);
+}
+
+TEST_F(RedisTest, ALongBatchThatFindsNoMemoryIsAnError) {
+  const auto held = unread_.batches.Hold(std::size_t{1} << 30);
+  const auto take = Read({"leaf.next", "pay", "1500"});
+  EXPECT_EQ(RefuseTake(backend_, *take)->code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(RefuseTake(backend_, *Read({"leaf.next", "pay", "10"})).has_value());
+}
+
+TEST_F(RedisTest, ATransactionAnswersInOrderAlthoughItsRequestsWait) {
+  EXPECT_EQ(Exec({{"incr", "pay"}, {"ping"}, {"leaf.next", "pay", "2"}, {"incr", "order"}}), std::nullopt);
+  Run();
+  ASSERT_TRUE(reply_.has_value());
+  EXPECT_EQ(*reply_, "*4\r\n:1\r\n+PONG\r\n*2\r\n$1\r\n2\r\n$1\r\n3\r\n:1\r\n");
+  // By now all is in reserve.
+  EXPECT_EQ(Exec({{"incr", "pay"}, {"get", "pay"}}), "*2\r\n:4\r\n$1\r\n4\r\n");
+}
+
+TEST_F(RedisTest, AnErrorInATransactionIsOneOfItsReplies) {
+  EXPECT_EQ(Exec({{"incr", "missing"}, {"incr", "pay"}}), std::nullopt);
+  Run();
+  ASSERT_TRUE(reply_.has_value());
+  EXPECT_TRUE(reply_->starts_with("*2\r\n-NOTFOUND unknown tag 'missing'")) << *reply_;
+  EXPECT_TRUE(reply_->ends_with("\r\n:1\r\n")) << *reply_;
+}
+
+TEST_F(RedisTest, AWithdrawnTransactionTakesNothingMore) {
+  EXPECT_EQ(Exec({{"incr", "pay"}, {"incr", "order"}}), std::nullopt);
+  transaction_->Withdraw();
+  ASSERT_TRUE(reply_.has_value());
+  Run();
+  EXPECT_EQ(service_.LastIssued("pay"), std::nullopt);
+  EXPECT_EQ(service_.LastIssued("order"), std::nullopt);
+  transaction_->Withdraw();
+}
+
+TEST_F(RedisTest, ManyRequestsThatEndAtOnceNeedNoDeepStack) {
+  // The first answer says that there is no such tag; for a second all others are answered at once.
+  std::vector<std::vector<std::string_view>> commands(5000, {"incr", "missing"});
+  Exec(commands);
+  for (int i = 0; i < 20 && !reply_; ++i) Run();
+  ASSERT_TRUE(reply_.has_value());
+  EXPECT_EQ(std::count(reply_->begin(), reply_->end(), '\n'), 5001);
+}
+
+TEST_F(RedisTest, AQueueIsBounded) {
+  QueuedCommands queue;
+  const std::vector<std::string_view> large{"leaf.next", "pay", "1500"};
+  EXPECT_EQ(queue.Add(backend_, *FindCommand("leaf.next"), large).error().code, ErrorCode::kTooLarge);
+  EXPECT_TRUE(queue.is_spoilt());
+  QueuedCommands long_queue;
+  const std::vector<std::string_view> echo{"echo", "a"};
+  std::size_t added = 0;
+  while (long_queue.Add(backend_, *FindCommand("echo"), echo).ok() && !long_queue.is_spoilt()) ++added;
+  EXPECT_LE(added, QueuedCommands::kCommandsMax);
+  EXPECT_GT(added, 1000U);
+}
+
+}  // namespace
+}  // namespace leaf::server::resp
