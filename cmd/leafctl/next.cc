@@ -37,6 +37,7 @@ struct NextOptions {
   std::string mode = "segment";
   bool direct = false;
   bool range = false;
+  bool contiguous = false;
   std::string format = "dec";
   std::string wait;
 
@@ -228,6 +229,7 @@ Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, con
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
+               : options.contiguous   ? daemon.NextContiguous(*options.tag, rest, sink)
                                       : daemon.NextSegment(*options.tag, rest, sink);
   if (!taken.ok()) {
     Error error = std::move(taken).error();
@@ -294,6 +296,9 @@ Result<void> RunNext(CommandContext& context, const NextOptions& options) {
     }
     wait = *parsed;
   }
+  if (options.contiguous && options.is_snowflake()) {
+    return Error{ErrorCode::kInvalidArgument, "--contiguous is for a tag's IDs, not for snowflake IDs", ""};
+  }
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   if (options.direct && resolved->origins.at("client.servers") == "--server") {
     return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
@@ -337,6 +342,8 @@ Run AddNext(CLI::App& app, CommandContext& context) {
       ->check(NotEmpty);
   app.add_flag("--range", options->range,
                "Print ranges, 'BEGIN END' with END exclusive, instead of single IDs");
+  app.add_flag("--contiguous", options->contiguous,
+               "IDs that follow each other without a gap, at most server.max_count of them");
   app.add_option("--format", options->format, "Format of an ID")
       ->check(CLI::IsMember({"dec", "hex", "base62"}))
       ->type_name("FORMAT")

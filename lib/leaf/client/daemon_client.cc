@@ -63,10 +63,30 @@ class Exchange {
   http::response_parser<http::string_body> parser_;
 };
 
+// Another server may do better: what comes with a 503 over HTTP.
+bool IsOneServersOwn(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUnreachable:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kPaused:
+    case ErrorCode::kOverflow:
+    case ErrorCode::kNotOwner:
+    case ErrorCode::kDisabled:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target,
                                               Method method) const {
+  if (IsRedisServer(server)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{} speaks Redis' protocol, which has IDs only", server),
+                 "name the daemon by http://HOST:PORT or unix:/PATH"};
+  }
   asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
     Exchange exchange(stream, method == Method::kPost ? http::verb::post : http::verb::get, host, target);
@@ -105,11 +125,18 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
   return run(stream, address.host);
 }
 
-Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
+Result<DaemonClient::Reply> DaemonClient::AskRedis(const std::string& server,
+                                                   const IdQuestion& question) const {
+  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_));
+  return Reply{.status = 200, .ranges = std::move(ranges)};
+}
+
+Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target, const IdQuestion* question) {
   Error first{ErrorCode::kUnreachable, "no daemon to ask", "start one with leafctl serve"};
   bool asked = false;
   for (const std::string& server : servers_) {
-    auto reply = Ask(server, target);
+    const bool over_redis = question != nullptr && IsRedisServer(server);
+    auto reply = over_redis ? AskRedis(server, *question) : Ask(server, target);
     // A server that knows itself by other names is none of those that were meant.
     if (reply.ok() && reply->status != 503 && reply->status != 421) {
       answered_by_ = server;
@@ -117,6 +144,7 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
     }
     Error error = reply.ok() ? ErrorOf(server, reply->status, reply->body) : std::move(reply).error();
     if (error.code == ErrorCode::kPermission || error.code == ErrorCode::kInvalidArgument) return error;
+    if (over_redis && !IsOneServersOwn(error.code)) return error;
     // A server that is there tells more than those that are not; of those, all are named.
     if (!asked || (first.code == ErrorCode::kUnreachable && error.code != ErrorCode::kUnreachable)) {
       first = std::move(error);
@@ -131,27 +159,46 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target) {
 std::string DaemonClient::PathSegment(std::string_view tag) { return PercentEncode(tag); }
 
 Result<void> DaemonClient::NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink) {
-  return Next("/v1/segment/" + PercentEncode(tag), count, sink);
+  return Next(fmt::format("/v1/segment/{}?form=range", PercentEncode(tag)), {.tag = tag, .count = count},
+              sink);
 }
 
 Result<void> DaemonClient::NextSnowflake(std::uint64_t count, const RangeSink& sink) {
-  return Next("/v1/snowflake", count, sink);
+  return Next("/v1/snowflake?form=range", {.snowflake = true, .count = count}, sink);
 }
 
-Result<void> DaemonClient::Next(const std::string& path, std::uint64_t count, const RangeSink& sink) {
-  std::uint64_t batch = kCountDefault;
+Result<void> DaemonClient::NextContiguous(std::string_view tag, std::uint64_t count, const RangeSink& sink) {
+  const auto one_range = [&](const std::vector<IdRange>& ranges) -> Result<void> {
+    if (ranges.size() == 1) return sink(ranges);
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{} answered with IDs that are not contiguous; they are lost", answered_by_),
+                 "it may be an older leafctl, which knows no contiguous requests"};
+  };
+  return Next(fmt::format("/v1/segment/{}?form=range&contiguous=1", PercentEncode(tag)),
+              {.tag = tag, .count = count, .contiguous = true}, one_range);
+}
+
+Result<void> DaemonClient::Next(const std::string& path, IdQuestion question, const RangeSink& sink) {
+  const bool in_one = question.contiguous;
+  std::uint64_t count = question.count;
+  std::uint64_t batch = in_one ? count : kCountDefault;
   while (count > 0) {
-    const std::uint64_t wanted = std::min(batch, count);
-    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}?count={}&form=range", path, wanted)));
+    question.count = std::min(batch, count);
+    const std::uint64_t wanted = question.count;
+    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}&count={}", path, wanted), &question));
     if (reply.status == 413) {
       const std::uint64_t limit = MaxCountOf(reply.body);
-      if (limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
+      if (in_one || limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
       batch = limit;
       continue;
     }
     if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
-    LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, RangesOf(answered_by_, reply.body, wanted));
-    LEAF_RETURN_IF_ERROR(sink(ranges));
+    if (reply.ranges) {
+      LEAF_RETURN_IF_ERROR(sink(*reply.ranges));
+    } else {
+      LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, RangesOf(answered_by_, reply.body, wanted));
+      LEAF_RETURN_IF_ERROR(sink(ranges));
+    }
     count -= wanted;
   }
   return {};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
 #include "leaf/client/answers.h"
+#include "leaf/client/redis_wire.h"
 
 namespace leaf::client {
 
@@ -19,7 +21,8 @@ namespace leaf::client {
 class DaemonClient {
  public:
   // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be
-  // reached, does not answer in time, or says 503.
+  // reached, does not answer in time, or says 503. "redis://HOST:PORT" and "redis+unix:/PATH" give IDs, and
+  // nothing else: kInvalidArgument.
   DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout)
       : servers_(std::move(servers)), timeout_(timeout) {}
 
@@ -31,6 +34,9 @@ class DaemonClient {
   Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
   // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.
   Result<void> NextSnowflake(std::uint64_t count, const RangeSink& sink);
+  // `count` IDs of `tag` that follow each other without a gap, in one request: kTooLarge if that is more than
+  // the server's max_count, and kInternal if the server's version does not know such requests.
+  Result<void> NextContiguous(std::string_view tag, std::uint64_t count, const RangeSink& sink);
 
   // The body of /v1/status, a JSON object, with all tags or with none of them. Errors: kUnreachable,
   // kPermission, kUnavailable.
@@ -66,12 +72,16 @@ class DaemonClient {
  private:
   struct Reply {
     int status = 0;
-    std::string body;
+    std::string body{};
+    std::optional<std::vector<IdRange>> ranges{};  // of a Redis port, instead of the body
   };
-  Result<void> Next(const std::string& path, std::uint64_t count, const RangeSink& sink);
+  // `path`: with a parameter already. A question that is contiguous is asked in one request.
+  Result<void> Next(const std::string& path, IdQuestion question, const RangeSink& sink);
   enum class Method { kGet, kPost };
   Result<Reply> Ask(const std::string& server, const std::string& target, Method method = Method::kGet) const;
-  Result<Reply> AskAny(const std::string& target);
+  Result<Reply> AskRedis(const std::string& server, const IdQuestion& question) const;
+  // `question`: what the target asks for, if that is IDs.
+  Result<Reply> AskAny(const std::string& target, const IdQuestion* question = nullptr);
 
   const std::vector<std::string> servers_;
   const std::chrono::milliseconds timeout_;

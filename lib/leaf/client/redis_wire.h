@@ -1,0 +1,31 @@
+// Takes IDs from a daemon's Redis port. Internal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/id_range.h"
+#include "leaf/base/result.h"
+
+namespace leaf::client {
+
+// "redis://HOST:PORT" or "redis+unix:/PATH".
+bool IsRedisServer(std::string_view server);
+
+struct IdQuestion {
+  bool snowflake = false;
+  std::string_view tag = "";  // in segment mode
+  std::uint64_t count = 1;
+  bool contiguous = false;  // in segment mode
+};
+
+// Blocks up to the time-out, twice for contiguous IDs: the server is asked first whether it is a daemon,
+// since another program may know INCRBY and make a counter. Errors: kUnreachable, kPermission, kUnavailable
+// (no answer in time), kInternal (no answer of a daemon), and what the server says.
+Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
+                                           std::chrono::milliseconds timeout);
+
+}  // namespace leaf::client
