@@ -143,9 +143,18 @@ class Bench:
 
         return self.once("mysql", make)
 
+    def pinned_redis(self, name, *flags):
+        """On the processor of our server, which is idle meanwhile."""
+
+        def make():
+            with on_core(SERVER_CORE):
+                return self._owned(Redis(self.path(name), *flags))
+
+        return self.once(name, make)
+
     def _serve_pinned(self, box, *args):
         with on_core(SERVER_CORE):
-            daemon = box.serve(*AMPLE, *args)
+            daemon = box.serve(*AMPLE, "--redis-listen", "127.0.0.1:0", *args)
         daemon.ids("pay")  # the first range is there
         return daemon
 

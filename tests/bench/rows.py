@@ -234,6 +234,58 @@ http_row(
 http_row("range100", "100 IDs a call, as a range", (V1 % 100) + "&form=range", "/range", ids=100)
 
 
+def redis_benchmark(port, requests, depth):
+    """Calls a second, and p99 in milliseconds."""
+    with on_core(LOAD_CORE):
+        done = subprocess.run(
+            [tool("redis-benchmark"), "-p", str(port), "-c", "50", "-n", str(requests), "-P", str(depth), "--csv",
+             "INCR", "pay"],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+    lines = [line.replace('"', "").split(",") for line in done.stdout.splitlines()]
+    if done.returncode != 0 or done.stderr or len(lines) != 2:
+        raise BenchError("redis-benchmark: %d %s%s" % (done.returncode, done.stdout, done.stderr))
+    figures = dict(zip(lines[0], lines[1]))
+    return float(figures["rps"]), float(figures["p99_latency_ms"])
+
+
+def ask_redis(bench, port, pid, depth):
+    """A sample of redis-benchmark on one processor and a server on another, and how many IDs it took."""
+    warm_up = 5000 * depth
+    rate, _ = redis_benchmark(port, warm_up, depth)
+    requests = max(1000, int(rate * bench.seconds))
+    before = wrk.cpu_s(pid)
+    rate, p99 = redis_benchmark(port, requests, depth)
+    cpu_s = wrk.cpu_s(pid) - before
+    sample = {"requests_per_s": rate, "cpu_us": 1e6 * cpu_s / requests}
+    if depth == 1:
+        sample["p99_ms"] = p99
+    return check_sample("redis-benchmark", sample), warm_up + requests
+
+
+def redis_row(name, depth, theirs="Redis in memory", flags=(), **goals):
+    @row("redis." + name, "INCR on the Redis port, 50 connections, %d in one go" % depth, theirs, **goals)
+    def run(bench):
+        daemon, redis = bench.server(), bench.pinned_redis("redis." + name, *flags)
+        port = int(daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)").group(1))
+        return bench.alternate(
+            lambda: ask_ours(daemon, 1, lambda: ask_redis(bench, port, daemon.process.pid, depth)),
+            lambda: ask_redis(bench, redis.port, redis.process.pid, depth)[0],
+        )
+
+
+redis_row(
+    "1", 1,
+    cpu_us=Goal("ratio", "most", 1.0), requests_per_s=Goal("ratio", "least", 1.0), p99_ms=Goal("ratio", "most", 1.0),
+)  # fmt: skip
+redis_row("16", 16, cpu_us=Goal("ratio", "most", 1 / 1.3))
+redis_row("64", 64, cpu_us=Goal("ratio", "most", 1 / 1.5))
+redis_row(
+    "durable", 1, theirs="Redis that keeps what it says: appendfsync always",
+    flags=("--appendonly", "yes", "--appendfsync", "always"),
+)  # fmt: skip
+
+
 def ask_steadily(url, pids, connections, what, unix=None, rate=None, requests=0, seconds=None):
     """A sample of h2load, which runs on the processor that the server does not have."""
     before = sum(wrk.cpu_s(pid) for pid in pids)

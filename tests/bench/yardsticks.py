@@ -126,10 +126,11 @@ http {
 
 
 class Redis:
-    """In memory only."""
+    """In memory only, unless told otherwise."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *flags):
         self.folder = folder
+        self.flags = flags
         self.socket = os.path.join(folder, "socket")
         if not os.path.isdir(folder):
             os.mkdir(folder)
@@ -143,7 +144,7 @@ class Redis:
         with open(os.path.join(self.folder, "log"), "wb") as log:
             return subprocess.Popen(
                 [tool("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", self.socket,
-                 "--dir", self.folder, "--save", "", "--appendonly", "no", "--daemonize", "no"],
+                 "--dir", self.folder, "--save", "", "--appendonly", "no", "--daemonize", "no", *self.flags],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, start_new_session=True,
             )  # fmt: skip
 

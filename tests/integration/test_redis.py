@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,6 +27,17 @@ def redis_port(daemon):
     """As the daemon has bound it."""
     listening = daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)")
     return int(listening.group(1))
+
+
+def snippets(port, names):
+    """Those of leafctl-redis(7) with these names, with their port replaced."""
+    with open(os.path.join(HERE, "..", "..", "man", "leafctl-redis.7"), encoding="utf-8") as file:
+        source = file.read()
+    found = re.findall(r'^\.\\" snippet: (\S+)\n\.Bd -literal -offset indent\n(.*?)^\.Ed$', source, re.M | re.S)
+    texts = {name: text.replace("\\e", "\\").replace("6380", str(port)) for name, text in found}
+    if len(texts) != 5 or not all("order" in text and str(port) in text for text in texts.values()):
+        raise AssertionError("snippets of leafctl-redis(7): %r" % texts)
+    return {name: texts[name] for name in names}
 
 
 class RedisTest(LeafTest):
@@ -606,6 +618,30 @@ class Clients(ClientRuns):
 
     def test_hiredis_and_redis_py(self):
         self.run_clients()
+
+    def test_the_manuals_snippets(self):
+        """Each of leafctl-redis(7) takes one ID."""
+        self.box.ok("tag", "add", "order")
+        daemon = self.serve()
+        commands = self.snippet_commands()
+        for number, (name, text) in enumerate(snippets(daemon.redis, commands).items()):
+            done = subprocess.run(commands[name](text), check=False, capture_output=True, text=True, timeout=DEADLINE_S)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "%d\n" % (number + 1), ""), name)
+
+    def snippet_commands(self):
+        """By the name of the snippet: what runs its text."""
+
+        def compiled(text):
+            program = self.box.path("snippet")
+            source = self.box.write("snippet.c", text)
+            subprocess.run(["cc", "-Wall", "-o", program, source, "-lhiredis"], check=True)
+            return [program]
+
+        return {
+            "redis-cli": lambda text: ["sh", "-c", text],
+            "hiredis": compiled,
+            "redis-py": lambda text: ["/usr/bin/python3", "-c", text],
+        }
 
     def test_redis_cli(self):
         daemon = self.serve()

@@ -2,13 +2,14 @@
 """The Redis port through clients of JavaScript, whose packages come from npm: scripts/soak.sh redis_clients."""
 
 import os
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import test_redis  # noqa: E402
-from leafctl import main  # noqa: E402
+from leafctl import DEADLINE_S, main  # noqa: E402
 
 
 class NodeClients(test_redis.ClientRuns):
@@ -24,6 +25,16 @@ class NodeClients(test_redis.ClientRuns):
 
     def test_ioredis_and_node_redis(self):
         self.run_clients()
+
+    def test_the_manuals_snippets(self):
+        self.box.ok("tag", "add", "order")
+        daemon = self.serve()
+        environment = dict(os.environ, NODE_PATH=os.environ["LEAFCTL_TEST_NODE_MODULES"])
+        for number, text in enumerate(test_redis.snippets(daemon.redis, ("ioredis", "node-redis")).values()):
+            done = subprocess.run(
+                ["node", "-e", text], env=environment, check=False, capture_output=True, text=True, timeout=DEADLINE_S
+            )
+            self.assertEqual((done.returncode, done.stdout), (0, "%d\n" % (number + 1)), done.stderr)
 
     def test_ids_that_a_number_of_javascript_does_not_hold(self):
         self.box.ok("tag", "add", "big", "--start", str(2**53 - 10), "--step", "1000")

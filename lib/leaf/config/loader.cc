@@ -292,18 +292,36 @@ class Loader {
   // Those that cannot both be opened: the second one would fail at the start.
   template <typename Refuse>
   void CheckListeners(const Refuse& refuse) const {
-    const std::vector<Endpoint>& listen = resolved_.config.server.listen;
-    for (auto one = listen.begin(); one != listen.end(); ++one) {
-      const auto earlier =
-          std::find_if(listen.begin(), one, [&](const Endpoint& other) { return Collide(other, *one); });
+    struct Opened {
+      std::string key;
+      ListenAddress address;
+      std::string text;
+    };
+    const Config::Server& server = resolved_.config.server;
+    std::vector<Opened> opened;
+    for (const Endpoint& tcp : server.listen)
+      opened.push_back({"server.listen", {tcp, ""}, EndpointText(tcp)});
+    if (!server.socket.empty())
+      opened.push_back({"server.socket", {{}, server.socket}, "unix:" + server.socket});
+    for (const ListenAddress& address : server.redis_listen) {
+      opened.push_back({"server.redis_listen", address,
+                        address.unix_path.empty() ? EndpointText(address.tcp) : "unix:" + address.unix_path});
+    }
+    for (auto one = opened.begin(); one != opened.end(); ++one) {
+      const auto earlier = std::find_if(opened.begin(), one, [&](const Opened& other) {
+        return one->address.unix_path.empty() && other.address.unix_path.empty()
+                   ? Collide(other.address.tcp, one->address.tcp)
+                   : other.address.unix_path == one->address.unix_path;
+      });
       if (earlier == one) continue;
-      const std::string text = EndpointText(*one);
-      const std::string earlier_text = EndpointText(*earlier);
-      refuse("server.listen",
-             text == earlier_text
-                 ? fmt::format("{} is in the list twice", text)
-                 : fmt::format("{} and {} cannot both be listened on: one has the other in it", earlier_text,
-                               text));
+      if (one->text != earlier->text) {
+        refuse(one->key, fmt::format("{} and {} cannot both be listened on: one has the other in it",
+                                     earlier->text, one->text));
+      } else if (one->key == earlier->key) {
+        refuse(one->key, fmt::format("{} is in the list twice", one->text));
+      } else {
+        refuse(one->key, fmt::format("{} is also in {}", one->text, earlier->key));
+      }
     }
   }
 

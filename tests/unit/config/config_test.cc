@@ -298,6 +298,34 @@ TEST_F(ConfigTest, AFileThatIsNamedMustExist) {
   EXPECT_NE(Problem().find("none.toml"), std::string::npos);
 }
 
+TEST_F(ConfigTest, TheRedisPortHasAddressesOfItsOwn) {
+  const auto load = [this](const std::string& redis) {
+    input_.flags = {{"server.listen", "127.0.0.1:80", "--listen"},
+                    {"server.socket", "/run/a.sock", "--socket"},
+                    {"server.redis_listen", redis, "--redis-listen"}};
+    return Load(input_);
+  };
+  const auto good = load(":6380,[::1]:6380,unix:/run/b.sock,127.0.0.1:0,127.0.0.2:0");
+  ASSERT_TRUE(good.ok()) << good.error().message;
+  const auto& listen = good->config.server.redis_listen;
+  ASSERT_EQ(listen.size(), 5U);
+  EXPECT_EQ(listen[0].tcp, (Endpoint{"0.0.0.0", 6380}));
+  EXPECT_EQ(listen[2].unix_path, "/run/b.sock");
+  EXPECT_EQ(FormatToml(FindKey("server.redis_listen")->load(good->config)),
+            R"(["0.0.0.0:6380", "[::1]:6380", "unix:/run/b.sock", "127.0.0.1:0", "127.0.0.2:0"])");
+  for (const auto& [redis, why] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"6380", "neither HOST:PORT nor unix:/PATH"},
+           {"unix:b.sock", "neither HOST:PORT nor unix:/PATH"},
+           {"127.0.0.1:80", "127.0.0.1:80 is also in server.listen"},
+           {":80", "127.0.0.1:80 and 0.0.0.0:80 cannot both be listened on"},
+           {"unix:/run/a.sock", "unix:/run/a.sock is also in server.socket"},
+           {"unix:/b,unix:/b", "unix:/b is in the list twice"}}) {
+    const auto bad = load(redis);
+    ASSERT_FALSE(bad.ok()) << redis;
+    EXPECT_NE(bad.error().message.find(why), std::string::npos) << bad.error().message;
+  }
+}
+
 TEST_F(ConfigTest, SystemdsDirectoriesAreDefaults) {
   input_.environment["STATE_DIRECTORY"] = "/var/lib/one:/var/lib/two";
   input_.environment["RUNTIME_DIRECTORY"] = "/run/leafctl";

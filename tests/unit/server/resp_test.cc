@@ -138,10 +138,11 @@ class RedisTest : public server::RouterFixture {
     QueuedCommands queue;
     for (const auto& words : commands)
       EXPECT_TRUE(queue.Add(backend_, *FindCommand(words.front()), words).ok());
-    transaction_ = std::make_shared<Transaction>(backend_, queue.Take(), session_, [this](std::string text) {
-      EXPECT_FALSE(reply_.has_value()) << "answered twice";
-      reply_ = std::move(text);
-    });
+    transaction_ =
+        std::make_shared<Transaction>(backend_, std::move(queue), session_, [this](std::string text) {
+          EXPECT_FALSE(reply_.has_value()) << "answered twice";
+          reply_ = std::move(text);
+        });
     reply_.reset();
     transaction_->Run();
     return reply_;
@@ -241,11 +242,11 @@ TEST_F(RedisTest, AWithdrawnTransactionTakesNothingMore) {
 
 TEST_F(RedisTest, ManyRequestsThatEndAtOnceNeedNoDeepStack) {
   // The first answer says that there is no such tag; for a second all others are answered at once.
-  std::vector<std::vector<std::string_view>> commands(5000, {"incr", "missing"});
+  std::vector<std::vector<std::string_view>> commands(4000, {"incr", "missing"});
   Exec(commands);
   for (int i = 0; i < 20 && !reply_; ++i) Run();
   ASSERT_TRUE(reply_.has_value());
-  EXPECT_EQ(std::count(reply_->begin(), reply_->end(), '\n'), 5001);
+  EXPECT_EQ(std::count(reply_->begin(), reply_->end(), '\n'), 4001);
 }
 
 TEST_F(RedisTest, AQueueIsBounded) {
@@ -259,6 +260,22 @@ TEST_F(RedisTest, AQueueIsBounded) {
   while (long_queue.Add(backend_, *FindCommand("echo"), echo).ok() && !long_queue.is_spoilt()) ++added;
   EXPECT_LE(added, QueuedCommands::kCommandsMax);
   EXPECT_GT(added, 1000U);
+  // It counts for as long as it exists, and what all connections queue is bounded, too.
+  EXPECT_GE(unread_.batches.held(), QueuedCommands::kBytesMax / 2);
+  std::vector<QueuedCommands> others(300);
+  const bool all_fit = std::all_of(others.begin(), others.end(), [&](QueuedCommands& other) {
+    for (int i = 0; i < 1000; ++i) {
+      if (const auto more = other.Add(backend_, *FindCommand("echo"), echo); !more.ok()) {
+        EXPECT_EQ(more.error().code, ErrorCode::kUnavailable);
+        return false;
+      }
+    }
+    return true;
+  });
+  EXPECT_FALSE(all_fit);
+  others.clear();
+  long_queue = QueuedCommands();
+  EXPECT_EQ(unread_.batches.held(), 0U);
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ class RedisProtocol final : public Protocol {
       return Step::kAnswered;
     }
     const auto transaction = std::make_shared<Transaction>(
-        backend_, queue_->Take(), session_,
+        backend_, *std::move(queue_), session_,
         [back = stream.way_back(), route = command.route](std::string text) {
           back.Deliver({.text = std::move(text), .route = route}, &RedisProtocol::WriteTo);
         });

@@ -184,13 +184,14 @@ int Info(const CommandCall& call, ReplyWriter& reply) {
   };
   const Words wanted = call.words.subspan(1);
   std::string text;
-  for (const auto& [name, lines] : sections) {
+  for (const auto& section : sections) {
+    const std::string lower = LowerCase(section.first);
     const bool shown =
         wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](std::string_view word) {
-          return IsWord(word, LowerCase(name)) || IsWord(word, "all") || IsWord(word, "everything") ||
+          return IsWord(word, lower) || IsWord(word, "all") || IsWord(word, "everything") ||
                  IsWord(word, "default");
         });
-    if (shown) text += fmt::format("{}# {}\r\n{}", text.empty() ? "" : "\r\n", name, lines);
+    if (shown) text += fmt::format("{}# {}\r\n{}", text.empty() ? "" : "\r\n", section.first, section.second);
   }
   reply.Bulk(text);
   return kFine;

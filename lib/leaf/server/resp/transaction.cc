@@ -5,9 +5,18 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/server/error_meaning.h"
 
 namespace leaf::server::resp {
 namespace {
+
+// The memory of queues counts in steps of this size, over all connections.
+constexpr std::size_t kHeldBytes = std::size_t{16} * 1024;
+// What a queued command takes up beside its words, and a reply other than a batch.
+constexpr std::size_t kCommandBytes = 128;
+constexpr std::size_t kWordBytes = sizeof(std::string);
+// Of an ID in a reply: 19 digits, and "$19" with two ends of lines.
+constexpr std::size_t kIdBytes = 26;
 
 std::vector<std::string_view> ViewsOf(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
@@ -17,6 +26,7 @@ std::vector<std::string_view> ViewsOf(const std::vector<std::string>& words) {
 
 Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec& command, Words words) {
   const auto add = [&]() -> Result<void> {
+    bytes_ += kCommandBytes;
     if (command.kind == CommandKind::kTakesIds) {
       LEAF_ASSIGN_OR_RETURN(const TakeCommand take, ReadTake(backend, command, words));
       // The answer to a transaction stands in memory as a whole.
@@ -25,12 +35,18 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
                      fmt::format("count {} is over a transaction's limit of {}", take.ids.count, kSmallBatch),
                      "take more IDs at once outside of MULTI, or with INCRBY or LEAF.RANGE"};
       }
+      if (take.reply == IdReply::kIds) bytes_ += static_cast<std::size_t>(take.ids.count) * kIdBytes;
     }
-    std::vector<std::string> kept(words.begin(), words.end());
-    for (const std::string_view word : words) bytes_ += word.size() + sizeof(std::string);
+    // Once for the command, and once for a reply that repeats it.
+    for (const std::string_view word : words) bytes_ += 2 * word.size() + kWordBytes;
     if (bytes_ > kBytesMax || queued_.size() >= kCommandsMax)
       return Error{ErrorCode::kTooLarge, "too many commands in one transaction", "use several"};
-    queued_.push_back({&command, std::move(kept)});
+    while (held_.size() * kHeldBytes < bytes_) {
+      auto held = backend.unread.batches.Hold(kHeldBytes);
+      if (!held) return TooManyUnread();
+      held_.push_back(std::move(held));
+    }
+    queued_.push_back({&command, {words.begin(), words.end()}});
     return {};
   };
   auto added = is_spoilt_ ? Result<void>() : add();

@@ -14,6 +14,7 @@
 
 #include "leaf/base/mutex.h"
 #include "leaf/server/issue/issuer.h"
+#include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/resp/commands.h"
 #include "leaf/server/resp/take.h"
 
@@ -22,8 +23,8 @@ namespace leaf::server::resp {
 // The queue. Not thread-safe.
 class QueuedCommands {
  public:
-  // Bounds the memory of a queue, and of its answer.
   static constexpr std::size_t kCommandsMax = 10'000;
+  // Of the commands and of their replies.
   static constexpr std::size_t kBytesMax = std::size_t{1024} * 1024;
 
   struct Queued {
@@ -31,16 +32,20 @@ class QueuedCommands {
     std::vector<std::string> words;
   };
 
-  // Errors, after which nothing of the queue can be done any more: kTooLarge, and those of ReadTake.
+  // Errors, after which nothing of the queue can be done any more: kTooLarge, kUnavailable (the queues of all
+  // connections take up too much), and those of ReadTake.
   Result<void> Add(const RedisBackend& backend, const CommandSpec& command, Words words);
   // A command that could not be queued.
   void Spoil() { is_spoilt_ = true; }
   bool is_spoilt() const { return is_spoilt_; }
   std::vector<Queued> Take() { return std::move(queued_); }
+  // The memory that counts for the queue; to be kept for as long as it exists.
+  std::vector<UnreadBytes::Held> TakeHeld() { return std::move(held_); }
 
  private:
   std::vector<Queued> queued_;
   std::size_t bytes_ = 0;
+  std::vector<UnreadBytes::Held> held_;  // kHeldBytes each
   bool is_spoilt_ = false;
 };
 
@@ -50,9 +55,12 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
   using Done = std::function<void(std::string reply)>;
 
   // `backend` outlives it.
-  Transaction(const RedisBackend& backend, std::vector<QueuedCommands::Queued> queued, const Session& session,
-              Done done)
-      : backend_(backend), queued_(std::move(queued)), session_(session), done_(std::move(done)) {}
+  Transaction(const RedisBackend& backend, QueuedCommands queue, const Session& session, Done done)
+      : backend_(backend),
+        queued_(queue.Take()),
+        held_(queue.TakeHeld()),
+        session_(session),
+        done_(std::move(done)) {}
 
   // Once. Never blocks; `done` is called once, at once or later, on any thread.
   void Run();
@@ -65,6 +73,7 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
 
   const RedisBackend& backend_;
   const std::vector<QueuedCommands::Queued> queued_;
+  const std::vector<UnreadBytes::Held> held_;
   Session session_;
   const Done done_;
   // Only one thread at a time works on these: the one that runs, or that of the answer it waits for.
