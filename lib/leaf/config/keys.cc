@@ -225,8 +225,7 @@ Result<void> CheckServer(const std::string& text) {
   if (text.starts_with("https://")) {
     return Bad(fmt::format("{}: https is not supported, only http://HOST:PORT and unix:/PATH", Quoted(text)));
   }
-  return Bad(
-      fmt::format("{} is neither http://HOST:PORT nor unix:/PATH nor redis://HOST:PORT", Quoted(text)));
+  return Bad(fmt::format("{} is none of http://HOST:PORT, unix:/PATH and redis://HOST:PORT", Quoted(text)));
 }
 
 // "LOW-HIGH", both included.
