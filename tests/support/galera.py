@@ -109,6 +109,14 @@ class Node:
             return dict(sql_client.rows(self.socket, "SHOW GLOBAL STATUS LIKE 'wsrep%'", timeout_s=10))
         return {}
 
+    def become_primary(self):
+        """What is left of the cluster goes on without a majority, as an operator has it."""
+        # A newer server (11.8) has a variable for each option of the provider, and then takes them no longer in one.
+        if self.sql("SHOW GLOBAL VARIABLES LIKE 'wsrep_provider_pc_bootstrap'"):
+            self.sql("SET GLOBAL wsrep_provider_pc_bootstrap = ON")
+        else:
+            self.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'")
+
     def ready(self):
         state = self.wsrep()
         return state.get("wsrep_ready") == "ON" and state.get("wsrep_cluster_status") == "Primary"
