@@ -167,11 +167,18 @@ class BareRoot:
         outside = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
                    "--kill-child", "bash", "-c", ENTER, "enter", self.dir]  # fmt: skip
         inside = ["/usr/bin/env", "-i", "HOME=/root", "PATH=" + PATH, *("%s=%s" % entry for entry in env.items())]
-        with open(log, "wb") as file:
-            return subprocess.run(
-                [*outside, *inside, "/bin/sh", "-ec", line], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                timeout=deadline_s, check=False,
-            ).returncode  # fmt: skip
+        ended, held = os.pipe()
+        try:
+            with open(log, "wb") as file:
+                return subprocess.run(
+                    [*outside, *inside, "/bin/sh", "-ec", line], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                    timeout=deadline_s, check=False, pass_fds=(held,),
+                ).returncode  # fmt: skip
+        finally:
+            # Until nothing is left that holds its end, and could write to a root that is about to be removed.
+            os.close(held)
+            os.read(ended, 1)
+            os.close(ended)
 
     def ok(self, line, **more):
         result = self.run(line, **more)

@@ -109,13 +109,14 @@ class Node:
             return dict(sql_client.rows(self.socket, "SHOW GLOBAL STATUS LIKE 'wsrep%'", timeout_s=10))
         return {}
 
-    def become_primary(self):
-        """What is left of the cluster goes on without a majority, as an operator has it."""
-        # A newer server (11.8) has a variable for each option of the provider, and then takes them no longer in one.
-        if self.sql("SHOW GLOBAL VARIABLES LIKE 'wsrep_provider_pc_bootstrap'"):
-            self.sql("SET GLOBAL wsrep_provider_pc_bootstrap = ON")
+    def set_provider_option(self, name, value):
+        """An option of Galera, such as pc.bootstrap."""
+        # A newer server (11.8) has a variable for each of them, and then takes them no longer in one.
+        variable = "wsrep_provider_" + name.replace(".", "_")
+        if self.sql("SHOW GLOBAL VARIABLES LIKE '%s'" % variable):
+            self.sql("SET GLOBAL %s = %d" % (variable, value))
         else:
-            self.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'")
+            self.sql("SET GLOBAL wsrep_provider_options = '%s=%d'" % (name, value))
 
     def ready(self):
         state = self.wsrep()
