@@ -75,6 +75,8 @@ class Node:
             "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-use-native-aio=OFF",
             "--performance-schema=OFF", "--server-id=%d" % self.number, "--binlog-format=ROW",
             "--default-storage-engine=InnoDB", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
+            # A newer server (11.8) has a plugin with a variable for most of Galera's options, but not for gmcast.isolate.
+            "--loose-plugin-wsrep-provider=OFF",
             "--wsrep-provider=" + PROVIDER, "--wsrep-cluster-address=" + address, "--wsrep-sst-method=rsync",
             "--wsrep-node-name=node%d" % self.number, "--wsrep-node-address=127.0.0.1:%d" % self.base,
             "--wsrep-provider-options=" + ";".join(provider_options),
@@ -111,12 +113,7 @@ class Node:
 
     def set_provider_option(self, name, value):
         """An option of Galera, such as pc.bootstrap."""
-        # A newer server (11.8) has a variable for each of them, and then takes them no longer in one.
-        variable = "wsrep_provider_" + name.replace(".", "_")
-        if self.sql("SHOW GLOBAL VARIABLES LIKE '%s'" % variable):
-            self.sql("SET GLOBAL %s = %d" % (variable, value))
-        else:
-            self.sql("SET GLOBAL wsrep_provider_options = '%s=%d'" % (name, value))
+        self.sql("SET GLOBAL wsrep_provider_options = '%s=%d'" % (name, value))
 
     def ready(self):
         state = self.wsrep()
