@@ -4,6 +4,7 @@
 #   --changed  tidy, threads and includes look only at the public headers and at the sixty files that changed last: in
 #              what is not committed yet, and in the commits since LEAF_CHECK_SINCE. Everything, where git knows no
 #              such commit.
+#   all        leaves out format and tidy where clang is not that of Debian 12 (14), and says so
 # Environment: LEAF_CHECK_SINCE  a revision (default: the newest that is more than 4 hours old)
 # scripts/fix.sh corrects the format. Results of tidy, threads and includes are kept in build/check, so that a second
 # run only looks at what has changed.
@@ -353,7 +354,14 @@ check_words() { python3 scripts/words.py; }
 
 # ----------------------------------------------------------------------------------------------------------------
 
-if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- layers addresses orphans words format shell man threads includes tidy; fi
+if (($# == 0)) || [[ " $* " == *" all "* ]]; then
+  set -- layers addresses orphans words shell man threads includes
+  if clang-format --version | grep 'version 14\.' >/dev/null; then
+    set -- "$@" format tidy
+  else
+    echo "format, tidy: left to Debian 12, as another clang than 14 formats and finds otherwise"
+  fi
+fi
 for name in "$@"; do
   declare -F "check_$name" >/dev/null || die "no check called '$name': format, tidy, threads, layers, includes, shell, man, addresses, orphans, words, all"
 done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to the first IDs: installs what the build needs, builds, then adds a tag, runs the daemon and
-# takes IDs from it, in a temporary folder that is removed again. Ends with an error if any result is not as it should be.
+# From a bare Debian 12 or 13 to the first IDs: installs what the build needs, builds, then adds a tag, runs the daemon
+# and takes IDs from it, in a temporary folder that is removed again. Ends with an error if any result is not as it should
+# be.
 # Usage: quickstart.sh            everything
 #        quickstart.sh --built    installs and builds nothing: with build/release as it is, for the tests
 set -euo pipefail

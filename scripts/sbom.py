@@ -32,13 +32,15 @@ def main():
         libraries = [line.split() for line in file.read().splitlines() if line]
     assert libraries, "the build has recorded no library"
     with open(os.path.join(build, "CPackConfig.cmake"), encoding="utf-8") as file:
-        version = re.search(r'CPACK_PACKAGE_VERSION "([^"]+)"', file.read()).group(1)
+        settings = file.read()
+    version = re.search(r'CPACK_PACKAGE_VERSION "([^"]+)"', settings).group(1)
+    release = re.search(r'CPACK_DEBIAN_PACKAGE_RELEASE "1~deb([^"]+)"', settings).group(1)
     with open(os.path.join(build, "leafctl"), "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     own = package("leafctl", version, primaryPackagePurpose="APPLICATION")
     packages = [own]
     for name, library_version in libraries:
-        purl = "pkg:deb/debian/%s@%s?distro=debian-12" % (name, library_version)
+        purl = "pkg:deb/debian/%s@%s?distro=debian-%s" % (name, library_version, release)
         packages.append(
             package(
                 name,

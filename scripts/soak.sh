@@ -31,6 +31,8 @@
 #   systemd    the package on a machine of its own that systemd runs: killed, restarted, upgraded, misconfigured, purged
 #   redis_clients  ioredis and node-redis on the Redis port (their packages come from npm)
 #   tarball    the one file for any Linux in bare roots of Debian 12 and 13
+#   suites     quickstart, packages and tests in bare roots of Debian 12 and 13, from the last commit: on 12 all that test.sh
+#              does, on 13 without sanitizers, and format and tidy are left to 12; hours; only if it is named
 #   lintian    what Debian's own check says of the packages: nothing
 #   sources    all checks on all sources, and each file compiled for itself; only if it is named
 #   sanitizers all black-box tests, not just the selected ones, with the address, undefined and thread sanitizers; only if
@@ -61,6 +63,8 @@
 #              LEAFCTL_POWER_DISKS        moments at which the power goes (default 5000)
 #              LEAFCTL_ZK_ROUNDS          virgin namespaces (default 20)
 #              LEAFCTL_ZK_OUTAGE_S        seconds without any ZooKeeper server (default 60)
+#              LEAFCTL_SUITES             suites of Debian that `suites` tries (default "bookworm trixie")
+#              LEAFCTL_SUITE_PRESETS      what is tested on those after bookworm (default release)
 #              LEAF_SIM_SEEDS             fresh seeds of the simulator (default 10000)
 #              LEAF_SIM_HOURS             simulated hours of trouble beside them (default 20)
 #              LEAF_SIM_SEED              the first of the seeds (default: the time)
@@ -135,6 +139,7 @@ tests_of() {
     systemd) echo test_booted.py ;;
     redis_clients) echo test_redis_clients.py ;;
     tarball) echo test_packages.py Packages.test_one_file_for_any_linux ;;
+    suites) echo test_suites.py ;;
     lintian) echo lintian ;;
     sources) echo scripts/check.sh ;;
     sanitizers) echo ctest ;;
@@ -145,7 +150,7 @@ tests_of() {
 
 if (($# == 0)) || [[ " $* " == *" all "* ]]; then set -- "${names[@]}"; fi
 for name in "$@"; do
-  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz sources sanitizers mutants weather all"
+  tests_of "$name" >/dev/null || die "no test called '$name': ${names[*]} fuzz sources sanitizers mutants weather suites all"
 done
 
 apt_need "${test_packages[@]}"
@@ -233,6 +238,9 @@ run() {
     { command -v npm >/dev/null || apt_need npm; } &&
       npm install --prefix "$scratch/node" --no-save --no-audit --no-fund --silent ioredis redis &&
       LEAFCTL_TEST_NODE_MODULES=$scratch/node/node_modules python3 "tests/integration/${tests[0]}"
+  elif [[ $1 == suites ]]; then
+    as_root env LEAFCTL_SUITES="${LEAFCTL_SUITES:-}" LEAFCTL_SUITE_PRESETS="${LEAFCTL_SUITE_PRESETS:-}" \
+      python3 "tests/integration/${tests[0]}"
   elif [[ $1 == lintian ]]; then
     apt_need lintian
     scripts/package.sh && lintian --allow-root --fail-on error,warning --tag-display-limit 0 build/packages/*.deb
@@ -271,7 +279,7 @@ for name in "$@"; do
     failed+=("$name")
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
-  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence|leafsim): //p' "$scratch/log")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence|leafsim|suites): //p' "$scratch/log")
   if [[ $name == matrix && -f $LEAFCTL_MATRIX_TABLE ]]; then
     while IFS= read -r line; do table+=("           $line"); done <"$LEAFCTL_MATRIX_TABLE"
   fi

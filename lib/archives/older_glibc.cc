@@ -1,11 +1,12 @@
-// What GCC's archives (libstdc++.a, libgcc_eh.a) take from a C library that is newer than 2.34, so that a
-// binary which is built here runs where glibc 2.34 is (scripts/tarball.sh checks it). Linked before those
-// archives, and hidden: nothing but this binary uses it.
+// What GCC's archives (libstdc++.a, libgcc_eh.a), and others that Debian built, take from a C library that is
+// newer than 2.34, so that a binary which is built here runs where glibc 2.34 is (scripts/tarball.sh checks
+// it). Linked before those archives, and hidden: nothing but this binary uses it.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
 
+#include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -45,6 +46,20 @@ int Look(dl_phdr_info* object, std::size_t, void* data) {
 
 }  // namespace
 
+#if __GLIBC_PREREQ(2, 38)
+// The functions as 2.34 has them, past the names that the headers of 2.38 give them and the version that fmod
+// has there.
+extern "C" {
+long OlderStrtol(const char* text, char** end, int base) __asm__("strtol");
+long long OlderStrtoll(const char* text, char** end, int base) __asm__("strtoll");
+unsigned long OlderStrtoul(const char* text, char** end, int base) __asm__("strtoul");
+unsigned long long OlderStrtoull(const char* text, char** end, int base) __asm__("strtoull");
+int OlderVsscanf(const char* text, const char* format, std::va_list results) __asm__("__isoc99_vsscanf");
+double OlderFmod(double number, double divisor);
+}
+__asm__(".symver OlderFmod, fmod@GLIBC_2.2.5");
+#endif
+
 extern "C" {
 
 // glibc 2.35. The unwinder asks for the object that an address is in, and for its table of frames.
@@ -60,6 +75,37 @@ __attribute__((visibility("hidden"))) std::uint32_t arc4random() noexcept {
   if (getentropy(&number, sizeof number) != 0) std::abort();
   return number;
 }
+
+#if __GLIBC_PREREQ(2, 38)
+// glibc 2.38. What the headers make of strtol and its like in C++ and C23: they also read "0b1", which nobody
+// here needs.
+__attribute__((visibility("hidden"))) long __isoc23_strtol(const char* text, char** end, int base) noexcept {
+  return OlderStrtol(text, end, base);
+}
+__attribute__((visibility("hidden"))) long long __isoc23_strtoll(const char* text, char** end,
+                                                                 int base) noexcept {
+  return OlderStrtoll(text, end, base);
+}
+__attribute__((visibility("hidden"))) unsigned long __isoc23_strtoul(const char* text, char** end,
+                                                                     int base) noexcept {
+  return OlderStrtoul(text, end, base);
+}
+__attribute__((visibility("hidden"))) unsigned long long __isoc23_strtoull(const char* text, char** end,
+                                                                           int base) noexcept {
+  return OlderStrtoull(text, end, base);
+}
+__attribute__((visibility("hidden"))) int __isoc23_sscanf(const char* text, const char* format, ...) {
+  std::va_list results;
+  va_start(results, format);
+  const int read = OlderVsscanf(text, format, results);
+  va_end(results);
+  return read;
+}
+// glibc 2.38. The older one differs for an infinite number or a divisor of 0, in how it says so. By another
+// name here: the compiler has fmod built in, and lets nobody hide it.
+__attribute__((visibility("hidden"))) double Fmod(double number, double divisor) noexcept __asm__("fmod");
+double Fmod(double number, double divisor) noexcept { return OlderFmod(number, divisor); }
+#endif
 
 }  // extern "C"
 

@@ -699,14 +699,14 @@ class Galera(MatrixTest):
             before = self.moves(daemons)
             with row.allowing(*STORE_AWAY):
                 # It goes on to answer its clients, and hears nothing of the others.
-                first.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'")
+                first.set_provider_option("gmcast.isolate", 1)
                 poll(lambda: first.wsrep().get("wsrep_cluster_status") == "non-Primary", "it is alone", PATIENCE_S)
                 row.saw("nodes without a majority")
                 poll(lambda: second.wsrep().get("wsrep_cluster_size") == "2", "the others go on", PATIENCE_S)
                 poll(lambda: self.moves(daemons) > before, "its daemon moves on", PATIENCE_S)
                 go_on(customers, timeout=PATIENCE_S)
                 time.sleep(OUTAGE_S)
-                first.sql("SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'")
+                first.set_provider_option("gmcast.isolate", 0)
                 poll(lambda: first.ready() and first.wsrep().get("wsrep_cluster_size") == "3", "all are back", PATIENCE_S)
                 go_on(customers, timeout=PATIENCE_S)
             row.saw("moves to another node", self.moves(daemons) - before)

@@ -184,7 +184,7 @@ class Galera(LeafTest):
         second.stop()
         third.thaw()
         poll(lambda: third.wsrep().get("wsrep_cluster_status") == "non-Primary", "alone", PATIENCE_S)
-        third.sql("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=1'")
+        third.set_provider_option("pc.bootstrap", 1)
         self.goes_on("service returns with the last one")
 
 

@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from bare_root import BareRoot, command, make_base, suite  # noqa: E402
-from debs import BASE, BUILD, make_debs, version  # noqa: E402
+from debs import BASE, BUILD, make_debs, revision, version  # noqa: E402
 from leafctl import ROOT, main, through_sudo  # noqa: E402
 
 CONFIG = "/etc/leafctl/leafctl.toml"
@@ -51,6 +51,14 @@ def setUpModule():
 
 def tearDownModule():
     DEBS.cleanup()
+
+
+def linked():
+    """Some of what is in the binary. The packages of Boost and of the C++ library have other names in each Debian."""
+    with open(os.path.join(BUILD, "config", "libraries.txt"), encoding="utf-8") as file:
+        (boost,) = re.findall(r"(?m)^libboost1\.\d+-dev", file.read())
+    library = "libstdc++-%s-dev" % command(["g++", "-dumpversion"]).strip().split(".", maxsplit=1)[0]
+    return (boost, library, "libfmt-dev", "libsoci-dev", "libsqlite3-dev", "libzookeeper-mt-dev")
 
 
 class Packages(unittest.TestCase):
@@ -89,7 +97,7 @@ class Packages(unittest.TestCase):
     def test_what_is_in_the_binary_is_named(self):
         field = command(["dpkg-deb", "--field", FIRST, "Static-Built-Using"]).strip()
         sources = dict(re.fullmatch(r"(\S+) \(= (\S+)\)", entry).groups() for entry in field.split(", "))
-        for library in ("libboost1.81-dev", "libfmt-dev", "libsoci-dev", "libsqlite3-dev", "libzookeeper-mt-dev"):
+        for library in linked():
             source, version = command(
                 ["dpkg-query", "--show", "--showformat=${source:Package} ${source:Version}", library]
             ).split()
@@ -382,11 +390,14 @@ class Packages(unittest.TestCase):
         self.assertIn("ExecStart=/usr/local/bin/leafctl", root.read(inside + "/lib/systemd/system/leafctl.service"))
         document = json.loads(root.read(inside + "/sbom.spdx.json"))
         self.assertEqual(document["spdxVersion"], "SPDX-2.3")
+        purls = [one["externalRefs"][0]["referenceLocator"] for one in document["packages"] if "externalRefs" in one]
+        release = revision(version()).rsplit("~deb", 1)[1]
+        self.assertEqual({purl.rsplit("?", 1)[1] for purl in purls}, {"distro=debian-" + release})
         named = {one["name"]: one["versionInfo"] for one in document["packages"]}
         self.assertEqual(named.pop("leafctl"), version())
         for library, found in named.items():
             self.assertEqual(command(["dpkg-query", "--show", "--showformat=${Version}", library]), found, library)
-        for library in ("libboost1.81-dev", "libfmt-dev", "libsoci-dev", "libsqlite3-dev", "libzookeeper-mt-dev"):
+        for library in linked():
             self.assertIn(library, named)
 
     def check_example(self, root, program):

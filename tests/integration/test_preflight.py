@@ -185,5 +185,61 @@ class Preflight(unittest.TestCase):
         self.assertEqual(os.listdir(self.path("checkout")), [])
 
 
+class Names(unittest.TestCase):
+    """The names of packages that scripts/lib.sh takes where one Debian has others than the next; apt asks a mirror of this
+    test's, and knows of no other package."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="leafctl-names-")
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        os.makedirs(os.path.join(self.dir, "state", "lists", "partial"))
+        for name, text in (
+            ("status", ""),
+            ("sources.list", "deb [trusted=yes] file:%s ./\n" % self.dir),
+            ("apt.conf", 'Dir::State "%s/state";\nDir::State::status "%s/status";\nDir::Cache "%s/cache";\n' % ((self.dir,) * 3)
+             + 'Dir::Etc::sourcelist "%s/sources.list";\nDir::Etc::sourceparts "/dev/null";\n' % self.dir
+             + 'APT::Sandbox::User "root";\n'),
+        ):  # fmt: skip
+            self.write(name, text)
+
+    def write(self, name, text):
+        with open(os.path.join(self.dir, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def lib(self, *line):
+        """What a function of lib.sh says of its arguments."""
+        return subprocess.run(
+            ["bash", "-c", '. "$0/scripts/lib.sh" && "$@"', ROOT, *line], env=clean_environment(PATH=PATH, APT_CONFIG=os.path.join(self.dir, "apt.conf")),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=DEADLINE_S,
+            check=False,
+        )  # fmt: skip
+
+    def publish(self, *names):
+        """What the mirror has now, and apt knows."""
+        entry = "Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: x <x@localhost>\nFilename: ./%s.deb\nSize: 1\nSHA256: %s\n"
+        self.write("Packages", "\n".join(entry % (name, name, "0" * 64) for name in names))
+        updated = self.lib("apt-get", "-q", "update")
+        self.assertEqual(updated.returncode, 0, updated)
+
+    def test_the_first_that_apt_knows_is_taken(self):
+        self.publish("one-81", "one-83", "other-83")
+        chosen = self.lib("choose_packages", "plain", "one-81|one-83", "other-81|other-83")
+        self.assertEqual((chosen.returncode, chosen.stdout), (0, "plain\none-81\nother-83\n"), chosen)
+        self.publish("one-83")
+        chosen = self.lib("choose_packages", "one-81|one-83")
+        self.assertEqual((chosen.returncode, chosen.stdout), (0, "one-83\n"), chosen)
+
+    def test_none_of_them(self):
+        self.publish("one-83")
+        chosen = self.lib("choose_packages", "other-81|other-83")
+        self.assertEqual(chosen.returncode, 1, chosen)
+        self.assertIn("none of the packages other-81 other-83", chosen.stderr)
+
+    def test_one_that_is_installed_is_enough(self):
+        missing = self.lib("missing_packages", "no-such-package|bash", "no-such-package|no-such-one", "no-such-package", "bash")
+        self.assertEqual(missing.stdout, "no-such-package|no-such-one\nno-such-package\n", missing)
+
+
 if __name__ == "__main__":
     main()

@@ -292,8 +292,9 @@ class LongOutage(PressureTest):
     connections = 20
 
     def test_no_request_fails(self):
-        step = self.rate * OUTAGE_S
-        warm_up_s = 4
+        warm_up_s = after_s = 4
+        # Enough to the end of the load, as a server may take longer than that to start.
+        step = self.rate * (OUTAGE_S + after_s)
         server = mariadb.SERVER
         other = self.another_node()
         proxy = self.through_proxy(other)
@@ -304,7 +305,7 @@ class LongOutage(PressureTest):
             # Leaf's rule asks for a range when a tenth of the one before is used: from then on the reserve lasts.
             nodes[tag].ids(tag, step // 10 + 2)
             poll(lambda tag=tag: nodes[tag].tag_status(tag)["grants"] >= 2, "the second range is there")
-        calls = self.rate * (warm_up_s + OUTAGE_S + 4)
+        calls = self.rate * (warm_up_s + OUTAGE_S + after_s)
 
         with contextlib.ExitStack() as stack:
             loads = {

@@ -60,7 +60,7 @@ KINDS = [
     (re.compile(r"/repairs/\S+"), "/repairs/<file>"),
     (re.compile(r"\bpid \d+"), "pid <pid>"),
     (re.compile(r"\S+:\d{5} server_id"), "<host>:<port> server_id"),
-    (re.compile(r"\d+\.\d+\.\d+-MariaDB\S*"), "<version>-MariaDB"),
+    (re.compile(r"\d+\.\d+\.\d+-MariaDB\S*( from Debian)?"), "<version>-MariaDB"),
     (re.compile(r"127\.0\.0\.1:[23]\d{4}\b"), "127.0.0.1:<port>"),
     (re.compile(r"\bup \d+\w+"), "up <duration>"),
     (re.compile(r"with \d+ threads?"), "with <number> threads"),

@@ -141,7 +141,7 @@ class FileOfTests(LeafTest):
                 raise AssertionError("no server")
             """
         )
-        self.assertEqual(code, 1, said)
+        self.assertIn(code, (1, 5), said)  # 5: no test has run, as newer versions of Python say
         self.assertRegex(said, r"(?m)^failed: setUpClass \(__main__\.Planted\): AssertionError: no server$")
 
     def test_one_that_hangs_tells_where(self):
@@ -176,7 +176,7 @@ class FileOfTests(LeafTest):
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=600, check=False,
                 )  # fmt: skip
                 self.assertEqual(done.returncode, code, done.stdout)
-                said = re.match(r"---- the end of the log of (\w+):\n.+", done.stdout)
+                said = re.match(r"---- the end of the log of (\w+):\n+.+", done.stdout)
                 self.assertEqual(said.group(1) if said else None, title if code else None, done.stdout)
 
     def test_nothing_is_said_of_what_passes(self):
@@ -231,7 +231,7 @@ class CTest(LeafTest):
             r"  installing +0\.5\n  build release +1\.5\n  tests +0\.0\n  all +2\.0\n.*"
             r"  label-of-slow +1\.\d +1\.\d +\d+\.\d +1\n.*the 20 slowest tests.*\n  release\.unit\.slow +1\.\d +\d+\.\d\n.*"
             r"==== what failed\n\nrelease\.unit\.bad \(Failed, \d\.\d s\)\n    A\.test_b: AssertionError: 1 != 2\n\n"
-            r"67% tests passed, 1 tests failed out of 3\n.*The following tests FAILED:\n.*release\.unit\.bad \(Failed\)\n"
+            r"67% tests passed, 1 tests failed out of 3\n.*The following tests FAILED:\n.*release\.unit\.bad \(Failed\)[^\n]*\n"
             r"Errors while running CTest\n"
         )
         self.assertRegex(said, re.compile(order, re.DOTALL))

@@ -1,5 +1,6 @@
 """A bare Debian root to install packages in: what debootstrap makes of the suite and the mirrors that this machine's apt
-is configured for. Nothing is mounted in it, so nothing can be left mounted; the processes that run in it are waited for.
+is configured for, or of another suite there. Nothing is mounted in it that this machine could see, so nothing can be left
+mounted; the processes that run in it are waited for.
 
 Needs to be root, and the mirror: what is missing is an error.
 """
@@ -14,6 +15,20 @@ from leafctl import Result
 
 # Debian's mirrors may be slow, and so may this machine.
 DEADLINE_S = 900
+
+# Mounts what a whole system has, in namespaces that end with the command, and runs it in the root $1 with the rest of the
+# arguments. That root is a mount point, as some tests mount over it.
+ENTER = r"""
+set -e
+root=$1
+shift
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
+exec chroot "$root" "$@"
+"""
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -37,15 +52,19 @@ def suite():
     raise AssertionError("/etc/os-release does not tell which Debian this is")
 
 
-def sources():
-    """(URI, suite, component) of each source of this machine that is Debian's own."""
+def sources(of=None):
+    """(URI, suite, component) of each source of this machine that is Debian's own, for the suite `of`."""
     found = []
     said = command(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"])
     for line in said.splitlines():
         uri, release, component = line.split()
-        if (release == suite() or release.startswith(suite() + "-")) and (uri, release, component) not in found:
-            found.append((uri, release, component))
-    if not any(release == suite() for _, release, _ in found):
+        if release != suite() and not release.startswith(suite() + "-"):
+            continue
+        # The mirror that has the one has the other, with the same suites beside it: of updates, of security.
+        source = (uri, (of or suite()) + release[len(suite()) :], component)
+        if source not in found:
+            found.append(source)
+    if not any(release == (of or suite()) for _, release, _ in found):
         raise AssertionError("apt has no source for %s: %s" % (suite(), said))
     return found
 
@@ -78,11 +97,12 @@ def make_base(cache, of=None):
 class BareRoot:
     """A root unpacked from `base`; gone with close()."""
 
-    # What apt knows of the mirrors, once one of the roots has asked them: a folder.
-    _lists = None
+    # What apt knows of the mirrors, once one of the roots has asked them: a folder for each suite.
+    _lists = {}
 
-    def __init__(self, base, apt=True):
-        """`apt`: it can install packages. Else it stays as it was unpacked, of whatever suite."""
+    def __init__(self, base, apt=True, of=None):
+        """`apt`: it can install packages, of the suite `of` (default: this machine's). Else it stays as it was unpacked."""
+        self._suite = of or suite()
         self.dir = tempfile.mkdtemp(prefix="leafctl-root-")
         try:
             os.chmod(self.dir, 0o755)
@@ -91,7 +111,7 @@ class BareRoot:
                 return
             for name in ("resolv.conf", "hosts"):
                 shutil.copy(os.path.join("/etc", name), self.path("/etc/" + name))
-            self.write("/etc/apt/sources.list", "".join("deb %s %s %s\n" % source for source in sources()))
+            self.write("/etc/apt/sources.list", "".join("deb %s %s %s\n" % source for source in sources(of)))
             self.write("/etc/apt/apt.conf.d/99test", "\n".join(proxies()) + "\n")
             # A root for a test need not outlive a power cut.
             self.write("/etc/dpkg/dpkg.cfg.d/test", "force-unsafe-io\n")
@@ -102,12 +122,12 @@ class BareRoot:
 
     def _update(self):
         lists = self.path("/var/lib/apt/lists")
-        if BareRoot._lists is None:
+        if self._suite not in BareRoot._lists:
             self.ok("apt-get -q -o APT::Update::Error-Mode=any update")
-            BareRoot._lists = tempfile.TemporaryDirectory(prefix="leafctl-lists-")
-            command(["cp", "-a", lists + "/.", BareRoot._lists.name])
+            known = BareRoot._lists[self._suite] = tempfile.TemporaryDirectory(prefix="leafctl-lists-")
+            command(["cp", "-a", lists + "/.", known.name])
         else:
-            command(["cp", "-a", BareRoot._lists.name + "/.", lists])
+            command(["cp", "-a", BareRoot._lists[self._suite].name + "/.", lists])
 
     def close(self):
         shutil.rmtree(self.dir)
@@ -140,6 +160,25 @@ class BareRoot:
             errors="replace", timeout=DEADLINE_S, check=False, env=env,
         )  # fmt: skip
         return Result(result.returncode, result.stdout, result.stderr)
+
+    def run_whole(self, line, log, deadline_s, **env):
+        """The exit code of a shell command in there that finds /proc, /sys and /dev as on a whole machine, and an environment
+        of nothing but `env`; what it says goes to the file `log`. Its processes end with it, or with this one."""
+        outside = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--fork",
+                   "--kill-child", "bash", "-c", ENTER, "enter", self.dir]  # fmt: skip
+        inside = ["/usr/bin/env", "-i", "HOME=/root", "PATH=" + PATH, *("%s=%s" % entry for entry in env.items())]
+        ended, held = os.pipe()
+        try:
+            with open(log, "wb") as file:
+                return subprocess.run(
+                    [*outside, *inside, "/bin/sh", "-ec", line], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                    timeout=deadline_s, check=False, pass_fds=(held,),
+                ).returncode  # fmt: skip
+        finally:
+            # Until nothing is left that holds its end, and could write to a root that is about to be removed.
+            os.close(held)
+            os.read(ended, 1)
+            os.close(ended)
 
     def ok(self, line, **more):
         result = self.run(line, **more)

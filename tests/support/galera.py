@@ -75,6 +75,8 @@ class Node:
             "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--innodb-use-native-aio=OFF",
             "--performance-schema=OFF", "--server-id=%d" % self.number, "--binlog-format=ROW",
             "--default-storage-engine=InnoDB", "--innodb-autoinc-lock-mode=2", "--wsrep-on=ON",
+            # A newer server (11.8) has a plugin with a variable for most of Galera's options, but not for gmcast.isolate.
+            "--loose-plugin-wsrep-provider=OFF",
             "--wsrep-provider=" + PROVIDER, "--wsrep-cluster-address=" + address, "--wsrep-sst-method=rsync",
             "--wsrep-node-name=node%d" % self.number, "--wsrep-node-address=127.0.0.1:%d" % self.base,
             "--wsrep-provider-options=" + ";".join(provider_options),
@@ -108,6 +110,10 @@ class Node:
         with contextlib.suppress(sql_client.SqlError):
             return dict(sql_client.rows(self.socket, "SHOW GLOBAL STATUS LIKE 'wsrep%'", timeout_s=10))
         return {}
+
+    def set_provider_option(self, name, value):
+        """An option of Galera, such as pc.bootstrap."""
+        self.sql("SET GLOBAL wsrep_provider_options = '%s=%d'" % (name, value))
 
     def ready(self):
         state = self.wsrep()

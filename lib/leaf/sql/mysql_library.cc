@@ -12,6 +12,7 @@
 // Name, parameters, arguments. The compiler holds them to the declarations in mysql.h.
 #define LEAF_MYSQL_FUNCTIONS(F)                                                                         \
   F(mariadb_connection, (MYSQL * mysql), (mysql))                                                       \
+  F(mariadb_get_info, (MYSQL * mysql, mariadb_value value, void* result), (mysql, value, result))       \
   F(mysql_affected_rows, (MYSQL * mysql), (mysql))                                                      \
   F(mysql_close, (MYSQL * mysql), (mysql))                                                              \
   F(mysql_errno, (MYSQL * mysql), (mysql))                                                              \

@@ -63,6 +63,12 @@ bool CanEndIdleTransactions(soci::session& session) {
   return IsMariaDb(session) && mysql_get_server_version(HandleOf(session)) >= kMariaDb103;
 }
 
+// MARIADB_TLS_VERIFY_STATUS, which the headers of client libraries before 3.4 do not have.
+constexpr auto kTlsVerifyStatus = static_cast<mariadb_value>(37);
+#if MARIADB_PACKAGE_VERSION_ID >= 30410
+static_assert(kTlsVerifyStatus == MARIADB_TLS_VERIFY_STATUS);
+#endif
+
 // That the library has understood what it was told.
 Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session) {
   if (options.tls == MysqlTls::kDisabled || options.tls == MysqlTls::kPreferred) return {};
@@ -77,6 +83,17 @@ Result<void> CheckEncryption(const MysqlOptions& options, soci::session& session
     my_bool verifies = 0;
     mysql_get_option(handle, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verifies);
     LEAF_CHECK(verifies != 0);
+    // From 3.4 on the library lets in a certificate of an unknown authority if no mysql.tls_ca is set and the
+    // server shows that it knows the password. Older ones refuse it by themselves, and do not know this
+    // number.
+    unsigned doubts = 0;
+    if (mariadb_get_info(handle, kTlsVerifyStatus, &doubts) == 0 && doubts != 0) {
+      return Error{ErrorCode::kUnavailable,
+                   "TLS: the server's certificate is from no authority that this system trusts, and "
+                   "mysql.tls requires "
+                   "one: the connection is not used",
+                   "name the server's authority in mysql.tls_ca"};
+    }
   }
   return {};
 }
