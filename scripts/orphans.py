@@ -26,8 +26,12 @@ UNREAD = ("tests/fuzz/corpus/",)
 UNREAD_KINDS = (".patch", ".case")
 
 # Tests that are too much for every run.
-SOAKED = ("tests/integration/test_booted.py", "tests/integration/test_mixed_versions.py",
-          "tests/integration/test_redis_clients.py", "tests/integration/test_suites.py")
+SOAKED = (
+    "tests/integration/test_booted.py",
+    "tests/integration/test_mixed_versions.py",
+    "tests/integration/test_redis_clients.py",
+    "tests/integration/test_suites.py",
+)
 
 # Files that comments name and that are not ours: the name, where it is named, and what it is.
 FOREIGN = {

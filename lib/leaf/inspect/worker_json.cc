@@ -134,22 +134,22 @@ Json WorkerHeading(std::string_view registry, std::string_view cluster) {
 
 Json EntryJson(const WorkerEntry& entry, WallTime now) {
   Json json{{"kind", NumberKindName(entry.kind)},
-          {"worker", entry.worker},
-          {"address", entry.address},
-          {"reported", TimeJson(entry.reported)},
-          {"reported_ms", MillisJson(entry.reported)},
-          {"age_ms", entry.reported ? Json((now - *entry.reported).count()) : Json(nullptr)},
-          {"live", entry.live},
-          {"program", entry.live ? Json(entry.java ? "java" : "leafctl") : Json(nullptr)},
-          {"url", entry.url},
-          {"owner", entry.owner},
-          {"host", entry.host},
-          {"since", TimeJson(entry.since)},
-          {"since_ms", MillisJson(entry.since)},
-          {"ceiling", TimeJson(entry.ceiling)},
-          {"ceiling_ms", MillisJson(entry.ceiling)},
-          {"lead_ms", entry.ceiling ? Json((*entry.ceiling - now).count()) : Json(nullptr)},
-          {"generation", entry.generation ? Json(*entry.generation) : Json(nullptr)}};
+            {"worker", entry.worker},
+            {"address", entry.address},
+            {"reported", TimeJson(entry.reported)},
+            {"reported_ms", MillisJson(entry.reported)},
+            {"age_ms", entry.reported ? Json((now - *entry.reported).count()) : Json(nullptr)},
+            {"live", entry.live},
+            {"program", entry.live ? Json(entry.java ? "java" : "leafctl") : Json(nullptr)},
+            {"url", entry.url},
+            {"owner", entry.owner},
+            {"host", entry.host},
+            {"since", TimeJson(entry.since)},
+            {"since_ms", MillisJson(entry.since)},
+            {"ceiling", TimeJson(entry.ceiling)},
+            {"ceiling_ms", MillisJson(entry.ceiling)},
+            {"lead_ms", entry.ceiling ? Json((*entry.ceiling - now).count()) : Json(nullptr)},
+            {"generation", entry.generation ? Json(*entry.generation) : Json(nullptr)}};
   if (!entry.source.empty()) json["worker_source"] = entry.source;
   return json;
 }

@@ -69,7 +69,7 @@ struct TagContext {
 
 // What a request asks for.
 struct Batch {
-  // Converts, so that a plain number is a batch.
+  // NOLINTNEXTLINE(google-explicit-constructor): most ask for a plain number
   Batch(std::uint64_t ids, bool follow_each_other = false) : count(ids), contiguous(follow_each_other) {}
 
   std::uint64_t count;

@@ -1,8 +1,8 @@
 // What a connection and the protocol that is spoken on it know of each other.
 //
 // A connection (connection.h) owns a socket, the bytes that have come and those that are to be sent,
-// deadlines and back-pressure. A protocol makes answers of requests (http/, resp/). Everything here happens on the thread of
-// the connection's loop, unless stated otherwise.
+// deadlines and back-pressure. A protocol makes answers of requests (http/, resp/). Everything here happens
+// on the thread of the connection's loop, unless stated otherwise.
 #pragma once
 
 #include <atomic>
