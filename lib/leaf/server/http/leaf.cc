@@ -14,6 +14,7 @@
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/java/pages.h"
+#include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/http/handlers.h"
 #include "leaf/server/http/report.h"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 
 namespace leaf::server {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/ids_text.h"
 

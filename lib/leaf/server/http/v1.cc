@@ -10,6 +10,7 @@
 #include "leaf/base/id_text.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
+#include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/http/handlers.h"
 #include "leaf/server/http/report.h"
