@@ -61,6 +61,8 @@ TEST(CommandReader, SaysWhatIsWrongAndNeverWaitsForTooMuch) {
   EXPECT_EQ(WhyBroken("*1048577\r\n"), "Protocol error: invalid multibulk length");
   EXPECT_EQ(WhyBroken("*1x\r\n"), "Protocol error: invalid multibulk length");
   EXPECT_EQ(WhyBroken("*11111111111111111111111111111111111111"), "Protocol error: invalid multibulk length");
+  EXPECT_EQ(WhyBroken("*0000000000000000000000000000000000000001\r\n"),
+            "Protocol error: invalid multibulk length");
   EXPECT_EQ(WhyBroken("*1\r\n$-1\r\n"), "Protocol error: invalid bulk length");
   EXPECT_EQ(WhyBroken("*1\r\n$536870913\r\n"), "Protocol error: invalid bulk length");
   EXPECT_EQ(WhyBroken("*1\r\n$536870912\r\n"), "Protocol error: the command is too long");

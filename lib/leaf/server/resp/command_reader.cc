@@ -110,8 +110,9 @@ CommandReader::Outcome CommandReader::Broken(std::string_view why) {
 CommandReader::Number CommandReader::ReadNumber(std::string_view bytes) {
   const std::string_view rest = bytes.substr(at_ + 1);
   const std::size_t end = rest.find('\r');
-  if (end == std::string_view::npos || end + 1 >= rest.size())
-    return {.is_whole = std::min(end, rest.size()) > kNumberBytesMax};
+  // However its bytes come: a line that is too long is so before its end is there.
+  if (std::min(end, rest.size()) > kNumberBytesMax) return {.is_whole = true};
+  if (end == std::string_view::npos || end + 1 >= rest.size()) return {};
   const auto value = ParseWhole<std::int64_t>(rest.substr(0, end));
   const bool is_good = value && rest[end + 1] == '\n';
   at_ += 1 + end + 2;
