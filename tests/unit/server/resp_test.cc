@@ -173,7 +173,8 @@ TEST_F(RedisTest, RequestsAreReadAndRefusedByName) {
   for (const std::string_view bad : {"0", "-1", "x", "", "1.5", "9223372036854775809"})
     EXPECT_EQ(Read({"incrby", "pay", bad}).error().code, ErrorCode::kInvalidArgument) << bad;
   EXPECT_EQ(Read({"incrby", "pay", "2001"}).error().code, ErrorCode::kTooLarge);
-  EXPECT_EQ(Read({"incr", ""}).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CheckTag(*Read({"incr", ""})).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(CheckTag(*incrby).ok());
   EXPECT_EQ(Read({"leaf.next", "pay", "1", "2"}).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(Read({"leaf.snowflake"}).error().code, ErrorCode::kDisabled);
 }

@@ -11,6 +11,8 @@ namespace {
 // Lines of the protocol itself are this long at most: a sign, 19 digits, and more than a client has any use
 // for.
 constexpr std::size_t kNumberBytesMax = 32;
+// So few digits fit into any number.
+constexpr std::size_t kPlainDigitsMax = 9;
 // Redis' own limit. The bytes of a command end long before.
 constexpr std::int64_t kWordsMax = std::int64_t{1024} * 1024;
 constexpr std::int64_t kWordBytesMax = std::int64_t{512} * 1024 * 1024;
@@ -96,7 +98,6 @@ CommandReader::Outcome CommandReader::Read(std::string_view bytes) {
 void CommandReader::Release() {
   at_ = 0;
   missing_ = -1;
-  places_.clear();
   words_.clear();
   unquoted_.clear();
 }
@@ -108,15 +109,25 @@ CommandReader::Outcome CommandReader::Broken(std::string_view why) {
 
 // From behind the sign of the line on; moves at_ behind the line's end.
 CommandReader::Number CommandReader::ReadNumber(std::string_view bytes) {
+  // Nearly all are a digit or two.
+  std::size_t at = at_ + 1;
+  std::int64_t value = 0;
+  const std::size_t digits_end = std::min(bytes.size(), at + kPlainDigitsMax);
+  for (; at < digits_end && bytes[at] >= '0' && bytes[at] <= '9'; ++at)
+    value = value * 10 + (bytes[at] - '0');
+  if (at > at_ + 1 && at + 1 < bytes.size() && bytes[at] == '\r' && bytes[at + 1] == '\n') {
+    at_ = at + 2;
+    return {.is_whole = true, .is_good = true, .value = value};
+  }
   const std::string_view rest = bytes.substr(at_ + 1);
   const std::size_t end = rest.find('\r');
   // However its bytes come: a line that is too long is so before its end is there.
   if (std::min(end, rest.size()) > kNumberBytesMax) return {.is_whole = true};
   if (end == std::string_view::npos || end + 1 >= rest.size()) return {};
-  const auto value = ParseWhole<std::int64_t>(rest.substr(0, end));
-  const bool is_good = value && rest[end + 1] == '\n';
+  const auto parsed = ParseWhole<std::int64_t>(rest.substr(0, end));
+  const bool is_good = parsed && rest[end + 1] == '\n';
   at_ += 1 + end + 2;
-  return {.is_whole = true, .is_good = is_good, .value = value.value_or(0)};
+  return {.is_whole = true, .is_good = is_good, .value = parsed.value_or(0)};
 }
 
 CommandReader::Outcome CommandReader::ReadArray(std::string_view bytes) {
@@ -128,6 +139,12 @@ CommandReader::Outcome CommandReader::ReadArray(std::string_view bytes) {
     if (number.value == 0) return Outcome::kNothing;
     missing_ = number.value;
   }
+  // The bytes of a command that comes in pieces may move in between.
+  if (read_from_ != bytes.data()) {
+    for (std::string_view& word : words_)
+      word = bytes.substr(static_cast<std::size_t>(word.data() - read_from_), word.size());
+    read_from_ = bytes.data();
+  }
   while (missing_ > 0) {
     if (at_ >= bytes.size()) return Outcome::kMore;
     if (bytes[at_] != '$') return Broken("Protocol error: expected '$' before each word of a command");
@@ -137,17 +154,18 @@ CommandReader::Outcome CommandReader::ReadArray(std::string_view bytes) {
     if (!number.is_good || number.value < 0 || number.value > kWordBytesMax)
       return Broken("Protocol error: invalid bulk length");
     const auto size = static_cast<std::size_t>(number.value);
-    if (at_ + size + 2 > most_) return Broken("Protocol error: the command is too long");
-    if (bytes.size() < at_ + size + 2) {
+    const std::size_t end = at_ + size;
+    if (end + 2 > most_) return Broken("Protocol error: the command is too long");
+    if (bytes.size() < end + 2) {
       at_ = begin;
       return Outcome::kMore;
     }
-    if (bytes.substr(at_ + size, 2) != "\r\n") return Broken("Protocol error: a word is longer than it says");
-    places_.push_back({at_, size});
-    at_ += size + 2;
+    if (bytes[end] != '\r' || bytes[end + 1] != '\n')
+      return Broken("Protocol error: a word is longer than it says");
+    words_.emplace_back(bytes.data() + at_, size);
+    at_ = end + 2;
     --missing_;
   }
-  for (const Place& place : places_) words_.push_back(bytes.substr(place.begin, place.size));
   return Outcome::kCommand;
 }
 

@@ -51,16 +51,11 @@ class CommandReader {
   };
   Number ReadNumber(std::string_view bytes);
 
-  struct Place {
-    std::size_t begin = 0;
-    std::size_t size = 0;
-  };
-
   const std::size_t most_;
   std::size_t at_ = 0;         // all before it was read
   std::int64_t missing_ = -1;  // words of the array; -1 before its head
-  std::vector<Place> places_;  // of the words that were read
   std::vector<std::string_view> words_;
+  const char* read_from_ = nullptr;    // where the bytes were that words_ are views of
   std::vector<std::string> unquoted_;  // words of a line that had quotes
   std::string_view why_;
 };

@@ -84,8 +84,12 @@ struct CommandSpec {
 const CommandSpec* FindCommand(std::string_view name);
 std::span<const CommandSpec> AllCommands();
 
-// What is wrong with the number of words; "" for nothing.
-std::string WrongArity(const CommandSpec& command, std::size_t words);
+inline bool HasRightArity(const CommandSpec& command, std::size_t words) {
+  return command.arity < 0 ? words >= static_cast<std::size_t>(-command.arity)
+                           : words == static_cast<std::size_t>(command.arity);
+}
+// As Redis says that it has not.
+std::string WrongArity(const CommandSpec& command);
 // As Redis says it.
 std::string UnknownCommand(Words words);
 

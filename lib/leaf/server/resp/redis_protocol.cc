@@ -99,10 +99,9 @@ class RedisProtocol final : public Protocol {
     }
     ReplyWriter reply(session_.version, stream.out());
     const CommandSpec* const command = FindCommand(words.front());
-    const std::string wrong = command == nullptr ? UnknownCommand(words) : WrongArity(*command, words.size());
-    if (!wrong.empty()) {
+    if (command == nullptr || !HasRightArity(*command, words.size())) [[unlikely]] {
       if (queue_) queue_->Spoil();
-      const int status = Fail(reply, wrong);
+      const int status = Fail(reply, command == nullptr ? UnknownCommand(words) : WrongArity(*command));
       End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
       return Step::kAnswered;
     }
@@ -200,6 +199,7 @@ class RedisProtocol final : public Protocol {
       if (*rest) stream.SendLong(*std::move(rest));
       return Step::kAnswered;
     }
+    if (const auto good = CheckTag(*take); !good.ok()) return fail(good.error());
     const auto waiting = std::make_shared<const ParkedTake>(*take);
     auto withdraw = backend_.issuer.Park(
         waiting->take.ids, [&backend = backend_, waiting, back = stream.way_back(), route = command.route,

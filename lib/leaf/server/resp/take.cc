@@ -114,7 +114,6 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
   if (command.has_key) {
     take.ids.tag = words[1];
     if (words.size() > 2) count = words[2];
-    LEAF_RETURN_IF_ERROR(ValidateTag(take.ids.tag));
   } else {
     take.ids.source = IdSource::kSnowflake;
     if (words.size() > 1) count = words[1];
@@ -127,6 +126,10 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
   LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", count, 1, kIdEnd));
   LEAF_RETURN_IF_ERROR(backend.issuer.CheckCount(take.ids.source, take.ids.count));
   return take;
+}
+
+Result<void> CheckTag(const TakeCommand& take) {
+  return take.ids.source == IdSource::kSegment ? ValidateTag(take.ids.tag) : Result<void>();
 }
 
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take) {

@@ -27,9 +27,13 @@ struct TakeCommand {
   IdReply reply = IdReply::kIds;
 };
 
-// Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them. Errors:
-// kInvalidArgument, kTooLarge.
+// Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them, and need not
+// be one that there can be (CheckTag). Errors: kInvalidArgument, kTooLarge, kDisabled.
 Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& command, Words words);
+
+// Whether there can be such a tag: to be asked before a request is parked. One that has IDs in reserve is
+// known, so that nothing is asked of the name where it would cost each ID. Errors: kInvalidArgument.
+Result<void> CheckTag(const TakeCommand& take);
 
 // The error to answer with if the request is not to be served. Counts it against the limits.
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take);

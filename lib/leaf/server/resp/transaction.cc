@@ -29,6 +29,7 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
     bytes_ += kCommandBytes;
     if (command.kind == CommandKind::kTakesIds) {
       LEAF_ASSIGN_OR_RETURN(const TakeCommand take, ReadTake(backend, command, words));
+      LEAF_RETURN_IF_ERROR(CheckTag(take));
       // The answer to a transaction stands in memory as a whole.
       if (take.reply == IdReply::kIds && take.ids.count > kSmallBatch) {
         return Error{ErrorCode::kTooLarge,
