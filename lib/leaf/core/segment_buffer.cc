@@ -156,7 +156,7 @@ std::uint64_t SegmentBuffer::remaining() const {
 }
 
 std::optional<std::uint64_t> SegmentBuffer::LastTaken() const {
-  const std::uint64_t cursor = cursor_.load(std::memory_order_acquire);
+  const std::uint64_t cursor = cursor_.load(std::memory_order_relaxed);
   std::optional<std::uint64_t> last;
   for (const Slot& slot : slots_) {
     const std::uint64_t begin = slot.begin.load(std::memory_order_relaxed);
