@@ -116,9 +116,9 @@ class Archive(unittest.TestCase):
         # Scanners learn of each package that something is from, with its version.
         with open(os.path.join(UNPACKED, "var/lib/dpkg/status"), encoding="utf-8") as file:
             listed = dict(re.findall(r"(?m)^Package: (\S+)\n(?:\S.*\n)*?Version: (\S+)$", file.read()))
-        self.assertEqual(
-            set(listed), {"base-files", "ca-certificates", "libc6", "libmariadb3", "libssl3", "zlib1g"}
-        )
+        # Debian 13 has another name for OpenSSL, which needs one library more there.
+        names = {name.removesuffix("t64") for name in listed} - {"libzstd1"}
+        self.assertEqual(names, {"base-files", "ca-certificates", "libc6", "libmariadb3", "libssl3", "zlib1g"})
         for package, number in listed.items():
             shown = subprocess.run(
                 ["dpkg-query", "-W", "-f", "${Version}", package], stdout=subprocess.PIPE, check=True, encoding="utf-8"

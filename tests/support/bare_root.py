@@ -27,7 +27,11 @@ mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
-exec chroot "$root" "$@"
+# It becomes the root of its mounts, not only of its processes: what joins a namespace, as `crun exec` does, begins there.
+cd "$root"
+mkdir -p .outside
+pivot_root . .outside
+exec chroot . /bin/sh -c 'umount -l /.outside && rmdir /.outside && exec "$@"' sh "$@"
 """
 
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
