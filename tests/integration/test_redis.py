@@ -195,7 +195,15 @@ class Ids(RedisTest):
         )
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        poll(lambda: os.path.exists(path), "Redis listens")
+
+        def answers():
+            try:
+                with Resp(path) as redis:
+                    return redis.ask("PING") == "PONG"
+            except OSError:
+                return False  # its file is there before it listens
+
+        poll(answers, "Redis answers")
         for more in ((), ("--contiguous",)):
             done = self.box.run(["next", "pay", "-n", "5", "--server", "redis+unix:" + path, *more])
             self.check(done, 1, "did not answer like a daemon of leafctl")
