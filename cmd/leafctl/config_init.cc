@@ -98,7 +98,7 @@ Result<std::vector<config::FlagValue>> FlagValuesOf(CommandContext& context,
     const auto said = std::find_if(values.begin(), values.end(), [&](const config::FlagValue& value) {
       return value.key == key && value.origin != "--set";
     });
-    // The file has one value, and nobody could tell from the call which.
+    // The file has one value, and the call does not say which of the two is meant.
     if (said != values.end()) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("{} is given twice: by {} and by --set", key, said->origin),

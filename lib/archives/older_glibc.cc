@@ -77,8 +77,8 @@ __attribute__((visibility("hidden"))) std::uint32_t arc4random() noexcept {
 }
 
 #if __GLIBC_PREREQ(2, 38)
-// glibc 2.38. What the headers make of strtol and its like in C++ and C23: they also read "0b1", which nobody
-// here needs.
+// glibc 2.38. What the headers make of strtol and its like in C++ and C23: they also read "0b1", which
+// this program does not need.
 __attribute__((visibility("hidden"))) long __isoc23_strtol(const char* text, char** end, int base) noexcept {
   return OlderStrtol(text, end, base);
 }
@@ -102,7 +102,7 @@ __attribute__((visibility("hidden"))) int __isoc23_sscanf(const char* text, cons
   return read;
 }
 // glibc 2.38. The older one differs for an infinite number or a divisor of 0, in how it says so. By another
-// name here: the compiler has fmod built in, and lets nobody hide it.
+// name here: the compiler has fmod built in, and does not allow to hide it.
 __attribute__((visibility("hidden"))) double Fmod(double number, double divisor) noexcept __asm__("fmod");
 double Fmod(double number, double divisor) noexcept { return OlderFmod(number, divisor); }
 #endif

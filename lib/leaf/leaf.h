@@ -187,7 +187,7 @@ class Generators {
   Generators(Generators&&) noexcept;
   Generators& operator=(Generators&&) noexcept;
 
-  // Both are there whatever the options enable. Requires: this was not moved from.
+  // Both exist, also where a mode is disabled: its calls return kDisabled. Requires: this was not moved from.
   SegmentGenerator& segment();
   SnowflakeGenerator& snowflake();
 

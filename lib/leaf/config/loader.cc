@@ -23,7 +23,7 @@ constexpr std::string_view kDefaultOrigin = "default";
 constexpr std::string_view kPrefix = "LEAFCTL_";
 constexpr std::string_view kListenDefault = "LEAFCTL_LISTEN_DEFAULT";
 
-// Whether nobody has chosen the value: it is ours, or the image's.
+// Whether the user left the value unset: it is the default, or the default of the container image.
 bool IsDefaultOrigin(std::string_view origin) {
   return origin == kDefaultOrigin || (origin.starts_with('$') && origin.substr(1) == kListenDefault);
 }

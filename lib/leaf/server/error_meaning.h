@@ -8,7 +8,7 @@
 
 namespace leaf::server {
 
-// What a client is told to wait for before it asks again.
+// How long a client is asked to wait before its next try, in seconds.
 inline constexpr std::uint32_t kRetryAfterSeconds = 1;
 
 struct ErrorMeaning {

@@ -19,7 +19,7 @@ std::function<void()> SharedWorkers::Ask(const Done& done) {
     if (last_ && now - last_at_ < kMaxAge) {
       at_once = last_;
     } else if (is_reading_ && now - reading_since_ >= reading_.patience) {
-      // Nobody lines up behind a registry that hangs.
+      // A registry that hangs is not waited for again.
       at_once = TooSlow();
     } else {
       caller = ++callers_;

@@ -1,5 +1,5 @@
-// One reading of the registry for all requests for /v1/workers: one at a time and at most one a second,
-// however many ask, and nobody waits longer than for that one.
+// One reading of the registry for all requests for /v1/workers: one at a time and at most one a second. A
+// request waits for the reading under way, and for no other.
 #pragma once
 
 #include <chrono>

@@ -145,7 +145,7 @@ Withdraw V1Workers(Backend& backend, const Call& call, Respond respond) {
       [&backend, &unread, respond = std::move(respond)](const Result<std::string>& workers) {
         if (!workers.ok()) {
           Response response = V1Error(backend, workers.error());
-          // Whatever the registry says: the request was right.
+          // The request was right, so an error of the registry is not the caller's.
           response.status = 503;
           return respond(std::move(response));
         }
