@@ -202,10 +202,10 @@ allowed_parts() {
     core | client) echo "base" ;;
     config) echo "core base" ;;
     java) echo "config core base" ;;
-    service | sys | sql | zookeeper) echo "core base" ;;
-    server) echo "java service core base" ;;
+    access | service | sys | sql | zookeeper) echo "core base" ;;
+    server) echo "access java service core base" ;;
     embed) echo "java service sql sys zookeeper client config core base" ;;
-    inspect) echo "embed java service sql sys zookeeper client config core base" ;;
+    inspect) echo "access embed java service sql sys zookeeper client config core base" ;;
     *) return 1 ;;
   esac
 }

@@ -83,7 +83,8 @@ Result<std::string> ChooseServer(CommandContext& context, const std::optional<st
   if (url) context.command_values.push_back({"client.servers", *url, "URL"});
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const Daemons daemons = FindDaemons(*resolved);
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout));
+  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout), token);
   LEAF_RETURN_IF_ERROR(daemon.WallClock());
   return daemon.answered_by();
 }
@@ -106,6 +107,8 @@ Result<void> RunBench(CommandContext& context, const BenchOptions& options) {
                                           client::DaemonClient::PathSegment(*options.tag), count)
                             : fmt::format("/v1/snowflake?count={}&form=range", count);
   LEAF_ASSIGN_OR_RETURN(plan.server, ChooseServer(context, options.url));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  LEAF_ASSIGN_OR_RETURN(plan.token, ClientToken(*resolved));
   const bool shows_progress = context.TellsOnTerminal() && !context.flags.quiet;
   bool shown = false;
   auto report = client::RunLoad(plan, [&](const client::LoadReport& so_far) {

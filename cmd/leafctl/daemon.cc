@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -15,6 +16,7 @@
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "stores.h"
+#include "token_store.h"
 
 namespace leaf::cmd {
 namespace {
@@ -109,8 +111,10 @@ Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<s
                                            .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
                                            .process = "serve"},
                                           ground.log));
-  return std::unique_ptr<Daemon>(
+  std::unique_ptr<Daemon> daemon(
       new Daemon(ground, std::move(node), std::move(listeners), why_no_snowflakes));
+  LEAF_RETURN_IF_ERROR(SetGate(daemon->gate_, config));
+  return daemon;
 }
 
 Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
@@ -118,6 +122,9 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
     : ground_(ground),
       config_(ground.resolved.config),
       names_(NamesOf(listeners)),
+      is_reachable_(std::any_of(
+          listeners.begin(), listeners.end(),
+          [](const server::Listener& listener) { return listener.is_reachable_from_elsewhere(); })),
       threads_(ThreadsOf(config_)),
       in_force_(config_),
       node_(std::move(node)),
@@ -128,6 +135,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
       looking_("leaf-looking", 1, ground.context.clock),
       request_limit_(ground.context.clock),
       ids_(node_->segment(), node_->snowflake()),
+      gate_(geteuid()),
       metrics_({.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config_.metrics.top_tags)},
                ids_, requests_, ground.context.clock, [] { return sys::ReadProcessStats(); }),
       issuer_({.max_count = static_cast<std::uint64_t>(config_.server.max_count),
@@ -145,13 +153,15 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
            .control = &control_,
            .metrics = &metrics_,
            .metrics_lane = &watching_,
+           .gate = &gate_,
+           .warns_if_open = is_reachable_ && !ground.resolved.IsSet("auth.anonymous"),
            .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_}},
           issuer_, unread_, ground.context.clock, reports_),
-      http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, ground.context.clock),
+      http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, gate_, ground.context.clock),
       redis_({.request_timeout = config_.server.request_timeout,
               .version = LEAFCTL_VERSION,
               .layout = config_.snowflake.layout},
-             issuer_, unread_, requests_, ground.context.clock),
+             issuer_, unread_, requests_, gate_, ground.context.clock),
       server_({.threads = threads_, .limits = ConnectionLimitsOf(config_)}, unread_, ground.context.clock,
               ground.log, requests_),
       heartbeat_(ground.context.clock) {
@@ -162,11 +172,15 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
     ground_.log.Error("no more IDs: {}", lost.message);
     ids_.StateDirLost(lost);
   });
+  const bool has_own_door = std::any_of(listeners.begin(), listeners.end(), [](const auto& listener) {
+    return listener.door() == server::Door::kOperator;
+  });
   for (server::Listener& listener : listeners) {
+    const bool is_public_door = has_own_door && listener.door() == server::Door::kPublic;
     if (listener.speech() == server::Speech::kRedis) {
       server_.Listen(std::move(listener), redis_);
     } else {
-      server_.Listen(std::move(listener), http_);
+      server_.Listen(std::move(listener), http_, is_public_door);
     }
   }
 }
@@ -193,7 +207,16 @@ Result<void> Daemon::Start() {
   }
   ground_.log.Info("leafctl {} serves {} with {} threads, state in {}", LEAFCTL_VERSION,
                    ModesText(config_, node_->snowflake()), threads_, config_.state_dir);
+  WarnIfOpen();
   return {};
+}
+
+void Daemon::WarnIfOpen() const {
+  if (!is_reachable_ || gate_.has_tokens() || ground_.resolved.IsSet("auth.anonymous")) return;
+  ground_.log.Warning(
+      "other machines can take IDs and read the status of this daemon without a token: set auth.tokens_file, "
+      "or "
+      "auth.anonymous = [\"ids\", \"read\"] if that is meant");
 }
 
 void Daemon::WatchThreads() {
@@ -227,6 +250,13 @@ std::string Daemon::Reload() {
     ids_.ConfigRead(clock.Wall(), loaded.error());
     router_.Changed();
     return loaded.error().message;
+  }
+  // First: it may fail, and then nothing has changed.
+  if (const auto set = SetGate(gate_, loaded->config); !set.ok()) {
+    log.Error("reload failed, the old settings and tokens stay in force: {}", set.error().message);
+    ids_.ConfigRead(clock.Wall(), set.error());
+    router_.Changed();
+    return set.error().message;
   }
   const config::Reload plan = config::PlanReload(in_force_, loaded->config);
   in_force_ = plan.config;

@@ -9,6 +9,7 @@
 
 #include "context.h"
 #include "daemon_loop.h"
+#include "leaf/access/gate.h"
 #include "leaf/base/logger.h"
 #include "leaf/config/loader.h"
 #include "leaf/embed/node.h"
@@ -65,6 +66,8 @@ class Daemon {
   Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::vector<server::Listener> listeners,
          const std::string& why_no_snowflakes);
 
+  // Says if anyone on the network may use this daemon.
+  void WarnIfOpen() const;
   void WatchThreads();
   // On SIGHUP: what went wrong, or "".
   std::string Reload();
@@ -75,6 +78,7 @@ class Daemon {
   const Ground ground_;
   const config::Config& config_;
   const std::vector<std::string> names_;  // of the listeners
+  const bool is_reachable_;               // one of them, from other machines
   const std::size_t threads_;
   config::Config in_force_;  // changed by Reload
 
@@ -91,6 +95,7 @@ class Daemon {
   service::IdService ids_;
   std::optional<sys::StateDirWatch> state_dir_;
   server::RequestMetrics requests_;
+  access::Gate gate_;
   const server::MetricsPage metrics_;
   server::Issuer issuer_;
   server::UnreadAnswers unread_;

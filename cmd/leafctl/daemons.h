@@ -1,6 +1,8 @@
 // Which daemons a command would ask.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -12,6 +14,8 @@
 #include "cli.h"
 #include "context.h"
 #include "leaf/base/endpoint.h"
+#include "leaf/base/text.h"
+#include "leaf/sys/secret_file.h"
 
 namespace leaf::cmd {
 
@@ -39,6 +43,23 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
       ->type_name("URL")
       ->check(NotEmpty)
       ->allow_extra_args(false);
+}
+
+// What is shown to daemons: the token in client.token_file, "" without one. Errors: kConfig for a file that
+// cannot be read, or that other users can.
+inline Result<std::string> ClientToken(const config::Resolved& resolved) {
+  if (resolved.config.client.token_file.empty()) return std::string();
+  LEAF_ASSIGN_OR_RETURN(const std::string text, sys::ReadSecretFile(resolved.config.client.token_file));
+  std::string token(TrimBlanks(text));
+  // As a header's value, or as a word, it would end early.
+  const bool good =
+      !token.empty() && std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!good)
+    return Error{
+        ErrorCode::kConfig,
+        fmt::format("client.token_file {} does not hold one token", resolved.config.client.token_file),
+        "leafctl token add prints one"};
+  return token;
 }
 
 // Of the daemon that a package runs.

@@ -47,7 +47,10 @@ Result<void> RunDoctor(CommandContext& context) {
   std::vector<Diagnosis> found;
   auto resolved = context.Config();
   if (resolved.ok()) {
-    client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout));
+    // A file that cannot be read is a finding of its own.
+    const auto token = ClientToken(**resolved);
+    client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout),
+                                token.ok() ? *token : std::string());
     ContextLogger log(context);
     found = inspect::Examine(context, log, **resolved,
                              {daemon, FindDaemons(**resolved).configured, LEAFCTL_VERSION});

@@ -225,7 +225,9 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
 
 Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const NextOptions& options,
                             std::uint64_t count, IdPrinter& printer) {
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout));
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
+  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), token);
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)

@@ -34,14 +34,19 @@ sys::SpdlogLogger::Format FormatOf(const CommandContext& context, const config::
                                                                   : sys::SpdlogLogger::Format::kText;
 }
 
-// The name of a passed socket on which Redis' protocol is spoken (FileDescriptorName=).
+// The names of passed sockets (FileDescriptorName=): on which Redis' protocol is spoken, which is for
+// operators, and which is for a proxy.
 constexpr std::string_view kRedisSocketName = "redis";
+constexpr std::string_view kAdminSocketName = "admin";
+constexpr std::string_view kPublicSocketName = "public";
 
 // What the service manager passed stands for those of its kind in the configuration.
 struct PassedKinds {
   bool tcp = false;
   bool unix_socket = false;
   bool redis = false;
+  bool admin = false;
+  bool public_socket = false;
 };
 
 Result<PassedKinds> TakePassed(sys::ServiceManager& manager, std::vector<server::Listener>& listeners) {
@@ -49,9 +54,17 @@ Result<PassedKinds> TakePassed(sys::ServiceManager& manager, std::vector<server:
   LEAF_ASSIGN_OR_RETURN(const std::vector<sys::PassedSocket> passed, manager.TakeSockets());
   for (const sys::PassedSocket& socket : passed) {
     const bool redis = socket.name == kRedisSocketName;
+    const bool admin = socket.name == kAdminSocketName && !socket.is_unix;
+    const bool for_proxy = socket.name == kPublicSocketName && socket.is_unix;
     listeners.push_back(
         server::Listener::OnPassed(socket.fd, redis ? server::Speech::kRedis : server::Speech::kHttp));
-    (redis ? kinds.redis : socket.is_unix ? kinds.unix_socket : kinds.tcp) = true;
+    if (admin) listeners.back().set_door(server::Door::kOperator);
+    if (for_proxy) listeners.back().set_door(server::Door::kPublic);
+    (redis            ? kinds.redis
+     : admin          ? kinds.admin
+     : for_proxy      ? kinds.public_socket
+     : socket.is_unix ? kinds.unix_socket
+                      : kinds.tcp) = true;
   }
   return kinds;
 }
@@ -69,13 +82,27 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
   LEAF_ASSIGN_OR_RETURN(const PassedKinds passed, TakePassed(manager, listeners));
   for (const auto& [key, stands_back] : {std::pair{"server.listen", passed.tcp},
                                          {"server.socket", passed.unix_socket},
-                                         {"server.redis_listen", passed.redis}}) {
+                                         {"server.redis_listen", passed.redis},
+                                         {"server.admin_listen", passed.admin},
+                                         {"server.socket_public", passed.public_socket}}) {
     if (stands_back && resolved.IsSet(key))
       log.Info("{} is not used: the service manager passed sockets", key);
   }
   for (const Endpoint& address : config.server.listen) {
     if (passed.tcp) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
+    listeners.push_back(std::move(listener));
+  }
+  for (const Endpoint& address : config.server.admin_listen) {
+    if (passed.admin) break;
+    LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
+    listener.set_door(server::Door::kOperator);
+    listeners.push_back(std::move(listener));
+  }
+  if (!passed.public_socket && !config.server.socket_public.empty()) {
+    LEAF_ASSIGN_OR_RETURN(
+        server::Listener listener,
+        server::Listener::OnUnix(config.server.socket_public, server::Speech::kHttp, server::Door::kPublic));
     listeners.push_back(std::move(listener));
   }
   for (const config::ListenAddress& address : config.server.redis_listen) {

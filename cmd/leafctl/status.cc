@@ -110,12 +110,13 @@ Result<Json> AskOne(client::DaemonClient& daemon) {
 }
 
 // All at once: one that does not answer does not delay the others.
-std::vector<Asked> AskAll(const std::vector<std::string>& servers, std::chrono::milliseconds timeout) {
+std::vector<Asked> AskAll(const std::vector<std::string>& servers, std::chrono::milliseconds timeout,
+                          const std::string& token) {
   std::vector<std::future<Result<Json>>> answers;
   answers.reserve(servers.size());
   for (const std::string& server : servers) {
-    answers.push_back(std::async(std::launch::async, [server, timeout] {
-      client::DaemonClient daemon({server}, timeout);
+    answers.push_back(std::async(std::launch::async, [server, timeout, token] {
+      client::DaemonClient daemon({server}, timeout, token);
       return AskOne(daemon);
     }));
   }
@@ -237,15 +238,15 @@ bool WritesUtf8(const CommandContext& context) {
 
 // Until a key or a signal ends it. A daemon that does not answer does not hold up the keys.
 Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::string>& servers, bool several,
-                           std::chrono::milliseconds timeout) {
+                           std::chrono::milliseconds timeout, const std::string& token) {
   constexpr std::chrono::milliseconds kKeyWait{100};
   constexpr std::size_t kColumnsDefault = 80;
   constexpr std::size_t kRowsDefault = 24;
   StatusScreen screen({.color = context.TellsInColor(), .utf8 = WritesUtf8(context)}, servers.front());
   std::string last = servers.front();  // which of them answered
   const auto ask = [&]() -> std::vector<Asked> {
-    if (several) return AskAll(servers, timeout);
-    client::DaemonClient daemon(servers, timeout);
+    if (several) return AskAll(servers, timeout, token);
+    client::DaemonClient daemon(servers, timeout, token);
     auto answer = AskOne(daemon);
     return {{answer.ok() ? daemon.answered_by() : servers.front(), std::move(answer)}};
   };
@@ -313,18 +314,19 @@ Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const std::vector<std::string> servers = FindDaemons(*resolved).servers;
   const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kAskTimeout);
+  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
   // Named on the command line, all are meant; configured, each stands for the others.
   const bool several =
       servers.size() > 1 && std::any_of(context.command_values.begin(), context.command_values.end(),
                                         [](const auto& value) { return value.key == "client.servers"; });
-  client::DaemonClient daemon(servers, timeout);
+  client::DaemonClient daemon(servers, timeout, token);
   if (options.live) return TellLive(context, *resolved, timeout);
   const auto show = [&] {
-    return several ? ShowSeveral(context, AskAll(servers, timeout)) : ShowOnce(context, daemon);
+    return several ? ShowSeveral(context, AskAll(servers, timeout, token)) : ShowOnce(context, daemon);
   };
   if (!options.watch) return show();
   if (context.out.is_terminal() && !context.flags.json && context.Variable("TERM") != "dumb")
-    return WatchOnScreen(context, servers, several, timeout);
+    return WatchOnScreen(context, servers, several, timeout, token);
   while (true) {
     const auto shown = show();
     LEAF_RETURN_IF_ERROR(context.out.Flush());

@@ -83,6 +83,7 @@ class MarkSources {
         log_(context) {}
 
   Result<void> Open() {
+    LEAF_ASSIGN_OR_RETURN(token_, ClientToken(resolved_));
     LEAF_ASSIGN_OR_RETURN(const auto marks, LocalMarks(context_));
     for (const core::Mark& mark : marks) local_.emplace(mark.tag, mark);
     LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(context_, log_, sys::ProcessName("tag repair")));
@@ -158,7 +159,7 @@ class MarkSources {
       if (!may_be_absent) evidence.missing.push_back({name, silent->second});
       return;
     }
-    client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout));
+    client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout), token_);
     const auto mark = daemon.Mark(evidence.row.tag);
     if (!mark.ok()) {
       // Not waited for again, tag by tag.
@@ -176,6 +177,7 @@ class MarkSources {
   const config::Resolved& resolved_;
   Store& store_;
   const Daemons daemons_;
+  std::string token_;
   ContextLogger log_;
   std::map<std::string, core::Mark> local_;
   std::unique_ptr<embed::ClusterLink> cluster_;

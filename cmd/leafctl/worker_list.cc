@@ -80,7 +80,9 @@ bool NamesADaemon(const CommandContext& context) {
 
 Result<inspect::WorkerList> AskDaemon(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
+                              token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Workers());
   auto list = inspect::ParseWorkerList(body);
   if (list.ok()) return list;

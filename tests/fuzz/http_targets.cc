@@ -52,7 +52,8 @@ struct Received {
   bool is_head = false;
   bool keep_alive = false;
   bool says_keep_alive = false;
-  bool from_operator = false;
+  std::string authorization;
+  bool from_page = false;  // a browser's fields
   friend bool operator==(const Received&, const Received&) = default;
 };
 
@@ -70,14 +71,16 @@ std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece, bo
     auto outcome = reader.Read(*buffer);
     while (outcome == server::RequestReader::Outcome::kRequest) {
       const server::ReceivedRequest& request = reader.request();
-      requests.push_back({.method = std::string(request.method),
-                          .target = std::string(request.target),
-                          .accept = std::string(request.accept),
-                          .accept_language = std::string(request.accept_language),
-                          .is_head = request.is_head,
-                          .keep_alive = request.keep_alive,
-                          .says_keep_alive = request.says_keep_alive,
-                          .from_operator = request.is_post_without_origin});
+      requests.push_back(
+          {.method = std::string(request.method),
+           .target = std::string(request.target),
+           .accept = std::string(request.accept),
+           .accept_language = std::string(request.accept_language),
+           .is_head = request.is_head,
+           .keep_alive = request.keep_alive,
+           .says_keep_alive = request.says_keep_alive,
+           .authorization = std::string(request.authorization),
+           .from_page = !request.origin.empty() || !request.fetch_site.empty() || request.from_script});
       reader.Release(*buffer);
       outcome = reader.Read(*buffer);
     }
@@ -109,7 +112,8 @@ class Node {
          .target = received.target,
          .accept = received.accept,
          .accept_language = received.accept_language,
-         .from_operator = received.from_operator},
+         .caller = received.authorization.empty() ? &access::Caller::Operator() : &access::Caller::Open(),
+         .from_other_site = received.from_page},
         [&](Response response) {
           LEAF_CHECK(!answer.has_value());  // exactly once
           answer = std::move(response);

@@ -51,6 +51,10 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
   return Endpoint{std::string(host), number};
 }
 
+bool IsLoopbackHost(std::string_view host) {
+  return host.starts_with("127.") || host == "localhost" || host == "::1";
+}
+
 std::string EndpointText(const Endpoint& endpoint) {
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return v6 ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)

@@ -23,6 +23,9 @@ struct Endpoint {
 // can stand in any library's connection string as it is. Errors: kInvalidArgument that names the text.
 Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port);
 
+// Whether a server that listens there is reached from its own machine only, as far as the text tells.
+bool IsLoopbackHost(std::string_view host);
+
 // "HOST:PORT" or "[IPv6]:PORT", as people write it.
 std::string EndpointText(const Endpoint& endpoint);
 

@@ -32,13 +32,15 @@ constexpr std::uint64_t kCountDefault = 100'000;
 template <typename Stream>
 class Exchange {
  public:
-  Exchange(Stream& stream, http::verb method, const std::string& host, const std::string& target)
+  Exchange(Stream& stream, http::verb method, const std::string& host, const std::string& target,
+           const std::string& token)
       : stream_(stream) {
     request_.method(method);
     request_.target(target);
     request_.version(11);
     request_.set(http::field::host, host);
     request_.set(http::field::connection, "close");
+    if (!token.empty()) request_.set(http::field::authorization, "Bearer " + token);
     if (method == http::verb::post) request_.set(http::field::content_length, "0");
     parser_.body_limit(kAnswerBytesMax);
   }
@@ -89,7 +91,8 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
   }
   asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
-    Exchange exchange(stream, method == Method::kPost ? http::verb::post : http::verb::get, host, target);
+    Exchange exchange(stream, method == Method::kPost ? http::verb::post : http::verb::get, host, target,
+                      token_);
     stream.expires_after(timeout_);
     loop.restart();
     exchange.Start();
@@ -127,7 +130,7 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
 
 Result<DaemonClient::Reply> DaemonClient::AskRedis(const std::string& server,
                                                    const IdQuestion& question) const {
-  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_));
+  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_, token_));
   return Reply{.status = 200, .ranges = std::move(ranges)};
 }
 

@@ -22,9 +22,9 @@ class DaemonClient {
  public:
   // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be
   // reached, does not answer in time, or says 503. "redis://HOST:PORT" and "redis+unix:/PATH" give IDs, and
-  // nothing else: kInvalidArgument.
-  DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout)
-      : servers_(std::move(servers)), timeout_(timeout) {}
+  // nothing else: kInvalidArgument. `token`: what the servers ask for (leafctl-access(7)); "" for none.
+  DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout, std::string token = "")
+      : servers_(std::move(servers)), timeout_(timeout), token_(std::move(token)) {}
 
   // `count` IDs of `tag`, as ascending ranges, in as many requests as the server's max_count asks for. Calls
   // `sink` with the ranges of each complete answer, in order. On an error, what `sink` was given is valid and
@@ -85,6 +85,7 @@ class DaemonClient {
 
   const std::vector<std::string> servers_;
   const std::chrono::milliseconds timeout_;
+  const std::string token_;
   std::string answered_by_;
 };
 

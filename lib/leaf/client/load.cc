@@ -57,6 +57,7 @@ class LoadConnection {
     request_.target(state.plan.target);
     request_.version(11);
     request_.set(http::field::host, state.address.host);
+    if (!state.plan.token.empty()) request_.set(http::field::authorization, "Bearer " + state.plan.token);
   }
 
   void Connect() {

@@ -139,7 +139,7 @@ class RedisConnection {
 
 // What the server said went wrong, from the word that it begins with.
 Error ErrorOfReply(const std::string& server, const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, ErrorCode>, 9> kWords{
+  constexpr std::array<std::pair<std::string_view, ErrorCode>, 12> kWords{
       std::pair{std::string_view("NOTFOUND"), ErrorCode::kNotFound},
       {"FROZEN", ErrorCode::kFrozen},
       {"PAUSED", ErrorCode::kPaused},
@@ -148,6 +148,9 @@ Error ErrorOfReply(const std::string& server, const std::string& text) {
       {"OVERFLOW", ErrorCode::kOverflow},
       {"NOTOWNER", ErrorCode::kNotOwner},
       {"DISABLED", ErrorCode::kDisabled},
+      {"NOAUTH", ErrorCode::kPermission},
+      {"NOPERM", ErrorCode::kPermission},
+      {"WRONGPASS", ErrorCode::kPermission},
       {"ERR", ErrorCode::kInvalidArgument}};
   const std::size_t end = std::min(text.find(' '), text.size());
   const std::string_view word = std::string_view(text).substr(0, end);
@@ -203,7 +206,11 @@ std::optional<std::vector<IdRange>> RangesOfReply(const RedisReply& reply, const
 
 template <typename Connection>
 Result<std::vector<IdRange>> Take(Connection& connection, const std::string& server,
-                                  const IdQuestion& question) {
+                                  const IdQuestion& question, const std::string& token) {
+  if (!token.empty()) {
+    LEAF_ASSIGN_OR_RETURN(const RedisReply login, connection.Ask({"AUTH", "default", token}));
+    if (login.kind == '-') return ErrorOfReply(server, login.text);
+  }
   std::vector<std::string> words{"LEAF.RANGE", std::string(question.tag), std::to_string(question.count)};
   if (question.snowflake) words = {"LEAF.SNOWFLAKE", std::to_string(question.count)};
   if (question.contiguous) {
@@ -224,7 +231,7 @@ Result<std::vector<IdRange>> Take(Connection& connection, const std::string& ser
 bool IsRedisServer(std::string_view server) { return server.starts_with(kTcp) || server.starts_with(kUnix); }
 
 Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout) {
+                                           std::chrono::milliseconds timeout, const std::string& token) {
   asio::io_context loop(1);
   // As the same address is written for HTTP.
   const std::string address = server.starts_with(kTcp) ? "http://" + server.substr(kTcp.size())
@@ -233,11 +240,11 @@ Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQu
   if (const auto* const path = std::get_if<asio::local::stream_protocol::endpoint>(&found.endpoints)) {
     RedisConnection<UnixStream> connection(loop, server, timeout);
     LEAF_RETURN_IF_ERROR(connection.Connect(*path));
-    return Take(connection, server, question);
+    return Take(connection, server, question, token);
   }
   RedisConnection<beast::tcp_stream> connection(loop, server, timeout);
   LEAF_RETURN_IF_ERROR(connection.Connect(std::get<asio::ip::tcp::resolver::results_type>(found.endpoints)));
-  return Take(connection, server, question);
+  return Take(connection, server, question, token);
 }
 
 }  // namespace leaf::client

@@ -22,10 +22,11 @@ struct IdQuestion {
   bool contiguous = false;  // in segment mode
 };
 
-// Blocks up to the time-out, twice for contiguous IDs: the server is asked first whether it is a daemon,
-// since another program may know INCRBY and make a counter. Errors: kUnreachable, kPermission, kUnavailable
-// (no answer in time), kInternal (no answer of a daemon), and what the server says.
+// `token`: what the client logs in with; "" for nothing. Blocks up to the time-out, twice for contiguous IDs:
+// the server is asked first whether it is a daemon, since another program may know INCRBY and make a counter.
+// Errors: kUnreachable, kPermission, kUnavailable (no answer in time), kInternal (no answer of a daemon), and
+// what the server says.
 Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout);
+                                           std::chrono::milliseconds timeout, const std::string& token);
 
 }  // namespace leaf::client

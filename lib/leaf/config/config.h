@@ -34,6 +34,8 @@ struct Config {
   struct Server {
     std::vector<Endpoint> listen;  // port 0: a free one
     std::string socket;            // "" for none
+    std::string socket_public;     // "" for none
+    std::vector<Endpoint> admin_listen;
     std::vector<ListenAddress> redis_listen;
     std::int64_t threads = 0;
     Millis drain_timeout{};
@@ -51,7 +53,13 @@ struct Config {
 
   struct Client {
     std::vector<std::string> servers;
+    std::string token_file;  // "" for none
   } client;
+
+  struct Auth {
+    std::string tokens_file;             // "" for none
+    std::vector<std::string> anonymous;  // roles of callers without a token: "ids", "read"
+  } auth;
 
   struct Segment {
     bool enabled = false;

@@ -265,6 +265,12 @@ Result<void> CheckHostName(const std::string& text) {
   return Bad(fmt::format("{} is neither a host's name, without a port, nor *.NAME or *", Quoted(text)));
 }
 
+Result<void> CheckAnonymous(const std::string& role) {
+  if (role == "ids" || role == "read") return {};
+  if (role == "admin") return Bad("a caller without a token is never admin");
+  return Bad(fmt::format("{} is neither ids nor read", Quoted(role)));
+}
+
 // What "ordinal" stands for is found out when all else is known (Loader).
 Result<void> StoreWorkerId(Config& config, const Value& value) {
   Config::Snowflake& snowflake = config.snowflake;
@@ -301,6 +307,15 @@ std::vector<Key> MakeKeys() {
   add(String(
       "server.socket", "", "Unix socket to serve HTTP on; \"\" for none",
       [](C & c) -> auto& { return c.server.socket; }));
+  add(String(
+      "server.socket_public", "",
+      "Unix socket for a proxy, whose callers have no more rights than those over TCP; \"\" for none",
+      [](C & c) -> auto& { return c.server.socket_public; }));
+  add(Endpoints(
+      "server.admin_listen", "",
+      "addresses for operators: with them, metrics, dashboard, status and changes are served there and on "
+      "server.socket only",
+      ParseListen, [](C & c) -> auto& { return c.server.admin_listen; }));
   add(Addresses<ListenAddress>(
       "server.redis_listen", "",
       "addresses to speak Redis' protocol on: HOST:PORT, :PORT, or unix:/PATH; [] for none",
@@ -349,6 +364,18 @@ std::vector<Key> MakeKeys() {
   add(List(
       "client.servers", "", "servers that next and status ask, in order", CheckServer,
       [](C & c) -> auto& { return c.client.servers; }));
+  add(String(
+      "client.token_file", "", "file with the token that is sent to servers, readable by its owner only",
+      [](C & c) -> auto& { return c.client.token_file; }));
+
+  add(String(
+      "auth.tokens_file", "",
+      "file of the tokens that callers may have (leafctl token add); \"\": no token is asked for",
+      [](C & c) -> auto& { return c.auth.tokens_file; }));
+  add(List(
+      "auth.anonymous", "ids,read",
+      "what a caller without a token may do: ids, read; the default with auth.tokens_file is []",
+      CheckAnonymous, [](C & c) -> auto& { return c.auth.anonymous; }));
 
   add(Bool(
       "segment.enabled", "true", "serve segment mode", [](C & c) -> auto& { return c.segment.enabled; }));

@@ -249,6 +249,7 @@ class Loader {
       config.server.socket = (runtime_dir.empty() ? config.state_dir : runtime_dir) + "/leafctl.sock";
     }
     if (IsDefault("sqlite.path")) config.sqlite.path = config.state_dir + "/leaf.db";
+    if (IsDefault("auth.anonymous") && !config.auth.tokens_file.empty()) config.auth.anonymous.clear();
     if (config.sqlite.path.empty()) Problem("sqlite.path: is empty, name a file");
     if (config.mysql.password_file.empty()) {
       const std::string credentials = Variable("CREDENTIALS_DIRECTORY");
@@ -303,6 +304,10 @@ class Loader {
       opened.push_back({"server.listen", {tcp, ""}, EndpointText(tcp)});
     if (!server.socket.empty())
       opened.push_back({"server.socket", {{}, server.socket}, "unix:" + server.socket});
+    for (const Endpoint& tcp : server.admin_listen)
+      opened.push_back({"server.admin_listen", {tcp, ""}, EndpointText(tcp)});
+    if (!server.socket_public.empty())
+      opened.push_back({"server.socket_public", {{}, server.socket_public}, "unix:" + server.socket_public});
     for (const ListenAddress& address : server.redis_listen) {
       opened.push_back({"server.redis_listen", address,
                         address.unix_path.empty() ? EndpointText(address.tcp) : "unix:" + address.unix_path});
@@ -390,7 +395,7 @@ class Loader {
   std::string ReachableListenAddress() const {
     for (const Endpoint& address : resolved_.config.server.listen) {
       const std::string& host = address.host;
-      const bool here = host.starts_with("127.") || host == "localhost" || host == "::1";
+      const bool here = IsLoopbackHost(host);
       if (!here && host != "0.0.0.0" && host != "::" && address.port != 0) return EndpointText(address);
     }
     return "";

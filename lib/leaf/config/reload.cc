@@ -11,7 +11,7 @@
 namespace leaf::config {
 namespace {
 
-constexpr std::array<std::string_view, 11> kReloadable = {
+constexpr std::array<std::string_view, 13> kReloadable = {
     "server.drain_timeout",
     "server.max_count",
     "server.max_connections",
@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 11> kReloadable = {
     "server.idle_timeout",
     "server.max_requests_per_second",
     "server.max_tag_requests_per_second",
+    "auth.tokens_file",
+    "auth.anonymous",
     "segment.refresh_interval",
     "segment.reserve_time",
     "log.level",

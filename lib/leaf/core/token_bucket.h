@@ -62,6 +62,18 @@ class TokenBucket {
     }
   }
 
+  // Takes `n` tokens, or none if there are fewer. Requires: one second's worth at most.
+  bool TryTakeMany(MonotonicTime now, const Rate& rate, std::uint64_t n) {
+    if (!rate.is_limit()) return true;
+    const std::uint64_t now_ticks = Ticks(now);
+    std::uint64_t full_at = full_at_.load(std::memory_order_relaxed);
+    while (true) {
+      const std::uint64_t next = std::max(full_at, now_ticks) + n * rate.interval_;
+      if (next - now_ticks > rate.burst_) return false;
+      if (full_at_.compare_exchange_weak(full_at, next, std::memory_order_relaxed)) return true;
+    }
+  }
+
  private:
   static std::uint64_t Ticks(MonotonicTime time) {
     return static_cast<std::uint64_t>(

@@ -62,6 +62,8 @@ class NodeChecks : DoctorChecks {
     }
     if (!config_.zookeeper.auth_file.empty())
       Add(InspectSecretFile("zookeeper-auth", config_.zookeeper.auth_file));
+    if (!config_.client.token_file.empty()) Add(InspectSecretFile("client-token", config_.client.token_file));
+    CheckAccess();
     if (!config_.segment.enabled && !config_.snowflake.enabled)
       Problem("modes", "both modes are switched off", "the daemon would issue nothing",
               "segment.enabled or snowflake.enabled");
@@ -221,6 +223,24 @@ class NodeChecks : DoctorChecks {
           std::chrono::duration_cast<milliseconds>(environment_.ClockInUse().Monotonic() - asked);
       CompareClock("daemon-clock", "the daemon's clock",
                    clock->time - (environment_.ClockInUse().Wall() - took / 2), took / 2);
+    }
+  }
+
+  // Who may use the daemon that this configuration makes.
+  void CheckAccess() {
+    const std::string& path = config_.auth.tokens_file;
+    if (!path.empty()) {
+      Add(InspectTokens(path, environment_.ClockInUse().Wall(), config_.auth.anonymous.empty()));
+      return;
+    }
+    if (resolved_.IsSet("auth.anonymous")) return;
+    for (const Endpoint& listen : config_.server.listen) {
+      if (IsLoopbackHost(listen.host)) continue;
+      Warn(
+          "access", fmt::format("other machines reach {}, and no token is asked for", EndpointText(listen)),
+          "any machine that does may take IDs and read the status",
+          "set auth.tokens_file (leafctl token add), or auth.anonymous = [\"ids\", \"read\"] if it is meant");
+      return;
     }
   }
 

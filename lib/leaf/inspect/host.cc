@@ -1,6 +1,7 @@
 #include "leaf/inspect/host.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -15,6 +16,7 @@
 #include <sstream>
 #include <utility>
 
+#include "leaf/access/token_file.h"
 #include "leaf/base/text.h"
 #include "leaf/sys/durable_file.h"
 #include "leaf/sys/file_ops.h"
@@ -78,6 +80,37 @@ Diagnosis InspectSecretFile(std::string check, const std::string& path) {
   return Diagnosis::Ok(std::move(check), fmt::format("only the owner of {} can read it", path));
 }
 
+Diagnosis InspectTokens(const std::string& path, WallTime now, bool is_needed) {
+  constexpr std::chrono::hours kExpirySoon{24 * 14};
+  const auto text = sys::ReadSecretFile(path);
+  if (!text.ok()) return InspectSecretFile("tokens", path);
+  const auto tokens = access::ParseTokenFile(*text);
+  if (!tokens.ok()) {
+    return {"tokens", Level::kProblem, fmt::format("{}: {}", path, tokens.error().message),
+            "leafctl does not start with it, and a reload keeps the old tokens", "correct that line"};
+  }
+  std::vector<std::string> ended;
+  std::vector<std::string> ending;
+  for (const access::TokenEntry& entry : *tokens) {
+    if (entry.IsExpired(now)) {
+      ended.push_back(entry.name);
+    } else if (entry.IsExpired(now + kExpirySoon)) {
+      ending.push_back(entry.name);
+    }
+  }
+  if (tokens->empty() && is_needed) {
+    return {"tokens", Level::kWarning, fmt::format("{} has no tokens", path),
+            "only the Unix socket gives IDs", "leafctl token add NAME --role ids"};
+  }
+  if (!ended.empty() || !ending.empty()) {
+    return {"tokens", Level::kWarning,
+            ended.empty() ? fmt::format("expire within two weeks: {}", fmt::join(ending, ", "))
+                          : fmt::format("have expired: {}", fmt::join(ended, ", ")),
+            "a daemon refuses a token that has expired", "leafctl token add makes another"};
+  }
+  return Diagnosis::Ok("tokens", fmt::format("{} has {} tokens", path, tokens->size()));
+}
+
 std::vector<Diagnosis> InspectStateDir(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) {
@@ -92,7 +125,7 @@ std::vector<Diagnosis> InspectStateDir(const std::string& path) {
     return {{"state-dir", Level::kProblem, fmt::format("{} is not a directory", path),
              "marks and ceilings have to be kept in one", "name another with state_dir"}};
   std::vector<Diagnosis> found;
-  if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
+  if (::access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
     found.push_back({"state-dir", Level::kProblem,
                      fmt::format("{} cannot be written to: {}", path, std::strerror(errno)),
                      "no ID is issued whose mark or ceiling could not be stored",
@@ -217,7 +250,7 @@ std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view
   std::string program = exec.substr(0, exec.find(' '));
   while (!program.empty() && std::string_view("@-:+!").find(program.front()) != std::string_view::npos)
     program.erase(0, 1);
-  if (program.empty() || (program.front() == '/' && access(program.c_str(), X_OK) != 0))
+  if (program.empty() || (program.front() == '/' && ::access(program.c_str(), X_OK) != 0))
     add(Level::kProblem, program.empty() ? "no ExecStart=" : fmt::format("{} cannot be run", program),
         "the service cannot start", "install leafctl there, or correct ExecStart=");
   const std::size_t config = exec.find("--config");

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "leaf/base/time.h"
 #include "leaf/inspect/diagnosis.h"
 
 namespace leaf::inspect {
@@ -17,6 +18,9 @@ Diagnosis InspectConfigFile(const std::string& path);
 
 // A secret file, by the rules of ReadSecretFile. `check`: "mysql-password".
 Diagnosis InspectSecretFile(std::string check, const std::string& path);
+// A file of tokens (auth.tokens_file), and whether each is still good. `is_needed`: callers without a token
+// may do nothing.
+Diagnosis InspectTokens(const std::string& path, WallTime now, bool is_needed);
 
 // That the directory exists (a missing one is made at the first start), is its owner's alone and writable for
 // us, and has room.

@@ -20,7 +20,10 @@ class ControlRouter : public RouterFixture {
   ControlRouter() { StartService(); }
   Response Ask(std::string_view target, std::string_view method = "GET", bool from_operator = false) {
     std::optional<Response> response;
-    router_.Handle({.method = method, .target = target, .accept = "", .from_operator = from_operator},
+    router_.Handle({.method = method,
+                    .target = target,
+                    .accept = "",
+                    .caller = from_operator ? &access::Caller::Operator() : &access::Caller::Open()},
                    [&](Response answer) { response = std::move(answer); });
     Run();
     EXPECT_TRUE(response.has_value());

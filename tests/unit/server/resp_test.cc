@@ -153,13 +153,15 @@ class RedisTest : public server::RouterFixture {
   Issuer issuer_{{.max_count = 2000}, ids_};
   UnreadAnswers unread_;
   RequestMetrics requests_;
+  access::Gate gate_{0};
   RedisBackend backend_{{.request_timeout = milliseconds{1000}, .version = "1"},
                         issuer_,
                         unread_,
                         clock_,
                         requests_,
+                        gate_,
                         clock_.Monotonic()};
-  Session session_;
+  Session session_{.caller = gate_.Anonymous()};
   std::shared_ptr<Transaction> transaction_;
   std::optional<std::string> reply_;
 };

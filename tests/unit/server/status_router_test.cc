@@ -37,8 +37,9 @@ class StatusRouter : public RouterFixture {
     }
   }
   Withdraw Send(std::string_view target, std::vector<Response>& answers, std::string_view method = "GET") {
-    return router_.Handle({.method = method, .target = target, .accept = "", .from_operator = true},
-                          [&](Response answer) { answers.push_back(std::move(answer)); });
+    return router_.Handle(
+        {.method = method, .target = target, .accept = "", .caller = &access::Caller::Operator()},
+        [&](Response answer) { answers.push_back(std::move(answer)); });
   }
   Response Ask(std::string_view target, std::string_view method = "GET") {
     std::vector<Response> answers;

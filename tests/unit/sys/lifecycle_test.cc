@@ -287,7 +287,7 @@ TEST(Reload, TakesOverWhatItMayAndNamesTheRest) {
 TEST(Reload, EveryReloadableKeyIsOne) {
   int reloadable = 0;
   for (const config::Key& key : config::Keys()) reloadable += config::IsReloadable(key.name) ? 1 : 0;
-  EXPECT_EQ(reloadable, 11);
+  EXPECT_EQ(reloadable, 13);
   EXPECT_FALSE(config::IsReloadable("state_dir"));
 }
 

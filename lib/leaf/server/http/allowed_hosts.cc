@@ -27,6 +27,7 @@ bool IsAddressV4(const std::string& name) {
 AllowedHosts::AllowedHosts(std::vector<std::string> configured, std::vector<std::string> machine)
     : suffixes_{".localhost"}, has_configured_(!configured.empty()) {
   for (const std::string& name : configured) {
+    configured_.push_back(LowerCase(name));
     if (name == "*") {
       all_ = true;
     } else if (name.starts_with("*.")) {
@@ -47,6 +48,20 @@ bool AllowedHosts::Allows(std::string_view host) const {
   return IsAddressV4(name) || std::find(names_.begin(), names_.end(), name) != names_.end() ||
          std::any_of(suffixes_.begin(), suffixes_.end(),
                      [&](const std::string& suffix) { return name.ends_with(suffix) && name != suffix; });
+}
+
+bool AllowedHosts::IsConfigured(const std::string& name) const {
+  return std::any_of(configured_.begin(), configured_.end(), [&](const std::string& each) {
+    return each.starts_with("*.") ? name.ends_with(each.substr(1)) && name.size() >= each.size()
+                                  : name == each;
+  });
+}
+
+bool AllowedHosts::IsOwnOrigin(std::string_view origin, std::string_view host) const {
+  const std::size_t scheme = origin.find("://");
+  if (scheme == std::string_view::npos) return false;  // "null", of a page without a place
+  const std::string authority = LowerCase(origin.substr(scheme + 3));
+  return authority == LowerCase(host) || IsConfigured(std::string(NameOf(authority)));
 }
 
 }  // namespace leaf::server

@@ -26,9 +26,16 @@ class AllowedHosts {
   // or one of the names. An empty one is allowed, since no web page can send it.
   bool Allows(std::string_view host) const;
 
+  // Whether a page with this Origin field (RFC 6454, 7; not empty) is this server's own, which clients ask as
+  // `host`: it is the same, or one of the configured names, by which a proxy is asked.
+  bool IsOwnOrigin(std::string_view origin, std::string_view host) const;
+
  private:
-  std::vector<std::string> names_;     // lower case
-  std::vector<std::string> suffixes_;  // ".name", lower case
+  bool IsConfigured(const std::string& name) const;
+
+  std::vector<std::string> configured_;  // lower case, as they are
+  std::vector<std::string> names_;       // lower case
+  std::vector<std::string> suffixes_;    // ".name", lower case
   bool has_configured_ = false;
   bool all_ = false;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/access/gate.h"
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
 #include "leaf/core/id_layout.h"
@@ -33,7 +34,10 @@ struct RouterOptions {
   const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
   // Where /metrics is made, so that it does not queue behind other reports; null: with them.
   Executor* metrics_lane = nullptr;
-  WorkersReading workers{};  // without `read` there is no registry to tell of
+  // Where callers come from; null: no token is ever asked for. Outlives the router.
+  const access::Gate* gate = nullptr;
+  bool warns_if_open = false;  // other machines reach this server, and nothing says that none needs a token
+  WorkersReading workers{};    // without `read` there is no registry to tell of
 };
 
 // What handlers answer from. Thread-safe; outlives every request.

@@ -6,6 +6,7 @@
 
 #include "leaf/base/time.h"
 #include "leaf/server/net/loop.h"
+#include "leaf/server/visitor.h"
 
 namespace leaf::server {
 namespace {
@@ -77,8 +78,10 @@ class LongBody final : public LongAnswer {
 
 class HttpProtocol final : public Protocol {
  public:
-  HttpProtocol(const HttpProtocolFactory& factory, bool checks_host)
-      : factory_(factory), checks_host_(checks_host) {}
+  HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin)
+      : factory_(factory),
+        checks_host_(!origin.is_local && factory.hosts_.ChecksListener(origin.on_loopback)),
+        visitor_(factory.gate_, factory.clock_, origin.user, "") {}
 
   Step Handle(Stream& stream) override {
     switch (reader_.Read(stream.in())) {
@@ -104,7 +107,11 @@ class HttpProtocol final : public Protocol {
                           .accept = received.accept,
                           .accept_language = received.accept_language,
                           .form = received.form,
-                          .from_operator = stream.origin().is_local && received.is_post_without_origin,
+                          .caller = &visitor_.Identify(received.authorization),
+                          .wrong_credentials = visitor_.problem(),
+                          .from_other_site = IsFromOtherSite(received),
+                          .from_script = received.from_script,
+                          .is_public_door = stream.origin().is_public_door,
                           .is_local = stream.origin().is_local};
     const WayBack back = stream.way_back();
     auto withdraw = factory_.router_.Handle(
@@ -138,6 +145,13 @@ class HttpProtocol final : public Protocol {
     }
     allowed_host_ = received.host;
     return true;
+  }
+
+  // A browser says it in Sec-Fetch-Site; one that does not know that field says where the page is from.
+  bool IsFromOtherSite(const ReceivedRequest& received) const {
+    if (received.fetch_site.empty()) [[likely]]
+      return !received.origin.empty() && !factory_.hosts_.IsOwnOrigin(received.origin, received.host);
+    return received.fetch_site != "same-origin" && received.fetch_site != "none";
   }
 
   // Answers what is no request; the connection has to end, since it is not known where the next one would
@@ -175,6 +189,7 @@ class HttpProtocol final : public Protocol {
   const HttpProtocolFactory& factory_;
   const bool checks_host_;
   RequestReader reader_;
+  Visitor visitor_;
   // Of the request under way:
   Route route_ = Route::kOther;
   bool says_keep_alive_ = false;
@@ -183,7 +198,7 @@ class HttpProtocol final : public Protocol {
 };
 
 std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {
-  return std::make_unique<HttpProtocol>(*this, !origin.is_local && hosts_.ChecksListener(origin.on_loopback));
+  return std::make_unique<HttpProtocol>(*this, origin);
 }
 
 }  // namespace leaf::server

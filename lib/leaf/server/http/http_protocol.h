@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "leaf/access/gate.h"
 #include "leaf/base/clock.h"
 #include "leaf/server/http/allowed_hosts.h"
 #include "leaf/server/http/message.h"
@@ -19,9 +20,9 @@ namespace leaf::server {
 // Speaks HTTP on every connection to a listener. Thread-safe.
 class HttpProtocolFactory final : public ProtocolFactory {
  public:
-  // The router and the clock outlive it.
-  HttpProtocolFactory(const Router& router, AllowedHosts hosts, const Clock& clock)
-      : router_(router), hosts_(std::move(hosts)), clock_(clock) {}
+  // The router, the gate and the clock outlive it.
+  HttpProtocolFactory(const Router& router, AllowedHosts hosts, const access::Gate& gate, const Clock& clock)
+      : router_(router), hosts_(std::move(hosts)), gate_(gate), clock_(clock) {}
 
   std::unique_ptr<Protocol> Make(const Origin& origin) const override;
 
@@ -30,6 +31,7 @@ class HttpProtocolFactory final : public ProtocolFactory {
 
   const Router& router_;
   const AllowedHosts hosts_;
+  const access::Gate& gate_;
   const Clock& clock_;
 };
 

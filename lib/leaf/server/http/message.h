@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "leaf/access/caller.h"
 #include "leaf/base/result.h"
 #include "leaf/server/ids_text.h"
 #include "leaf/server/net/unread_bytes.h"
@@ -24,10 +25,15 @@ struct Request {
   std::string_view accept_language =
       "";                      // the Accept-Language header, or ""; not told to routes that take IDs
   std::string_view form = "";  // the form that a POST has as its body, or ""
-  // Came over a Unix socket, and not out of a web page. Behind a proxy on this machine every caller is from
-  // this machine: that says nothing.
-  bool from_operator = false;
-  bool is_local = false;  // came over a Unix socket
+  // The caller, and what is wrong with its credentials (static text), or "". Outlive the call.
+  const access::Caller* caller = &access::Caller::Open();
+  std::string_view wrong_credentials = "";
+  // A web page of another site sent it: it may not take IDs, nor change anything.
+  bool from_other_site = false;
+  // A script asks, which can show a form of its own: a browser would show its own for Basic.
+  bool from_script = false;
+  bool is_public_door = false;  // as of Origin
+  bool is_local = false;        // came over a Unix socket
 };
 
 struct Response {

@@ -50,6 +50,7 @@ bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
 struct Seen {
   bool host = false;
   bool accept = false;
+  bool authorization = false;
 };
 
 // Takes note of a header; false if what it says is not for this form.
@@ -68,13 +69,21 @@ bool TakeHeader(std::string_view name, std::string_view value, Seen& seen, Plain
         seen.accept = true;
         request.accept = value;
       }
-      return !EqualsIgnoringCase(name, "expect");
+      return !EqualsIgnoringCase(name, "expect") && !EqualsIgnoringCase(name, "origin");
     case 7:
       return !EqualsIgnoringCase(name, "upgrade");
     case 10:
       return !EqualsIgnoringCase(name, "connection") || EqualsIgnoringCase(value, "keep-alive");
+    case 13:
+      if (EqualsIgnoringCase(name, "authorization")) {
+        if (seen.authorization) return false;
+        seen.authorization = true;
+        request.authorization = value;
+      }
+      return true;
     case 14:
-      return !EqualsIgnoringCase(name, "content-length");
+      return !EqualsIgnoringCase(name, "content-length") && !EqualsIgnoringCase(name, "sec-fetch-site") &&
+             !EqualsIgnoringCase(name, "sec-fetch-dest");
     case 16:
       return !EqualsIgnoringCase(name, "proxy-connection");
     case 17:

@@ -1,9 +1,9 @@
 // Requests in the form that nearly every client sends, taken apart in one pass over their bytes.
 //
 // Only what is certain is taken: a GET for IDs with a whole head, of plain ASCII, and no header that says
-// anything about the connection or a body. Everything else, what is malformed, and what is not whole yet is
-// left to the library's parser, which also reads what is taken here, and says the same of it (tests/fuzz,
-// http_requests).
+// anything about the connection, a body or a web page. Everything else, what is malformed, and what is not
+// whole yet is left to the library's parser, which also reads what is taken here, and says the same of it
+// (tests/fuzz, http_requests).
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,10 @@ namespace leaf::server {
 // A GET of HTTP/1.1 without a body, on a connection that stays open. Views of its bytes.
 struct PlainRequest {
   std::string_view target;
-  std::string_view host;    // the Host header
-  std::string_view accept;  // the Accept header, or ""
-  std::size_t size = 0;     // of all its bytes, with the empty line
+  std::string_view host;           // the Host header
+  std::string_view accept;         // the Accept header, or ""
+  std::string_view authorization;  // the Authorization header, or ""
+  std::size_t size = 0;            // of all its bytes, with the empty line
 };
 
 // What begins at the first byte; nothing if it has another form.

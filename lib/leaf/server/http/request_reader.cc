@@ -63,8 +63,10 @@ ReceivedRequest Received(const Message& message) {
   request.keep_alive =
       !ConnectionSays(message, "close") && (message.version() >= 11 || ConnectionSays(message, "keep-alive"));
   request.says_keep_alive = message.version() < 11;
-  request.is_post_without_origin =
-      message.method() == http::verb::post && message.find(http::field::origin) == message.end();
+  request.authorization = View(message[http::field::authorization]);
+  request.origin = View(message[http::field::origin]);
+  request.fetch_site = View(message["Sec-Fetch-Site"]);
+  request.from_script = message["Sec-Fetch-Dest"] == "empty";
   return request;
 }
 
@@ -82,7 +84,10 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
                     .host = plain->host,
                     .accept = plain->accept,
                     .accept_language = {},
-                    .form = {}};
+                    .form = {},
+                    .authorization = plain->authorization,
+                    .origin = {},
+                    .fetch_site = {}};
         plain_bytes_ = plain->size;
         return Outcome::kRequest;
       }
@@ -103,6 +108,9 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     header_seen_ = true;
     const auto& message = parser_->get();
     if (const std::string_view wrong = WrongHost(message); !wrong.empty()) return Refuse(400, wrong);
+    // One of them would be looked at, and a proxy may have looked at the other.
+    if (message.count(http::field::authorization) > 1)
+      return Refuse(400, "more than one Authorization field");
     // A body whose length is not known would be taken for the next request (RFC 9112, 6.3).
     if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
       return Refuse(501, "this Transfer-Encoding is not supported");

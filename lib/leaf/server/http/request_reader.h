@@ -28,9 +28,11 @@ struct ReceivedRequest {
   std::string_view form;             // of a POST: its body, if it is a short form; else ""
   bool is_head = false;
   bool keep_alive = true;
-  bool says_keep_alive = false;  // a version by whose default the connection ends wants to be told
-  // A POST that no web page has sent: a browser says where a request that is no mere link comes from.
-  bool is_post_without_origin = false;
+  bool says_keep_alive = false;    // a version by whose default the connection ends wants to be told
+  std::string_view authorization;  // the Authorization header, or ""
+  std::string_view origin;         // the Origin header, or ""
+  std::string_view fetch_site;     // the Sec-Fetch-Site header, or ""
+  bool from_script = false;        // a page's script sent it, as a browser says
 };
 
 // Not thread-safe. One connection's, for one request after the other.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -42,12 +44,64 @@ Response MethodResponse(const Backend& backend, const RouteRow& row, const Call&
   return response;
 }
 
-Response AdminOnly(const Backend& backend) {
-  Response response =
-      V1Error(backend, {ErrorCode::kPermission, "tags are paused and resumed over the Unix socket only",
-                        "run leafctl on that machine, without --server or with unix:/PATH"});
-  response.status = 403;
+std::optional<access::Role> RoleFor(Access access) {
+  switch (access) {
+    case Access::kFree:
+      return std::nullopt;
+    case Access::kIds:
+      return access::Role::kIds;
+    case Access::kRead:
+      return access::Role::kRead;
+    case Access::kAdmin:
+      break;
+  }
+  return access::Role::kAdmin;
+}
+
+Response Denied(const Backend& backend, const RouteRow& row, const Call& call, int status, Error why) {
+  Response response = row.dialect == Dialect::kV1
+                          ? V1Error(backend, why)
+                          : LeafPlainError(backend, status, why.message, call.target.raw_path);
+  response.status = status;
   return response;
+}
+
+// With Basic a browser asks for the token by itself.
+constexpr std::string_view kChallenges =
+    "WWW-Authenticate: Bearer realm=\"leafctl\"\r\n"
+    "WWW-Authenticate: Basic realm=\"leafctl\", charset=\"UTF-8\"\r\n";
+constexpr std::string_view kChallengeOfScripts = "WWW-Authenticate: Bearer realm=\"leafctl\"\r\n";
+
+// Why the caller may not use the route; nothing if it may.
+std::optional<Response> RefuseCaller(const Backend& backend, const RouteRow& row, const Call& call) {
+  const auto role = RoleFor(row.access);
+  if (!role) return std::nullopt;
+  const Request& request = call.request;
+  const access::Caller& caller = *request.caller;
+  if (caller.roles.Has(*role)) [[likely]] {
+    if (!request.from_other_site || row.access == Access::kRead) [[likely]]
+      return std::nullopt;
+    return Denied(backend, row, call, 403,
+                  {ErrorCode::kPermission, "a web page of another site may not do this",
+                   "if the page is this server's own behind a proxy, add its name to server.allowed_hosts"});
+  }
+  const bool may_log_in = backend.options.gate != nullptr && backend.options.gate->has_tokens();
+  if (may_log_in && !caller.is_known) {
+    Response response = Denied(
+        backend, row, call, 401,
+        {ErrorCode::kPermission,
+         request.wrong_credentials.empty() ? fmt::format("a token with role {} is needed", RoleName(*role))
+                                           : std::string(request.wrong_credentials),
+         "send it as Authorization: Bearer TOKEN; leafctl token add makes one"});
+    response.headers = request.from_script ? kChallengeOfScripts : kChallenges;
+    return response;
+  }
+  return Denied(backend, row, call, 403,
+                {ErrorCode::kPermission, fmt::format("{} lacks role {}", caller.name, RoleName(*role)),
+                 *role == access::Role::kAdmin
+                     ? "run leafctl as the server's user on its machine, without --server or with "
+                       "unix:/PATH; or use a token with role admin (auth.tokens_file)"
+                     : "auth.anonymous is what callers without a token may do"});
 }
 
 }  // namespace
@@ -77,11 +131,13 @@ Withdraw Router::Handle(const Request& request, Respond respond, Route* label) c
     return AtOnce(respond,
                   LeafPlainError(backend_, 400, "an encoded slash or NUL in the path", target->raw_path));
   }
-  const RouteRow& row = FindRoute(target->segments);
+  const RouteRow* found = &FindRoute(target->segments);
+  if (request.is_public_door && found->doors == Doors::kOperators) found = &NoRoute(found->dialect);
+  const RouteRow& row = *found;
   if (label != nullptr) *label = row.label;
   const Call call{request, *target};
   if (!row.Serves(request.method)) return AtOnce(respond, MethodResponse(backend_, row, call));
-  if (row.access == Access::kAdmin && !request.from_operator) return AtOnce(respond, AdminOnly(backend_));
+  if (auto refused = RefuseCaller(backend_, row, call)) return AtOnce(respond, *std::move(refused));
   return row.handle(backend_, call, std::move(respond));
 }
 
@@ -96,6 +152,8 @@ NodeFacts Router::Facts() const {
           .store = options.store,
           .state_dir = options.state_dir,
           .listen = options.listen,
+          .gate = options.gate,
+          .is_open = options.warns_if_open && options.gate != nullptr && !options.gate->has_tokens(),
           .max_count = backend_.issuer.MaxCount(IdSource::kSegment),
           .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(backend_.clock.Monotonic() -
                                                                           backend_.started_at),

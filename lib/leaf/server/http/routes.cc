@@ -18,30 +18,30 @@ constexpr std::string_view kAnyMethod;
 // The first row that matches counts. Those that take IDs stand first: they are asked for most.
 // clang-format off
 constexpr RouteRow kTable[] = {
-    {"/api/segment/get/{tag}",     kLeafMethods,   Dialect::kLeaf, Access::kIds,   Route::kLeafSegment,   LeafSegment},
-    {"/api/snowflake/get/{name}",  kLeafMethods,   Dialect::kLeaf, Access::kIds,   Route::kLeafSnowflake, LeafSnowflake},
-    {"/v1/segment/{tag}",          kTakeMethods,   Dialect::kV1,   Access::kIds,   Route::kV1Segment,     V1Segment},
-    {"/v1/snowflake",              kTakeMethods,   Dialect::kV1,   Access::kIds,   Route::kV1Snowflake,   V1Snowflake},
-    {"/v1/segment/{tag}/mark",     kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Mark,        V1Mark},
-    {"/v1/segment/{tag}/advice",   kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Advice,      V1Advice},
-    {"/v1/segment/{tag}/pause",    kChangeMethods, Dialect::kV1,   Access::kAdmin, Route::kV1Pause,       V1Pause},
-    {"/v1/segment/{tag}/resume",   kChangeMethods, Dialect::kV1,   Access::kAdmin, Route::kV1Resume,      V1Resume},
-    {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Decode,      V1Decode},
-    {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Clock,       V1Clock},
-    {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Status,      V1Status},
-    {"/v1/workers",                kReadMethods,   Dialect::kV1,   Access::kRead,  Route::kV1Workers,     V1Workers},
-    {"/health/live",               kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthLive, true},
-    {"/health/ready",              kReadMethods,   Dialect::kPage, Access::kRead,  Route::kHealth,        HealthReady, true},
-    {"/metrics",                   kReadMethods,   Dialect::kPage, Access::kRead,  Route::kMetrics,       Metrics, true},
-    {"/",                          kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
-    {"/dashboard.css",             kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
-    {"/dashboard.js",              kReadMethods,   Dialect::kPage, Access::kRead,  Route::kDashboard,     Dashboard},
-    {"/decodeSnowflakeId.*",       kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafDecode,    LeafDecode},
-    {"/cache.*",                   kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafPages,     LeafCache},
-    {"/db.*",                      kLeafMethods,   Dialect::kLeaf, Access::kRead,  Route::kLeafPages,     LeafDb},
-    {"/v1/...",                    kAnyMethod,     Dialect::kV1,   Access::kRead,  Route::kOther,         V1Nothing},
-    {"/health/...",                kAnyMethod,     Dialect::kPage, Access::kRead,  Route::kHealth,        Nothing},
-    {"/...",                       kAnyMethod,     Dialect::kPage, Access::kRead,  Route::kOther,         Nothing},
+    {"/api/segment/get/{tag}",     kLeafMethods,   Dialect::kLeaf, Access::kIds,   Doors::kAll,       Route::kLeafSegment,   LeafSegment},
+    {"/api/snowflake/get/{name}",  kLeafMethods,   Dialect::kLeaf, Access::kIds,   Doors::kAll,       Route::kLeafSnowflake, LeafSnowflake},
+    {"/v1/segment/{tag}",          kTakeMethods,   Dialect::kV1,   Access::kIds,   Doors::kAll,       Route::kV1Segment,     V1Segment},
+    {"/v1/snowflake",              kTakeMethods,   Dialect::kV1,   Access::kIds,   Doors::kAll,       Route::kV1Snowflake,   V1Snowflake},
+    {"/v1/segment/{tag}/mark",     kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kAll,       Route::kV1Mark,        V1Mark},
+    {"/v1/segment/{tag}/advice",   kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Advice,      V1Advice},
+    {"/v1/segment/{tag}/pause",    kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Pause,       V1Pause},
+    {"/v1/segment/{tag}/resume",   kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Resume,      V1Resume},
+    {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kAll,       Route::kV1Decode,      V1Decode},
+    {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kFree,  Doors::kAll,       Route::kV1Clock,       V1Clock},
+    {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Status,      V1Status},
+    {"/v1/workers",                kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Workers,     V1Workers},
+    {"/health/live",               kReadMethods,   Dialect::kPage, Access::kFree,  Doors::kAll,       Route::kHealth,        HealthLive, true},
+    {"/health/ready",              kReadMethods,   Dialect::kPage, Access::kFree,  Doors::kAll,       Route::kHealth,        HealthReady, true},
+    {"/metrics",                   kReadMethods,   Dialect::kPage, Access::kRead,  Doors::kOperators, Route::kMetrics,       Metrics, true},
+    {"/",                          kReadMethods,   Dialect::kPage, Access::kFree,  Doors::kOperators, Route::kDashboard,     Dashboard},
+    {"/dashboard.css",             kReadMethods,   Dialect::kPage, Access::kFree,  Doors::kOperators, Route::kDashboard,     Dashboard},
+    {"/dashboard.js",              kReadMethods,   Dialect::kPage, Access::kFree,  Doors::kOperators, Route::kDashboard,     Dashboard},
+    {"/decodeSnowflakeId.*",       kLeafMethods,   Dialect::kLeaf, Access::kRead,  Doors::kAll,       Route::kLeafDecode,    LeafDecode},
+    {"/cache.*",                   kLeafMethods,   Dialect::kLeaf, Access::kRead,  Doors::kOperators, Route::kLeafPages,     LeafCache},
+    {"/db.*",                      kLeafMethods,   Dialect::kLeaf, Access::kRead,  Doors::kOperators, Route::kLeafPages,     LeafDb},
+    {"/v1/...",                    kAnyMethod,     Dialect::kV1,   Access::kFree,  Doors::kAll,       Route::kOther,         V1Nothing},
+    {"/health/...",                kAnyMethod,     Dialect::kPage, Access::kFree,  Doors::kAll,       Route::kHealth,        Nothing},
+    {"/...",                       kAnyMethod,     Dialect::kPage, Access::kFree,  Doors::kAll,       Route::kOther,         Nothing},
 };
 // clang-format on
 
@@ -65,5 +65,12 @@ const RouteRow& FindRoute(const Target::Segments& segments) {
   LEAF_CHECK(row != std::end(kTable));
   return *row;
 }
+
+const RouteRow& NoRoute(Dialect dialect) {
+  const RouteRow* const last = std::end(kTable);
+  return dialect == Dialect::kV1 ? last[-3] : last[-1];
+}
+
+std::span<const RouteRow> AllRoutes() { return kTable; }
 
 }  // namespace leaf::server

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "leaf/server/http/handler.h"
@@ -14,11 +15,18 @@
 
 namespace leaf::server {
 
+// The role that a caller needs (access/roles.h).
 enum class Access : std::uint8_t {
-  kIds,   // takes IDs
-  kRead,  // tells something
-  // Changes something on this server: over the Unix socket only, and not out of a web page.
-  kAdmin,
+  kFree,   // none: it tells nothing that is not known, or a machine has to know it without a token
+  kIds,    // takes IDs
+  kRead,   // tells something
+  kAdmin,  // changes something
+};
+
+// Where a route answers if there is a door of its own for operators (server.admin_listen).
+enum class Doors : std::uint8_t {
+  kAll,
+  kOperators,  // there, and on the Unix socket
 };
 
 // How a route tells of a method that it does not serve.
@@ -33,7 +41,7 @@ enum class Dialect : std::uint8_t {
 class PathPattern {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a row of a table begins with its path
-  consteval PathPattern(const char* path) {
+  consteval PathPattern(const char* path) : text_(path) {
     std::string_view rest(path);
     while (rest.size() > 1) {
       rest.remove_prefix(1);  // the slash
@@ -51,6 +59,8 @@ class PathPattern {
     }
   }
 
+  std::string_view text() const { return text_; }
+
   bool Matches(const Target::Segments& segments) const {
     if (is_open_ ? segments.size() < size_ : segments.size() != size_) return false;
     for (std::size_t i = 0; i < size_; ++i) {
@@ -63,6 +73,7 @@ class PathPattern {
 
  private:
   static constexpr std::size_t kPartsMax = 4;
+  std::string_view text_;
   std::array<std::string_view, kPartsMax> parts_{};  // "" for any
   std::size_t size_ = 0;
   bool is_open_ = false;
@@ -74,6 +85,7 @@ struct RouteRow {
   std::string_view methods;  // as in the Allow header; "" for any, that are all the same
   Dialect dialect;
   Access access;
+  Doors doors;
   Route label;  // of metrics
   Handler handle;
   // Clients that watch a server have to see that it is full: they are served on connections over a limit,
@@ -85,5 +97,9 @@ struct RouteRow {
 
 // There is one for every path: the last rows say that there is nothing.
 const RouteRow& FindRoute(const Target::Segments& segments);
+// The row that says so, in this dialect.
+const RouteRow& NoRoute(Dialect dialect);
+// All of them, for tests, which ask each as every kind of caller.
+std::span<const RouteRow> AllRoutes();
 
 }  // namespace leaf::server

@@ -366,6 +366,12 @@ StatusSnapshot::StatusSnapshot(const NodeFacts& facts, const service::IdService&
   common_["uptime_ms"] = facts.uptime.count();
   common_["listen"] = facts.listen;
   common_["state_dir"] = facts.state_dir;
+  if (facts.gate != nullptr) {
+    common_["access"] = {
+        {"tokens", facts.gate->has_tokens() ? Json(facts.gate->token_count()) : Json(nullptr)},
+        {"anonymous", facts.gate->Anonymous()->roles.Text()},
+        {"open", facts.is_open}};
+  }
   common_["limits"] = {{"max_count", facts.max_count}};
   AddFence(common_, ids.segment());
   common_["dependencies"] = DependenciesJson(ids);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf/access/gate.h"
 #include "leaf/base/time.h"
 #include "leaf/server/http/message.h"
 #include "leaf/service/id_service.h"
@@ -19,6 +20,8 @@ struct NodeFacts {
   std::string store;
   std::string state_dir;
   std::vector<std::string> listen;
+  const access::Gate* gate = nullptr;
+  bool is_open = false;  // any machine may ask, without a token, and nothing says that this is meant
   std::uint64_t max_count = 0;
   std::chrono::milliseconds uptime{};
   WallTime now;

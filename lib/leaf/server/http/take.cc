@@ -64,9 +64,13 @@ Response AnswerWith(const Take& take, const IssuedIds& ids) {
   return response;
 }
 
-Response AnswerWithError(const Backend& backend, const Take& take, const Error& error) {
-  if (take.dialect == Dialect::kV1) return V1Error(backend, error);
+// `max_count`: as of V1Error.
+Response AnswerWithError(const Backend& backend, const Take& take, const Error& error,
+                         std::uint64_t max_count = 0) {
+  if (take.dialect == Dialect::kV1) return V1Error(backend, error, max_count);
   switch (error.code) {
+    case ErrorCode::kPermission:
+      return LeafPlainError(backend, 403, error.message, take.raw_path);
     case ErrorCode::kLimited:
       return LeafPlainError(backend, 429, error.message, take.raw_path);
     case ErrorCode::kNotFound:
@@ -101,7 +105,18 @@ Withdraw LookAtIds(const Backend& backend, const Take& take, Respond respond) {
 }  // namespace
 
 Withdraw ServeTake(const Backend& backend, const Take& take, const Request& request, Respond respond) {
-  if (request.method == "HEAD") return LookAtIds(backend, take, std::move(respond));
+  const access::Caller& caller = *request.caller;
+  const bool is_look = request.method == "HEAD";
+  // A look counts for nothing.
+  if (auto denied = caller.RefuseIds(take.ids.tag, is_look ? 0 : take.ids.count, backend.clock))
+      [[unlikely]] {
+    Response response =
+        AnswerWithError(backend, take, *denied, caller.limit ? caller.limit->per_second() : 0);
+    // The same code of a store is the server's trouble (error_meaning.h), not the caller's.
+    if (denied->code == ErrorCode::kPermission) response.status = 403;
+    return AtOnce(respond, std::move(response));
+  }
+  if (is_look) return LookAtIds(backend, take, std::move(respond));
   auto refused = backend.issuer.Refuse(take.ids);
   if (!refused) [[likely]]
     refused = OverMemory(backend, take);

@@ -96,7 +96,7 @@ Result<Listener> Listener::OnTcp(const Endpoint& endpoint, Speech speech) {
   return listener;
 }
 
-Result<Listener> Listener::OnUnix(const std::string& path, Speech speech) {
+Result<Listener> Listener::OnUnix(const std::string& path, Speech speech, Door door) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -104,6 +104,7 @@ Result<Listener> Listener::OnUnix(const std::string& path, Speech speech) {
                  fmt::format("cannot listen on {}: a socket path has at most {} bytes", path,
                              sizeof address.sun_path - 1),
                  speech == Speech::kRedis ? "set server.redis_listen to a shorter path"
+                 : door == Door::kPublic  ? "set server.socket_public to a shorter path"
                                           : "set server.socket to a shorter path, or to \"\" for none"};
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
@@ -127,6 +128,9 @@ Result<Listener> Listener::OnUnix(const std::string& path, Speech speech) {
     if (unlink(path.c_str()) != 0 && errno != ENOENT) return SocketError(path, errno);
   }
   if (bind(listener.fd_, generic, sizeof address) != 0) return SocketError(path, errno);
+  listener.door_ = door;
+  constexpr mode_t kEveryone = 0666;
+  if (door == Door::kPublic && chmod(path.c_str(), kEveryone) != 0) return SocketError(path, errno);
   if (listen(listener.fd_, kBacklog) != 0) return SocketError(path, errno);
   if (stat(path.c_str(), &status) != 0) return SocketError(path, errno);
   listener.unix_path_ = path;

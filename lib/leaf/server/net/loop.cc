@@ -26,6 +26,14 @@ constexpr int kKernelBytes = 32 * 1024;
 // Of memory that a connection takes up once its client has sent a long request.
 constexpr std::size_t kConnectionBytes = sizeof(ReadBuffer);
 
+// The user of the process that connected, when it did.
+std::optional<uid_t> PeerUser(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
 }  // namespace
 
 constinit thread_local Loop* Loop::current_ = nullptr;
@@ -43,7 +51,7 @@ Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t su
       loop_(BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO),
       sweep_timer_(loop_) {}
 
-void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol) {
+void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol, bool is_public_door) {
   // A descriptor of its own for each loop; they share one socket and so one queue.
   const int fd = fcntl(listener.fd(), F_DUPFD_CLOEXEC, 0);
   LEAF_CHECK(fd >= 0);
@@ -54,7 +62,10 @@ void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol
       {.socket = {loop_.get_executor(), asio::generic::stream_protocol(address.ss_family, 0), fd},
        .protocol = protocol,
        .is_passed = listener.is_passed(),
-       .origin = {.is_local = listener.is_unix(), .on_loopback = !listener.is_reachable_from_elsewhere()}});
+       .is_unix = listener.is_unix(),
+       .origin = {.is_local = listener.door() == Door::kUsers,
+                  .on_loopback = !listener.is_unix() && !listener.is_reachable_from_elsewhere(),
+                  .is_public_door = is_public_door}});
 }
 
 void Loop::Start() {
@@ -138,7 +149,7 @@ void Loop::StopAccepting(Accepting& accepting) {
 void Loop::Serve(const Accepting& accepting, StreamSocket socket) {
   const ConnectionId id = next_id_++;
   shared_.most_connections.Rise(shared_.connections.fetch_add(1) + 1);
-  if (!accepting.origin.is_local) {
+  if (!accepting.is_unix) {
     error_code failed;
     socket.set_option(asio::ip::tcp::no_delay(true), failed);
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kKernelBytes, sizeof kKernelBytes);
@@ -146,6 +157,7 @@ void Loop::Serve(const Accepting& accepting, StreamSocket socket) {
   auto place =
       shared_.places.Take(accepting.origin.is_local, socket.native_handle(), shared_.clock.Monotonic());
   Origin origin = accepting.origin;
+  if (origin.is_local) origin.user = PeerUser(socket.native_handle());
   origin.refusal = place.refusal();
   if (!origin.refusal.empty()) {
     metrics_.CountRefused();

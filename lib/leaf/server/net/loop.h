@@ -64,7 +64,7 @@ class Loop {
   Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max);
 
   // Before Start. `protocol` outlives the loop.
-  void AddListener(const Listener& listener, const ProtocolFactory& protocol);
+  void AddListener(const Listener& listener, const ProtocolFactory& protocol, bool is_public_door);
   void Start();
   // Any thread. Stops accepting, and closes what is idle; SharedByLoops::loops_draining tells when it has.
   void BeginDrain();
@@ -109,6 +109,7 @@ class Loop {
     Acceptor socket;
     const ProtocolFactory& protocol;
     bool is_passed = false;
+    bool is_unix = false;
     Origin origin{};
   };
 

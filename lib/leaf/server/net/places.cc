@@ -13,11 +13,12 @@ constexpr std::chrono::minutes kRefusalsTold{1};
 constexpr std::string_view kTooMany = "this server has too many connections";
 constexpr std::string_view kTooManyFromAddress = "this address has too many connections";
 
-// Nothing if the client has gone already.
+// Nothing if the client has gone already, or has no address: it came through a proxy's Unix socket.
 std::optional<ClientAddress> PeerOf(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  if (address.ss_family == AF_UNIX) return std::nullopt;
   return ClientAddressOf(address);
 }
 

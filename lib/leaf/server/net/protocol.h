@@ -5,12 +5,15 @@
 // on the thread of the connection's loop, unless stated otherwise.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <boost/beast/core/flat_static_buffer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -32,8 +35,11 @@ using ReadBuffer = boost::beast::flat_static_buffer<kReadBytesMax>;
 
 // Where a connection came from, and whether it has a place.
 struct Origin {
-  bool is_local = false;     // over a Unix socket
+  bool is_local = false;     // over a Unix socket that is not for proxies
   bool on_loopback = false;  // the listener cannot be reached from other machines
+  // There is a door of its own for operators (server.admin_listen), and this is not it.
+  bool is_public_door = false;
+  std::optional<uid_t> user{};  // that runs the client, if is_local and the kernel says so
   // Static text. Unless empty: the connection is over a limit, for this reason. It gets one answer.
   std::string_view refusal = "";
 };

@@ -26,8 +26,8 @@ class Server::Impl {
       loops_.push_back(std::make_unique<Loop>(shared_, metrics.NewShard(), surplus_max));
   }
 
-  void Listen(Listener listener, const ProtocolFactory& protocol) {
-    for (const auto& loop : loops_) loop->AddListener(listener, protocol);
+  void Listen(Listener listener, const ProtocolFactory& protocol, bool is_public_door) {
+    for (const auto& loop : loops_) loop->AddListener(listener, protocol, is_public_door);
     listeners_.push_back(std::move(listener));
   }
 
@@ -84,8 +84,8 @@ Server::Server(const ServerOptions& options, UnreadAnswers& unread, const Clock&
 
 Server::~Server() { impl_->Drain(std::chrono::milliseconds{0}); }
 
-void Server::Listen(Listener listener, const ProtocolFactory& protocol) {
-  impl_->Listen(std::move(listener), protocol);
+void Server::Listen(Listener listener, const ProtocolFactory& protocol, bool is_public_door) {
+  impl_->Listen(std::move(listener), protocol, is_public_door);
 }
 
 void Server::Start() { impl_->Start(); }

@@ -41,8 +41,9 @@ class Server {
          RequestMetrics& metrics);
   ~Server();
 
-  // Serves on `listener` from Start() on; before that. `protocol` outlives the server.
-  void Listen(Listener listener, const ProtocolFactory& protocol);
+  // Serves on `listener` from Start() on; before that. `protocol` outlives the server. `is_public_door`: as
+  // of Origin.
+  void Listen(Listener listener, const ProtocolFactory& protocol, bool is_public_door = false);
   void Start();
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);

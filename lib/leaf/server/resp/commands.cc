@@ -12,54 +12,55 @@ namespace leaf::server::resp {
 namespace {
 
 using Kind = CommandKind;
+using Needs = CommandAccess;
 
-// name, words, kind, route, in transactions, has a key, writes, group, arguments, summary, handler
+// name, words, kind, route, access, in transactions, has a key, writes, group, arguments, summary, handler
 constexpr auto kCommands = std::to_array<CommandSpec>({
-    {"incr", 2, Kind::kTakesIds, Route::kRedisIncr, true, true, true, "string", "key",
+    {"incr", 2, Kind::kTakesIds, Route::kRedisIncr, Needs::kIds, true, true, true, "string", "key",
      "Takes the next ID of a tag", nullptr},
-    {"incrby", 3, Kind::kTakesIds, Route::kRedisIncrBy, true, true, true, "string", "key increment",
-     "Takes IDs of a tag that follow each other, and returns the last one", nullptr},
-    {"leaf.next", -2, Kind::kTakesIds, Route::kRedisNext, true, true, true, "leaf", "key count?",
+    {"incrby", 3, Kind::kTakesIds, Route::kRedisIncrBy, Needs::kIds, true, true, true, "string",
+     "key increment", "Takes IDs of a tag that follow each other, and returns the last one", nullptr},
+    {"leaf.next", -2, Kind::kTakesIds, Route::kRedisNext, Needs::kIds, true, true, true, "leaf", "key count?",
      "Takes IDs of a tag", nullptr},
-    {"leaf.range", 3, Kind::kTakesIds, Route::kRedisRange, true, true, true, "leaf", "key count",
+    {"leaf.range", 3, Kind::kTakesIds, Route::kRedisRange, Needs::kIds, true, true, true, "leaf", "key count",
      "Takes IDs of a tag as ranges; the end of each is not in it", nullptr},
-    {"leaf.snowflake", -1, Kind::kTakesIds, Route::kRedisSnowflake, true, false, true, "leaf", "count?",
-     "Takes snowflake IDs", nullptr},
-    {"leaf.decode", 2, Kind::kAnswered, Route::kRedisDecode, true, false, false, "leaf", "id",
+    {"leaf.snowflake", -1, Kind::kTakesIds, Route::kRedisSnowflake, Needs::kIds, true, false, true, "leaf",
+     "count?", "Takes snowflake IDs", nullptr},
+    {"leaf.decode", 2, Kind::kAnswered, Route::kRedisDecode, Needs::kRead, true, false, false, "leaf", "id",
      "Takes a snowflake ID apart", DecodeId},
-    {"get", 2, Kind::kAnswered, Route::kRedisGet, true, true, false, "string", "key",
+    {"get", 2, Kind::kAnswered, Route::kRedisGet, Needs::kRead, true, true, false, "string", "key",
      "Returns the last ID of a tag that this node issued since its start", GetLast},
-    {"ping", -1, Kind::kAnswered, Route::kRedisOther, true, false, false, "connection", "message?",
-     "Returns PONG, or the message", Ping},
-    {"echo", 2, Kind::kAnswered, Route::kRedisOther, true, false, false, "connection", "message",
-     "Returns the message", EchoWord},
-    {"hello", -1, Kind::kAnswered, Route::kRedisOther, false, false, false, "connection", "protover?",
-     "Chooses the version of the protocol, and tells of the server", Hello},
-    {"auth", -2, Kind::kAnswered, Route::kRedisOther, false, false, false, "connection", "username? password",
-     "Logs in", Auth},
-    {"client", -2, Kind::kAnswered, Route::kRedisOther, false, false, false, "connection", "subcommand",
-     "ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, REPLY ON", Client},
-    {"select", 2, Kind::kAnswered, Route::kRedisOther, true, false, false, "connection", "index",
-     "Accepts database 0, the only one", Select},
-    {"reset", 1, Kind::kEnds, Route::kRedisOther, false, false, false, "connection", "",
+    {"ping", -1, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, true, false, false, "connection",
+     "message?", "Returns PONG, or the message", Ping},
+    {"echo", 2, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, true, false, false, "connection",
+     "message", "Returns the message", EchoWord},
+    {"hello", -1, Kind::kAnswered, Route::kRedisOther, Needs::kFree, false, false, false, "connection",
+     "protover?", "Chooses the version of the protocol, and tells of the server", Hello},
+    {"auth", -2, Kind::kAnswered, Route::kRedisOther, Needs::kFree, false, false, false, "connection",
+     "username? password", "Logs in", Auth},
+    {"client", -2, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, false, false, false, "connection",
+     "subcommand", "ID, INFO, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH, REPLY ON", Client},
+    {"select", 2, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, true, false, false, "connection",
+     "index", "Accepts database 0, the only one", Select},
+    {"reset", 1, Kind::kEnds, Route::kRedisOther, Needs::kFree, false, false, false, "connection", "",
      "Makes the connection as it was at its begin", nullptr},
-    {"quit", -1, Kind::kEnds, Route::kRedisOther, false, false, false, "connection", "",
+    {"quit", -1, Kind::kEnds, Route::kRedisOther, Needs::kFree, false, false, false, "connection", "",
      "Ends the connection", nullptr},
-    {"multi", 1, Kind::kTransaction, Route::kRedisOther, false, false, false, "transactions", "",
-     "Queues the commands that follow", nullptr},
-    {"exec", 1, Kind::kTransaction, Route::kRedisExec, false, false, false, "transactions", "",
-     "Does what is queued", nullptr},
-    {"discard", 1, Kind::kTransaction, Route::kRedisOther, false, false, false, "transactions", "",
-     "Forgets what is queued", nullptr},
-    {"command", -1, Kind::kAnswered, Route::kRedisOther, false, false, false, "server", "subcommand?",
-     "Tells of the commands: COUNT, DOCS, INFO, LIST", DescribeCommands},
-    {"config", -2, Kind::kAnswered, Route::kRedisOther, false, false, false, "server", "subcommand pattern",
-     "GET: tells what clients ask for at their start", Config},
-    {"info", -1, Kind::kAnswered, Route::kRedisOther, false, false, false, "server", "section?",
-     "Tells of the server", Info},
-    {"role", 1, Kind::kAnswered, Route::kRedisOther, true, false, false, "server", "", "Returns master",
-     Role},
-    {"time", 1, Kind::kAnswered, Route::kRedisOther, true, false, false, "server", "",
+    {"multi", 1, Kind::kTransaction, Route::kRedisOther, Needs::kLoggedIn, false, false, false,
+     "transactions", "", "Queues the commands that follow", nullptr},
+    {"exec", 1, Kind::kTransaction, Route::kRedisExec, Needs::kLoggedIn, false, false, false, "transactions",
+     "", "Does what is queued", nullptr},
+    {"discard", 1, Kind::kTransaction, Route::kRedisOther, Needs::kLoggedIn, false, false, false,
+     "transactions", "", "Forgets what is queued", nullptr},
+    {"command", -1, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, false, false, false, "server",
+     "subcommand?", "Tells of the commands: COUNT, DOCS, INFO, LIST", DescribeCommands},
+    {"config", -2, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, false, false, false, "server",
+     "subcommand pattern", "GET: tells what clients ask for at their start", Config},
+    {"info", -1, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, false, false, false, "server",
+     "section?", "Tells of the server", Info},
+    {"role", 1, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, true, false, false, "server", "",
+     "Returns master", Role},
+    {"time", 1, Kind::kAnswered, Route::kRedisOther, Needs::kLoggedIn, true, false, false, "server", "",
      "Returns the server's time, in seconds and microseconds", TellTime},
 });
 
@@ -79,6 +80,23 @@ const CommandSpec* FindCommand(std::string_view name) {
 }
 
 std::span<const CommandSpec> AllCommands() { return kCommands; }
+
+std::optional<int> RefuseCommand(const CommandSpec& command, const Session& session, ReplyWriter& reply) {
+  const access::Caller& caller = *session.caller;
+  const bool may = command.access == Needs::kFree ||
+                   (command.access == Needs::kLoggedIn && !caller.roles.empty()) ||
+                   (command.access == Needs::kIds && caller.roles.Has(access::Role::kIds)) ||
+                   (command.access == Needs::kRead && caller.roles.Has(access::Role::kRead));
+  if (may) [[likely]]
+    return std::nullopt;
+  if (!caller.is_known) {
+    reply.Error("NOAUTH Authentication required.");
+    return kUnknownCaller;
+  }
+  reply.Error(
+      fmt::format("NOPERM {} lacks role {}", caller.name, command.access == Needs::kRead ? "read" : "ids"));
+  return kDenied;
+}
 
 std::string WrongArity(const CommandSpec& command) {
   return fmt::format("ERR wrong number of arguments for '{}' command", command.name);

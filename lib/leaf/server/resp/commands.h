@@ -5,16 +5,19 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "leaf/access/gate.h"
 #include "leaf/base/clock.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
 #include "leaf/server/resp/reply.h"
+#include "leaf/server/visitor.h"
 
 namespace leaf::server::resp {
 
@@ -31,17 +34,28 @@ struct RedisBackend {
   UnreadAnswers& unread;
   const Clock& clock;
   const RequestMetrics& requests;
+  const access::Gate& gate;
   const MonotonicTime started_at;
+};
+
+// What a caller needs for a command.
+enum class CommandAccess : std::uint8_t {
+  kFree,      // nothing: a client logs in with it, or ends
+  kLoggedIn,  // any role
+  kIds,
+  kRead,
 };
 
 // What a client has said of itself.
 struct Session {
   std::uint64_t id = 0;  // no other connection of this process has it
   Version version = Version::kResp2;
-  std::string name;
-  std::string library;
-  std::string library_version;
-  MonotonicTime since;
+  std::string name{};
+  std::string library{};
+  std::string library_version{};
+  MonotonicTime since{};
+  Visitor* visitor = nullptr;        // null in a transaction, in which nothing logs in
+  access::Gate::CallerPtr caller{};  // as it was at the last command
 };
 
 using Words = std::span<const std::string_view>;
@@ -54,6 +68,8 @@ struct CommandCall {
 };
 
 inline constexpr int kFine = 200;
+inline constexpr int kUnknownCaller = 401;
+inline constexpr int kDenied = 403;
 
 // Never blocks. Writes one reply, and returns the status that HTTP has for it.
 using CommandHandler = int (*)(const CommandCall& call, ReplyWriter& reply);
@@ -71,6 +87,7 @@ struct CommandSpec {
   int arity;
   CommandKind kind;
   Route route;
+  CommandAccess access;
   bool in_transactions;  // it can stand between MULTI and EXEC
   bool has_key;          // its first argument is a tag
   bool writes;
@@ -88,6 +105,9 @@ inline bool HasRightArity(const CommandSpec& command, std::size_t words) {
   return command.arity < 0 ? words >= static_cast<std::size_t>(-command.arity)
                            : words == static_cast<std::size_t>(command.arity);
 }
+// The status of a command that the session's caller may not use, whose error is written then; nothing if it
+// may.
+std::optional<int> RefuseCommand(const CommandSpec& command, const Session& session, ReplyWriter& reply);
 // As Redis says that it has not.
 std::string WrongArity(const CommandSpec& command);
 // As Redis says it.

@@ -39,7 +39,9 @@ struct LateReply {
 
 class RedisProtocol final : public Protocol {
  public:
-  RedisProtocol(const RedisBackend& backend, std::uint64_t id) : backend_(backend) {
+  RedisProtocol(const RedisBackend& backend, const Origin& origin, std::uint64_t id)
+      : backend_(backend), visitor_(backend.gate, backend.clock, origin.user, "") {
+    session_.visitor = &visitor_;
     session_.id = id;
     session_.since = backend.clock.Monotonic();
   }
@@ -105,6 +107,12 @@ class RedisProtocol final : public Protocol {
       End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
       return Step::kAnswered;
     }
+    KnowCaller();
+    if (const auto refused = RefuseCommand(*command, session_, reply)) [[unlikely]] {
+      if (queue_) queue_->Spoil();
+      End(stream, command->route, *refused);
+      return Step::kAnswered;
+    }
     int status = kFine;
     switch (command->kind) {
       case CommandKind::kEnds:
@@ -126,6 +134,12 @@ class RedisProtocol final : public Protocol {
     return Step::kAnswered;
   }
 
+  // Its token may have expired since the last command, or be gone from the file.
+  void KnowCaller() {
+    visitor_.Current();
+    if (session_.caller != visitor_.held()) session_.caller = visitor_.held();
+  }
+
   int DoEnd(Stream& stream, const CommandSpec& command, ReplyWriter& reply) {
     queue_.reset();
     if (command.name == "quit") {
@@ -135,6 +149,7 @@ class RedisProtocol final : public Protocol {
     }
     session_.version = Version::kResp2;
     session_.name.clear();
+    visitor_.LogOut();
     reply.Simple("RESET");
     return kFine;
   }
@@ -190,6 +205,10 @@ class RedisProtocol final : public Protocol {
     };
     const auto take = ReadTake(backend_, command, words);
     if (!take.ok()) return fail(take.error());
+    if (const auto denied = RefuseCaller(backend_, *take, session_, reply)) [[unlikely]] {
+      End(stream, command.route, *denied);
+      return Step::kAnswered;
+    }
     if (const auto refused = RefuseTake(backend_, *take)) return fail(*refused);
     IssuedIds ids;
     if (backend_.issuer.TryTake(take->ids, ids)) [[likely]] {
@@ -232,6 +251,7 @@ class RedisProtocol final : public Protocol {
 
   const RedisBackend& backend_;
   CommandReader reader_{kReadBytesMax};
+  Visitor visitor_;
   Session session_;
   std::optional<QueuedCommands> queue_;  // between MULTI and EXEC
 };
@@ -241,8 +261,8 @@ class RedisProtocol final : public Protocol {
 
 namespace leaf::server {
 
-std::unique_ptr<Protocol> RedisProtocolFactory::Make(const Origin&) const {
-  return std::make_unique<resp::RedisProtocol>(backend_, next_client_.fetch_add(1));
+std::unique_ptr<Protocol> RedisProtocolFactory::Make(const Origin& origin) const {
+  return std::make_unique<resp::RedisProtocol>(backend_, origin, next_client_.fetch_add(1));
 }
 
 }  // namespace leaf::server

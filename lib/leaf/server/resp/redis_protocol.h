@@ -15,8 +15,8 @@ class RedisProtocolFactory final : public ProtocolFactory {
  public:
   // What it is given outlives it.
   RedisProtocolFactory(resp::RedisOptions options, const Issuer& issuer, UnreadAnswers& unread,
-                       const RequestMetrics& requests, const Clock& clock)
-      : backend_{std::move(options), issuer, unread, clock, requests, clock.Monotonic()} {}
+                       const RequestMetrics& requests, const access::Gate& gate, const Clock& clock)
+      : backend_{std::move(options), issuer, unread, clock, requests, gate, clock.Monotonic()} {}
 
   std::unique_ptr<Protocol> Make(const Origin& origin) const override;
 

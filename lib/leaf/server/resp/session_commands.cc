@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
@@ -24,17 +26,33 @@ bool IsGoodName(std::string_view name) {
 constexpr std::string_view kBadName =
     "ERR Client names cannot contain spaces, newlines or special characters.";
 
-// Any password is right: this server has none.
-bool IsKnownUser(std::string_view user) { return user == kDefaultUser; }
-
 constexpr std::string_view kWrongUser = "WRONGPASS invalid username-password pair or user is disabled.";
+
+// The name of the caller, as Redis knows users.
+std::string_view UserOf(const Session& session) {
+  return session.caller->token.empty() ? kDefaultUser : std::string_view(session.caller->token);
+}
+
+// Without tokens any password of the default user is right: none is needed.
+bool LogIn(const CommandCall& call, std::string_view user, std::string_view password) {
+  if (!call.backend.gate.has_tokens()) return user == kDefaultUser;
+  Session& session = call.session;
+  const bool logged_in = session.visitor->LogIn(user, password);
+  session.caller = session.visitor->held();
+  return logged_in;
+}
+
+int WrongPassword(ReplyWriter& reply) {
+  reply.Error(kWrongUser);
+  return kUnknownCaller;
+}
 
 std::string InfoLine(const CommandCall& call) {
   const Session& session = call.session;
   const auto age =
       std::chrono::duration_cast<std::chrono::seconds>(call.backend.clock.Monotonic() - session.since);
   return fmt::format("id={} name={} age={} db=0 user={} resp={} lib-name={} lib-ver={}\n", session.id,
-                     session.name, age.count(), kDefaultUser, static_cast<int>(session.version),
+                     session.name, age.count(), UserOf(session), static_cast<int>(session.version),
                      session.library, session.library_version);
 }
 
@@ -83,15 +101,14 @@ int Select(const CommandCall& call, ReplyWriter& reply) {
 
 int Auth(const CommandCall& call, ReplyWriter& reply) {
   if (call.words.size() > 3) return Fail(reply, "ERR syntax error");
-  if (call.words.size() == 2) {
+  if (call.words.size() == 2 && !call.backend.gate.has_tokens()) {
     return Fail(reply,
                 "ERR AUTH <password> called without any password configured for the default user. "
                 "Are you sure your configuration is correct?");
   }
-  if (!IsKnownUser(call.words[1])) {
-    reply.Error(kWrongUser);
-    return 403;
-  }
+  const bool names_user = call.words.size() == 3;
+  if (!LogIn(call, names_user ? call.words[1] : kDefaultUser, call.words[names_user ? 2 : 1]))
+    return WrongPassword(reply);
   reply.Simple("OK");
   return kFine;
 }
@@ -106,13 +123,11 @@ int Hello(const CommandCall& call, ReplyWriter& reply) {
   }
   // Nothing changes unless all of it is good.
   std::string name = call.session.name;
+  std::optional<std::pair<std::string_view, std::string_view>> login;
   for (std::size_t at = 2; at < call.words.size();) {
     const std::size_t left = call.words.size() - at - 1;
     if (IsWord(call.words[at], "auth") && left >= 2) {
-      if (!IsKnownUser(call.words[at + 1])) {
-        reply.Error(kWrongUser);
-        return 403;
-      }
+      login = {call.words[at + 1], call.words[at + 2]};
       at += 3;
     } else if (IsWord(call.words[at], "setname") && left >= 1) {
       if (!IsGoodName(call.words[at + 1])) return Fail(reply, kBadName);
@@ -121,6 +136,14 @@ int Hello(const CommandCall& call, ReplyWriter& reply) {
     } else {
       return Fail(reply, fmt::format("ERR Syntax error in HELLO option {}", Quoted(call.words[at])));
     }
+  }
+  if (login && !LogIn(call, login->first, login->second)) return WrongPassword(reply);
+  if (call.session.caller->roles.empty()) {
+    reply.Error(
+        "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
+        "<user> <pass> option can be used to authenticate the client and select the RESP protocol version at "
+        "the same time");
+    return kUnknownCaller;
   }
   call.session.version = version;
   call.session.name = std::move(name);

@@ -132,6 +132,16 @@ Result<void> CheckTag(const TakeCommand& take) {
   return take.ids.source == IdSource::kSegment ? ValidateTag(take.ids.tag) : Result<void>();
 }
 
+std::optional<int> RefuseCaller(const RedisBackend& backend, const TakeCommand& take, const Session& session,
+                                ReplyWriter& reply) {
+  const auto denied = session.caller->RefuseIds(take.ids.tag, take.ids.count, backend.clock);
+  if (!denied) [[likely]]
+    return std::nullopt;
+  if (denied->code != ErrorCode::kPermission) return Fail(reply, *denied);
+  reply.Error("NOPERM " + denied->message);
+  return kDenied;
+}
+
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take) {
   if (auto refused = backend.issuer.Refuse(take.ids)) return refused;
   const bool is_long = take.reply == IdReply::kIds && take.ids.count > kSmallBatch;

@@ -35,6 +35,11 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
 // known, so that nothing is asked of the name where it would cost each ID. Errors: kInvalidArgument.
 Result<void> CheckTag(const TakeCommand& take);
 
+// The status of a request that the session's caller may not make, whose error is written then; nothing if it
+// may. Counts it against the caller's limit.
+std::optional<int> RefuseCaller(const RedisBackend& backend, const TakeCommand& take, const Session& session,
+                                ReplyWriter& reply);
+
 // The error to answer with if the request is not to be served. Counts it against the limits.
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take);
 

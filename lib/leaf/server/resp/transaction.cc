@@ -96,6 +96,7 @@ bool Transaction::RunTake(const TakeCommand& take) {
       return true;
     }
   }
+  if (RefuseCaller(backend_, take, session_, reply)) return true;
   if (const auto refused = RefuseTake(backend_, take)) {
     Fail(reply, *refused);
     return true;

@@ -60,7 +60,9 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
         queued_(queue.Take()),
         held_(queue.TakeHeld()),
         session_(session),
-        done_(std::move(done)) {}
+        done_(std::move(done)) {
+    session_.visitor = nullptr;  // the connection's
+  }
 
   // Once. Never blocks; `done` is called once, at once or later, on any thread.
   void Run();

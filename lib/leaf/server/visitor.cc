@@ -1,0 +1,119 @@
+#include "leaf/server/visitor.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "leaf/base/text.h"
+
+namespace leaf::server {
+namespace {
+
+constexpr std::string_view kBearer = "bearer ";
+constexpr std::string_view kBasic = "basic ";
+// No header with a token is longer: a name and a token in Base64.
+constexpr std::size_t kHeaderMax = 1024;
+
+bool HasScheme(std::string_view authorization, std::string_view scheme) {
+  return authorization.size() > scheme.size() && LowerCase(authorization.substr(0, scheme.size())) == scheme;
+}
+
+// RFC 4648, 4, with its padding.
+std::optional<std::string> DecodeBase64(std::string_view text) {
+  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
+  std::string decoded(text.size() / 4 * 3, '\0');
+  const int size =
+      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
+                      reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
+  if (size < 0) return std::nullopt;
+  // The library counts the padding.
+  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
+  decoded.resize(static_cast<std::size_t>(size) - padding);
+  return decoded;
+}
+
+// The token in the header; nothing if it has another form.
+std::optional<std::string> TokenIn(std::string_view authorization) {
+  if (authorization.size() > kHeaderMax) return std::nullopt;
+  std::string token;
+  if (HasScheme(authorization, kBearer)) {
+    token = TrimBlanks(authorization.substr(kBearer.size()));
+  } else if (HasScheme(authorization, kBasic)) {
+    auto pair = DecodeBase64(TrimBlanks(authorization.substr(kBasic.size())));
+    const std::size_t colon = pair ? pair->find(':') : std::string::npos;
+    if (colon == std::string::npos) return std::nullopt;
+    token = pair->substr(colon + 1);
+  }
+  if (token.empty() || token.size() > access::kTokenBytesMax) return std::nullopt;
+  return token;
+}
+
+const access::Gate::CallerPtr& Stranger() {
+  static const access::Gate::CallerPtr kStranger =
+      std::make_shared<const access::Caller>(access::Caller{.name = "a caller with wrong credentials"});
+  return kStranger;
+}
+
+}  // namespace
+
+Visitor::Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user,
+                 std::string certificate)
+    : gate_(gate), clock_(clock), user_(user), certificate_(std::move(certificate)) {
+  Look("");
+}
+
+bool Visitor::IsLast(std::string_view authorization) const {
+  if (authorization.size() != last_.size()) return false;
+  unsigned different = 0;
+  for (std::size_t i = 0; i < last_.size(); ++i)
+    different |= static_cast<unsigned>(static_cast<unsigned char>(authorization[i] ^ last_[i]));
+  return different == 0;
+}
+
+access::Gate::CallerPtr Visitor::FindBase() const {
+  if (user_) return gate_.OfUser(*user_);
+  if (!certificate_.empty()) {
+    if (auto known = gate_.FindCertificate(certificate_)) return known;
+  }
+  return gate_.Anonymous();
+}
+
+const access::Caller& Visitor::Look(std::string_view authorization) {
+  // First: what is found in a gate that changes meanwhile is looked for again next time.
+  generation_ = gate_.generation();
+  problem_ = "";
+  caller_ = FindBase();
+  const bool is_asked =
+      !authorization.empty() && gate_.has_tokens() && !caller_->roles.Has(access::Role::kAdmin);
+  if (is_asked) {
+    const auto token = TokenIn(authorization);
+    auto found = token ? gate_.FindToken(access::HashOf(*token)) : nullptr;
+    if (!token) problem_ = "malformed credentials";
+    if (token && !found) problem_ = "unknown token";
+    caller_ = found ? std::move(found) : Stranger();
+  }
+  may_expire_ = caller_->expires.has_value();
+  if (HasExpired()) {
+    problem_ = is_asked ? "this token has expired" : "the line of this certificate has expired";
+    caller_ = Stranger();
+    may_expire_ = false;
+  }
+  last_ = authorization;
+  return *caller_;
+}
+
+bool Visitor::LogIn(std::string_view user, std::string_view token) {
+  std::string header = "Bearer ";
+  header += token;
+  const access::Caller& caller = Identify(header);
+  if (!problem_.empty() || caller.token.empty() || (user != "default" && user != caller.token)) {
+    Identify(kept_);
+    return false;
+  }
+  kept_ = std::move(header);
+  return true;
+}
+
+}  // namespace leaf::server

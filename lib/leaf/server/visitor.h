@@ -1,0 +1,62 @@
+// The caller behind a connection: found out once, and remembered for the requests that follow.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "leaf/access/gate.h"
+#include "leaf/base/clock.h"
+
+namespace leaf::server {
+
+// One connection's. Not thread-safe.
+class Visitor {
+ public:
+  // `user`: of this machine, on a Unix socket. `certificate`: the name in the client's certificate, or "".
+  // Without tokens in the gate, and on the socket of its owner, credentials are not looked at.
+  Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user, std::string certificate);
+
+  // The caller of a request with this Authorization header (RFC 9110, 11.6.2), "" for none: "Bearer TOKEN",
+  // or "Basic" with the token as password. With wrong credentials a caller without any role, and problem()
+  // says what is wrong. The reference is good until the next call. A header like the last one costs a
+  // comparison, whose time does not tell where the two differ.
+  const access::Caller& Identify(std::string_view authorization) {
+    if (generation_ == gate_.generation() && IsLast(authorization) && !HasExpired()) [[likely]]
+      return *caller_;
+    return Look(authorization);
+  }
+  // Static text; "" if nothing was wrong.
+  std::string_view problem() const { return problem_; }
+
+  // For protocols in which a client logs in: keeps the token for what follows, if it is one, and `user` is
+  // its name or "default".
+  bool LogIn(std::string_view user, std::string_view token);
+  void LogOut() { kept_.clear(); }
+  // The caller that is logged in, as it is by now.
+  const access::Caller& Current() { return Identify(kept_); }
+  // What the last call returned, to be kept.
+  const access::Gate::CallerPtr& held() const { return caller_; }
+
+ private:
+  bool IsLast(std::string_view authorization) const;
+  bool HasExpired() const { return may_expire_ && *caller_->expires <= clock_.Wall(); }
+  const access::Caller& Look(std::string_view authorization);
+  access::Gate::CallerPtr FindBase() const;
+
+  const access::Gate& gate_;
+  const Clock& clock_;
+  const std::optional<uid_t> user_;
+  const std::string certificate_;
+  std::uint64_t generation_ = 0;  // of the gate at the last look
+  bool may_expire_ = false;
+  std::string last_;  // the header that caller_ had
+  access::Gate::CallerPtr caller_;
+  std::string_view problem_;
+  std::string kept_;  // as a header
+};
+
+}  // namespace leaf::server
