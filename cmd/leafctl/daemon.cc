@@ -271,8 +271,10 @@ std::string Daemon::Reload() {
   for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
   if (!plan.restart_for.empty())
     log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));
-  log.Info("reloaded: {}",
-           plan.changed.empty() ? "nothing has changed" : fmt::format("{}", fmt::join(plan.changed, ", ")));
+  log.Info("reloaded: {}{}",
+           plan.changed.empty() ? "nothing has changed in the configuration"
+                                : fmt::format("{}", fmt::join(plan.changed, ", ")),
+           gate_.has_tokens() ? fmt::format("; {} tokens", gate_.token_count()) : "");
   return "";
 }
 

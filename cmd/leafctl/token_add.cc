@@ -159,7 +159,7 @@ Run AddTokenAdd(CLI::App& app, CommandContext&) {
       "Examples:\n"
       "  leafctl token add billing --role ids --tags 'order*,invoice'\n"
       "  leafctl token add grafana --role read --expires 365d\n"
-      "  leafctl token add ops --role admin >ops.token");
+      "  (umask 077; leafctl token add ops --role admin >ops.token)");
   return [options](CommandContext& context) { return RunTokenAdd(context, *options); };
 }
 

@@ -50,7 +50,7 @@ Result<TagPatterns> TagPatterns::Parse(std::string_view text) {
     if (!CountCodePoints(pattern) || HasControlCharacter(pattern) || pattern.find(' ') != pattern.npos) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("bad tag pattern {}: it has a blank or a control character", Quoted(pattern)),
-                   "'*' stands for any character"};
+                   "use '*' in the place of a blank"};
     }
     patterns.emplace_back(pattern);
     if (comma == text.size()) break;

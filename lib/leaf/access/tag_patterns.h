@@ -9,7 +9,7 @@
 
 namespace leaf::access {
 
-// Patterns such as "order*": '*' stands for any text, also for none, and nothing else is special. Immutable,
+// Patterns such as "order*": '*' is any text, also none, and nothing else is special. Immutable,
 // so thread-safe.
 class TagPatterns {
  public:

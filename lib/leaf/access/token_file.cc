@@ -1,6 +1,9 @@
 #include "leaf/access/token_file.h"
 
 #include <fmt/format.h>
+
+// The functions without a context of providers: the others bring the whole library into the program.
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 
 #include <algorithm>
@@ -107,7 +110,10 @@ Result<TokenEntry> ParseLine(const std::vector<std::string_view>& words) {
 
 TokenHash HashOf(std::string_view token) {
   TokenHash hash{};
-  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), hash.data());
+  SHA256_CTX state;
+  SHA256_Init(&state);
+  SHA256_Update(&state, token.data(), token.size());
+  SHA256_Final(hash.data(), &state);
   return hash;
 }
 

@@ -1,9 +1,8 @@
 #include "leaf/server/visitor.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
+#include <boost/beast/core/detail/base64.hpp>
 #include <utility>
 
 #include "leaf/base/text.h"
@@ -22,15 +21,13 @@ bool HasScheme(std::string_view authorization, std::string_view scheme) {
 
 // RFC 4648, 4, with its padding.
 std::optional<std::string> DecodeBase64(std::string_view text) {
-  if (text.empty() || text.size() % 4 != 0) return std::nullopt;
-  std::string decoded(text.size() / 4 * 3, '\0');
-  const int size =
-      EVP_DecodeBlock(reinterpret_cast<unsigned char*>(decoded.data()),
-                      reinterpret_cast<const unsigned char*>(text.data()), static_cast<int>(text.size()));
-  if (size < 0) return std::nullopt;
-  // The library counts the padding.
-  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-  decoded.resize(static_cast<std::size_t>(size) - padding);
+  namespace base64 = boost::beast::detail::base64;
+  std::string decoded(base64::decoded_size(text.size()), '\0');
+  const auto [written, read] = base64::decode(decoded.data(), text.data(), text.size());
+  // The library stops at the padding.
+  const std::string_view rest = text.substr(read);
+  if (text.size() % 4 != 0 || (rest != "" && rest != "=" && rest != "==")) return std::nullopt;
+  decoded.resize(written);
   return decoded;
 }
 

@@ -15,6 +15,8 @@ const view = { search: "", sort: "trouble", offset: 0 };
 const history = { rate: [], lead: [], tags: new Map() };
 let answeredAt = 0; // when the server answered last; 0: not yet
 let failure = null;
+let token = ""; // never stored: a page that is loaded again has none
+let refused = null; // why the server wants a token, or another one
 let asked = 0; // number of the newest question
 let timer = 0;
 
@@ -160,6 +162,9 @@ function showNode(status) {
   setText(badge, status.ready ? "ready" : "not ready");
   setText($("node"), "leafctl " + status.version + " · up " + duration(status.uptime_ms / 1000) +
     " · " + status.listen.join(", ") + " · fence: " + status.fence);
+  const access = status.access || {};
+  $("open").hidden = !access.open;
+  $("sign-in-open").hidden = Boolean(token) || access.tokens === null || access.tokens === undefined;
   document.title = (status.ready && status.causes.length === 0 ? "" : "! ") + "leafctl";
   showProblems(status.causes);
 }
@@ -228,8 +233,8 @@ function showDependencies(dependencies) {
 
 // ---- tags -------------------------------------------------------------------------------------------------------
 
-const LABELS = ["", "", "a second", "", "reserve", "lasts", "step", "issued", "waits", "errors"];
-const CLASSES = ["name", "", "number", "rate", "reserve", "number", "number", "number", "number", "number"];
+const LABELS = ["", "", "a second", "", "reserve", "lasts", "step", "issued", "waits", "errors", ""];
+const CLASSES = ["name", "", "number", "rate", "reserve", "number", "number", "number", "number", "number", "act"];
 
 function makeRow() {
   const row = element("tr");
@@ -246,6 +251,9 @@ function makeRow() {
   const meter = element("span", "meter");
   meter.append(element("span"));
   cells[4].append(meter, element("span"));
+  const change = element("button", "change");
+  change.type = "button";
+  cells[10].append(change);
   return row;
 }
 
@@ -272,6 +280,10 @@ function fillRow(row, tag) {
   setText(cells[6], count(tag.step || tag.table_step));
   setText(cells[7], count(tag.issued));
   setText(cells[8], count(tag.waits));
+  const change = cells[10].firstChild;
+  change.dataset.tag = tag.tag;
+  change.dataset.verb = tag.state === "paused" ? "resume" : "pause";
+  setText(change, tag.state === "paused" ? "Resume" : "Pause");
   setText(cells[9], count(Object.values(tag.errors || {}).reduce((sum, n) => sum + n, 0)));
 }
 
@@ -316,6 +328,21 @@ function show(status) {
 
 function showLive() {
   document.body.classList.toggle("stale", failure !== null);
+  document.body.classList.toggle("signed-in", Boolean(token));
+  document.body.classList.toggle("unknown", refused !== null);
+  $("sign-out").hidden = !token;
+  if (refused !== null) {
+    $("sign-in").hidden = false;
+    setText($("sign-in-why"), refused);
+    setText($("live"), "");
+    $("ready").className = "badge";
+    setText($("ready"), "signed out");
+    setText($("node"), "");
+    $("problems").hidden = true;
+    $("sign-in-open").hidden = true;
+    document.title = "leafctl";
+    return;
+  }
   if (!failure) {
     setText($("live"), answeredAt ? "live" : "");
     return;
@@ -332,6 +359,17 @@ function showLive() {
   }]);
 }
 
+// A request with the token, if there is one.
+function request(path, options) {
+  const headers = token ? { Authorization: "Bearer " + token } : {};
+  return fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+}
+
+async function reasonIn(response) {
+  const body = await response.json().catch(() => ({}));
+  return body.message || "status " + response.status;
+}
+
 async function ask() {
   clearTimeout(timer);
   const number = ++asked;
@@ -339,7 +377,15 @@ async function ask() {
   const query = "search=" + encodeURIComponent(view.search) + "&sort=" + view.sort + "&offset=" + view.offset +
     "&limit=" + PAGE_SIZE + "&problems=0";
   try {
-    const response = await fetch("v1/status?" + query, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const response = await request("v1/status?" + query);
+    if (response.status === 401 || response.status === 403) {
+      const reason = await reasonIn(response);
+      if (number !== asked) return;
+      refused = reason;
+      failure = null;
+      showLive();
+      return; // asked again after the next sign-in
+    }
     if (!response.ok) throw new Error("status " + response.status);
     const status = await response.json();
     if (number !== asked) return; // something else was asked meanwhile
@@ -350,6 +396,7 @@ async function ask() {
     }
     answeredAt = Date.now();
     failure = null;
+    refused = null;
     show(status);
   } catch (error) {
     if (number !== asked) return;
@@ -357,6 +404,38 @@ async function ask() {
   }
   showLive();
   timer = setTimeout(ask, INTERVAL_MS);
+}
+
+// ---- signing in, and changing ---------------------------------------------------------------------------------
+
+function signIn(given) {
+  token = given;
+  $("token").value = "";
+  $("sign-in").hidden = true;
+  $("changed").hidden = true;
+  ask();
+}
+
+function tell(text, good) {
+  const line = $("changed");
+  line.hidden = false;
+  line.className = good ? "" : "bad";
+  setText(line, text);
+}
+
+async function change(tag, verb) {
+  const question = verb === "pause"
+    ? "Pause tag " + tag + "? This node gives no IDs of it until it is resumed."
+    : "Resume tag " + tag + "?";
+  if (!confirm(question)) return;
+  try {
+    const response = await request("v1/segment/" + encodeURIComponent(tag) + "/" + verb, { method: "POST" });
+    if (response.ok) tell("Tag " + tag + (verb === "pause" ? " is paused." : " is served again."), true);
+    else tell("Tag " + tag + ": " + (await reasonIn(response)), false);
+  } catch (error) {
+    tell("Tag " + tag + ": " + error.message, false);
+  }
+  ask();
 }
 
 function turn(pages) {
@@ -376,6 +455,20 @@ $("sort").addEventListener("change", () => {
 });
 $("problem-list").addEventListener("click", (event) => {
   if (event.target.classList.contains("copy")) copyHint(event.target);
+});
+$("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const given = $("token").value.trim();
+  if (given) signIn(given);
+});
+$("sign-in-open").addEventListener("click", () => {
+  $("sign-in").hidden = false;
+  setText($("sign-in-why"), "");
+  $("token").focus();
+});
+$("sign-out").addEventListener("click", () => signIn(""));
+$("rows").addEventListener("click", (event) => {
+  if (event.target.classList.contains("change")) change(event.target.dataset.tag, event.target.dataset.verb);
 });
 $("previous").addEventListener("click", () => turn(-1));
 $("next").addEventListener("click", () => turn(1));
