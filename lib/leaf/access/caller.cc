@@ -7,7 +7,7 @@
 namespace leaf::access {
 
 const Caller& Caller::Open() {
-  static const Caller kOpen{.name = "anonymous", .roles = {Role::kIds, Role::kRead}};
+  static const Caller kOpen{.name = "a caller without a token", .roles = {Role::kIds, Role::kRead}};
   return kOpen;
 }
 

@@ -34,7 +34,7 @@ class IdLimit {
 
 // Immutable, but for what is used of the limit. Thread-safe.
 struct Caller {
-  std::string name;     // for logs and messages: "token billing", "anonymous", "uid 1000"
+  std::string name;     // for logs and messages: "token billing", "a caller without a token", "uid 1000"
   std::string token{};  // the name of its token, or ""
   Roles roles{};
   TagPatterns tags = TagPatterns::All();

@@ -41,7 +41,7 @@ void Gate::Set(const std::vector<TokenEntry>& tokens, bool has_tokens, Roles ano
   }
   tokens_ = std::move(known);
   by_name_ = std::move(by_name);
-  anonymous_ = std::make_shared<const Caller>(Caller{.name = "anonymous", .roles = anonymous});
+  anonymous_ = std::make_shared<const Caller>(Caller{.name = "a caller without a token", .roles = anonymous});
   has_tokens_.store(has_tokens, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
 }

@@ -221,7 +221,7 @@ TEST_F(AccessRouter, WithoutTokensThereIsNothingToLogInWith) {
   EXPECT_EQ(Ask("GET", "/v1/segment/pay", "Bearer anything").status, 200);
   const Response pause = Ask("POST", "/v1/segment/pay/pause", "");
   EXPECT_EQ(pause.status, 403);
-  EXPECT_EQ(nlohmann::json::parse(pause.body)["message"], "anonymous lacks role admin");
+  EXPECT_EQ(nlohmann::json::parse(pause.body)["message"], "a caller without a token lacks role admin");
 }
 
 TEST_F(AccessRouter, TheLimitOfATokenIsSaid) {
