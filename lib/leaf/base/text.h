@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,6 +53,13 @@ inline std::string LowerCase(std::string_view text) {
   std::string lower(text);
   for (char& c : lower) c = LowerCase(c);
   return lower;
+}
+
+// The eight bytes at `at`, as they lie in memory.
+inline std::uint64_t WordAt(std::string_view text, std::size_t at) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &text[at], sizeof word);
+  return word;
 }
 
 // The number that `text` is, as a whole: without a blank, without a plus sign, and within what Number holds.

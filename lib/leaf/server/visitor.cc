@@ -63,9 +63,11 @@ Visitor::Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid
 
 bool Visitor::IsLast(std::string_view authorization) const {
   if (authorization.size() != last_.size()) return false;
-  unsigned different = 0;
-  for (std::size_t i = 0; i < last_.size(); ++i)
-    different |= static_cast<unsigned>(static_cast<unsigned char>(authorization[i] ^ last_[i]));
+  std::uint64_t different = 0;
+  std::size_t at = 0;
+  for (; at + sizeof different <= last_.size(); at += sizeof different)
+    different |= WordAt(authorization, at) ^ WordAt(last_, at);
+  for (; at < last_.size(); ++at) different |= static_cast<unsigned char>(authorization[at] ^ last_[at]);
   return different == 0;
 }
 

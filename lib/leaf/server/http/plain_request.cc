@@ -36,6 +36,34 @@ std::size_t EndOf(CharKind kind, std::string_view bytes, std::size_t at) {
   return at;
 }
 
+// Whether there is nothing but printable ASCII, blanks included, in it. Eight bytes at a time: of a long
+// value, such as a token, that is a fifth of the work.
+bool IsPrintable(std::string_view text) {
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  constexpr std::uint64_t kHigh = 0x80 * kEach;
+  // The high bit is set by what is below ' ', is DEL, or is not ASCII; or behind such a byte.
+  const auto wrong = [](std::uint64_t word) {
+    return (word | (word - 0x20 * kEach) | (word + kEach)) & kHigh;
+  };
+  std::uint64_t found = 0;
+  std::size_t at = 0;
+  for (; at + sizeof found <= text.size(); at += sizeof found) found |= wrong(WordAt(text, at));
+  if (at < text.size() && at > 0) {
+    found |= wrong(WordAt(text, text.size() - sizeof found));  // some of it once more
+  } else {
+    for (; at < text.size(); ++at) found |= text[at] < ' ' || text[at] > '~' ? 1U : 0U;
+  }
+  return found == 0;
+}
+
+// The end of a header's value that begins at `at`.
+std::size_t EndOfValue(std::string_view bytes, std::size_t at) {
+  const std::size_t line_end = bytes.find('\r', at);
+  if (line_end != std::string_view::npos && IsPrintable(bytes.substr(at, line_end - at))) [[likely]]
+    return line_end;
+  return EndOf(kValueChar, bytes, at);
+}
+
 // `lower`: of letters and hyphens.
 bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
   if (text.size() != lower.size()) return false;
@@ -111,7 +139,7 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
     const std::size_t name_end = EndOf(kNameChar, bytes, at);
     if (name_end == at) break;
     if (name_end == bytes.size() || bytes[name_end] != ':') return std::nullopt;
-    const std::size_t value_end = EndOf(kValueChar, bytes, name_end + 1);
+    const std::size_t value_end = EndOfValue(bytes, name_end + 1);
     if (!bytes.substr(value_end).starts_with("\r\n")) return std::nullopt;
     const std::string_view value = TrimBlanks(bytes.substr(name_end + 1, value_end - name_end - 1));
     if (!TakeHeader(bytes.substr(at, name_end - at), value, seen, request)) return std::nullopt;
