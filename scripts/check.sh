@@ -199,13 +199,14 @@ check_threads() {
 allowed_parts() {
   case $1 in
     base) echo "" ;;
-    core | client) echo "base" ;;
+    core | tls) echo "base" ;;
+    client) echo "tls base" ;;
     config) echo "core base" ;;
     java) echo "config core base" ;;
     service | sys | sql | zookeeper) echo "core base" ;;
-    server) echo "java service core base" ;;
-    embed) echo "java service sql sys zookeeper client config core base" ;;
-    inspect) echo "embed java service sql sys zookeeper client config core base" ;;
+    server) echo "java service core tls base" ;;
+    embed) echo "java service sql sys zookeeper client config core tls base" ;;
+    inspect) echo "embed java service sql sys zookeeper client config core tls base" ;;
     *) return 1 ;;
   esac
 }

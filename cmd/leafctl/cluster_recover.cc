@@ -156,7 +156,7 @@ class RecoverCommand {
     if (resolved_->config.client.servers.empty()) return {};
     LEAF_ASSIGN_OR_RETURN(const auto rows, store_->segments().List());
     for (const std::string& server : resolved_->config.client.servers) {
-      client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout));
+      client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved_));
       for (const core::TagRow& row : rows) {
         LEAF_ASSIGN_OR_RETURN(const auto mark, daemon.Mark(row.tag));
         recovery_->Know(row.tag, mark.end, "daemon at " + server);

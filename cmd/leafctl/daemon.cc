@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
+#include "leaf/base/time.h"
 #include "leaf/config/reload.h"
 #include "leaf/config/worker_number.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "stores.h"
@@ -39,14 +41,17 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
   };
   if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) add(url);
   // A daemon that listens on all addresses is reached by this machine's name, if by any.
-  for (const std::string any : {"http://0.0.0.0:", "http://[::]:"}) {
+  for (const std::string_view any :
+       {"http://0.0.0.0:", "http://[::]:", "https://0.0.0.0:", "https://[::]:"}) {
+    const std::string_view scheme = any.substr(0, any.find("//") + 2);
     for (const std::string& name : names) {
-      if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
+      if (name.starts_with(any))
+        add(fmt::format("{}{}:{}", scheme, sys::HostName(), name.substr(any.size())));
     }
   }
   for (const std::string& name : names) {
     // Peers speak HTTP.
-    if (name.starts_with("http://") || name.starts_with("unix:")) add(name);
+    if (name.starts_with("http://") || name.starts_with("https://") || name.starts_with("unix:")) add(name);
   }
   return urls;
 }
@@ -54,9 +59,10 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
 // Besides server.allowed_hosts: what this machine is called, and what its peers call it.
 std::vector<std::string> NamesOfThisServer(const config::Config& config) {
   std::vector<std::string> names = sys::MachineNames();
-  constexpr std::string_view kScheme = "http://";
-  if (std::string_view url = config.snowflake.advertise; url.starts_with(kScheme)) {
-    url.remove_prefix(kScheme.size());
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    std::string_view url = config.snowflake.advertise;
+    if (!url.starts_with(scheme)) continue;
+    url.remove_prefix(scheme.size());
     names.emplace_back(url.substr(0, url.rfind(':')));
   }
   return names;
@@ -92,6 +98,13 @@ std::size_t ThreadsOf(const config::Config& config) {
 }
 
 }  // namespace
+
+void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
+                       Logger& log) {
+  if (tls.expires_at() > clock.Wall()) return;
+  log.Warning("server.tls_cert: {}: the certificate has ended on {}: clients refuse it", path,
+              FormatRfc3339(tls.expires_at()));
+}
 
 LogLevel LevelOf(const config::Config& config, bool verbose) {
   if (verbose || config.log.level == "debug") return LogLevel::kDebug;
@@ -162,6 +175,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
     ground_.log.Error("no more IDs: {}", lost.message);
     ids_.StateDirLost(lost);
   });
+  if (ground_.tls != nullptr) server_.SetTls(ground_.tls);
   for (server::Listener& listener : listeners) {
     if (listener.speech() == server::Speech::kRedis) {
       server_.Listen(std::move(listener), redis_);
@@ -221,12 +235,21 @@ void Daemon::WatchThreads() {
 std::string Daemon::Reload() {
   const Clock& clock = ground_.context.clock;
   sys::SpdlogLogger& log = ground_.log;
-  const auto loaded = ground_.context.LoadConfig();
-  if (!loaded.ok()) {
-    log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
-    ids_.ConfigRead(clock.Wall(), loaded.error());
+  const auto failed = [&](const Error& error) {
+    log.Error("reload failed, the old settings stay in force: {}", error.message);
+    ids_.ConfigRead(clock.Wall(), error);
     router_.Changed();
-    return loaded.error().message;
+    return error.message;
+  };
+  const auto loaded = ground_.context.LoadConfig();
+  if (!loaded.ok()) return failed(loaded.error());
+  // The files may be others under the same names.
+  if (const std::string& path = loaded->config.server.tls_cert; ground_.tls != nullptr && !path.empty()) {
+    auto tls = embed::LoadServerTls(loaded->config.server);
+    if (!tls.ok()) return failed(tls.error());
+    WarnOfCertificate(**tls, path, clock, log);
+    log.Info("TLS with the certificate in {}, good up to {}", path, FormatRfc3339((*tls)->expires_at()));
+    server_.SetTls(*std::move(tls));
   }
   const config::Reload plan = config::PlanReload(in_force_, loaded->config);
   in_force_ = plan.config;

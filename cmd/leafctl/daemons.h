@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -12,6 +13,8 @@
 #include "cli.h"
 #include "context.h"
 #include "leaf/base/endpoint.h"
+#include "leaf/client/trust.h"
+#include "leaf/embed/tls_files.h"
 
 namespace leaf::cmd {
 
@@ -24,9 +27,32 @@ struct Daemons {
 };
 
 inline constexpr const char* kServerMeaning =
-    "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order";
+    "Daemon to ask: http://HOST:PORT, https://HOST:PORT or unix:/PATH; several are tried in order";
 
-// --server, which is client.servers for this one call.
+// --ca, --cert and --key, which are the keys of [client] for this one call.
+inline void AddTrustFlags(CLI::App& app, CommandContext& context) {
+  for (const auto& [flag, key, meaning] :
+       {std::array{"--ca", "client.ca",
+                   "File with the authorities of servers' certificates, for https (client.ca)"},
+        {"--cert", "client.cert", "File with the certificate to show them (client.cert)"},
+        {"--key", "client.key", "File with its private key (client.key)"}}) {
+    app.add_option_function<std::string>(
+           flag,
+           [&context, flag = flag, key = key](const std::string& file) {
+             context.command_values.push_back({key, file, flag});
+           },
+           meaning)
+        ->type_name("FILE")
+        ->check(NotEmpty);
+  }
+}
+
+// For the daemons that a command asks.
+inline client::TlsSource TlsOf(const config::Resolved& resolved) {
+  return embed::ClientTlsOf(resolved.config.client);
+}
+
+// --server, which is client.servers for this one call, with the flags for those that speak TLS.
 inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::string& meaning) {
   app.add_option_function<std::vector<std::string>>(
          "--server",
@@ -39,6 +65,7 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
       ->type_name("URL")
       ->check(NotEmpty)
       ->allow_extra_args(false);
+  AddTrustFlags(app, context);
 }
 
 // Of the daemon that a package runs.
@@ -62,7 +89,7 @@ inline std::vector<std::string> FindOwnDaemon(const config::Resolved& resolved) 
   for (Endpoint endpoint : server.listen) {
     if (endpoint.port == 0) continue;  // it may be any
     if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = "127.0.0.1";
-    daemons.servers.push_back("http://" + EndpointText(endpoint));
+    daemons.servers.push_back((server.tls_cert.empty() ? "http://" : "https://") + EndpointText(endpoint));
   }
   return daemons.servers;
 }

@@ -47,7 +47,8 @@ Result<void> RunDoctor(CommandContext& context) {
   std::vector<Diagnosis> found;
   auto resolved = context.Config();
   if (resolved.ok()) {
-    client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout));
+    client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout),
+                                TlsOf(**resolved));
     ContextLogger log(context);
     found = inspect::Examine(context, log, **resolved,
                              {daemon, FindDaemons(**resolved).configured, LEAFCTL_VERSION});

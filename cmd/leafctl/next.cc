@@ -223,9 +223,9 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
   return printer.Finish();
 }
 
-Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const NextOptions& options,
-                            std::uint64_t count, IdPrinter& printer) {
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout));
+Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& resolved, const Daemons& daemons,
+                            const NextOptions& options, std::uint64_t count, IdPrinter& printer) {
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved));
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
@@ -253,7 +253,7 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   if (options.direct) return take_direct();
 
   const Daemons daemons = FindDaemons(*resolved);
-  auto taken = TakeFromDaemon(context, daemons, options, count, printer);
+  auto taken = TakeFromDaemon(context, *resolved, daemons, options, count, printer);
   if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
       printer.taken() > 0)
     return taken;

@@ -39,7 +39,8 @@ std::string AdviceText(const Json& json) {
 Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
+                              TlsOf(*resolved));
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Advice(options.tag));
   const Json json = Json::parse(body, nullptr, false);
   if (!json.is_object() || json.value("tag", "") != options.tag) {

@@ -50,7 +50,8 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
                                fmt::format("{} tag {}", pause ? "pause" : "resume", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout));
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
+                              TlsOf(*resolved));
   if (options.tags.size() > 1 && !options.confirm.dry_run) {
     // What would fail is found before the first of several is changed.
     for (const std::string& tag : options.tags) {

@@ -18,7 +18,8 @@ namespace {
 // What this node's daemon says of its number. The registry cannot tell that a node has stopped because of it.
 Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout));
+  client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout),
+                              TlsOf(*resolved));
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return std::optional<inspect::WorkerFinding>();
   const Json json = Json::parse(*body, nullptr, false);

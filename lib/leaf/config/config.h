@@ -35,6 +35,9 @@ struct Config {
     std::vector<Endpoint> listen;  // port 0: a free one
     std::string socket;            // "" for none
     std::vector<ListenAddress> redis_listen;
+    std::string tls_cert;  // "": without TLS, and so are the next two
+    std::string tls_key;
+    std::string tls_client_ca;  // "": no certificates of clients
     std::int64_t threads = 0;
     Millis drain_timeout{};
     Millis request_timeout{};
@@ -51,6 +54,9 @@ struct Config {
 
   struct Client {
     std::vector<std::string> servers;
+    std::string ca;    // "": the system's
+    std::string cert;  // "": none, and no key
+    std::string key;
   } client;
 
   struct Segment {

@@ -16,6 +16,8 @@ constexpr std::string_view kOtherHost =
 constexpr std::string_view kOtherHostJson =
     R"({"code":"refused","message":"the Host field names another machine",)"
     R"("hint":"if clients know this server by that name, add it to server.allowed_hosts"})";
+constexpr std::string_view kSpeaksTls =
+    "this port speaks TLS: ask for https://, with the authority of this server's certificate";
 constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::uint32_t kRetrySeconds = 1;
@@ -121,6 +123,12 @@ class HttpProtocol final : public Protocol {
   }
 
   void HandleTimeout(Stream& stream) override { Refuse(stream, 408, "the request took too long to arrive"); }
+
+  void HandleNoTls(Stream& stream) override {
+    // Requests begin with a method.
+    const char first = *static_cast<const char*>(stream.in().data().data());
+    if (first >= 'A' && first <= 'Z') Refuse(stream, 400, kSpeaksTls);
+  }
 
  private:
   // Whether the client may ask anything here; refused if not.

@@ -36,6 +36,16 @@ void SharedByLoops::CountClosed() {
   connection_closed.NotifyAll();
 }
 
+std::shared_ptr<const tls::ServerContext> SharedByLoops::Tls() {
+  const MutexLock lock(mutex);
+  return tls;
+}
+
+void SharedByLoops::SetTls(std::shared_ptr<const tls::ServerContext> context) {
+  const MutexLock lock(mutex);
+  tls.swap(context);
+}
+
 Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
     : shared_(shared),
       metrics_(metrics),
@@ -54,7 +64,9 @@ void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol
       {.socket = {loop_.get_executor(), asio::generic::stream_protocol(address.ss_family, 0), fd},
        .protocol = protocol,
        .is_passed = listener.is_passed(),
-       .origin = {.is_local = listener.is_unix(), .on_loopback = !listener.is_reachable_from_elsewhere()}});
+       .origin = {.is_local = listener.is_unix(),
+                  .on_loopback = !listener.is_reachable_from_elsewhere(),
+                  .is_tls = listener.is_tls()}});
 }
 
 void Loop::Start() {

@@ -33,18 +33,23 @@
 #include "leaf/server/net/protocol.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/tls/context.h"
 
 namespace leaf::server {
 
 // What the loops of a server share. Thread-safe; outlives them.
 struct SharedByLoops {
-  SharedByLoops(UnreadAnswers& unread_answers, const Clock& time, Logger& log)
-      : clock(time), unread(unread_answers), places(log) {}
+  SharedByLoops(UnreadAnswers& unread_answers, const Clock& time, Logger& logger)
+      : clock(time), log(logger), unread(unread_answers), places(logger) {}
 
   // A connection is gone.
   void CountClosed();
+  // Certificate and key for connections that begin now; null where no listener speaks TLS.
+  std::shared_ptr<const tls::ServerContext> Tls();
+  void SetTls(std::shared_ptr<const tls::ServerContext> context);
 
   const Clock& clock;
+  Logger& log;
   UnreadAnswers& unread;
   Places places;
   MemoryReturn memory;
@@ -56,6 +61,7 @@ struct SharedByLoops {
   Mutex mutex;
   Condition connection_closed;
   std::size_t loops_draining LEAF_GUARDED_BY(mutex) = 0;  // how many have emptied their queues
+  std::shared_ptr<const tls::ServerContext> tls LEAF_GUARDED_BY(mutex);
 };
 
 class Loop {

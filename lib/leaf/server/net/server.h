@@ -13,6 +13,7 @@
 #include "leaf/server/net/protocol.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/tls/context.h"
 
 namespace leaf::server {
 
@@ -44,6 +45,9 @@ class Server {
   // Serves on `listener` from Start() on; before that. `protocol` outlives the server.
   void Listen(Listener listener, const ProtocolFactory& protocol);
   void Start();
+  // Before a listener with TLS is served, and whenever certificate or key are new ones: for connections that
+  // begin from now on.
+  void SetTls(std::shared_ptr<const tls::ServerContext> context);
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);
   // Calls `done` once every thread has come round, on one of them: none is stuck. Dropped by Drain.
