@@ -179,7 +179,7 @@ void Session::Attach(ssl_ctx_st* context) {
 }
 
 Session::Outcome Session::Handshake() {
-  LEAF_CHECK(!failed_);
+  if (failed_) return Outcome::kFailed;
   Ssl().ERR_clear_error();
   for (;;) {
     wire_.asked_kernel = false;
@@ -196,7 +196,7 @@ Session::Outcome Session::Handshake() {
 }
 
 Session::Moved Session::Read(char* to, std::size_t room) {
-  LEAF_CHECK(!failed_);
+  if (failed_) return {Outcome::kFailed, 0};
   const OpenSsl& ssl = Ssl();
   Moved moved{Outcome::kDone, 0};
   wire_.asked_kernel = false;
@@ -224,7 +224,7 @@ Session::Moved Session::Read(char* to, std::size_t room) {
 }
 
 Session::Moved Session::Write(std::string_view bytes) {
-  LEAF_CHECK(!failed_);
+  if (failed_) return {Outcome::kFailed, 0};
   const OpenSsl& ssl = Ssl();
   Moved moved{Outcome::kDone, 0};
   ssl.ERR_clear_error();

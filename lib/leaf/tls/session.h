@@ -13,8 +13,7 @@ struct ssl_st;
 
 namespace leaf::tls {
 
-// Not thread-safe. No call blocks. After kFailed only the destructor may be called, and what tells of the
-// failure.
+// Not thread-safe. No call blocks. After kFailed every call fails, and does nothing.
 class Session {
  public:
   enum class Outcome : std::uint8_t {
