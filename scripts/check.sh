@@ -276,6 +276,7 @@ check_layers() (
   include=':[0-9]+: *# *include *<'
   forbid "database headers belong in lib/leaf/sql, and in what inspects a database" \
     "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/(sql/|inspect/sql_)' || failed=1
+  forbid "OpenSSL's headers belong in lib/leaf/tls" "$include(openssl/)" 'lib/leaf/tls/' || failed=1
   forbid "ZooKeeper headers belong in lib/leaf/zookeeper" "$include(zookeeper|zookeeper\\.h)" 'lib/leaf/zookeeper/' ||
     failed=1
   forbid "CLI11 belongs in cmd" "$include(CLI/)" 'cmd/' || failed=1

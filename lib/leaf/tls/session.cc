@@ -211,7 +211,7 @@ Session::Moved Session::Read(char* to, std::size_t room) {
       continue;
     }
     if (idle_records_ > kIdleRecordsMax)
-      return {Fail("the peer renews its keys, or begins anew, again and again"), 0};
+      return {Fail("the peer renews its keys, or wants to begin again, without end"), 0};
     const Outcome outcome = Judge(0);
     // A record that had nothing for the reader.
     if (outcome == Outcome::kWantRead && !wire_.starved) continue;
