@@ -223,8 +223,6 @@ Result<void> CheckServer(const std::string& text) {
     if (rest.ends_with('/')) rest.pop_back();
     if (ParseHostPort(rest).ok()) return {};
   }
-  if (text.starts_with("rediss://"))
-    return Bad(fmt::format("{}: TLS is not supported, only redis://HOST:PORT", Quoted(text)));
   return Bad(
       fmt::format("{} is none of http://HOST:PORT, https://HOST:PORT, unix:/PATH, redis://HOST:PORT and "
                   "rediss://HOST:PORT",

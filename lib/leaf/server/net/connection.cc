@@ -112,17 +112,18 @@ void Connection::TakeHello() {
     return AwaitHello();
   tls_ = std::make_unique<tls::Session>(loop_.shared().Tls(), socket_.native_handle(), come);
   in_.clear();
-  loop_.AwaitTurn(id_);
+  loop_.AwaitHandshake(id_);
 }
 
 void Connection::Shake() {
+  if (!socket_.is_open()) return;
   using Outcome = tls::Session::Outcome;
   const Outcome outcome = tls_->Handshake();
   if (outcome == Outcome::kWantRead || outcome == Outcome::kWantWrite) {
     const auto what = outcome == Outcome::kWantRead ? StreamSocket::wait_read : StreamSocket::wait_write;
     return socket_.async_wait(what, [self = shared_from_this()](error_code failed) {
       if (failed) return self->Close();
-      self->loop_.AwaitTurn(self->id_);
+      self->loop_.AwaitHandshake(self->id_);
     });
   }
   EndShaking(outcome == Outcome::kDone);
@@ -205,7 +206,6 @@ void Connection::GoOn() {
 
 void Connection::TakeTurn() {
   if (!socket_.is_open()) return;
-  if (is_shaking_) return Shake();
   std::string_view piece;
   if (long_answer_) piece = long_answer_->Peek(kPieceBytes, loop_.piece());
   const std::size_t wanted = out_.size() + piece.size();

@@ -35,7 +35,7 @@ using StreamSocket = boost::asio::basic_stream_socket<boost::asio::generic::stre
 //
 // With TLS the same happens to what is in its records. A client has a handshake first, for which it has as
 // much time as for a request: until its first message is there it costs no more than a client without TLS,
-// and each step is a turn of its own (Loop::AwaitTurn), so that a crowd of them does not delay requests.
+// and each step has a turn (Loop::AwaitHandshake), so that a crowd of them does not delay requests.
 class Connection final : public Stream, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Loop& loop, ConnectionId id, StreamSocket socket, Places::Place place, const Origin& origin,
@@ -47,8 +47,10 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   void TimeOut(MonotonicTime now);
   // Closes if no request is under way, else after its answer.
   void BeginDrain();
-  // Sends what there is room for, and a piece of a long answer at most; or does a step of the handshake.
+  // Sends what there is room for, and a piece of a long answer at most.
   void TakeTurn();
+  // Does a step of the handshake.
+  void Shake();
   void Close();
 
   ConnectionId id() const { return id_; }
@@ -62,7 +64,6 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   bool is_surplus() const { return !origin_.refusal.empty(); }
   void AwaitHello();
   void TakeHello();
-  void Shake();
   void EndShaking(bool good);
   void RefuseNoTls();
   void BeginTalk();

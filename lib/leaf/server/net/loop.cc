@@ -112,10 +112,18 @@ Protocol::Step Loop::Handle(Connection& connection) {
 
 void Loop::PostTurn() {
   asio::post(loop_, [this] {
-    const ConnectionId id = turns_.front();
-    turns_.pop_front();
-    if (!turns_.empty()) PostTurn();
-    if (const auto connection = Find(id)) connection->TakeTurn();
+    const auto next = [](std::deque<ConnectionId>& queue) {
+      std::optional<ConnectionId> id;
+      if (queue.empty()) return id;
+      id = queue.front();
+      queue.pop_front();
+      return id;
+    };
+    const std::optional<ConnectionId> turn = next(turns_);
+    const std::optional<ConnectionId> handshake = next(handshakes_);
+    if (!turns_.empty() || !handshakes_.empty()) PostTurn();
+    if (const auto connection = turn ? Find(*turn) : nullptr) connection->TakeTurn();
+    if (const auto connection = handshake ? Find(*handshake) : nullptr) connection->Shake();
   });
 }
 
