@@ -19,40 +19,12 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from certificates import Authority, openssl  # noqa: E402
-from leafctl import DEADLINE_S, Daemon, LeafTest, RawConnection, main, poll, scaled  # noqa: E402
+from leafctl import DEADLINE_S, LeafTest, RawConnection, main, poll, scaled  # noqa: E402
 from load import raise_open_files  # noqa: E402
-from metrics import Metrics  # noqa: E402
 from resp import Resp  # noqa: E402
+from tls_daemon import TlsDaemon  # noqa: E402
 
 HANDSHAKES = int(os.environ.get("LEAFCTL_TEST_HANDSHAKES") or "400")
-
-
-class TlsDaemon(Daemon):
-    """One whose TCP listeners speak TLS. What the tests ask it beside that goes over its Unix socket."""
-
-    def wait_listening(self):
-        self.port = int(self.wait_log(r"listening on https://127\.0\.0\.1:(\d+)").group(1))
-
-    def redis_port(self):
-        return int(self.wait_log(r"listening on rediss://127\.0\.0\.1:(\d+)").group(1))
-
-    @property
-    def url(self):
-        return "https://127.0.0.1:%d" % self.port
-
-    def local(self, path):
-        """A GET over the Unix socket."""
-        with RawConnection(os.path.join(self.box.state, "leafctl.sock")) as connection:
-            return connection.get(path)
-
-    def wait_ready(self, timeout=DEADLINE_S):
-        poll(lambda: self.local("/health/ready").status == 200, "ready", timeout)
-
-    def metric(self, name, **labels):
-        return Metrics(self.local("/metrics").body).get(name, **labels)
-
-    def handshakes(self, result):
-        return self.metric("leaf_tls_handshakes_total", result=result)
 
 
 class TlsConnection(RawConnection):
@@ -142,14 +114,8 @@ class TlsTest(LeafTest):
         self.cert, self.key = self.authority.issue("server")
 
     def serve(self, *args, cert=None, key=None, **more):
-        daemon = TlsDaemon(
-            self.box,
-            ["--set", "server.tls_cert=" + (cert or self.cert), "--set", "server.tls_key=" + (key or self.key), *args],
-            **more,
-        )
-        self.box.daemons.append(daemon)
-        daemon.wait_listening()
-        daemon.wait_ready()
+        daemon = TlsDaemon(self.box, list(args), (cert or self.cert, key or self.key), **more)
+        poll(lambda: daemon.local("/health/ready").status == 200, "ready")
         return daemon
 
     def context(self, identity=None, authority=None):
@@ -491,11 +457,7 @@ class Clients(TlsTest):
         self.add_tag()
         cert, key = self.authority.issue("elsewhere", "DNS:elsewhere.example")
         other = self.box.path("other")
-        stranger = TlsDaemon(
-            self.box, ["--state-dir", other, "--set", "server.tls_cert=" + cert, "--set", "server.tls_key=" + key]
-        )
-        self.box.daemons.append(stranger)
-        stranger.wait_listening()
+        stranger = TlsDaemon(self.box, ["--state-dir", other], (cert, key))
         daemon = self.serve()
         ids = self.box.next("pay", "--server", stranger.url, "--server", daemon.url, "--ca", self.authority.cert)
         self.assertEqual(ids, [1])
@@ -708,8 +670,6 @@ class Reload(TlsTest):
         self.assertEqual(plain.get("/health/live").status, 200)
         plain.terminate()
         daemon = TlsDaemon(self.box, ["--config", config])
-        self.box.daemons.append(daemon)
-        daemon.wait_listening()
         self.box.write("leafctl.toml", "")
         daemon.signal(signal.SIGHUP)
         daemon.wait_log("reload: server.tls_cert, server.tls_key changed, which needs a restart")

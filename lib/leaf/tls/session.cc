@@ -208,7 +208,9 @@ Session::Moved Session::Read(char* to, std::size_t room) {
     if (ssl.SSL_read_ex(ssl_, to + moved.bytes, room - moved.bytes, &got) == 1) {
       moved.bytes += got;
       idle_records_ = 0;
-      continue;
+      if (!wire_.asked_kernel || has_input()) continue;
+      starved_ = true;
+      break;
     }
     if (idle_records_ > kIdleRecordsMax)
       return {Fail("the peer renews its keys, or wants to begin again, without end"), 0};
