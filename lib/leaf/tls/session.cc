@@ -73,8 +73,7 @@ struct Session::Callbacks {
     ssl.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
     if (most <= 0) return 0;
     if (!wire.early.empty()) {
-      const std::size_t size = std::min(wire.early.size(), static_cast<std::size_t>(most));
-      std::memcpy(to, wire.early.data(), size);
+      const std::size_t size = wire.early.copy(to, static_cast<std::size_t>(most));
       wire.early.erase(0, size);
       if (wire.early.empty()) wire.early.shrink_to_fit();
       return static_cast<int>(size);
