@@ -243,11 +243,11 @@ TEST_F(ConfigTest, HalfOfTlsIsRefused) {
 }
 
 TEST_F(ConfigTest, WithTlsPeersAreToldOfHttps) {
-  input_.flags = {{"server.listen", "10.0.0.1:8080", "--set"}};
-  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "http://10.0.0.1:8080");
+  input_.flags = {{"snowflake.address", "127.0.0.2:8080", "--set"}};
+  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "http://127.0.0.2:8080");
   input_.flags.push_back({"server.tls_cert", "/s.pem", "--set"});
   input_.flags.push_back({"server.tls_key", "/s.key", "--set"});
-  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "https://10.0.0.1:8080");
+  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "https://127.0.0.2:8080");
   input_.flags.push_back({"snowflake.advertise", "https://id1.example.org:443", "--set"});
   EXPECT_EQ(Load(input_)->config.snowflake.advertise, "https://id1.example.org:443");
 }
