@@ -216,7 +216,7 @@ Session::Moved Session::Read(char* to, std::size_t room) {
     const Outcome outcome = Judge(0);
     // A record that had nothing for the reader.
     if (outcome == Outcome::kWantRead && !wire_.starved) continue;
-    if (outcome == Outcome::kWantRead) starved_ = true;
+    if (outcome == Outcome::kWantRead || outcome == Outcome::kWantWrite) starved_ = true;
     // What came before is the reader's first.
     if (outcome == Outcome::kFailed || moved.bytes == 0) moved.outcome = outcome;
     break;
