@@ -139,14 +139,16 @@ def libraries(*programs):
 
 
 def add_libraries(root, binary):
-    """The binary's libraries, and MySQL's client with its ways to log in. The packages they are from."""
+    """The binary's libraries, those that it opens: MySQL's client with its ways to log in, and OpenSSL. The packages they
+    are from."""
     client = merged(library_by_name("libmariadb.so.3"))
     plugins = sorted(glob.glob(os.path.join(os.path.dirname(client), "libmariadb3", "plugin", "*.so")))
     if not plugins:
         fail("libmariadb3 has no plugins beside %s" % client)
-    wanted = {client: os.path.realpath(client)}
+    tls = merged(library_by_name("libssl.so.3"))
+    wanted = {path: os.path.realpath(path) for path in (client, tls)}
     wanted.update({path: path for path in plugins})
-    wanted.update(libraries(binary, client, *plugins))
+    wanted.update(libraries(binary, client, tls, *plugins))
     packages = {}
     for asked, real in sorted(wanted.items()):
         name = owner_of(real)
@@ -162,7 +164,7 @@ def library_by_name(name):
         match = re.match(r"\s*%s \(libc6,(?:x86-64|AArch64)[^)]*\) => (\S+)" % re.escape(name), line)
         if match:
             return match.group(1)
-    return fail("%s is not installed: apt-get install libmariadb3" % name)
+    return fail("%s is not installed: apt-get install libmariadb3 libssl-dev" % name)
 
 
 def make_root(installed, sbom, version):

@@ -7,14 +7,14 @@
 build_packages=(
   g++ cmake ninja-build pkg-config
   'libboost1.81-dev|libboost1.83-dev' libcli11-dev libfmt-dev libmariadb-dev libsoci-dev libspdlog-dev libsqlite3-dev
-  libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev
+  libssl-dev libtomlplusplus-dev libzookeeper-mt-dev nlohmann-json3-dev
 )
 # What package.sh and tarball.sh need.
 # shellcheck disable=SC2034
 package_packages=("${build_packages[@]}" binutils dpkg-dev file gzip python3)
 # What image.sh needs.
 # shellcheck disable=SC2034
-image_packages=("${package_packages[@]}" base-files ca-certificates libmariadb3)
+image_packages=("${package_packages[@]}" base-files ca-certificates libmariadb3 'libssl3|libssl3t64')
 # What quickstart.sh needs.
 # shellcheck disable=SC2034
 quickstart_packages=("${build_packages[@]}" curl ca-certificates procps)

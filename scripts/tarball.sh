@@ -2,7 +2,7 @@
 # Leaves one file for any Linux with glibc 2.34 or newer: build/packages/leafctl-VERSION-linux-ARCH.tar.gz with the binary,
 # manual pages, completion, units, licence and a list of what is linked in (SPDX). To be unpacked, or copied to
 # /usr/local. Fails if the binary needs a newer C library, or any other shared library than the C library's. MySQL needs
-# the system's libmariadb, which is opened when a server is configured.
+# the system's libmariadb, and TLS its libssl (OpenSSL 3), which are opened when they are configured.
 # Usage: tarball.sh [BUILD FOLDER]   (default: builds as package.sh does; BUILD: takes what is there, leaves it in FOLDER)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

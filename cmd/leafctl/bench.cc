@@ -84,7 +84,7 @@ Result<std::string> ChooseServer(CommandContext& context, const std::optional<st
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const Daemons daemons = FindDaemons(*resolved);
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout), token);
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved), token);
   LEAF_RETURN_IF_ERROR(daemon.WallClock());
   return daemon.answered_by();
 }
@@ -109,6 +109,7 @@ Result<void> RunBench(CommandContext& context, const BenchOptions& options) {
   LEAF_ASSIGN_OR_RETURN(plan.server, ChooseServer(context, options.url));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(plan.token, ClientToken(*resolved));
+  plan.tls = TlsOf(*resolved);
   const bool shows_progress = context.TellsOnTerminal() && !context.flags.quiet;
   bool shown = false;
   auto report = client::RunLoad(plan, [&](const client::LoadReport& so_far) {
@@ -130,9 +131,10 @@ Result<void> RunBench(CommandContext& context, const BenchOptions& options) {
 
 }  // namespace
 
-Run AddBench(CLI::App& app, CommandContext&) {
+Run AddBench(CLI::App& app, CommandContext& add_context) {
   const auto options = std::make_shared<BenchOptions>();
-  app.add_option("URL", options->url, "Daemon to load: http://HOST:PORT or unix:/PATH; else client.servers")
+  app.add_option("URL", options->url,
+                 "Daemon to load: http://HOST:PORT, https://HOST:PORT or unix:/PATH; else client.servers")
       ->check(NotEmpty);
   app.add_option("--tag", options->tag,
                  "Take IDs of this tag, which are then used up, instead of snowflake IDs")
@@ -145,6 +147,7 @@ Run AddBench(CLI::App& app, CommandContext&) {
       ->type_name("DURATION")
       ->capture_default_str();
   app.add_option("-n,--count", options->count, "IDs of a request")->type_name("N")->capture_default_str();
+  AddTrustFlags(app, add_context);
   app.footer(
       "A small load from one thread, to see what a node answers and how fast. The load runs on this machine "
       "and "

@@ -157,7 +157,8 @@ class RecoverCommand {
     LEAF_ASSIGN_OR_RETURN(const auto rows, store_->segments().List());
     LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved_));
     for (const std::string& server : resolved_->config.client.servers) {
-      client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), token);
+      client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved_),
+                                  token);
       for (const core::TagRow& row : rows) {
         LEAF_ASSIGN_OR_RETURN(const auto mark, daemon.Mark(row.tag));
         recovery_->Know(row.tag, mark.end, "daemon at " + server);

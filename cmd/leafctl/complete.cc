@@ -58,13 +58,19 @@ void UseFlagsOf(const std::vector<std::string>& words, CommandContext& context) 
   for (std::size_t i = 1; i + 1 < words.size(); ++i) {
     const std::size_t equals = std::min(words[i].find('='), words[i].size());
     const std::string name = words[i].substr(0, equals);
-    if (name != "--config" && name != "--state-dir" && name != "--set" && name != "--server") continue;
+    constexpr std::array<std::pair<std::string_view, const char*>, 4> kKeys{{{"--server", "client.servers"},
+                                                                             {"--ca", "client.ca"},
+                                                                             {"--cert", "client.cert"},
+                                                                             {"--key", "client.key"}}};
+    const auto* const key =
+        std::find_if(kKeys.begin(), kKeys.end(), [&](const auto& known) { return known.first == name; });
+    if (name != "--config" && name != "--state-dir" && name != "--set" && key == kKeys.end()) continue;
     if (equals == words[i].size() && i + 2 >= words.size()) break;
     const std::string value = equals < words[i].size() ? words[i].substr(equals + 1) : words[++i];
     if (name == "--config") context.flags.config_file = value;
     if (name == "--state-dir") context.flags.state_dir = value;
     if (name == "--set") context.flags.sets.push_back(value);
-    if (name == "--server") context.command_values.push_back({"client.servers", value, "--server"});
+    if (key != kKeys.end()) context.command_values.push_back({key->second, value, name});
   }
 }
 
@@ -80,7 +86,7 @@ Result<std::vector<std::string>> TagsOfStore(CommandContext& context) {
 Result<std::vector<std::string>> TagsOfDaemon(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(FindDaemons(*resolved).servers, *context.flags.timeout, token);
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, *context.flags.timeout, TlsOf(*resolved), token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
   const Json json = Json::parse(body, nullptr, false);
   std::vector<std::string> tags;

@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/core/finding.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/sys/secret_file.h"
 #include "tag_output.h"
 
@@ -47,6 +48,32 @@ Result<void> CheckSecrets(const config::Config& config, std::vector<core::Findin
   return result;
 }
 
+// Certificates and keys, as they would be used.
+Result<void> CheckTlsFiles(const CommandContext& context, const config::Config& config,
+                           std::vector<core::Finding>& findings) {
+  const auto server = embed::LoadServerTls(config.server);
+  Result<void> result;
+  const auto wrong = [&](const Error& error, const char* code, const std::string& path,
+                         std::string consequence) {
+    findings.push_back({code, path, error.message, std::move(consequence), error.hint});
+    if (result.ok()) result = error;
+  };
+  if (!server.ok()) {
+    wrong(server.error(), "server-tls", config.server.tls_cert, std::string(kConsequence));
+  } else if (*server != nullptr && (*server)->expires_at() <= context.clock.Wall()) {
+    core::Finding finding{"server-tls", config.server.tls_cert,
+                          fmt::format("server.tls_cert: {}: the certificate has ended on {}",
+                                      config.server.tls_cert, FormatRfc3339((*server)->expires_at())),
+                          "clients refuse it", "renew it"};
+    finding.severity = core::Finding::Severity::kWarning;
+    findings.push_back(std::move(finding));
+  }
+  if (config.client.ca.empty() && config.client.cert.empty()) return result;
+  if (const auto client = embed::LoadClientTls(config.client); !client.ok())
+    wrong(client.error(), "client-tls", config.client.ca, "no server is asked over TLS");
+  return result;
+}
+
 Result<void> RunConfigCheck(CommandContext& context) {
   std::vector<core::Finding> findings;
   std::string file = context.flags.config_file.value_or("");
@@ -68,6 +95,8 @@ Result<void> RunConfigCheck(CommandContext& context) {
       findings.push_back(std::move(finding));
     }
     result = CheckSecrets((*resolved)->config, findings);
+    auto tls = CheckTlsFiles(context, (*resolved)->config, findings);
+    if (result.ok()) result = std::move(tls);
   } else if (resolved.error().code == ErrorCode::kInvalidArgument) {
     return resolved.error();
   } else {

@@ -11,8 +11,10 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
+#include "leaf/base/time.h"
 #include "leaf/config/reload.h"
 #include "leaf/config/worker_number.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
 #include "stores.h"
@@ -41,14 +43,17 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
   };
   if (const std::string& url = resolved.config.snowflake.advertise; !url.empty()) add(url);
   // A daemon that listens on all addresses is reached by this machine's name, if by any.
-  for (const std::string any : {"http://0.0.0.0:", "http://[::]:"}) {
+  for (const std::string_view any :
+       {"http://0.0.0.0:", "http://[::]:", "https://0.0.0.0:", "https://[::]:"}) {
+    const std::string_view scheme = any.substr(0, any.find("//") + 2);
     for (const std::string& name : names) {
-      if (name.starts_with(any)) add(fmt::format("http://{}:{}", sys::HostName(), name.substr(any.size())));
+      if (name.starts_with(any))
+        add(fmt::format("{}{}:{}", scheme, sys::HostName(), name.substr(any.size())));
     }
   }
   for (const std::string& name : names) {
     // Peers speak HTTP.
-    if (name.starts_with("http://") || name.starts_with("unix:")) add(name);
+    if (name.starts_with("http://") || name.starts_with("https://") || name.starts_with("unix:")) add(name);
   }
   return urls;
 }
@@ -56,9 +61,10 @@ std::vector<std::string> AnswersAt(const config::Resolved& resolved, const std::
 // Besides server.allowed_hosts: what this machine is called, and what its peers call it.
 std::vector<std::string> NamesOfThisServer(const config::Config& config) {
   std::vector<std::string> names = sys::MachineNames();
-  constexpr std::string_view kScheme = "http://";
-  if (std::string_view url = config.snowflake.advertise; url.starts_with(kScheme)) {
-    url.remove_prefix(kScheme.size());
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    std::string_view url = config.snowflake.advertise;
+    if (!url.starts_with(scheme)) continue;
+    url.remove_prefix(scheme.size());
     names.emplace_back(url.substr(0, url.rfind(':')));
   }
   return names;
@@ -94,6 +100,13 @@ std::size_t ThreadsOf(const config::Config& config) {
 }
 
 }  // namespace
+
+void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
+                       Logger& log) {
+  if (tls.expires_at() > clock.Wall()) return;
+  log.Warning("server.tls_cert: {}: the certificate has ended on {}: clients refuse it", path,
+              FormatRfc3339(tls.expires_at()));
+}
 
 LogLevel LevelOf(const config::Config& config, bool verbose) {
   if (verbose || config.log.level == "debug") return LogLevel::kDebug;
@@ -172,6 +185,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
     ground_.log.Error("no more IDs: {}", lost.message);
     ids_.StateDirLost(lost);
   });
+  if (ground_.tls != nullptr) server_.SetTls(ground_.tls);
   const bool has_own_door = std::any_of(listeners.begin(), listeners.end(), [](const auto& listener) {
     return listener.door() == server::Door::kOperator;
   });
@@ -212,6 +226,10 @@ Result<void> Daemon::Start() {
 }
 
 void Daemon::WarnIfOpen() const {
+  if (is_reachable_ && gate_.has_tokens() && ground_.tls == nullptr) {
+    ground_.log.Warning(
+        "tokens from other machines can be read on their way: set server.tls_cert and server.tls_key");
+  }
   if (!is_reachable_ || gate_.has_tokens() || ground_.resolved.IsSet("auth.anonymous")) return;
   ground_.log.Warning(
       "other machines can take IDs and read the status of this daemon without a token: set auth.tokens_file, "
@@ -244,19 +262,28 @@ void Daemon::WatchThreads() {
 std::string Daemon::Reload() {
   const Clock& clock = ground_.context.clock;
   sys::SpdlogLogger& log = ground_.log;
+  const auto failed = [&](const Error& error) {
+    log.Error("reload failed, the old settings stay in force: {}", error.message);
+    ids_.ConfigRead(clock.Wall(), error);
+    router_.Changed();
+    return error.message;
+  };
   const auto loaded = ground_.context.LoadConfig();
-  if (!loaded.ok()) {
-    log.Error("reload failed, the old settings stay in force: {}", loaded.error().message);
-    ids_.ConfigRead(clock.Wall(), loaded.error());
-    router_.Changed();
-    return loaded.error().message;
+  if (!loaded.ok()) return failed(loaded.error());
+  // The files may be others under the same names. All are read before anything changes.
+  const std::string& path = loaded->config.server.tls_cert;
+  const bool has_tls = ground_.tls != nullptr && !path.empty();
+  std::shared_ptr<const tls::ServerContext> tls;
+  if (has_tls) {
+    auto read = embed::LoadServerTls(loaded->config.server);
+    if (!read.ok()) return failed(read.error());
+    tls = *std::move(read);
   }
-  // First: it may fail, and then nothing has changed.
-  if (const auto set = SetGate(gate_, loaded->config); !set.ok()) {
-    log.Error("reload failed, the old settings and tokens stay in force: {}", set.error().message);
-    ids_.ConfigRead(clock.Wall(), set.error());
-    router_.Changed();
-    return set.error().message;
+  if (const auto set = SetGate(gate_, loaded->config); !set.ok()) return failed(set.error());
+  if (has_tls) {
+    WarnOfCertificate(*tls, path, clock, log);
+    log.Info("TLS with the certificate in {}, good up to {}", path, FormatRfc3339(tls->expires_at()));
+    server_.SetTls(std::move(tls));
   }
   const config::Reload plan = config::PlanReload(in_force_, loaded->config);
   in_force_ = plan.config;

@@ -30,9 +30,14 @@
 #include "leaf/sys/spdlog_logger.h"
 #include "leaf/sys/state_dir.h"
 #include "leaf/sys/thread_pool.h"
+#include "leaf/tls/context.h"
 #include "registry_reader.h"
 
 namespace leaf::cmd {
+
+// Tells the log if the server's certificate is of no use any more.
+void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
+                       Logger& log);
 
 // log.level, unless --verbose.
 LogLevel LevelOf(const config::Config& config, bool verbose);
@@ -47,6 +52,7 @@ class Daemon {
     const sys::StateDirLock& lock;
     sys::ServiceManager& manager;
     sys::SpdlogLogger& log;
+    std::shared_ptr<const tls::ServerContext> tls{};  // null without TLS
   };
 
   // Makes everything; nothing runs yet, and no connection is accepted. `why_no_snowflakes`: the

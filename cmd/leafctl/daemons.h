@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -15,6 +16,8 @@
 #include "context.h"
 #include "leaf/base/endpoint.h"
 #include "leaf/base/text.h"
+#include "leaf/client/trust.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/sys/secret_file.h"
 
 namespace leaf::cmd {
@@ -28,9 +31,32 @@ struct Daemons {
 };
 
 inline constexpr const char* kServerMeaning =
-    "Daemon to ask: http://HOST:PORT or unix:/PATH; several are tried in order";
+    "Daemon to ask: http://HOST:PORT, https://HOST:PORT or unix:/PATH; several are tried in order";
 
-// --server, which is client.servers for this one call.
+// --ca, --cert and --key, which are the keys of [client] for this one call.
+inline void AddTrustFlags(CLI::App& app, CommandContext& context) {
+  for (const auto& [flag, key, meaning] :
+       {std::array{"--ca", "client.ca",
+                   "File with the authorities of servers' certificates, for https (client.ca)"},
+        {"--cert", "client.cert", "File with the certificate to show them (client.cert)"},
+        {"--key", "client.key", "File with its private key (client.key)"}}) {
+    app.add_option_function<std::string>(
+           flag,
+           [&context, flag = flag, key = key](const std::string& file) {
+             context.command_values.push_back({key, file, flag});
+           },
+           meaning)
+        ->type_name("FILE")
+        ->check(NotEmpty);
+  }
+}
+
+// For the daemons that a command asks.
+inline client::TlsSource TlsOf(const config::Resolved& resolved) {
+  return embed::ClientTlsOf(resolved.config.client);
+}
+
+// --server, which is client.servers for this one call, with the flags for those that speak TLS.
 inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::string& meaning) {
   app.add_option_function<std::vector<std::string>>(
          "--server",
@@ -43,6 +69,7 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
       ->type_name("URL")
       ->check(NotEmpty)
       ->allow_extra_args(false);
+  AddTrustFlags(app, context);
 }
 
 // What is shown to daemons: the token in client.token_file, "" without one. Errors: kConfig for a file that
@@ -83,7 +110,7 @@ inline std::vector<std::string> FindOwnDaemon(const config::Resolved& resolved) 
   for (Endpoint endpoint : server.listen) {
     if (endpoint.port == 0) continue;  // it may be any
     if (endpoint.host == "0.0.0.0" || endpoint.host == "::") endpoint.host = "127.0.0.1";
-    daemons.servers.push_back("http://" + EndpointText(endpoint));
+    daemons.servers.push_back((server.tls_cert.empty() ? "http://" : "https://") + EndpointText(endpoint));
   }
   return daemons.servers;
 }

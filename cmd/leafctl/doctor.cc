@@ -50,7 +50,7 @@ Result<void> RunDoctor(CommandContext& context) {
     // A file that cannot be read is a finding of its own.
     const auto token = ClientToken(**resolved);
     client::DaemonClient daemon(FindOwnDaemon(**resolved), context.flags.timeout.value_or(kAskTimeout),
-                                token.ok() ? *token : std::string());
+                                TlsOf(**resolved), token.ok() ? *token : std::string());
     ContextLogger log(context);
     found = inspect::Examine(context, log, **resolved,
                              {daemon, FindDaemons(**resolved).configured, LEAFCTL_VERSION});

@@ -223,11 +223,10 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
   return printer.Finish();
 }
 
-Result<void> TakeFromDaemon(CommandContext& context, const Daemons& daemons, const NextOptions& options,
-                            std::uint64_t count, IdPrinter& printer) {
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), token);
+Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& resolved, const Daemons& daemons,
+                            const NextOptions& options, std::uint64_t count, IdPrinter& printer) {
+  LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(resolved));
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved), token);
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
@@ -255,7 +254,7 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   if (options.direct) return take_direct();
 
   const Daemons daemons = FindDaemons(*resolved);
-  auto taken = TakeFromDaemon(context, daemons, options, count, printer);
+  auto taken = TakeFromDaemon(context, *resolved, daemons, options, count, printer);
   if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
       printer.taken() > 0)
     return taken;

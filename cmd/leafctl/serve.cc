@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "daemon.h"
 #include "leaf/embed/registries.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/server/net/listener.h"
 #include "leaf/server/net/places.h"
 #include "leaf/sys/resources.h"
@@ -125,7 +126,10 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
   }
   if (listeners.empty())
     return Error{ErrorCode::kConfig, "nothing to listen on: server.listen and server.socket are empty", ""};
-  for (const server::Listener& listener : listeners) log.Info("listening on {}", listener.name());
+  for (server::Listener& listener : listeners) {
+    if (!config.server.tls_cert.empty() && !listener.is_unix()) listener.UseTls();
+    log.Info("listening on {}", listener.name());
+  }
   return listeners;
 }
 
@@ -210,6 +214,9 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   manager.Status("starting");
   RaiseOpenFiles(*resolved, log);
 
+  LEAF_ASSIGN_OR_RETURN(auto tls, embed::LoadServerTls(config.server));
+  if (tls != nullptr) WarnOfCertificate(*tls, config.server.tls_cert, context.clock, log);
+
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(config.state_dir));
   LEAF_ASSIGN_OR_RETURN(const std::optional<sys::StateDirLock> lock,
                         LockStateDir(config.state_dir, signals, manager, context.clock, log));
@@ -218,10 +225,13 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   LEAF_ASSIGN_OR_RETURN(std::string why_no_snowflakes, WhyNoSnowflakes(*resolved, listeners));
   if (!why_no_snowflakes.empty()) log.Warning("snowflake mode is off: {}", why_no_snowflakes);
 
-  LEAF_ASSIGN_OR_RETURN(
-      const auto daemon,
-      Daemon::Make({.context = context, .resolved = *resolved, .lock = *lock, .manager = manager, .log = log},
-                   std::move(listeners), std::move(why_no_snowflakes)));
+  LEAF_ASSIGN_OR_RETURN(const auto daemon, Daemon::Make({.context = context,
+                                                         .resolved = *resolved,
+                                                         .lock = *lock,
+                                                         .manager = manager,
+                                                         .log = log,
+                                                         .tls = std::move(tls)},
+                                                        std::move(listeners), std::move(why_no_snowflakes)));
   LEAF_RETURN_IF_ERROR(daemon->Start());
   daemon->Run(signals);
   return {};
@@ -243,7 +253,7 @@ Run AddServe(CLI::App& app, CommandContext& context) {
       ->type_name("PATH");
   app.footer(
       "SIGTERM and SIGINT drain and exit with 0; a second signal ends at once. SIGHUP reloads limits, "
-      "refresh, reserve and the log level.\n"
+      "refresh, reserve, the log level, certificate and key.\n"
       "Examples:\n"
       "  leafctl serve\n"
       "  leafctl serve --listen :8080\n"

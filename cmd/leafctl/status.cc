@@ -111,12 +111,12 @@ Result<Json> AskOne(client::DaemonClient& daemon) {
 
 // All at once: one that does not answer does not delay the others.
 std::vector<Asked> AskAll(const std::vector<std::string>& servers, std::chrono::milliseconds timeout,
-                          const std::string& token) {
+                          const client::TlsSource& tls, const std::string& token) {
   std::vector<std::future<Result<Json>>> answers;
   answers.reserve(servers.size());
   for (const std::string& server : servers) {
-    answers.push_back(std::async(std::launch::async, [server, timeout, token] {
-      client::DaemonClient daemon({server}, timeout, token);
+    answers.push_back(std::async(std::launch::async, [server, timeout, tls, token] {
+      client::DaemonClient daemon({server}, timeout, tls, token);
       return AskOne(daemon);
     }));
   }
@@ -238,15 +238,15 @@ bool WritesUtf8(const CommandContext& context) {
 
 // Until a key or a signal ends it. A daemon that does not answer does not hold up the keys.
 Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::string>& servers, bool several,
-                           std::chrono::milliseconds timeout, const std::string& token) {
+                           std::chrono::milliseconds timeout, const client::TlsSource& tls, const std::string& token) {
   constexpr std::chrono::milliseconds kKeyWait{100};
   constexpr std::size_t kColumnsDefault = 80;
   constexpr std::size_t kRowsDefault = 24;
   StatusScreen screen({.color = context.TellsInColor(), .utf8 = WritesUtf8(context)}, servers.front());
   std::string last = servers.front();  // which of them answered
   const auto ask = [&]() -> std::vector<Asked> {
-    if (several) return AskAll(servers, timeout, token);
-    client::DaemonClient daemon(servers, timeout, token);
+    if (several) return AskAll(servers, timeout, tls, token);
+    client::DaemonClient daemon(servers, timeout, tls, token);
     auto answer = AskOne(daemon);
     return {{answer.ok() ? daemon.answered_by() : servers.front(), std::move(answer)}};
   };
@@ -300,7 +300,7 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
 // Wherever this configuration lets it listen.
 Result<void> TellLive(CommandContext& context, const config::Resolved& resolved,
                       std::chrono::milliseconds timeout) {
-  client::DaemonClient daemon(FindOwnDaemon(resolved), timeout);
+  client::DaemonClient daemon(FindOwnDaemon(resolved), timeout, TlsOf(resolved));
   LEAF_RETURN_IF_ERROR(daemon.Live());
   if (context.flags.json) {
     WriteJson(context, {{"server", daemon.answered_by()}, {"live", true}});
@@ -319,14 +319,15 @@ Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
   const bool several =
       servers.size() > 1 && std::any_of(context.command_values.begin(), context.command_values.end(),
                                         [](const auto& value) { return value.key == "client.servers"; });
-  client::DaemonClient daemon(servers, timeout, token);
+  const client::TlsSource tls = TlsOf(*resolved);
+  client::DaemonClient daemon(servers, timeout, tls, token);
   if (options.live) return TellLive(context, *resolved, timeout);
   const auto show = [&] {
-    return several ? ShowSeveral(context, AskAll(servers, timeout, token)) : ShowOnce(context, daemon);
+    return several ? ShowSeveral(context, AskAll(servers, timeout, tls, token)) : ShowOnce(context, daemon);
   };
   if (!options.watch) return show();
   if (context.out.is_terminal() && !context.flags.json && context.Variable("TERM") != "dumb")
-    return WatchOnScreen(context, servers, several, timeout, token);
+    return WatchOnScreen(context, servers, several, timeout, tls, token);
   while (true) {
     const auto shown = show();
     LEAF_RETURN_IF_ERROR(context.out.Flush());
@@ -340,8 +341,10 @@ Result<void> RunStatus(CommandContext& context, const StatusOptions& options) {
 
 Run AddStatus(CLI::App& app, CommandContext& context) {
   const auto options = std::make_shared<StatusOptions>();
-  AddServerFlag(app, context,
-                "Daemon to ask: http://HOST:PORT or unix:/PATH; with several, all are asked, a line each");
+  AddServerFlag(
+      app, context,
+      "Daemon to ask: http://HOST:PORT, https://HOST:PORT or unix:/PATH; with several, all are asked, a line "
+      "each");
   app.add_flag("--watch", options->watch,
                "Refresh every two seconds; on a terminal, a screen with keys to sort and filter");
   app.add_flag("--live", options->live,

@@ -41,7 +41,7 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
-                              token);
+                              TlsOf(*resolved), token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Advice(options.tag));
   const Json json = Json::parse(body, nullptr, false);
   if (!json.is_object() || json.value("tag", "") != options.tag) {

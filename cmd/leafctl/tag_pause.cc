@@ -52,7 +52,7 @@ Result<void> RunTagPause(CommandContext& context, const TagPauseOptions& options
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
-                              token);
+                              TlsOf(*resolved), token);
   if (options.tags.size() > 1 && !options.confirm.dry_run) {
     // What would fail is found before the first of several is changed.
     for (const std::string& tag : options.tags) {

@@ -148,9 +148,11 @@ class MarkSources {
   }
 
   static bool IsLocal(const std::string& url) {
-    return url.starts_with("unix:") || url.starts_with("http://127.") ||
-           url.starts_with("http://localhost") || url.starts_with("http://[::1]") ||
-           url.starts_with("http://0.0.0.0") || url.starts_with("http://[::]");
+    if (url.starts_with("unix:")) return true;
+    const std::size_t scheme = url.find("://");
+    const std::string_view host = std::string_view(url).substr(scheme == std::string::npos ? 0 : scheme + 3);
+    return host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]") ||
+           host.starts_with("0.0.0.0") || host.starts_with("[::]");
   }
 
   void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
@@ -159,7 +161,7 @@ class MarkSources {
       if (!may_be_absent) evidence.missing.push_back({name, silent->second});
       return;
     }
-    client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout), token_);
+    client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout), TlsOf(resolved_), token_);
     const auto mark = daemon.Mark(evidence.row.tag);
     if (!mark.ok()) {
       // Not waited for again, tag by tag.

@@ -27,7 +27,7 @@ Result<void> CheckUniverse(CommandContext& context) {
   for (const char* const store : {"segment.store", "sqlite.", "mysql.", "snowflake.registry"}) {
     if (resolved->IsSet(store)) return {};
   }
-  client::DaemonClient daemon({std::string(kDefaultSocket)}, context.flags.timeout.value_or(kAskTimeout));
+  client::DaemonClient daemon({std::string(kDefaultSocket)}, context.flags.timeout.value_or(kAskTimeout), {});
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return body.error().code == ErrorCode::kUnreachable ? Result<void>() : body.error();
   const auto status = nlohmann::json::parse(*body, nullptr, false);

@@ -19,7 +19,8 @@ namespace {
 Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout), token);
+  client::DaemonClient daemon(FindOwnDaemon(*resolved), context.flags.timeout.value_or(kAskTimeout),
+                              TlsOf(*resolved), token);
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return std::optional<inspect::WorkerFinding>();
   const Json json = Json::parse(*body, nullptr, false);

@@ -82,7 +82,7 @@ Result<inspect::WorkerList> AskDaemon(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
-                              token);
+                              TlsOf(*resolved), token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Workers());
   auto list = inspect::ParseWorkerList(body);
   if (list.ok()) return list;
@@ -126,8 +126,8 @@ Run AddWorkerList(CLI::App& app, CommandContext& context) {
   app.add_flag("--newest-report", options->newest_report,
                "Print only the newest time that a node has reported");
   AddServerFlag(app, context,
-                "Daemon that reads its registry for this call: http://HOST:PORT or unix:/PATH; several are "
-                "tried in order");
+                "Daemon that reads its registry for this call: http://HOST:PORT, https://HOST:PORT or "
+                "unix:/PATH; several are tried in order");
   app.footer(
       "REPORTED is the age of the last report, LEAD how far the ceiling is ahead of now, GEN how often "
       "the number was claimed. LIVE is a leafctl that says so, or a Java Leaf node (then OWNER says so) "

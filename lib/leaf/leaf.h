@@ -206,24 +206,30 @@ class Generators {
 
 struct ClientOptions {
   // Groups of daemons, nearest first: {{"http://10.1.0.1:8080", "http://10.1.0.2:8080"},
-  // {"http://10.2.0.1:8080"}}, or "unix:/PATH". A group is asked only if all daemons of those before it are
-  // away or turn the request down.
+  // {"http://10.2.0.1:8080"}}, "https://HOST:PORT", or "unix:/PATH". A group is asked only if all daemons of
+  // those before it are away or turn the request down.
   std::vector<std::vector<std::string>> groups{};
   // Longest wait for each daemon that is asked, twice: to connect, and for its answer.
   std::chrono::milliseconds timeout{2000};
   // A daemon that did not answer, or could not serve at all, is passed over for so long, and then tried
   // again: so the near ones come back by themselves. If all are away they are tried nevertheless.
   std::chrono::milliseconds away{5000};
+  // For https: files in PEM, read once, by Open, as client.ca, client.cert and client.key of leafctl.toml(5)
+  // say. OpenSSL is loaded then, and not before. "": the system's authorities, and no certificate to show.
+  std::string ca{};
+  std::string cert{};
+  std::string key{};
 };
 
 // Asks daemons for IDs. Holds no connection between calls, and no IDs: a child of fork may go on with its
 // copy. Errors of both: kUnreachable (no daemon answers; all are named), kPermission (a socket that may not
-// be opened), kInvalidArgument, and what the daemons say: kNotFound, kFrozen, kPaused, kExhausted, kClock,
-// kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost, or of a request that went on
-// to another daemon, are never issued: a gap.
+// be opened), kConfig (no trust over TLS), kInvalidArgument, and what the daemons say: kNotFound, kFrozen,
+// kPaused, kExhausted, kClock, kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost,
+// or of a request that went on to another daemon, are never issued: a gap.
 class Client {
  public:
-  // Errors: kInvalidArgument (no daemon, or an address of another form). Does not connect.
+  // Errors: kInvalidArgument (no daemon, or an address of another form), kConfig (a file for TLS, or
+  // OpenSSL). Does not connect.
   static Result<Client> Open(ClientOptions options);
   ~Client();
   Client(Client&&) noexcept;

@@ -17,11 +17,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import leafctl  # noqa: E402
 import load  # noqa: E402
+from certificates import Authority  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
 from guardian import Guardian  # noqa: E402
 from measure import PACKAGES, SERVER_CORE, BenchError, check_sample, medians, on_core, tool  # noqa: E402
 from rows import AMPLE, FIGURES, FIRST_ID, NGINX_BODIES, ROWS  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
+from tls_daemon import TlsDaemon  # noqa: E402
 from yardsticks import IdStatements, Nginx, Redis  # noqa: E402
 
 # Leaf's rule, ten minutes of the peak rate, says of a hundred thousand calls a second or two: this.
@@ -85,6 +87,19 @@ class Bench:
 
     def nginx(self):
         return self.once("nginx", lambda: self._owned(Nginx(self.path("nginx"), NGINX_BODIES, SERVER_CORE)))
+
+    def authority(self):
+        return self.once("authority", lambda: Authority(self.path("pki")))
+
+    def identity(self):
+        """A certificate with an EC key, as a new one has today, for ours and theirs."""
+        return self.once("identity", lambda: self.authority().issue("server"))
+
+    def tls_nginx(self):
+        return self.once(
+            "tls_nginx",
+            lambda: self._owned(Nginx(self.path("tls_nginx"), NGINX_BODIES, SERVER_CORE, self.identity())),
+        )
 
     def redis(self):
         return self.once("redis", lambda: self._owned(Redis(self.path("redis"))))
@@ -167,6 +182,20 @@ class Bench:
             return self._serve_pinned(box)
 
         return self.once("server", make)
+
+    def tls_server(self):
+        """The same, and its ports speak TLS."""
+
+        def make():
+            box = self._mysql_box()
+            box.ok("tag", "add", "pay", "--step", str(STEP), "--start", str(FIRST_ID))
+            with on_core(SERVER_CORE):
+                daemon = TlsDaemon(box, list(AMPLE), self.identity(), self.authority())
+            daemon.wait_ready()
+            daemon.ids("pay")
+            return daemon
+
+        return self.once("tls_server", make)
 
     @contextlib.contextmanager
     def slow_server(self, step):

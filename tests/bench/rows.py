@@ -159,11 +159,11 @@ def snowflake_below(bench):
 # ---- HTTP ----------------------------------------------------------------------------------------------------------
 
 
-def ask_hard(bench, url, pids, ids, connections, pipeline=1):
+def ask_hard(bench, url, pids, ids, connections, pipeline=1, headers=()):
     """A sample of wrk on one processor and a server on another."""
     before = sum(wrk.cpu_s(pid) for pid in pids)
     with on_core(LOAD_CORE):
-        result = wrk.run(url, connections, bench.whole_seconds, pipeline=pipeline)
+        result = wrk.run(url, connections, bench.whole_seconds, pipeline=pipeline, headers=headers)
     cpu_s = sum(wrk.cpu_s(pid) for pid in pids) - before
     if result.errors or result.requests == 0:
         raise BenchError("%s: %d requests, errors %r" % (url, result.requests, result.errors))
@@ -232,6 +232,22 @@ http_row(
     ids_per_s=Goal("ours", "least", 10e6),
 )  # fmt: skip
 http_row("range100", "100 IDs a call, as a range", (V1 % 100) + "&form=range", "/range", ids=100)
+
+
+def tls_row(name, ours, headers=(), **goals):
+    @row("tls." + name, ours, "nginx with the same certificate", **goals)
+    def run(bench):
+        daemon, nginx = bench.tls_server(), bench.tls_nginx()
+        return bench.alternate(
+            lambda: ask_ours(
+                daemon, 1, lambda: ask_hard(bench, daemon.url + LEAF, [daemon.process.pid], 1, 64, headers=headers)
+            ),
+            lambda: ask_hard(bench, nginx.url + "/one", nginx.pids(), 1, 64, headers=headers)[0],
+        )
+
+
+tls_row("64", "one ID a call over TLS, 64 connections")
+tls_row("handshakes", "one ID a connection over TLS: a handshake each", headers=("Connection: close",))
 
 
 def redis_benchmark(port, requests, depth):

@@ -65,15 +65,18 @@ http {
   uwsgi_temp_path %(folder)s/uwsgi;
   scgi_temp_path %(folder)s/scgi;
   server {
-    listen 127.0.0.1:%(port)d;
+    listen 127.0.0.1:%(port)d%(ssl)s;
     listen unix:%(folder)s/socket;
+%(tls)s
 %(locations)s
   }
 }
 """
 
-    def __init__(self, folder, bodies, core):
+    def __init__(self, folder, bodies, core, identity=None):
+        """`identity`: certificate and key; then its port speaks TLS."""
         self.folder = folder
+        self._identity = identity
         self.socket = os.path.join(folder, "socket")
         explain.watch_file("nginx", os.path.join(folder, "log"))
         self._bodies = bodies
@@ -92,6 +95,10 @@ http {
                     "folder": self.folder,
                     "port": port,
                     "locations": "\n".join(locations),
+                    "ssl": " ssl" if self._identity else "",
+                    "tls": "    ssl_certificate %s; ssl_certificate_key %s; ssl_protocols TLSv1.3;" % self._identity
+                    if self._identity
+                    else "",
                 }
             )
         # What an attempt before this one may have left.
@@ -106,7 +113,7 @@ http {
         path = next(iter(self._bodies))
         question = ("GET %s HTTP/1.0\r\n\r\n" % path).encode()
         if wait_up(process, lambda: ask_unix(self.socket, question).startswith(b"HTTP/1.1 200")):
-            self.url = "http://127.0.0.1:%d" % port
+            self.url = "%s://127.0.0.1:%d" % ("https" if self._identity else "http", port)
             return process
         end(process)
         with open(log_path, encoding="utf-8", errors="replace") as file:

@@ -12,12 +12,14 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from certificates import Authority  # noqa: E402
 from leafctl import BINARY, LeafTest, main, poll  # noqa: E402
 
 STATIC = os.environ.get("LEAFCTL_TEST_STATIC") == "1"
 # Part of every process.
 C_LIBRARY = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 MYSQL_LIBRARY = "libmariadb.so.3"
+TLS_LIBRARY = "libssl.so.3"
 # No server listens on port 1.
 MYSQL = ("--set", "segment.store=mysql", "--set", "mysql.endpoints=127.0.0.1:1")
 
@@ -85,6 +87,26 @@ class Start(LeafTest):
         result, names = self.loaded("next", "pay", "--direct", *MYSQL)
         self.check(result, 8, "127.0.0.1:1")
         self.assertIn(MYSQL_LIBRARY, names)
+
+    def test_a_daemon_without_tls_does_not_load_it(self):
+        daemon = self.box.serve()
+        with open("/proc/%d/maps" % daemon.process.pid, encoding="utf-8") as maps:
+            self.assertNotRegex(maps.read(), "libssl|libcrypto")
+
+    def test_tls_loads_its_library(self):
+        cert, key = Authority(self.box.path("pki")).issue("server")
+        files = ("--set", "server.tls_cert=" + cert, "--set", "server.tls_key=" + key)
+        daemon = self.box.serve(*files, listening=False)
+        daemon.wait_log("listening on https://")
+        with open("/proc/%d/maps" % daemon.process.pid, encoding="utf-8") as maps:
+            self.assertIn(TLS_LIBRARY, maps.read())
+        # And without it the package is named.
+        folder = self.box.path("libraries")
+        os.makedirs(folder)
+        self.box.write(os.path.join("libraries", TLS_LIBRARY), "")
+        result = self.box.run(["config", "check", *files], env={"LD_LIBRARY_PATH": folder})
+        self.check(result, 6, TLS_LIBRARY)
+        self.assertIn("libssl3", result.err)
 
     def without_mysql(self):
         """The environment of a machine where MySQL's client library is of no use."""

@@ -12,13 +12,15 @@ import http.server
 import json
 import os
 import re
-import signal
 import shutil
+import signal
+import ssl
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from certificates import Authority  # noqa: E402
 from leafctl import LeafTest, Sandbox, main, poll, scaled  # noqa: E402
 from zk_client import EPHEMERAL, OPEN_ACL, NoAuth  # noqa: E402
 from zookeeper import Ensemble, Proxy, ZooKeeper  # noqa: E402
@@ -777,9 +779,9 @@ class UnderLoad(RegistryTest):
 
 
 class FakePeer:
-    """Answers /v1/clock with a clock that is `ahead_s` ahead, and says so in ZooKeeper."""
+    """Answers /v1/clock with a clock that is `ahead_s` ahead, and says so in ZooKeeper. `tls`: a context of ssl."""
 
-    def __init__(self, test, address, ahead_s):
+    def __init__(self, test, address, ahead_s, tls=None):
         peer = self
         self.ahead_s = ahead_s
 
@@ -795,10 +797,12 @@ class FakePeer:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
         self.thread.start()
         self.client = test.zookeeper.client()
-        url = "http://127.0.0.1:%d" % self.server.server_port
+        url = "%s://127.0.0.1:%d" % ("https" if tls else "http", self.server.server_port)
         record = {"url": url, "worker": 900, "uuid": "peer-" + address}
         path = "/snowflake/%s/leafctl/temporary/%s" % (test.cluster, address)
         self.client.create(path, json.dumps(record).encode(), flags=EPHEMERAL, parents=True)
@@ -828,6 +832,25 @@ class PeerClocks(RegistryTest):
         daemon = self.serve(1)
         self.take(daemon)
         peer.ahead_s = 0
+
+    def test_a_peer_that_speaks_tls_and_asks_for_certificates(self):
+        authority = Authority(self.box.path("pki"))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.cert)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(*authority.issue("peer"))
+        FakePeer(self, "127.0.1.1:80", 60, context)
+        cert, key = authority.issue("node")
+        trust = ["client.ca=" + authority.cert, "client.cert=" + cert, "client.key=" + key]
+        with_trust = [word for setting in trust for word in ("--set", setting)]
+        while True:
+            daemon = self.box.serve(*self.settings(1), *with_trust, listening=False)
+            if daemon.wait_log("behind those of its peers|was not compared").group(0) != "was not compared":
+                break
+            daemon.terminate()
+        self.assertEqual(daemon.wait(), 11)
+        # One that does not believe the peer has nothing to compare.
+        daemon = self.box.serve(*self.settings(1), "--set", "client.ca=" + cert)
+        daemon.wait_log("was not compared")
 
     def test_a_running_node_is_outvoted_by_two_and_goes_on_after_them(self):
         first = FakePeer(self, "127.0.1.1:80", 0)

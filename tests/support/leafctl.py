@@ -306,7 +306,7 @@ class Daemon:
         """One request on this thread's keep-alive connection."""
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+            connection = self._open_connection(timeout)
             self._local.connection = connection
         try:
             connection.request(method, path, body, headers or {})
@@ -315,6 +315,9 @@ class Daemon:
         except BaseException:
             self.disconnect()
             raise
+
+    def _open_connection(self, timeout):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def get(self, path, headers=None, **more):
         return self.request("GET", path, None, headers, **more)

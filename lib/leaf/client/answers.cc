@@ -38,6 +38,9 @@ Error ErrorOf(std::string_view server, int status, std::string_view body) {
   const Json json = Parse(body);
   const auto code = ErrorCodeFromName(TextOf(json, "code"));
   if (!code) {
+    if (body.starts_with("this port speaks TLS"))
+      return {ErrorCode::kConfig, fmt::format("{} speaks TLS, and nothing else", server),
+              "name it with https://"};
     return {status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kUnreachable,
             fmt::format("no daemon answers at {}: something there answered {}", server, status), ""};
   }

@@ -8,9 +8,9 @@ namespace leaf::client {
 namespace {
 
 std::optional<ClockReading> ReadClock(const std::string& url, std::chrono::milliseconds timeout,
-                                      const Clock& clock) {
+                                      const Clock& clock, const TlsSource& tls) {
   using std::chrono::milliseconds;
-  DaemonClient client({url}, timeout);
+  DaemonClient client({url}, timeout, tls);
   const WallTime wall = clock.Wall();
   const MonotonicTime asked = clock.Monotonic();
   const auto answer = client.WallClock();
@@ -24,12 +24,13 @@ std::optional<ClockReading> ReadClock(const std::string& url, std::chrono::milli
 }  // namespace
 
 std::vector<std::optional<ClockReading>> ReadClocks(const std::vector<std::string>& urls,
-                                                    std::chrono::milliseconds timeout, const Clock& clock) {
+                                                    std::chrono::milliseconds timeout, const Clock& clock,
+                                                    const TlsSource& tls) {
   std::vector<std::optional<ClockReading>> readings(urls.size());
   std::vector<std::thread> threads;
   threads.reserve(urls.size());
   for (std::size_t i = 0; i < urls.size(); ++i) {
-    threads.emplace_back([&, i] { readings[i] = ReadClock(urls[i], timeout, clock); });
+    threads.emplace_back([&, i] { readings[i] = ReadClock(urls[i], timeout, clock, tls); });
   }
   for (std::thread& thread : threads) thread.join();
   return readings;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "leaf/base/clock.h"
+#include "leaf/client/trust.h"
 
 namespace leaf::client {
 
@@ -16,10 +17,11 @@ struct ClockReading {
   std::string version;                      // "" before 0.2
 };
 
-// One reading for each of `urls` ("http://HOST:PORT"), in their order; nothing where none came within
-// `timeout`, or not with a clock. All are asked at once, on threads of their own, which end before this
-// returns: after the time-out, and what the resolver takes for a name, at the latest.
+// One reading for each of `urls` ("http://HOST:PORT", "https://HOST:PORT"), in their order; nothing where
+// none came within `timeout`, or not with a clock. All are asked at once, on threads of their own, which end
+// before this returns: after the time-out, and what the resolver takes for a name, at the latest.
 std::vector<std::optional<ClockReading>> ReadClocks(const std::vector<std::string>& urls,
-                                                    std::chrono::milliseconds timeout, const Clock& clock);
+                                                    std::chrono::milliseconds timeout, const Clock& clock,
+                                                    const TlsSource& tls);
 
 }  // namespace leaf::client

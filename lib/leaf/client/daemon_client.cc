@@ -14,6 +14,7 @@
 
 #include "leaf/base/duration.h"
 #include "leaf/base/text.h"
+#include "leaf/client/tls_stream.h"
 #include "leaf/client/wire.h"
 
 namespace leaf::client {
@@ -70,6 +71,7 @@ bool IsOneServersOwn(ErrorCode code) {
   switch (code) {
     case ErrorCode::kUnreachable:
     case ErrorCode::kUnavailable:
+    case ErrorCode::kConfig:  // its certificate
     case ErrorCode::kPaused:
     case ErrorCode::kOverflow:
     case ErrorCode::kNotOwner:
@@ -98,6 +100,9 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
     exchange.Start();
     loop.run();
     const error_code failed = exchange.outcome.value_or(beast::error::timeout);
+    if (failed) {
+      if (auto why = TlsFailureOf(stream, server)) return *std::move(why);
+    }
     if (failed == beast::error::timeout) {
       return Error{ErrorCode::kUnavailable,
                    fmt::format("{} did not answer within {}", server, FormatDuration(timeout_)), ""};
@@ -121,16 +126,27 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
     if (const error_code failed = connect(stream, *path)) return ConnectError(server, failed);
     return run(stream, address.host);
   }
+  const auto& endpoints = std::get<asio::ip::tcp::resolver::results_type>(address.endpoints);
+  const auto over_tcp = [&](auto& stream) -> Result<Reply> {
+    if (const error_code failed = connect(stream, endpoints)) {
+      auto why = TlsFailureOf(stream, server);
+      return why ? *std::move(why) : ConnectError(server, failed);
+    }
+    return run(stream, address.host);
+  };
+  if (address.is_tls) {
+    LEAF_ASSIGN_OR_RETURN(auto context, TlsFrom(tls_));
+    TlsStream stream(loop, std::move(context), address.name);
+    return over_tcp(stream);
+  }
   beast::tcp_stream stream(loop);
-  const error_code failed =
-      connect(stream, std::get<asio::ip::tcp::resolver::results_type>(address.endpoints));
-  if (failed) return ConnectError(server, failed);
-  return run(stream, address.host);
+  return over_tcp(stream);
 }
 
 Result<DaemonClient::Reply> DaemonClient::AskRedis(const std::string& server,
                                                    const IdQuestion& question) const {
-  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_, token_));
+  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges,
+                        TakeFromRedis(server, question, timeout_, tls_, token_));
   return Reply{.status = 200, .ranges = std::move(ranges)};
 }
 

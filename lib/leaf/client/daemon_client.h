@@ -14,22 +14,26 @@
 #include "leaf/base/time.h"
 #include "leaf/client/answers.h"
 #include "leaf/client/redis_wire.h"
+#include "leaf/client/trust.h"
 
 namespace leaf::client {
 
 // Not thread-safe. Calls block up to the time-out, for each server.
 class DaemonClient {
  public:
-  // `servers`: "http://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked if one cannot be
-  // reached, does not answer in time, or says 503. "redis://HOST:PORT" and "redis+unix:/PATH" give IDs, and
-  // nothing else: kInvalidArgument. `token`: what the servers ask for (leafctl-access(7)); "" for none.
-  DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout, std::string token = "")
-      : servers_(std::move(servers)), timeout_(timeout), token_(std::move(token)) {}
+  // `servers`: "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH", tried in order: the next one is asked
+  // if one cannot be reached, is not trusted, does not answer in time, or says 503. "redis://HOST:PORT",
+  // "rediss://HOST:PORT" and "redis+unix:/PATH" give IDs, and nothing else: kInvalidArgument. `tls`: for
+  // those that speak TLS. `token`: what the servers ask for (leafctl-access(7)); "" for none.
+  DaemonClient(std::vector<std::string> servers, std::chrono::milliseconds timeout, TlsSource tls,
+               std::string token = "")
+      : servers_(std::move(servers)), timeout_(timeout), tls_(std::move(tls)), token_(std::move(token)) {}
 
   // `count` IDs of `tag`, as ascending ranges, in as many requests as the server's max_count asks for. Calls
   // `sink` with the ranges of each complete answer, in order. On an error, what `sink` was given is valid and
-  // spent. Errors: kUnreachable (nothing listens there), kPermission (the socket may not be opened), and what
-  // the server says: kNotFound, kFrozen, kExhausted, kUnavailable, kLimited, kInvalidArgument, …
+  // spent. Errors: kUnreachable (nothing listens there), kPermission (the socket may not be opened), kConfig
+  // (it is not trusted over TLS, or does not trust us), and what the server says: kNotFound, kFrozen,
+  // kExhausted, kUnavailable, kLimited, kInvalidArgument, …
   using RangeSink = std::function<Result<void>(const std::vector<IdRange>&)>;
   Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
   // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.
@@ -85,6 +89,7 @@ class DaemonClient {
 
   const std::vector<std::string> servers_;
   const std::chrono::milliseconds timeout_;
+  const TlsSource tls_;
   const std::string token_;
   std::string answered_by_;
 };

@@ -20,6 +20,7 @@
 #include "leaf/base/check.h"
 #include "leaf/base/duration.h"
 #include "leaf/client/answers.h"
+#include "leaf/client/tls_stream.h"
 #include "leaf/client/wire.h"
 
 namespace leaf::client {
@@ -52,7 +53,10 @@ struct LoadState {
 template <typename Stream>
 class LoadConnection {
  public:
-  LoadConnection(asio::io_context& loop, LoadState& state) : state_(state), stream_(loop), pause_(loop) {
+  // `more`: what the stream is made with besides the loop.
+  template <typename... More>
+  LoadConnection(asio::io_context& loop, LoadState& state, const More&... more)
+      : state_(state), stream_(loop, more...), pause_(loop) {
     request_.method(http::verb::get);
     request_.target(state.plan.target);
     request_.version(11);
@@ -64,7 +68,10 @@ class LoadConnection {
     if (state_.over()) return;
     const auto connected = [this](error_code failed, auto&&...) {
       if (!failed) return Ask();
-      if (!state_.begin) return state_.Judge(ConnectError(state_.plan.server, failed));
+      if (!state_.begin) {
+        auto why = TlsFailureOf(stream_, state_.plan.server);
+        return state_.Judge(why ? *std::move(why) : ConnectError(state_.plan.server, failed));
+      }
       Lose();
     };
     stream_.expires_after(state_.plan.timeout);
@@ -115,6 +122,7 @@ class LoadConnection {
     // What was cut off because the time is over is no failure.
     if (state_.over()) return;
     if (!state_.begin) {
+      if (auto why = TlsFailureOf(stream_, state_.plan.server)) return state_.Judge(*std::move(why));
       return state_.Judge({ErrorCode::kUnavailable,
                            fmt::format("{} gave no answer within {}", state_.plan.server,
                                        FormatDuration(state_.plan.timeout)),
@@ -141,11 +149,12 @@ class LoadConnection {
   LoadClock::time_point asked_at_;
 };
 
-template <typename Stream>
-void Run(asio::io_context& loop, LoadState& state, const std::function<void(const LoadReport&)>& progress) {
+template <typename Stream, typename... More>
+void Run(asio::io_context& loop, LoadState& state, const std::function<void(const LoadReport&)>& progress,
+         const More&... more) {
   std::vector<std::unique_ptr<LoadConnection<Stream>>> connections;
   const auto open = [&] {
-    connections.push_back(std::make_unique<LoadConnection<Stream>>(loop, state));
+    connections.push_back(std::make_unique<LoadConnection<Stream>>(loop, state, more...));
     connections.back()->Connect();
   };
   open();
@@ -209,6 +218,9 @@ Result<LoadReport> RunLoad(const LoadPlan& plan, const std::function<void(const 
   LoadState state{plan, address, {}, std::nullopt, std::nullopt};
   if (std::holds_alternative<asio::local::stream_protocol::endpoint>(address.endpoints)) {
     Run<UnixStream>(loop, state, progress);
+  } else if (address.is_tls) {
+    LEAF_ASSIGN_OR_RETURN(const auto context, TlsFrom(plan.tls));
+    Run<TlsStream>(loop, state, progress, context, address.name);
   } else {
     Run<beast::tcp_stream>(loop, state, progress);
   }

@@ -14,6 +14,7 @@
 #include "leaf/base/duration.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/client/tls_stream.h"
 #include "leaf/client/wire.h"
 
 namespace leaf::client {
@@ -24,6 +25,7 @@ namespace beast = boost::beast;
 using beast::error_code;
 
 constexpr std::string_view kTcp = "redis://";
+constexpr std::string_view kTls = "rediss://";
 constexpr std::string_view kUnix = "redis+unix:";
 constexpr std::size_t kReplyBytesMax = std::size_t{64} * 1024 * 1024;
 
@@ -80,8 +82,11 @@ Error NoAnswerOfADaemon(const std::string& server, std::string_view what) {
 template <typename Socket>
 class RedisConnection {
  public:
-  RedisConnection(asio::io_context& loop, const std::string& server, std::chrono::milliseconds timeout)
-      : loop_(loop), stream_(loop), server_(server), timeout_(timeout) {}
+  // `more`: what the stream is made with besides the loop.
+  template <typename... More>
+  RedisConnection(asio::io_context& loop, const std::string& server, std::chrono::milliseconds timeout,
+                  More&&... more)
+      : loop_(loop), stream_(loop, std::forward<More>(more)...), server_(server), timeout_(timeout) {}
 
   template <typename Endpoints>
   Result<void> Connect(const Endpoints& endpoints) {
@@ -89,8 +94,9 @@ class RedisConnection {
     stream_.expires_after(timeout_);
     stream_.async_connect(endpoints, [&](error_code result, auto&&...) { failed = result; });
     Run();
-    if (failed) return ConnectError(server_, failed);
-    return {};
+    if (!failed) return {};
+    auto why = TlsFailureOf(stream_, server_);
+    return why ? *std::move(why) : ConnectError(server_, failed);
   }
 
   Result<RedisReply> Ask(const std::vector<std::string>& words) {
@@ -117,6 +123,7 @@ class RedisConnection {
       Run();
       bytes.append(piece.data(), size);
     }
+    if (auto why = TlsFailureOf(stream_, server_)) return *std::move(why);
     if (failed == beast::error::timeout) {
       return Error{ErrorCode::kUnavailable,
                    fmt::format("{} did not answer within {}", server_, FormatDuration(timeout_)), ""};
@@ -228,22 +235,33 @@ Result<std::vector<IdRange>> Take(Connection& connection, const std::string& ser
 
 }  // namespace
 
-bool IsRedisServer(std::string_view server) { return server.starts_with(kTcp) || server.starts_with(kUnix); }
+bool IsRedisServer(std::string_view server) {
+  return server.starts_with(kTcp) || server.starts_with(kTls) || server.starts_with(kUnix);
+}
 
 Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout, const std::string& token) {
+                                           std::chrono::milliseconds timeout, const TlsSource& tls,
+                                           const std::string& token) {
   asio::io_context loop(1);
   // As the same address is written for HTTP.
-  const std::string address = server.starts_with(kTcp) ? "http://" + server.substr(kTcp.size())
-                                                       : "unix:" + server.substr(kUnix.size());
+  const std::string address = server.starts_with(kTcp)   ? "http://" + server.substr(kTcp.size())
+                              : server.starts_with(kTls) ? "https://" + server.substr(kTls.size())
+                                                         : "unix:" + server.substr(kUnix.size());
   LEAF_ASSIGN_OR_RETURN(const ServerAddress found, FindServer(loop, address));
   if (const auto* const path = std::get_if<asio::local::stream_protocol::endpoint>(&found.endpoints)) {
     RedisConnection<UnixStream> connection(loop, server, timeout);
     LEAF_RETURN_IF_ERROR(connection.Connect(*path));
     return Take(connection, server, question, token);
   }
+  const auto& endpoints = std::get<asio::ip::tcp::resolver::results_type>(found.endpoints);
+  if (found.is_tls) {
+    LEAF_ASSIGN_OR_RETURN(auto context, TlsFrom(tls));
+    RedisConnection<TlsStream> connection(loop, server, timeout, std::move(context), found.name);
+    LEAF_RETURN_IF_ERROR(connection.Connect(endpoints));
+    return Take(connection, server, question, token);
+  }
   RedisConnection<beast::tcp_stream> connection(loop, server, timeout);
-  LEAF_RETURN_IF_ERROR(connection.Connect(std::get<asio::ip::tcp::resolver::results_type>(found.endpoints)));
+  LEAF_RETURN_IF_ERROR(connection.Connect(endpoints));
   return Take(connection, server, question, token);
 }
 

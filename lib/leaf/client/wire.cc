@@ -41,10 +41,12 @@ Result<ServerAddress> FindServer(asio::io_context& loop, const std::string& serv
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("bad server {}: the path is too long for a socket", Quoted(server)), ""};
     }
-    return ServerAddress{asio::local::stream_protocol::endpoint(path), "localhost"};
+    return ServerAddress{.endpoints = asio::local::stream_protocol::endpoint(path), .host = "localhost"};
   }
+  const bool is_tls = server.starts_with("https://");
+  const std::string_view scheme = is_tls ? "https://" : "http://";
   std::string_view authority = server;
-  authority.remove_prefix(std::min<std::size_t>(authority.size(), std::string_view("http://").size()));
+  authority.remove_prefix(std::min<std::size_t>(authority.size(), scheme.size()));
   if (authority.ends_with('/')) authority.remove_suffix(1);
   const std::size_t colon = std::min(authority.rfind(':'), authority.size());
   std::string host(authority.substr(0, colon));
@@ -53,7 +55,12 @@ Result<ServerAddress> FindServer(asio::io_context& loop, const std::string& serv
   error_code failed;
   const auto endpoints = asio::ip::tcp::resolver(loop).resolve(host, port, failed);
   if (failed) return ConnectError(server, failed);
-  return ServerAddress{endpoints, std::string(authority)};
+  return ServerAddress{
+      .endpoints = endpoints, .host = std::string(authority), .name = std::move(host), .is_tls = is_tls};
+}
+
+Result<std::shared_ptr<const tls::ClientContext>> TlsFrom(const TlsSource& source) {
+  return source ? source() : tls::ClientContext::Make({});
 }
 
 }  // namespace leaf::client

@@ -14,6 +14,7 @@
 
 #include "leaf/base/error.h"
 #include "leaf/base/result.h"
+#include "leaf/client/trust.h"
 
 namespace leaf::client {
 
@@ -29,9 +30,14 @@ Error ConnectError(const std::string& server, const boost::beast::error_code& wh
 struct ServerAddress {
   std::variant<boost::asio::local::stream_protocol::endpoint, boost::asio::ip::tcp::resolver::results_type>
       endpoints;
-  std::string host;  // for the Host field
+  std::string host;    // for the Host field
+  std::string name{};  // the same without the port
+  bool is_tls = false;
 };
 // Blocks on the resolver. Errors: kInvalidArgument for a path that is too long, kUnreachable.
 Result<ServerAddress> FindServer(boost::asio::io_context& loop, const std::string& server);
+
+// What `source` has for a server with TLS. Errors: kConfig.
+Result<std::shared_ptr<const tls::ClientContext>> TlsFrom(const TlsSource& source);
 
 }  // namespace leaf::client

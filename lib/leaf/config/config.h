@@ -37,6 +37,9 @@ struct Config {
     std::string socket_public;     // "" for none
     std::vector<Endpoint> admin_listen;
     std::vector<ListenAddress> redis_listen;
+    std::string tls_cert;  // "": without TLS, and so are the next two
+    std::string tls_key;
+    std::string tls_client_ca;  // "": no certificates of clients
     std::int64_t threads = 0;
     Millis drain_timeout{};
     Millis request_timeout{};
@@ -53,7 +56,10 @@ struct Config {
 
   struct Client {
     std::vector<std::string> servers;
-    std::string token_file;  // "" for none
+    std::string ca;    // "": the system's
+    std::string cert;  // "": none, and no key
+    std::string key;
+    std::string token_file{};  // "" for none
   } client;
 
   struct Auth {

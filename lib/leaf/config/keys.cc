@@ -206,26 +206,27 @@ std::string FormatListenAddress(const ListenAddress& address) {
 // HOST:PORT, where the port may be left out.
 Result<Endpoint> ParseMysqlEndpoint(const std::string& text) { return ParseEndpoint(text, kMysqlPort); }
 
-// "" or http://HOST:PORT.
+// "", http://HOST:PORT or https://HOST:PORT.
 Result<void> CheckAdvertise(const std::string& text) {
-  if (text.empty() || (text.starts_with("http://") && ParseHostPort(text.substr(7)).ok())) return {};
-  return Bad(fmt::format("{} is not http://HOST:PORT", Quoted(text)));
+  if (text.empty()) return {};
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (text.starts_with(scheme) && ParseHostPort(text.substr(scheme.size())).ok()) return {};
+  }
+  return Bad(fmt::format("{} is neither http://HOST:PORT nor https://HOST:PORT", Quoted(text)));
 }
 
 Result<void> CheckServer(const std::string& text) {
   if (text.starts_with("unix:/") || text.starts_with("redis+unix:/")) return {};
-  for (const std::string_view scheme : {"http://", "redis://"}) {
+  for (const std::string_view scheme : {"http://", "https://", "redis://", "rediss://"}) {
     if (!text.starts_with(scheme)) continue;
     std::string rest = text.substr(scheme.size());
     if (rest.ends_with('/')) rest.pop_back();
     if (ParseHostPort(rest).ok()) return {};
   }
-  if (text.starts_with("rediss://"))
-    return Bad(fmt::format("{}: TLS is not supported, only redis://HOST:PORT", Quoted(text)));
-  if (text.starts_with("https://")) {
-    return Bad(fmt::format("{}: https is not supported, only http://HOST:PORT and unix:/PATH", Quoted(text)));
-  }
-  return Bad(fmt::format("{} is none of http://HOST:PORT, unix:/PATH and redis://HOST:PORT", Quoted(text)));
+  return Bad(
+      fmt::format("{} is none of http://HOST:PORT, https://HOST:PORT, unix:/PATH, redis://HOST:PORT and "
+                  "rediss://HOST:PORT",
+                  Quoted(text)));
 }
 
 // "LOW-HIGH", both included.
@@ -320,6 +321,17 @@ std::vector<Key> MakeKeys() {
       "server.redis_listen", "",
       "addresses to speak Redis' protocol on: HOST:PORT, :PORT, or unix:/PATH; [] for none",
       ParseListenAddress, FormatListenAddress, [](C & c) -> auto& { return c.server.redis_listen; }));
+  add(String(
+      "server.tls_cert", "",
+      "file with the certificate, in PEM: with it every TCP listener speaks TLS, and nothing else",
+      [](C & c) -> auto& { return c.server.tls_cert; }));
+  add(String(
+      "server.tls_key", "", "file with its private key, in PEM, readable by its owner only",
+      [](C & c) -> auto& { return c.server.tls_key; }));
+  add(String(
+      "server.tls_client_ca", "",
+      "file with authorities, in PEM: a client over TLS must show a certificate of one of them",
+      [](C & c) -> auto& { return c.server.tls_client_ca; }));
   add(List(
       "server.allowed_hosts", "",
       "names in the Host field; listeners on loopback always know localhost, this machine's names and IP "
@@ -364,6 +376,16 @@ std::vector<Key> MakeKeys() {
   add(List(
       "client.servers", "", "servers that next and status ask, in order", CheckServer,
       [](C & c) -> auto& { return c.client.servers; }));
+  add(String(
+      "client.ca", "",
+      "file with the authorities, in PEM, that certificates of servers have to be of; default the system's",
+      [](C & c) -> auto& { return c.client.ca; }));
+  add(String(
+      "client.cert", "", "file with the certificate, in PEM, to show servers that ask for one",
+      [](C & c) -> auto& { return c.client.cert; }));
+  add(String(
+      "client.key", "", "file with its private key, in PEM, readable by its owner only",
+      [](C & c) -> auto& { return c.client.key; }));
   add(String(
       "client.token_file", "", "file with the token that is sent to servers, readable by its owner only",
       [](C & c) -> auto& { return c.client.token_file; }));
@@ -459,8 +481,9 @@ std::vector<Key> MakeKeys() {
       "ip:port that identifies this node; default the first listen address that others can reach",
       CheckAddress, [](C & c) -> auto& { return c.snowflake.address; }));
   add(CheckedString(
-      "snowflake.advertise", "", "URL where peers reach this node; default http://<address>", CheckAdvertise,
-      [](C & c) -> auto& { return c.snowflake.advertise; }));
+      "snowflake.advertise", "",
+      "URL where peers reach this node; default http://<address>, with server.tls_cert https://<address>",
+      CheckAdvertise, [](C & c) -> auto& { return c.snowflake.advertise; }));
   add(Key{.name = "snowflake.worker_id",
           .kind = Kind::kIntegerOrWord,
           .fallback = "-1",

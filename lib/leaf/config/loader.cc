@@ -286,8 +286,29 @@ class Loader {
     }
     if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
     CheckListeners(refuse);
+    CheckTls(refuse);
     if (!config.mysql.tls_ca.empty() && config.mysql.tls != "verify")
       refuse("mysql.tls_ca", "only mysql.tls = \"verify\" uses it");
+  }
+
+  // Half of it would be none of it.
+  template <typename Refuse>
+  void CheckTls(const Refuse& refuse) const {
+    const Config& config = resolved_.config;
+    const auto check_pair = [&](const std::string& cert_key, const std::string& cert,
+                                const std::string& key_key, const std::string& key) {
+      if (!cert.empty() && key.empty())
+        refuse(cert_key, fmt::format("a certificate needs its private key: set {}", key_key));
+      if (cert.empty() && !key.empty())
+        refuse(key_key, fmt::format("a private key needs its certificate: set {}", cert_key));
+    };
+    check_pair("server.tls_cert", config.server.tls_cert, "server.tls_key", config.server.tls_key);
+    check_pair("client.cert", config.client.cert, "client.key", config.client.key);
+    if (!config.server.tls_client_ca.empty() && config.server.tls_cert.empty()) {
+      refuse(
+          "server.tls_client_ca",
+          "only a listener with TLS asks clients for certificates: set server.tls_cert and server.tls_key");
+    }
   }
 
   // Those that cannot both be opened: the second one would fail at the start.
@@ -347,7 +368,8 @@ class Loader {
     Config::Snowflake& snowflake = resolved_.config.snowflake;
     if (snowflake.address.empty()) snowflake.address = ReachableListenAddress();
     if (snowflake.advertise.empty() && !snowflake.address.empty())
-      snowflake.advertise = "http://" + snowflake.address;
+      snowflake.advertise =
+          (resolved_.config.server.tls_cert.empty() ? "http://" : "https://") + snowflake.address;
     if (snowflake.recycle && snowflake.registry != "zookeeper")
       refuse("snowflake.recycle", "only registry zookeeper has leases");
     if (snowflake.worker_ordinal) TakeOrdinal(refuse);

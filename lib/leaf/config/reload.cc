@@ -11,9 +11,12 @@
 namespace leaf::config {
 namespace {
 
-constexpr std::array<std::string_view, 13> kReloadable = {
+constexpr std::array<std::string_view, 16> kReloadable = {
     "server.drain_timeout",
     "server.max_count",
+    "server.tls_cert",
+    "server.tls_key",
+    "server.tls_client_ca",
     "server.max_connections",
     "server.max_connections_per_address",
     "server.header_timeout",
@@ -35,10 +38,12 @@ bool IsReloadable(std::string_view key) {
 
 Reload PlanReload(const Config& old_config, const Config& new_config) {
   Reload reload{.config = old_config, .changed = {}, .restart_for = {}};
+  // A port does not change what is spoken on it.
+  const bool switches_tls = old_config.server.tls_cert.empty() != new_config.server.tls_cert.empty();
   for (const Key& key : Keys()) {
     const Value value = key.load(new_config);
     if (value == key.load(old_config)) continue;
-    if (!IsReloadable(key.name)) {
+    if (!IsReloadable(key.name) || (switches_tls && key.name.starts_with("server.tls_"))) {
       reload.restart_for.push_back(key.name);
       continue;
     }

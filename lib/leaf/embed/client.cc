@@ -7,28 +7,27 @@
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/client/server_groups.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/leaf.h"
 #include "leaf/sys/system_clock.h"
 
 namespace leaf {
 namespace {
 
+constexpr std::string_view kHttps = "https://";
+
 Result<void> CheckServer(const std::string& server) {
-  constexpr std::string_view kHttp = "http://";
   if (server.starts_with("unix:/")) return {};
-  if (server.starts_with(kHttp)) {
-    std::string_view authority = std::string_view(server).substr(kHttp.size());
+  for (const std::string_view scheme : {std::string_view("http://"), kHttps}) {
+    if (!server.starts_with(scheme)) continue;
+    std::string_view authority = std::string_view(server).substr(scheme.size());
     if (authority.ends_with('/')) authority.remove_suffix(1);
     if (ParseEndpoint(authority, 0).ok() && authority.find(':') != std::string_view::npos) return {};
   }
-  if (server.starts_with("https://")) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("bad server {}: https is not supported, only http://HOST:PORT and unix:/PATH",
-                             Quoted(server)),
-                 ""};
-  }
   return Error{ErrorCode::kInvalidArgument,
-               fmt::format("bad server {}: neither http://HOST:PORT nor unix:/PATH", Quoted(server)), ""};
+               fmt::format("bad server {}: none of http://HOST:PORT, https://HOST:PORT and unix:/PATH",
+                           Quoted(server)),
+               ""};
 }
 
 // Whether another daemon may do what this one did not.
@@ -40,6 +39,7 @@ bool MayDoElsewhere(ErrorCode code) {
     case ErrorCode::kClock:
     case ErrorCode::kNotOwner:
     case ErrorCode::kPermission:
+    case ErrorCode::kConfig:  // its certificate
       return true;
     default:
       return false;
@@ -48,15 +48,16 @@ bool MayDoElsewhere(ErrorCode code) {
 
 // Whether the daemon itself is away, and not only short of what it was asked for.
 bool IsAway(ErrorCode code) {
-  return code == ErrorCode::kUnreachable || code == ErrorCode::kUnavailable || code == ErrorCode::kPermission;
+  return code == ErrorCode::kUnreachable || code == ErrorCode::kUnavailable ||
+         code == ErrorCode::kPermission || code == ErrorCode::kConfig;
 }
 
 }  // namespace
 
 class Client::Impl {
  public:
-  explicit Impl(const ClientOptions& options)
-      : timeout_(options.timeout), groups_(options.groups, options.away) {}
+  Impl(const ClientOptions& options, client::TlsSource tls)
+      : timeout_(options.timeout), tls_(std::move(tls)), groups_(options.groups, options.away) {}
 
   // `ask` asks one daemon. What it was given before an error is dropped: ranges of two daemons would not
   // ascend.
@@ -65,7 +66,7 @@ class Client::Impl {
     Error error;
     bool asked = false;
     for (const std::size_t server : groups_.Order(clock_.Monotonic())) {
-      client::DaemonClient daemon({groups_.name(server)}, timeout_);
+      client::DaemonClient daemon({groups_.name(server)}, timeout_, tls_);
       IdRanges ranges;
       Result<void> answer = ask(daemon, [&](const std::vector<IdRange>& more) -> Result<void> {
         ranges.insert(ranges.end(), more.begin(), more.end());
@@ -95,6 +96,7 @@ class Client::Impl {
 
  private:
   const std::chrono::milliseconds timeout_;
+  const client::TlsSource tls_;
   const sys::SystemClock clock_;
   client::ServerGroups groups_;
 };
@@ -106,17 +108,29 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 Result<Client> Client::Open(ClientOptions options) {
   bool any = false;
+  bool any_tls = false;
   for (const auto& group : options.groups) {
     for (const std::string& server : group) {
       LEAF_RETURN_IF_ERROR(CheckServer(server));
       any = true;
+      any_tls = any_tls || server.starts_with(kHttps);
     }
   }
   if (!any) return Error{ErrorCode::kInvalidArgument, "no daemon to ask: groups is empty", ""};
   if (options.timeout.count() <= 0 || options.away.count() < 0)
     return Error{ErrorCode::kInvalidArgument,
                  "bad time-outs: `timeout` has to be above 0, `away` not below it", ""};
-  return Client(std::make_unique<Impl>(options));
+  if (options.cert.empty() != options.key.empty())
+    return Error{ErrorCode::kInvalidArgument, "`cert` and `key` are of no use without each other", ""};
+  client::TlsSource tls;
+  if (any_tls) {
+    LEAF_ASSIGN_OR_RETURN(
+        auto context,
+        embed::LoadClientTls({.servers = {}, .ca = options.ca, .cert = options.cert, .key = options.key}));
+    // Without a lock, which no thread would give back in a child of fork.
+    tls = [context]() -> Result<std::shared_ptr<const tls::ClientContext>> { return context; };
+  }
+  return Client(std::make_unique<Impl>(options, std::move(tls)));
 }
 
 Result<IdRanges> Client::Next(std::string_view tag, std::uint64_t count) {

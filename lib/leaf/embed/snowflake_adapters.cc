@@ -8,6 +8,7 @@
 
 #include "leaf/client/clock_probe.h"
 #include "leaf/config/worker_number.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
 
@@ -43,13 +44,13 @@ service::SnowflakeOptions SnowflakeOptionsOf(const config::Config& config, bool 
 // core::PeerClocks over HTTP.
 class HttpPeerClocks final : public core::PeerClocks {
  public:
-  explicit HttpPeerClocks(const Clock& clock) : clock_(clock) {}
+  HttpPeerClocks(const Clock& clock, client::TlsSource tls) : clock_(clock), tls_(std::move(tls)) {}
 
   std::vector<core::PeerClock> Ask(std::span<const core::Peer> peers) override {
     std::vector<std::string> urls;
     urls.reserve(peers.size());
     for (const core::Peer& peer : peers) urls.push_back(peer.url);
-    const auto readings = client::ReadClocks(urls, kPeerTimeout, clock_);
+    const auto readings = client::ReadClocks(urls, kPeerTimeout, clock_, tls_);
     std::vector<core::PeerClock> answers;
     for (std::size_t i = 0; i < peers.size(); ++i) {
       if (!readings[i]) continue;
@@ -61,6 +62,7 @@ class HttpPeerClocks final : public core::PeerClocks {
 
  private:
   const Clock& clock_;
+  const client::TlsSource tls_;
 };
 
 }  // namespace
@@ -82,7 +84,8 @@ Result<std::unique_ptr<SnowflakeAdapters>> SnowflakeAdapters::Open(Environment& 
   std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(environment, config, one_shot));
   LEAF_ASSIGN_OR_RETURN(adapters->registry_, OpenRegistry(environment, config, log));
   if (adapters->registry_->peers() != nullptr)
-    adapters->peer_clocks_ = std::make_unique<HttpPeerClocks>(environment.ClockInUse());
+    adapters->peer_clocks_ =
+        std::make_unique<HttpPeerClocks>(environment.ClockInUse(), ClientTlsOf(config.client));
   return adapters;
 }
 

@@ -11,6 +11,7 @@
 #include "leaf/core/id_layout.h"
 #include "leaf/embed/registries.h"
 #include "leaf/embed/stores.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/inspect/doctor_checks.h"
 #include "leaf/inspect/host.h"
 #include "leaf/inspect/sql_database.h"
@@ -64,10 +65,36 @@ class NodeChecks : DoctorChecks {
       Add(InspectSecretFile("zookeeper-auth", config_.zookeeper.auth_file));
     if (!config_.client.token_file.empty()) Add(InspectSecretFile("client-token", config_.client.token_file));
     CheckAccess();
+    CheckTls();
     if (!config_.segment.enabled && !config_.snowflake.enabled)
       Problem("modes", "both modes are switched off", "the daemon would issue nothing",
               "segment.enabled or snowflake.enabled");
     if (UsesRegistry()) CheckSnowflakeConfig();
+  }
+
+  void CheckTls() {
+    constexpr std::chrono::days kRenewTime{14};
+    const std::string& path = config_.server.tls_cert;
+    const auto server = embed::LoadServerTls(config_.server);
+    if (!server.ok()) {
+      Failed("server-tls", server.error(), "the daemon does not start, and a running one keeps what it has");
+    } else if (*server != nullptr) {
+      const WallTime end = (*server)->expires_at();
+      const WallTime now = environment_.ClockInUse().Wall();
+      const std::string text = fmt::format("{}: the certificate is good up to {}", path, FormatRfc3339(end));
+      if (end <= now) {
+        Problem("server-tls", fmt::format("{}: the certificate has ended on {}", path, FormatRfc3339(end)),
+                "clients refuse it", "renew it, then send SIGHUP to the daemon");
+      } else if (end - now < kRenewTime) {
+        Warn("server-tls", text, "clients refuse it from then on",
+             "renew it, then send SIGHUP to the daemon");
+      } else {
+        Ok("server-tls", text);
+      }
+    }
+    if (config_.client.ca.empty() && config_.client.cert.empty()) return;
+    if (const auto client = embed::LoadClientTls(config_.client); !client.ok())
+      Failed("client-tls", client.error(), "no server is asked over TLS, and no clock of a peer is");
   }
 
   void CheckSnowflakeConfig() {
@@ -231,11 +258,14 @@ class NodeChecks : DoctorChecks {
     const std::string& path = config_.auth.tokens_file;
     if (!path.empty()) {
       Add(InspectTokens(path, environment_.ClockInUse().Wall(), config_.auth.anonymous.empty()));
-      return;
     }
-    if (resolved_.IsSet("auth.anonymous")) return;
     for (const Endpoint& listen : config_.server.listen) {
       if (IsLoopbackHost(listen.host)) continue;
+      if (!path.empty() && config_.server.tls_cert.empty()) {
+        Warn("access", fmt::format("other machines send their tokens to {} without TLS", EndpointText(listen)),
+             "a token can be read on its way", "set server.tls_cert and server.tls_key");
+      }
+      if (!path.empty() || resolved_.IsSet("auth.anonymous")) return;
       Warn(
           "access", fmt::format("other machines reach {}, and no token is asked for", EndpointText(listen)),
           "any machine that does may take IDs and read the status",

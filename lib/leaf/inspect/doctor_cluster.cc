@@ -8,6 +8,7 @@
 #include "leaf/client/clock_probe.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/embed/cluster_link.h"
+#include "leaf/embed/tls_files.h"
 #include "leaf/embed/zookeeper_link.h"
 #include "leaf/inspect/doctor_checks.h"
 #include "leaf/inspect/worker_source.h"
@@ -166,7 +167,7 @@ class ClusterChecks : DoctorChecks {
     if (urls.empty()) return;
     std::vector<std::string> older;
     const auto readings = client::ReadClocks(urls, environment_.Timeout().value_or(kPeerClockTimeout),
-                                             environment_.ClockInUse());
+                                             environment_.ClockInUse(), embed::ClientTlsOf(config_.client));
     for (std::size_t i = 0; i < urls.size(); ++i) {
       if (readings[i]) {
         CompareClock("peer-clock", urls[i], readings[i]->ahead, readings[i]->uncertainty);

@@ -51,9 +51,13 @@ RequestTotals RequestMetrics::Collect() const {
     totals.connections_accepted += shard->accepted_.load(kRelaxed);
     totals.connections_refused += shard->refused_.load(kRelaxed);
     closed += shard->closed_.load(kRelaxed);
+    totals.handshakes += shard->handshakes_.load(kRelaxed);
+    totals.handshakes_failed += shard->handshakes_failed_.load(kRelaxed);
   }
   totals.connections_open = totals.connections_accepted > closed ? totals.connections_accepted - closed : 0;
   totals.connections_max = connections_max_.load(kRelaxed);
+  const std::int64_t certificate_end = certificate_end_.load(kRelaxed);
+  if (certificate_end != kNoCertificate) totals.certificate_end = WallTimeOf(certificate_end);
   return totals;
 }
 

@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "leaf/base/mutex.h"
+#include "leaf/base/time.h"
 
 namespace leaf::server {
 
@@ -111,6 +113,9 @@ struct RequestTotals {
   std::uint64_t connections_refused = 0;  // over a limit
   std::uint64_t connections_open = 0;
   std::uint64_t connections_max = 0;  // that may be open; 0 if not set
+  std::uint64_t handshakes = 0;       // of TLS, that came to an end
+  std::uint64_t handshakes_failed = 0;
+  std::optional<WallTime> certificate_end{};  // nothing without TLS
 };
 
 // Thread-safe.
@@ -124,6 +129,8 @@ class RequestMetrics {
     void CountAccepted() { Add(accepted_, 1); }
     void CountRefused() { Add(refused_, 1); }
     void CountClosed() { Add(closed_, 1); }
+    // Of TLS.
+    void CountHandshake(bool good) { Add(good ? handshakes_ : handshakes_failed_, 1); }
 
    private:
     friend class RequestMetrics;
@@ -141,16 +148,22 @@ class RequestMetrics {
     Cell accepted_{0};
     Cell refused_{0};
     Cell closed_{0};
+    Cell handshakes_{0};
+    Cell handshakes_failed_{0};
   };
 
   // A new shard, which lives as long as this.
   Shard& NewShard();
   // server.max_connections, at the start and after each reload.
   void SetConnectionsMax(std::uint64_t count) { connections_max_.store(count, std::memory_order_relaxed); }
+  // Of the server's certificate, at the start and after each reload.
+  void SetCertificateEnd(WallTime end) { certificate_end_.store(UnixMillis(end), std::memory_order_relaxed); }
   RequestTotals Collect() const;
 
  private:
   std::atomic<std::uint64_t> connections_max_{0};
+  static constexpr std::int64_t kNoCertificate = -1;
+  std::atomic<std::int64_t> certificate_end_{kNoCertificate};
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Shard>> shards_ LEAF_GUARDED_BY(mutex_);
 };

@@ -55,9 +55,13 @@ const access::Gate::CallerPtr& Stranger() {
 
 }  // namespace
 
-Visitor::Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user,
-                 std::string certificate)
-    : gate_(gate), clock_(clock), user_(user), certificate_(std::move(certificate)) {
+Visitor::Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user)
+    : gate_(gate), clock_(clock), user_(user) {
+  Look("");
+}
+
+void Visitor::TakeCertificate(std::string_view name) {
+  certificate_ = name;
   Look("");
 }
 

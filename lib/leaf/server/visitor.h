@@ -16,9 +16,15 @@ namespace leaf::server {
 // One connection's. Not thread-safe.
 class Visitor {
  public:
-  // `user`: of this machine, on a Unix socket. `certificate`: the name in the client's certificate, or "".
-  // Without tokens in the gate, and on the socket of its owner, credentials are not looked at.
-  Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user, std::string certificate);
+  // `user`: of this machine, on a Unix socket. Without tokens in the gate, and on the socket of its owner,
+  // credentials are not looked at.
+  Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid_t> user);
+
+  // The name in the client's certificate, "" for none: known once the connection has shaken hands.
+  void KnowCertificate(std::string_view name) {
+    if (name.size() != certificate_.size()) [[unlikely]]
+      TakeCertificate(name);
+  }
 
   // The caller of a request with this Authorization header (RFC 9110, 11.6.2), "" for none: "Bearer TOKEN",
   // or "Basic" with the token as password. With wrong credentials a caller without any role, and problem()
@@ -44,13 +50,14 @@ class Visitor {
  private:
   bool IsLast(std::string_view authorization) const;
   bool HasExpired() const { return may_expire_ && *caller_->expires <= clock_.Wall(); }
+  void TakeCertificate(std::string_view name);
   const access::Caller& Look(std::string_view authorization);
   access::Gate::CallerPtr FindBase() const;
 
   const access::Gate& gate_;
   const Clock& clock_;
   const std::optional<uid_t> user_;
-  const std::string certificate_;
+  std::string certificate_;
   std::uint64_t generation_ = 0;  // of the gate at the last look
   bool may_expire_ = false;
   std::string last_;  // the header that caller_ had

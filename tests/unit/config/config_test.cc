@@ -225,6 +225,33 @@ TEST_F(ConfigTest, AnUnknownVariableIsAWarning) {
   EXPECT_NE(loaded->warnings[0].find("LEAFCTL_SEGMENT_STORE"), std::string::npos);
 }
 
+TEST_F(ConfigTest, HalfOfTlsIsRefused) {
+  const std::pair<const char*, const char*> cert{"server.tls_cert", "/s.pem"};
+  const std::pair<const char*, const char*> key{"server.tls_key", "/s.key"};
+  const std::pair<const char*, const char*> clients{"server.tls_client_ca", "/ca.pem"};
+  const auto problem = [&](const std::vector<std::pair<const char*, const char*>>& values) {
+    input_.flags.clear();
+    for (const auto& [name, value] : values) input_.flags.push_back({name, value, "--set"});
+    return Problem();
+  };
+  EXPECT_EQ(problem({cert, key, clients}), "");
+  EXPECT_NE(problem({cert}).find("set server.tls_key"), std::string::npos);
+  EXPECT_NE(problem({key}).find("set server.tls_cert"), std::string::npos);
+  EXPECT_NE(problem({clients}).find("server.tls_client_ca: only a listener with TLS"), std::string::npos);
+  EXPECT_NE(problem({{"client.cert", "/c.pem"}}).find("set client.key"), std::string::npos);
+  EXPECT_EQ(problem({{"client.ca", "/c.pem"}}), "");
+}
+
+TEST_F(ConfigTest, WithTlsPeersAreToldOfHttps) {
+  input_.flags = {{"snowflake.address", "127.0.0.2:8080", "--set"}};
+  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "http://127.0.0.2:8080");
+  input_.flags.push_back({"server.tls_cert", "/s.pem", "--set"});
+  input_.flags.push_back({"server.tls_key", "/s.key", "--set"});
+  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "https://127.0.0.2:8080");
+  input_.flags.push_back({"snowflake.advertise", "https://id1.example.org:443", "--set"});
+  EXPECT_EQ(Load(input_)->config.snowflake.advertise, "https://id1.example.org:443");
+}
+
 TEST_F(ConfigTest, WhatCannotBeDoneAsConfiguredIsNotIgnored) {
   input_.flags = {{"snowflake.registry", "zookeeper", "--set"}};
   EXPECT_NE(Problem().find("snowflake.registry"), std::string::npos);

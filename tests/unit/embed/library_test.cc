@@ -664,6 +664,11 @@ TEST(LibraryClient, OptionsAreChecked) {
   }
   EXPECT_EQ(CodeOf(Client::Open({.groups = {{"unix:/a"}}, .timeout = milliseconds{0}})),
             ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(Client::Open({.groups = {{"https://127.0.0.1:1"}}, .cert = "/nowhere.pem"})),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(Client::Open({.groups = {{"https://127.0.0.1:1"}}, .ca = "/nowhere.pem"})),
+            ErrorCode::kConfig);
+  EXPECT_TRUE(Client::Open({.groups = {{"https://127.0.0.1:1"}}}).ok());
   auto client = Client::Open({.groups = {{"unix:/nowhere/at/all"}, {"unix:/nor/here"}}});
   ASSERT_TRUE(client.ok());
   const auto none = client->Next("order", 1);

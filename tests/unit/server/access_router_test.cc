@@ -61,7 +61,7 @@ class AccessRouter : public RouterFixture {
   // `authorization`: the header. The answer to the request of a new connection.
   Response Ask(std::string_view method, const std::string& target, const std::string& authorization,
                std::optional<uid_t> user = std::nullopt, bool other_site = false, bool public_door = false) {
-    Visitor visitor(gate_, clock_, user, "");
+    Visitor visitor(gate_, clock_, user);
     return AskAs(visitor, method, target, authorization, other_site, public_door);
   }
   Response AskAs(Visitor& visitor, std::string_view method, const std::string& target,
@@ -198,7 +198,7 @@ TEST_F(AccessRouter, CredentialsComeAsBearerOrAsBasic) {
 }
 
 TEST_F(AccessRouter, ATokenEndsOnAnOpenConnection) {
-  Visitor visitor(gate_, clock_, std::nullopt, "");
+  Visitor visitor(gate_, clock_, std::nullopt);
   const std::string token = "Bearer token of old";
   EXPECT_EQ(AskAs(visitor, "GET", "/v1/segment/order", token).status, 200);
   clock_.Advance(seconds{11});
@@ -242,7 +242,7 @@ TEST_F(AccessRouter, TheLimitOfATokenIsSaid) {
 }
 
 TEST_F(AccessRouter, AClientLogsInWhereTheProtocolSaysSo) {
-  Visitor visitor(gate_, clock_, std::nullopt, "");
+  Visitor visitor(gate_, clock_, std::nullopt);
   EXPECT_TRUE(visitor.Current().roles.empty());
   EXPECT_FALSE(visitor.LogIn("default", "wrong"));
   EXPECT_FALSE(visitor.LogIn("reader", "token of taker"));
@@ -259,12 +259,15 @@ TEST_F(AccessRouter, AClientLogsInWhereTheProtocolSaysSo) {
 }
 
 TEST_F(AccessRouter, ACertificateHasTheRightsOfItsName) {
-  Visitor known(gate_, clock_, std::nullopt, "taker");
+  Visitor known(gate_, clock_, std::nullopt);
+  known.KnowCertificate("taker");
   EXPECT_EQ(AskAs(known, "GET", "/v1/segment/pay", "").status, 200);
   EXPECT_EQ(AskAs(known, "GET", "/v1/status", "").status, 403);
-  Visitor unknown(gate_, clock_, std::nullopt, "elsewhere.example");
+  Visitor unknown(gate_, clock_, std::nullopt);
+  unknown.KnowCertificate("elsewhere.example");
   EXPECT_EQ(AskAs(unknown, "GET", "/v1/segment/pay", "").status, 401);
-  Visitor old(gate_, clock_, std::nullopt, "old");
+  Visitor old(gate_, clock_, std::nullopt);
+  old.KnowCertificate("old");
   EXPECT_EQ(AskAs(old, "GET", "/v1/segment/order", "").status, 200);
   clock_.Advance(seconds{11});
   EXPECT_EQ(AskAs(old, "GET", "/v1/segment/order", "").status, 401);

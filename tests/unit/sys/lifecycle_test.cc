@@ -284,10 +284,28 @@ TEST(Reload, TakesOverWhatItMayAndNamesTheRest) {
   EXPECT_EQ(again.restart_for.size(), 2U);
 }
 
+TEST(Reload, TakesOtherFilesForTlsButDoesNotSwitchIt) {
+  const auto with = [](const std::string& certificate, const std::string& key) {
+    config::LoadInput input;
+    input.environment = {{"HOME", "/nonexistent"}};
+    input.flags = {{"server.tls_cert", certificate, "test"}, {"server.tls_key", key, "test"}};
+    return config::Load(input)->config;
+  };
+  const config::Reload other = config::PlanReload(with("/a.pem", "/a.key"), with("/b.pem", "/a.key"));
+  EXPECT_EQ(other.changed, Strings{"server.tls_cert = \"/b.pem\""});
+  for (const auto& [before, after] : {std::pair{with("", ""), with("/a.pem", "/a.key")},
+                                      std::pair{with("/a.pem", "/a.key"), with("", "")}}) {
+    const config::Reload reload = config::PlanReload(before, after);
+    EXPECT_TRUE(reload.changed.empty());
+    EXPECT_EQ(reload.restart_for, (Strings{"server.tls_cert", "server.tls_key"}));
+    EXPECT_EQ(reload.config.server.tls_cert, before.server.tls_cert);
+  }
+}
+
 TEST(Reload, EveryReloadableKeyIsOne) {
   int reloadable = 0;
   for (const config::Key& key : config::Keys()) reloadable += config::IsReloadable(key.name) ? 1 : 0;
-  EXPECT_EQ(reloadable, 13);
+  EXPECT_EQ(reloadable, 16);
   EXPECT_FALSE(config::IsReloadable("state_dir"));
 }
 

@@ -17,6 +17,8 @@ constexpr std::string_view kOtherHost =
 constexpr std::string_view kOtherHostJson =
     R"({"code":"refused","message":"the Host field names another machine",)"
     R"("hint":"if clients know this server by that name, add it to server.allowed_hosts"})";
+constexpr std::string_view kSpeaksTls =
+    "this port speaks TLS: ask for https://, with the authority of this server's certificate";
 constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::uint32_t kRetrySeconds = 1;
@@ -81,7 +83,7 @@ class HttpProtocol final : public Protocol {
   HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin)
       : factory_(factory),
         checks_host_(!origin.is_local && factory.hosts_.ChecksListener(origin.on_loopback)),
-        visitor_(factory.gate_, factory.clock_, origin.user, "") {}
+        visitor_(factory.gate_, factory.clock_, origin.user) {}
 
   Step Handle(Stream& stream) override {
     switch (reader_.Read(stream.in())) {
@@ -102,6 +104,7 @@ class HttpProtocol final : public Protocol {
     is_head_ = received.is_head;
     // After the answer to a connection over a limit, too.
     if (!received.keep_alive || !stream.origin().refusal.empty()) stream.EndAfterAnswer();
+    visitor_.KnowCertificate(stream.client_name());
     const Request request{.method = received.method,
                           .target = received.target,
                           .accept = received.accept,
@@ -128,6 +131,12 @@ class HttpProtocol final : public Protocol {
   }
 
   void HandleTimeout(Stream& stream) override { Refuse(stream, 408, "the request took too long to arrive"); }
+
+  void HandleNoTls(Stream& stream) override {
+    // Requests begin with a method.
+    const char first = *static_cast<const char*>(stream.in().data().data());
+    if (first >= 'A' && first <= 'Z') Refuse(stream, 400, kSpeaksTls);
+  }
 
  private:
   // Whether the client may ask anything here; refused if not.

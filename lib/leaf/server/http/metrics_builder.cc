@@ -409,6 +409,14 @@ void MetricsBuilder::AddRequests(const RequestTotals& totals) {
   Counter("leaf_http_connections_refused_total",
           "Connections over a limit, whether their first request was answered or not.",
           Number(totals.connections_refused));
+  if (!totals.certificate_end) return;
+  MetricFamily& handshakes =
+      Family("leaf_tls_handshakes_total", "Handshakes of TLS that came to an end.", MetricType::kCounter);
+  AddSample(handshakes, {{"result", "ok"}}, Number(totals.handshakes));
+  AddSample(handshakes, {{"result", "failed"}}, Number(totals.handshakes_failed));
+  Gauge("leaf_tls_certificate_expiry_seconds",
+        "When the certificate of server.tls_cert ends, as Unix time; that of the last reload.",
+        std::chrono::duration<double>(totals.certificate_end->time_since_epoch()).count());
 }
 
 void MetricsBuilder::AddCollection(std::chrono::nanoseconds took) {

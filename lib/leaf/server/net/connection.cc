@@ -1,16 +1,22 @@
 #include "leaf/server/net/connection.h"
 
+#include <fmt/format.h>
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/socket_base.hpp>
 #include <chrono>
 #include <utility>
 
+#include "leaf/base/endpoint.h"
+#include "leaf/base/text.h"
 #include "leaf/server/net/loop.h"
 
 namespace leaf::server {
@@ -31,6 +37,23 @@ constexpr std::chrono::milliseconds kSurplusTime{1000};
 constexpr std::size_t kPieceBytes = std::size_t{32} * 1024;
 // So much of answers is sent before further requests are looked at that have arrived.
 constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
+
+// Of a record of TLS: its kind, a version, and the length of what follows.
+constexpr std::size_t kRecordHeadBytes = 5;
+constexpr char kHandshakeRecord = 22;
+constexpr std::size_t kRecordBytesMax = kRecordHeadBytes + std::size_t{16} * 1024;
+
+std::string PeerText(int fd) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  char host[NI_MAXHOST] = "";
+  char port[NI_MAXSERV] = "";
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&peer), size, host, sizeof host, port, sizeof port,
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "a client";
+  return EndpointText({host, ParseWhole<std::uint16_t>(port).value_or(0)});
+}
 
 // What the client, or its kernel, has not taken of what was written to its socket.
 std::int64_t BytesNotTaken(int fd) {
@@ -60,6 +83,78 @@ Connection::~Connection() {
 }
 
 void Connection::Start() {
+  if (!origin_.is_tls) return BeginTalk();
+  const MonotonicTime now = Now();
+  BeIdle(now);
+  deadline_.Set(std::min(deadline_.deadline(), now + loop_.shared().header_timeout.load()));
+  is_shaking_ = true;
+  AwaitHello();
+}
+
+void Connection::AwaitHello() {
+  socket_.async_read_some(in_.prepare(in_.max_size() - in_.size()),
+                          [self = shared_from_this()](error_code failed, std::size_t bytes) {
+                            if (failed) return self->Close();
+                            self->in_.commit(bytes);
+                            self->TakeHello();
+                          });
+}
+
+// Has the client's first message handled once it is whole: one that sends it slowly holds nothing of OpenSSL.
+void Connection::TakeHello() {
+  const std::string_view come(static_cast<const char*>(in_.data().data()), in_.size());
+  if (come.front() != kHandshakeRecord) return RefuseNoTls();
+  if (come.size() < kRecordHeadBytes) return AwaitHello();
+  const auto byte = [&](std::size_t at) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(come[at]));
+  };
+  if (come.size() < std::min(kRecordHeadBytes + byte(3) * 256 + byte(4), kRecordBytesMax))
+    return AwaitHello();
+  tls_ = std::make_unique<tls::Session>(loop_.shared().Tls(), socket_.native_handle(), come);
+  in_.clear();
+  loop_.AwaitHandshake(id_);
+}
+
+void Connection::Shake() {
+  if (!socket_.is_open()) return;
+  using Outcome = tls::Session::Outcome;
+  const Outcome outcome = tls_->Handshake();
+  if (outcome == Outcome::kWantRead || outcome == Outcome::kWantWrite) {
+    const auto what = outcome == Outcome::kWantRead ? StreamSocket::wait_read : StreamSocket::wait_write;
+    return socket_.async_wait(what, [self = shared_from_this()](error_code failed) {
+      if (failed) return self->Close();
+      self->loop_.AwaitHandshake(self->id_);
+    });
+  }
+  EndShaking(outcome == Outcome::kDone);
+  // What went wrong was sent to the client already.
+  if (outcome != Outcome::kDone) return FinishAndClose();
+  client_name_ = tls_->peer_name();
+  if (!client_name_.empty())
+    loop_.shared().log.Debug("{} is {}", PeerText(socket_.native_handle()), client_name_);
+  BeginTalk();
+}
+
+void Connection::EndShaking(bool good) {
+  if (!std::exchange(is_shaking_, false)) return;
+  metrics_.CountHandshake(good);
+  if (good) return;
+  loop_.shared().log.Debug("no TLS with {}: {}", PeerText(socket_.native_handle()),
+                           tls_ == nullptr         ? "it does not speak it"
+                           : tls_->error().empty() ? "it did not complete the handshake"
+                                                   : tls_->error());
+}
+
+void Connection::RefuseNoTls() {
+  EndShaking(false);
+  began_at_ = Now();
+  BeginAnswering();
+  protocol_->HandleNoTls(*this);
+  if (out_.empty()) return Close();
+  FinishAndClose();
+}
+
+void Connection::BeginTalk() {
   const MonotonicTime now = Now();
   BeIdle(now);
   if (!protocol_->may_begin_silent())
@@ -84,6 +179,9 @@ void Connection::TimeOut(MonotonicTime now) {
 
 void Connection::Close() {
   error_code ignored;
+  // A connection on which nothing has come is no handshake.
+  if (is_shaking_ && socket_.is_open() && (tls_ != nullptr || in_.size() > 0)) EndShaking(false);
+  if (tls_ != nullptr && socket_.is_open()) tls_->End();
   socket_.close(ignored);  // pending operations end with an error and let go of this object
   deadline_.Set(DeadlineQueue::kNever);
   loop_.Forget(id_);
@@ -111,9 +209,15 @@ void Connection::TakeTurn() {
   std::string_view piece;
   if (long_answer_) piece = long_answer_->Peek(kPieceBytes, loop_.piece());
   const std::size_t wanted = out_.size() + piece.size();
-  const std::array<asio::const_buffer, 2> buffers{asio::buffer(out_), asio::buffer(piece)};
   error_code failed;
-  const std::size_t sent = socket_.write_some(buffers, failed);
+  std::size_t sent = 0;
+  if (tls_ == nullptr) {
+    sent = socket_.write_some(std::array{asio::buffer(std::as_const(out_)), asio::buffer(piece)}, failed);
+  } else {
+    sent = WriteRecords(out_, failed);
+    if (!failed && sent == out_.size()) sent += WriteRecords(piece, failed);
+    if (failed == asio::error::would_block && sent > 0) failed = {};
+  }
   if (failed && failed != asio::error::would_block) return Close();
   Drop(sent);
   if (out_.empty() && !long_answer_) return Sent();
@@ -134,7 +238,8 @@ void Connection::LeaveIdle() {
   error_code ignored;
   const MonotonicTime now = Now();
   const bool asks_often = now - idle_since_ < kLingerTime;
-  if (answered_any_ && !asks_often && socket_.available(ignored) == 0) return Close();
+  const bool asks = socket_.available(ignored) > 0 || (tls_ != nullptr && tls_->has_input());
+  if (answered_any_ && !asks_often && !asks) return Close();
   deadline_.Set(
       std::min(deadline_.deadline(), (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime));
 }
@@ -168,18 +273,76 @@ void Connection::BeginReading() {
 
 void Connection::ReadMore() {
   came_in_pieces_ = state_ == State::kReading;
-  socket_.async_read_some(in_.prepare(in_.max_size() - in_.size()),
-                          [self = shared_from_this()](error_code failed, std::size_t bytes) {
-                            if (self->timed_out_ && self->socket_.is_open()) {
-                              self->BeginAnswering();
-                              self->is_last_ = true;
-                              self->protocol_->HandleTimeout(*self);
-                              return self->FinishAndClose();
-                            }
-                            if (failed) return self->Close();
-                            self->in_.commit(bytes);
-                            self->Advance();
-                          });
+  if (tls_ != nullptr) return AwaitRecord();
+  socket_.async_read_some(
+      in_.prepare(in_.max_size() - in_.size()),
+      [self = shared_from_this()](error_code failed, std::size_t bytes) { self->TakeInput(failed, bytes); });
+}
+
+// The same with TLS. What was read from the socket already is taken first, once others had their turn.
+void Connection::AwaitRecord() {
+  auto ready = [self = shared_from_this()](error_code failed) {
+    std::size_t bytes = 0;
+    if (!failed && !self->timed_out_)
+      bytes = self->ReadSome(self->in_.prepare(self->in_.max_size() - self->in_.size()), failed);
+    if (failed == asio::error::would_block) return self->AwaitRecord();
+    self->TakeInput(failed, bytes);
+  };
+  if (!tls_->may_hold_input()) return socket_.async_wait(input_wait_, std::move(ready));
+  asio::post(socket_.get_executor(), [ready = std::move(ready)] { ready({}); });
+}
+
+void Connection::TakeInput(error_code failed, std::size_t bytes) {
+  if (timed_out_ && socket_.is_open()) {
+    BeginAnswering();
+    is_last_ = true;
+    protocol_->HandleTimeout(*this);
+    return FinishAndClose();
+  }
+  if (failed) return Close();
+  in_.commit(bytes);
+  Advance();
+}
+
+// As the socket's read_some, and with TLS what is in the records.
+std::size_t Connection::ReadSome(asio::mutable_buffer room, error_code& failed) {
+  if (tls_ == nullptr) return socket_.read_some(room, failed);
+  using Outcome = tls::Session::Outcome;
+  // Its descriptor may be another one's by now.
+  if (!socket_.is_open()) {
+    failed = asio::error::bad_descriptor;
+    return 0;
+  }
+  const tls::Session::Moved moved = tls_->Read(static_cast<char*>(room.data()), room.size());
+  input_wait_ = moved.outcome == Outcome::kWantWrite ? StreamSocket::wait_write : StreamSocket::wait_read;
+  switch (moved.outcome) {
+    case Outcome::kDone:
+      failed = {};
+      break;
+    case Outcome::kWantRead:
+    case Outcome::kWantWrite:
+      failed = asio::error::would_block;
+      break;
+    case Outcome::kEnded:
+      failed = asio::error::eof;
+      break;
+    case Outcome::kFailed:
+      failed = asio::error::connection_reset;
+      break;
+  }
+  return moved.bytes;
+}
+
+// As the socket's write_some.
+std::size_t Connection::WriteRecords(std::string_view bytes, error_code& failed) {
+  const tls::Session::Moved moved = tls_->Write(bytes);
+  if (moved.outcome == tls::Session::Outcome::kFailed) {
+    failed = asio::error::connection_reset;
+    return 0;
+  }
+  failed = {};
+  if (moved.bytes < bytes.size()) failed = asio::error::would_block;
+  return moved.bytes;
 }
 
 // A request was taken. True if it is answered, and the next one may follow at once.
@@ -214,17 +377,30 @@ bool Connection::EndRequest() {
 // further requests; they are read, so that a hang-up behind them is seen, as long as there is room.
 void Connection::WatchPeer() {
   if (in_.size() == in_.max_size()) return;
+  if (tls_ != nullptr && tls_->may_hold_input()) {
+    if (!ReadAhead()) return;
+    if (in_.size() == in_.max_size()) return;
+  }
   watches_peer_ = true;
-  socket_.async_wait(StreamSocket::wait_read, [self = shared_from_this()](error_code failed) {
+  socket_.async_wait(input_wait_, [self = shared_from_this()](error_code failed) {
     if (failed) return;  // ended; the next one may have begun
     self->watches_peer_ = false;
     if (!self->is_parked_) return;
-    const auto room = self->in_.prepare(self->in_.max_size() - self->in_.size());
-    self->in_.commit(self->socket_.read_some(room, failed));
-    if (!failed || failed == asio::error::would_block) return self->WatchPeer();
-    if (failed != asio::error::eof) return self->GiveUp();
-    self->deadline_.Set(self->Now() + kHalfClosedTime);
+    if (self->ReadAhead()) self->WatchPeer();
   });
+}
+
+// False if the client sends nothing more.
+bool Connection::ReadAhead() {
+  error_code failed;
+  in_.commit(ReadSome(in_.prepare(in_.max_size() - in_.size()), failed));
+  if (!failed || failed == asio::error::would_block) return true;
+  if (failed == asio::error::eof) {
+    deadline_.Set(Now() + kHalfClosedTime);
+  } else {
+    GiveUp();
+  }
+  return false;
 }
 
 // The parked request is waited for no longer. Its answer is an error, should the client still be there to
@@ -246,7 +422,8 @@ bool Connection::Flush() {
   }
   if (out_.empty()) return true;
   error_code failed;
-  const std::size_t sent = socket_.write_some(asio::buffer(out_), failed);
+  const std::size_t sent =
+      tls_ == nullptr ? socket_.write_some(asio::buffer(out_), failed) : WriteRecords(out_, failed);
   if (failed && failed != asio::error::would_block) {
     Close();
     return false;
@@ -277,7 +454,9 @@ void Connection::AwaitRoom(bool moved) {
 
 // Whether the client has taken anything since the last call.
 bool Connection::NoteTaken() {
-  const std::int64_t taken = written_bytes_ - BytesNotTaken(socket_.native_handle());
+  const std::int64_t written =
+      tls_ == nullptr ? written_bytes_ : static_cast<std::int64_t>(tls_->sent_bytes());
+  const std::int64_t taken = written - BytesNotTaken(socket_.native_handle());
   return std::exchange(taken_bytes_, taken) < taken;
 }
 
@@ -305,6 +484,10 @@ void Connection::Sent() {
 void Connection::FinishAndClose() {
   is_last_ = true;
   if (!Flush()) return;
+  if (tls_ != nullptr && !tls_->End()) {
+    BeginSending();
+    return AwaitRoom(false);
+  }
   error_code ignored;
   socket_.shutdown(StreamSocket::shutdown_send, ignored);
   if (is_surplus()) loop_.SetSurplusAnswering(id_, false);

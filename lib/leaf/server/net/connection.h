@@ -3,8 +3,10 @@
 #pragma once
 
 #include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/system/error_code.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "leaf/server/net/deadline_queue.h"
 #include "leaf/server/net/places.h"
 #include "leaf/server/net/protocol.h"
+#include "leaf/tls/session.h"
 
 namespace leaf::server {
 
@@ -29,6 +32,10 @@ using StreamSocket = boost::asio::basic_stream_socket<boost::asio::generic::stre
 // connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes. A long
 // answer stays what it is until it is sent, and no further request is looked at before that: a client that
 // does not read holds a few hundred bytes of a batch, whatever its size, and no more than one report.
+//
+// With TLS the same happens to what is in its records. A client has a handshake first, for which it has as
+// much time as for a request: until its first message is there it costs no more than a client without TLS,
+// and each step has a turn (Loop::AwaitHandshake), so that a crowd of them does not delay requests.
 class Connection final : public Stream, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Loop& loop, ConnectionId id, StreamSocket socket, Places::Place place, const Origin& origin,
@@ -42,6 +49,8 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   void BeginDrain();
   // Sends what there is room for, and a piece of a long answer at most.
   void TakeTurn();
+  // Does a step of the handshake.
+  void Shake();
   void Close();
 
   ConnectionId id() const { return id_; }
@@ -53,15 +62,25 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   enum class State : std::uint8_t { kIdle, kReading, kAnswering };
 
   bool is_surplus() const { return !origin_.refusal.empty(); }
+  void AwaitHello();
+  void TakeHello();
+  void EndShaking(bool good);
+  void RefuseNoTls();
+  void BeginTalk();
   void BeIdle(MonotonicTime now);
   void LeaveIdle();
   void Advance();
   void BeginReading();
   void ReadMore();
+  void AwaitRecord();
+  void TakeInput(boost::system::error_code failed, std::size_t bytes);
+  std::size_t ReadSome(boost::asio::mutable_buffer room, boost::system::error_code& failed);
+  std::size_t WriteRecords(std::string_view bytes, boost::system::error_code& failed);
   bool HandleRequest(Protocol::Step step);
   void BeginAnswering();
   bool EndRequest();
   void WatchPeer();
+  bool ReadAhead();
   void GiveUp();
   bool Flush();
   void BeginSending();
@@ -78,14 +97,18 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   const Places::Place place_;
   DeadlineQueue::Member deadline_;
   StreamSocket socket_;
+  std::unique_ptr<tls::Session> tls_;  // null without TLS, and until the client's first message is there
+  // What reading waits for: with TLS something may have to be sent first.
+  StreamSocket::wait_type input_wait_ = StreamSocket::wait_read;
   State state_ = State::kIdle;
+  bool is_shaking_ = false;  // hands
   bool is_parked_ = false;
   bool is_sending_ = false;
   bool watches_peer_ = false;
   bool timed_out_ = false;
   bool came_in_pieces_ = false;  // the request that is being read
   MonotonicTime idle_since_;
-  std::int64_t written_bytes_ = 0;  // to the socket
+  std::int64_t written_bytes_ = 0;  // to the socket, without TLS
   std::int64_t taken_bytes_ = 0;    // of these by the client, when it was last looked at
 };
 

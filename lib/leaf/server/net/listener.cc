@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 
+#include "leaf/base/check.h"
 #include "leaf/base/text.h"
 
 namespace leaf::server {
@@ -43,6 +44,7 @@ Endpoint BoundEndpoint(int fd) {
 }
 
 std::string_view TcpScheme(Speech speech) { return speech == Speech::kRedis ? "redis://" : "http://"; }
+std::string_view TlsScheme(Speech speech) { return speech == Speech::kRedis ? "rediss://" : "https://"; }
 std::string_view UnixScheme(Speech speech) { return speech == Speech::kRedis ? "redis+unix:" : "unix:"; }
 
 }  // namespace
@@ -53,6 +55,12 @@ Listener::~Listener() {
   // Another server may have taken the path over; then it is not ours to remove.
   struct stat status {};
   if (stat(unix_path_.c_str(), &status) == 0 && status.st_ino == unix_inode_) unlink(unix_path_.c_str());
+}
+
+void Listener::UseTls() {
+  LEAF_CHECK(!is_unix_ && !is_tls_);
+  is_tls_ = true;
+  name_.replace(0, TcpScheme(speech_).size(), TlsScheme(speech_));
 }
 
 bool Listener::is_reachable_from_elsewhere() const {

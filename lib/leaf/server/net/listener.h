@@ -41,6 +41,7 @@ class Listener {
         speech_(other.speech_),
         is_passed_(other.is_passed_),
         door_(other.door_),
+        is_tls_(other.is_tls_),
         unix_path_(std::exchange(other.unix_path_, "")),
         unix_inode_(other.unix_inode_),
         name_(std::move(other.name_)) {}
@@ -54,10 +55,13 @@ class Listener {
   // kUsers for a Unix socket, and kPublic for TCP, unless set.
   Door door() const { return door_; }
   void set_door(Door door) { door_ = door; }
+  bool is_tls() const { return is_tls_; }
+  // Before it is served, and of TCP only: TLS is spoken on its connections.
+  void UseTls();
   // Whether callers on other machines may reach it: TCP, and not on a loopback address.
   bool is_reachable_from_elsewhere() const;
-  // "http://127.0.0.1:8080" or "redis://127.0.0.1:6380" (the port as bound), "unix:/path" or
-  // "redis+unix:/path".
+  // "http://127.0.0.1:8080" or "redis://127.0.0.1:6380" (the port as bound), with TLS "https://…" and
+  // "rediss://…", "unix:/path" or "redis+unix:/path".
   const std::string& name() const { return name_; }
 
  private:
@@ -69,6 +73,7 @@ class Listener {
   Speech speech_;
   bool is_passed_ = false;
   Door door_;
+  bool is_tls_ = false;
   std::string unix_path_;  // of the file to remove, "" for none
   unsigned long unix_inode_ = 0;
   std::string name_;

@@ -44,6 +44,16 @@ void SharedByLoops::CountClosed() {
   connection_closed.NotifyAll();
 }
 
+std::shared_ptr<const tls::ServerContext> SharedByLoops::Tls() {
+  const MutexLock lock(mutex);
+  return tls;
+}
+
+void SharedByLoops::SetTls(std::shared_ptr<const tls::ServerContext> context) {
+  const MutexLock lock(mutex);
+  tls.swap(context);
+}
+
 Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
     : shared_(shared),
       metrics_(metrics),
@@ -65,7 +75,8 @@ void Loop::AddListener(const Listener& listener, const ProtocolFactory& protocol
        .is_unix = listener.is_unix(),
        .origin = {.is_local = listener.door() == Door::kUsers,
                   .on_loopback = !listener.is_unix() && !listener.is_reachable_from_elsewhere(),
-                  .is_public_door = is_public_door}});
+                  .is_public_door = is_public_door,
+                  .is_tls = listener.is_tls()}});
 }
 
 void Loop::Start() {
@@ -111,10 +122,18 @@ Protocol::Step Loop::Handle(Connection& connection) {
 
 void Loop::PostTurn() {
   asio::post(loop_, [this] {
-    const ConnectionId id = turns_.front();
-    turns_.pop_front();
-    if (!turns_.empty()) PostTurn();
-    if (const auto connection = Find(id)) connection->TakeTurn();
+    const auto next = [](std::deque<ConnectionId>& queue) {
+      std::optional<ConnectionId> id;
+      if (queue.empty()) return id;
+      id = queue.front();
+      queue.pop_front();
+      return id;
+    };
+    const std::optional<ConnectionId> turn = next(turns_);
+    const std::optional<ConnectionId> handshake = next(handshakes_);
+    if (!turns_.empty() || !handshakes_.empty()) PostTurn();
+    if (const auto connection = turn ? Find(*turn) : nullptr) connection->TakeTurn();
+    if (const auto connection = handshake ? Find(*handshake) : nullptr) connection->Shake();
   });
 }
 

@@ -33,18 +33,23 @@
 #include "leaf/server/net/protocol.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/tls/context.h"
 
 namespace leaf::server {
 
 // What the loops of a server share. Thread-safe; outlives them.
 struct SharedByLoops {
-  SharedByLoops(UnreadAnswers& unread_answers, const Clock& time, Logger& log)
-      : clock(time), unread(unread_answers), places(log) {}
+  SharedByLoops(UnreadAnswers& unread_answers, const Clock& time, Logger& logger)
+      : clock(time), log(logger), unread(unread_answers), places(logger) {}
 
   // A connection is gone.
   void CountClosed();
+  // Certificate and key for connections that begin now; null where no listener speaks TLS.
+  std::shared_ptr<const tls::ServerContext> Tls();
+  void SetTls(std::shared_ptr<const tls::ServerContext> context);
 
   const Clock& clock;
+  Logger& log;
   UnreadAnswers& unread;
   Places places;
   MemoryReturn memory;
@@ -56,6 +61,7 @@ struct SharedByLoops {
   Mutex mutex;
   Condition connection_closed;
   std::size_t loops_draining LEAF_GUARDED_BY(mutex) = 0;  // how many have emptied their queues
+  std::shared_ptr<const tls::ServerContext> tls LEAF_GUARDED_BY(mutex);
 };
 
 class Loop {
@@ -97,8 +103,14 @@ class Loop {
   // The connection's TakeTurn is called once those had theirs that wait already. One turn for each round of
   // the loop: requests that have arrived meanwhile never wait for more than one piece of long answers.
   void AwaitTurn(ConnectionId id) {
+    if (turns_.empty() && handshakes_.empty()) PostTurn();
     turns_.push_back(id);
-    if (turns_.size() == 1) PostTurn();
+  }
+  // The same for a step of a handshake: one for each round, too, so that a crowd of them does not delay the
+  // pieces of long answers either.
+  void AwaitHandshake(ConnectionId id) {
+    if (turns_.empty() && handshakes_.empty()) PostTurn();
+    handshakes_.push_back(id);
   }
   // Where a piece is written out. Good up to the end of the turn.
   std::string& piece() { return piece_; }
@@ -135,7 +147,9 @@ class Loop {
   // Those over a limit, the oldest first, and whether each is being answered.
   std::map<ConnectionId, bool> surplus_;
   ConnectionId next_id_ = 0;
-  std::deque<ConnectionId> turns_;  // while it is not empty a turn is posted
+  // While one of them is not empty a turn is posted.
+  std::deque<ConnectionId> turns_;
+  std::deque<ConnectionId> handshakes_;
   std::string piece_;
   boost::asio::steady_timer sweep_timer_;
   std::deque<Accepting> listeners_;

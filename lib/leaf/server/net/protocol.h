@@ -40,6 +40,7 @@ struct Origin {
   // There is a door of its own for operators (server.admin_listen), and this is not it.
   bool is_public_door = false;
   std::optional<uid_t> user{};  // that runs the client, if is_local and the kernel says so
+  bool is_tls = false;       // the listener speaks nothing else
   // Static text. Unless empty: the connection is over a limit, for this reason. It gets one answer.
   std::string_view refusal = "";
 };
@@ -74,6 +75,9 @@ class Protocol {
   virtual bool may_begin_silent() const { return false; }
   // The request under way was too slow to arrive: writes what the client is told. The connection ends then.
   virtual void HandleTimeout(Stream& stream) = 0;
+  // What is in stream.in() is no TLS, and the listener speaks nothing else: writes what the client is told,
+  // without encryption, or nothing. The connection ends then.
+  virtual void HandleNoTls(Stream& stream) { (void)stream; }
 };
 
 // Makes the protocol of each connection to a listener. Thread-safe; outlives the server.
@@ -148,6 +152,9 @@ class Stream {
   const WayBack& way_back() const { return way_back_; }
 
   const Origin& origin() const { return origin_; }
+  // The name in the certificate that the client has shown: its first DNS name, else its first URI, else its
+  // first e-mail address. "" without TLS, and where no certificate is asked for.
+  const std::string& client_name() const { return client_name_; }
   Protocol& protocol() { return *protocol_; }
   RequestMetrics::Shard& metrics() const { return metrics_; }
 
@@ -166,6 +173,7 @@ class Stream {
   std::string out_;
   std::unique_ptr<LongAnswer> long_answer_;
   Withdraw withdraw_;  // of a parked request
+  std::string client_name_;
   bool is_answered_ = false;
   bool is_last_ = false;
   bool answered_any_ = false;

@@ -42,6 +42,11 @@ class Server::Impl {
     shared_.idle_timeout.store(limits.idle_timeout);
   }
 
+  void SetTls(std::shared_ptr<const tls::ServerContext> context) {
+    metrics_.SetCertificateEnd(context->expires_at());
+    shared_.SetTls(std::move(context));
+  }
+
   void Probe(std::function<void()> done) {
     const auto missing = std::make_shared<std::atomic<std::size_t>>(loops_.size());
     const auto shared_done = std::make_shared<std::function<void()>>(std::move(done));
@@ -91,6 +96,8 @@ void Server::Listen(Listener listener, const ProtocolFactory& protocol, bool is_
 void Server::Start() { impl_->Start(); }
 
 void Server::SetLimits(const ConnectionLimits& limits) { impl_->SetLimits(limits); }
+
+void Server::SetTls(std::shared_ptr<const tls::ServerContext> context) { impl_->SetTls(std::move(context)); }
 
 void Server::Probe(std::function<void()> done) { impl_->Probe(std::move(done)); }
 

@@ -13,6 +13,7 @@
 #include "leaf/server/net/protocol.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "leaf/server/request_metrics.h"
+#include "leaf/tls/context.h"
 
 namespace leaf::server {
 
@@ -45,6 +46,9 @@ class Server {
   // of Origin.
   void Listen(Listener listener, const ProtocolFactory& protocol, bool is_public_door = false);
   void Start();
+  // Before a listener with TLS is served, and whenever certificate or key are new ones: for connections that
+  // begin from now on.
+  void SetTls(std::shared_ptr<const tls::ServerContext> context);
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);
   // Calls `done` once every thread has come round, on one of them: none is stuck. Dropped by Drain.

@@ -40,7 +40,7 @@ struct LateReply {
 class RedisProtocol final : public Protocol {
  public:
   RedisProtocol(const RedisBackend& backend, const Origin& origin, std::uint64_t id)
-      : backend_(backend), visitor_(backend.gate, backend.clock, origin.user, "") {
+      : backend_(backend), visitor_(backend.gate, backend.clock, origin.user) {
     session_.visitor = &visitor_;
     session_.id = id;
     session_.since = backend.clock.Monotonic();
@@ -107,6 +107,7 @@ class RedisProtocol final : public Protocol {
       End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
       return Step::kAnswered;
     }
+    visitor_.KnowCertificate(stream.client_name());
     KnowCaller();
     if (const auto refused = RefuseCommand(*command, session_, reply)) [[unlikely]] {
       if (queue_) queue_->Spoil();
