@@ -15,6 +15,7 @@
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/shared_status.h"
 #include "leaf/server/http/shared_workers.h"
+#include "leaf/server/http/tag_lane.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/unread_bytes.h"
 
@@ -25,6 +26,7 @@ struct RouterOptions {
   std::chrono::milliseconds leaf_wait{10};
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
+  std::string store_at{};           // which database it is, for /v1/status
   std::string state_dir{};          // for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
   core::IdLayout layout{};          // of the IDs that are decoded
@@ -34,6 +36,7 @@ struct RouterOptions {
   // Where /metrics is made, so that it does not queue behind other reports; null: with them.
   Executor* metrics_lane = nullptr;
   WorkersReading workers{};  // without `read` there is no registry to tell of
+  TagRouting tags{};         // without `desk` tags are neither listed nor changed here
 };
 
 // What handlers answer from. Thread-safe; outlives every request.
@@ -47,6 +50,7 @@ struct Backend {
   const MonotonicTime started_at;
   SharedStatus status;
   SharedWorkers workers;
+  TagLane tags;
 };
 
 // Views, good for the call of the handler.

@@ -77,8 +77,8 @@ class LongBody final : public LongAnswer {
 
 class HttpProtocol final : public Protocol {
  public:
-  HttpProtocol(const HttpProtocolFactory& factory, bool checks_host)
-      : factory_(factory), checks_host_(checks_host) {}
+  HttpProtocol(const HttpProtocolFactory& factory, bool checks_host, UnreadBytes& bodies)
+      : factory_(factory), checks_host_(checks_host), reader_(&bodies) {}
 
   Step Handle(Stream& stream) override {
     switch (reader_.Read(stream.in())) {
@@ -104,6 +104,9 @@ class HttpProtocol final : public Protocol {
                           .accept = received.accept,
                           .accept_language = received.accept_language,
                           .form = received.form,
+                          .content_type = received.content_type,
+                          .body = received.body,
+                          .body_lost = received.body_lost,
                           .from_operator = stream.origin().is_local && received.is_post_without_origin,
                           .is_local = stream.origin().is_local};
     const WayBack back = stream.way_back();
@@ -183,7 +186,9 @@ class HttpProtocol final : public Protocol {
 };
 
 std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {
-  return std::make_unique<HttpProtocol>(*this, !origin.is_local && hosts_.ChecksListener(origin.on_loopback));
+  UnreadAnswers& unread = router_.unread();
+  return std::make_unique<HttpProtocol>(*this, !origin.is_local && hosts_.ChecksListener(origin.on_loopback),
+                                        origin.is_local ? unread.local_bodies : unread.bodies);
 }
 
 }  // namespace leaf::server

@@ -17,6 +17,16 @@
 
 namespace leaf::server {
 
+// What the paths of requests about tags begin with: their bodies are kept.
+inline constexpr std::string_view kTagRoutes = "/v1/tags";
+
+// Why a body is not there.
+enum class BodyLost : std::uint8_t {
+  kNo,
+  kTooLong,  // longer than what is kept of this request
+  kNoRoom,   // the bodies of other requests take up all the room that there is
+};
+
 struct Request {
   std::string_view method;  // "GET"
   std::string_view target;  // "/v1/segment/pay?count=3", as sent
@@ -24,6 +34,9 @@ struct Request {
   std::string_view accept_language =
       "";                      // the Accept-Language header, or ""; not told to routes that take IDs
   std::string_view form = "";  // the form that a POST has as its body, or ""
+  std::string_view content_type = "";
+  std::string_view body = "";  // as far as it is kept, see ShortBody
+  BodyLost body_lost = BodyLost::kNo;
   // Came over a Unix socket, and not out of a web page. Behind a proxy on this machine every caller is from
   // this machine: that says nothing.
   bool from_operator = false;

@@ -58,13 +58,17 @@ ReceivedRequest Received(const Message& message) {
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
     request.accept_language = View(message[http::field::accept_language]);
   if (message.method() == http::verb::post && IsForm(View(message[http::field::content_type])))
-    request.form = message.body();
+    request.form = message.body().text;
+  request.content_type = View(message[http::field::content_type]);
+  request.body = message.body().text;
+  request.body_lost = message.body().lost;
   request.is_head = message.method() == http::verb::head;
   request.keep_alive =
       !ConnectionSays(message, "close") && (message.version() >= 11 || ConnectionSays(message, "keep-alive"));
   request.says_keep_alive = message.version() < 11;
-  request.is_post_without_origin =
-      message.method() == http::verb::post && message.find(http::field::origin) == message.end();
+  const bool changes = message.method() == http::verb::post || message.method() == http::verb::patch ||
+                       message.method() == http::verb::delete_;
+  request.is_post_without_origin = changes && message.find(http::field::origin) == message.end();
   return request;
 }
 
@@ -82,7 +86,9 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
                     .host = plain->host,
                     .accept = plain->accept,
                     .accept_language = {},
-                    .form = {}};
+                    .form = {},
+                    .content_type = {},
+                    .body = {}};
         plain_bytes_ = plain->size;
         return Outcome::kRequest;
       }
@@ -91,6 +97,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     parser_->eager(true);
     parser_->header_limit(kHeaderBytesMax);
     parser_->body_limit(kBodyBytesMax);
+    parser_->get().body().room = room_;
     header_seen_ = false;
   }
   if (const error_code failed = Feed(buffer)) {

@@ -42,9 +42,10 @@ Response MethodResponse(const Backend& backend, const RouteRow& row, const Call&
   return response;
 }
 
-Response AdminOnly(const Backend& backend) {
+Response AdminOnly(const Backend& backend, const RouteRow& row) {
+  const std::string_view what = row.label == Route::kV1Tags ? "changed" : "paused and resumed";
   Response response =
-      V1Error(backend, {ErrorCode::kPermission, "tags are paused and resumed over the Unix socket only",
+      V1Error(backend, {ErrorCode::kPermission, fmt::format("tags are {} over the Unix socket only", what),
                         "run leafctl on that machine, without --server or with unix:/PATH"});
   response.status = 403;
   return response;
@@ -62,7 +63,8 @@ Router::Router(RouterOptions options, const Issuer& issuer, UnreadAnswers& unrea
           .reports = reports,
           .started_at = clock.Monotonic(),
           .status = {clock, issuer.ids(), [this] { return StatusSnapshot(Facts(), backend_.issuer.ids()); }},
-          .workers = {clock, std::move(options.workers)}} {}
+          .workers = {clock, std::move(options.workers)},
+          .tags = {clock, options.tags, unread}} {}
 
 Withdraw Router::Handle(const Request& request, Respond respond, Route* label) const {
   if (label != nullptr) *label = Route::kOther;
@@ -81,7 +83,8 @@ Withdraw Router::Handle(const Request& request, Respond respond, Route* label) c
   if (label != nullptr) *label = row.label;
   const Call call{request, *target};
   if (!row.Serves(request.method)) return AtOnce(respond, MethodResponse(backend_, row, call));
-  if (row.access == Access::kAdmin && !request.from_operator) return AtOnce(respond, AdminOnly(backend_));
+  if (row.AccessFor(request.method) == Access::kAdmin && !request.from_operator)
+    return AtOnce(respond, AdminOnly(backend_, row));
   return row.handle(backend_, call, std::move(respond));
 }
 
@@ -94,6 +97,7 @@ NodeFacts Router::Facts() const {
   const RouterOptions& options = backend_.options;
   return {.version = options.version,
           .store = options.store,
+          .store_at = options.store_at,
           .state_dir = options.state_dir,
           .listen = options.listen,
           .max_count = backend_.issuer.MaxCount(IdSource::kSegment),

@@ -19,6 +19,7 @@ enum class Access : std::uint8_t {
   kRead,  // tells something
   // Changes something on this server: over the Unix socket only, and not out of a web page.
   kAdmin,
+  kReadOrAdmin,  // by GET and HEAD the one, by other methods the other
 };
 
 // How a route tells of a method that it does not serve.
@@ -81,6 +82,8 @@ struct RouteRow {
   bool for_watchers = false;
 
   bool Serves(std::string_view method) const;
+  // What a request by `method` needs; never kReadOrAdmin.
+  Access AccessFor(std::string_view method) const;
 };
 
 // There is one for every path: the last rows say that there is nothing.

@@ -366,6 +366,7 @@ StatusSnapshot::StatusSnapshot(const NodeFacts& facts, const service::IdService&
   common_["uptime_ms"] = facts.uptime.count();
   common_["listen"] = facts.listen;
   common_["state_dir"] = facts.state_dir;
+  common_["store_at"] = facts.store_at;
   common_["limits"] = {{"max_count", facts.max_count}};
   AddFence(common_, ids.segment());
   common_["dependencies"] = DependenciesJson(ids);

@@ -17,6 +17,7 @@ namespace leaf::server {
 struct NodeFacts {
   std::string version;
   std::string store;
+  std::string store_at;
   std::string state_dir;
   std::vector<std::string> listen;
   std::uint64_t max_count = 0;
