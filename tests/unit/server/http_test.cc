@@ -172,6 +172,23 @@ TEST(RequestReader, AllConnectionFieldsCount) {
   }
 }
 
+// They would say something else of a request that comes in one packet than of one that comes in two.
+TEST(RequestReader, FieldsAfterTheBodyAreNotOfTheHeader) {
+  const std::string chunked = "POST /v1/tags HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
+  const std::string trailer =
+      "\r\n2\r\n{}\r\n0\r\nHost: b\r\nOrigin: http://b\r\nConnection: close\r\nContent-Type: x/y\r\n\r\n";
+  RequestReader without_host;
+  ASSERT_EQ(ReadOne(without_host, chunked + trailer), RequestReader::Outcome::kBroken);
+  EXPECT_EQ(without_host.why(), "the Host field is missing");
+  RequestReader reader;
+  ASSERT_EQ(ReadOne(reader, chunked + "Host: a\r\n" + trailer), RequestReader::Outcome::kRequest);
+  EXPECT_EQ(reader.request().host, "a");
+  EXPECT_EQ(reader.request().body, "{}");
+  EXPECT_EQ(reader.request().content_type, "");
+  EXPECT_TRUE(reader.request().keep_alive);
+  EXPECT_TRUE(reader.request().is_post_without_origin);
+}
+
 TEST(RequestReader, BodiesAreKeptWhereTheyMeanSomething) {
   const std::string longer(5000, 'x');
   const auto request = [](const std::string& line, const std::string& body) {

@@ -67,6 +67,7 @@ class RequestReader {
   using Parser = boost::beast::http::request_parser<ShortBody>;
 
   Outcome Refuse(int status, std::string_view why);
+  Outcome Refuse(boost::system::error_code failed);
   boost::system::error_code Feed(ReadBuffer& buffer);
 
   UnreadBytes* const room_;
