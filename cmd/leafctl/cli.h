@@ -20,7 +20,9 @@ inline std::string NotEmpty(const std::string& value) { return value.empty() ? "
 using Run = std::function<Result<void>(CommandContext&)>;
 
 struct Traits {
-  bool works_on_store = false;    // on the store or the registry itself: see CheckUniverse
+  // On the store or the registry itself: see CheckUniverse, which OpenTagBook calls for commands that may
+  // also work through a daemon.
+  bool works_on_store = false;
   bool takes_state_dirs = false;  // --state-dir may be given more than once
   bool writes_csv = false;        // has --output csv
   std::string_view aliases = {};  // other names of its last word, with a blank between them

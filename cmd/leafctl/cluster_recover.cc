@@ -23,6 +23,7 @@
 #include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/recovery.h"
 #include "stores.h"
+#include "tag_book.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
@@ -52,6 +53,7 @@ class RecoverCommand {
       LEAF_ASSIGN_OR_RETURN(beyond_, ParseUnsigned("--beyond", *options_.beyond, 0, kMaxIdLimit));
     }
     LEAF_ASSIGN_OR_RETURN(store_, Store::Open(context_, Store::AccessFor(dry_run_)));
+    segments_.emplace(store_->database(), AuthorOfCommand("cluster recover"), WarnOfGaps(context_));
     LEAF_ASSIGN_OR_RETURN(cluster_,
                           embed::ClusterLink::Open(context_, log_, sys::ProcessName("cluster recover")));
     if (!cluster_) {
@@ -62,7 +64,7 @@ class RecoverCommand {
         .list = [this] { return store_->segments().List(); },
         .removed = [this] { return store_->segments().RemovedMarks(); },
         .advance = [this](const std::string& tag, std::uint64_t to) -> Result<void> {
-          LEAF_RETURN_IF_ERROR(store_->segments().Advance(tag, to, core::WriteMode::kCommit));
+          LEAF_RETURN_IF_ERROR(segments_->Advance(tag, to, core::WriteMode::kCommit, core::kAuditRecover));
           return {};
         },
         .raise = [this](const std::string& tag, std::uint64_t to) { return cluster_->RaiseWitness(tag, to); },
@@ -261,6 +263,7 @@ class RecoverCommand {
   const config::Resolved* resolved_ = nullptr;
   std::optional<std::uint64_t> beyond_;
   std::unique_ptr<Store> store_;
+  std::optional<sql::SqlSegmentStore> segments_;
   std::unique_ptr<embed::ClusterLink> cluster_;
   std::optional<Recovery> recovery_;
   bool was_unsettled_ = false;

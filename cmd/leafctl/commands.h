@@ -28,6 +28,7 @@ Run AddTagAdvance(CLI::App& app, CommandContext& context);
 Run AddTagAdvise(CLI::App& app, CommandContext& context);
 Run AddTagApply(CLI::App& app, CommandContext& context);
 Run AddTagExport(CLI::App& app, CommandContext& context);
+Run AddTagHistory(CLI::App& app, CommandContext& context);
 Run AddTagList(CLI::App& app, CommandContext& context);
 Run AddTagPause(CLI::App& app, CommandContext& context);
 Run AddTagRemove(CLI::App& app, CommandContext& context);

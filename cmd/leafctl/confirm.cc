@@ -22,10 +22,15 @@ std::string ConfirmFlag(std::string_view name) {
   return fmt::format("--confirm{}{}", name.starts_with('-') ? '=' : ' ', ShellWord(name));
 }
 
-Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name) {
-  if (flags.confirm.empty() || flags.confirm == name) return {};
+Result<void> CheckConfirmedName(std::string_view flag, std::string_view confirmed, std::string_view action,
+                                std::string_view name) {
+  if (confirmed.empty() || confirmed == name) return {};
   return Error{ErrorCode::kRefused,
-               fmt::format("cannot {}: --confirm '{}' is not '{}'", action, flags.confirm, name), ""};
+               fmt::format("cannot {}: {} '{}' is not '{}'", action, flag, confirmed, name), ""};
+}
+
+Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name) {
+  return CheckConfirmedName("--confirm", flags.confirm, action, name);
 }
 
 Result<void> Confirm(CommandContext& context, const ConfirmFlags& flags, Severity severity,

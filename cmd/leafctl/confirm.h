@@ -35,6 +35,10 @@ enum class Severity {
 // "--confirm NAME", to be pasted.
 std::string ConfirmFlag(std::string_view name);
 
+// What confirms `action` names `name`, or is "". `flag`: what it was given as. Errors: kRefused.
+Result<void> CheckConfirmedName(std::string_view flag, std::string_view confirmed, std::string_view action,
+                                std::string_view name);
+
 // A --confirm that names something else than `name` is refused, also where nothing has to be confirmed.
 // Errors: kRefused.
 Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name);

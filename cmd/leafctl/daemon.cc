@@ -146,6 +146,9 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
       control_("leaf-control", 1, ground.context.clock),
       registry_(ground.resolved, ground.context.clock, ground.log),
       looking_("leaf-looking", 1, ground.context.clock),
+      tag_desk_(ground.context, ground.resolved, *node_, ground.log),
+      tag_reads_("leaf-tag-reads", 1, ground.context.clock),
+      tag_changes_("leaf-tags", 2, ground.context.clock),
       request_limit_(ground.context.clock),
       ids_(node_->segment(), node_->snowflake()),
       gate_(geteuid()),
@@ -160,6 +163,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
            .leaf_wait = config_.server.leaf_wait,
            .version = LEAFCTL_VERSION,
            .store = config_.segment.store,
+           .store_at = StoreAt(config_),
            .state_dir = std::filesystem::absolute(config_.state_dir).string(),
            .listen = names_,
            .layout = config_.snowflake.layout,
@@ -168,7 +172,9 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
            .metrics_lane = &watching_,
            .gate = &gate_,
            .warns_if_open = is_reachable_ && !ground.resolved.IsSet("auth.anonymous"),
-           .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_}},
+           .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_},
+           .tags =
+               {.desk = &tag_desk_, .reads = &tag_reads_, .changes = &tag_changes_, .timers = &watching_}},
           issuer_, unread_, ground.context.clock, reports_),
       http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, gate_, ground.context.clock),
       redis_({.request_timeout = config_.server.request_timeout,
@@ -343,7 +349,9 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
 
 // In this order: what asks the services ends before they do.
 void Daemon::Stop() {
-  for (sys::ThreadPool* const pool : {&looking_, &control_, &reports_, &watching_}) pool->Stop();
+  for (sys::ThreadPool* const pool :
+       {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &watching_})
+    pool->Stop();
   // Parked requests hold connections: they are let go of before the server is.
   node_->Stop();
 }

@@ -32,6 +32,7 @@
 #include "leaf/sys/thread_pool.h"
 #include "leaf/tls/context.h"
 #include "registry_reader.h"
+#include "tag_desk.h"
 
 namespace leaf::cmd {
 
@@ -97,6 +98,10 @@ class Daemon {
   RegistryReader registry_;
   // Waits for ZooKeeper or the database, and nothing waits for it.
   sys::ThreadPool looking_;
+  NodeTagDesk tag_desk_;
+  // What is read of the table of tags, and what is changed in it: a change does not wait for readers.
+  sys::ThreadPool tag_reads_;
+  sys::ThreadPool tag_changes_;
   service::RequestLimit request_limit_;
   service::IdService ids_;
   std::optional<sys::StateDirWatch> state_dir_;

@@ -11,7 +11,7 @@
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_changes.h"
 #include "tag_output.h"
 
@@ -24,6 +24,7 @@ struct TagAddOptions {
   std::optional<std::string> start;
   std::optional<std::string> description;
   bool if_absent = false;
+  TagPlace place;
   ConfirmFlags confirm;
 };
 
@@ -48,15 +49,15 @@ void NoteDifferences(CommandContext& context, const core::TagRow& row, const Tag
   }
 }
 
-// Adds one tag, or finds it. Errors: as of TagAdder::Add.
-Result<Json> AddOne(CommandContext& context, Store& store, TagAdder& adder, const TagAddOptions& options,
+// Adds one tag, or finds it. Errors: as of TagBook::Add.
+Result<Json> AddOne(CommandContext& context, TagBook& book, const TagAddOptions& options,
                     const core::NewTag& tag) {
   const bool dry_run = options.confirm.dry_run;
-  auto row = adder.Add(tag, options.confirm.mode());
+  auto row = book.Add(tag, options.confirm.mode());
   std::string text;
   if (!row.ok() && row.error().code == ErrorCode::kAlreadyExists && options.if_absent) {
     // Only this very tag may stand in for it, not one that the collation takes for it.
-    auto existing = store.segments().Describe(tag.tag);
+    auto existing = book.Describe(tag.tag);
     if (!existing.ok()) return std::move(row).error();
     NoteDifferences(context, *existing, options, tag);
     text = dry_run ? fmt::format("would leave tag {} as it is", Quoted(tag.tag))
@@ -87,20 +88,20 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
                                fmt::format("add tag {}", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  LEAF_ASSIGN_OR_RETURN(const auto adder, TagAdder::Open(context, *store, "tag add"));
+  LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, options.place,
+                                                     Store::AccessFor(options.confirm.dry_run), "tag add"));
   if (options.tags.size() > 1 && !options.confirm.dry_run) {
     // What would fail is found before the first of several is added.
     for (const std::string& name : options.tags) {
       tag.tag = name;
-      const auto row = adder->Add(tag, core::WriteMode::kDryRun);
+      const auto row = book->Add(tag, core::WriteMode::kDryRun);
       if (!row.ok() && !(row.error().code == ErrorCode::kAlreadyExists && options.if_absent))
         return row.error();
     }
   }
   return ForEachTag(context, options.tags, "added", [&](const std::string& name) {
     tag.tag = name;
-    return AddOne(context, *store, *adder, options, tag);
+    return AddOne(context, *book, options, tag);
   });
 }
 
@@ -119,6 +120,7 @@ Run AddTagAdd(CLI::App& app, CommandContext&) {
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
   app.add_flag("--if-absent", options->if_absent, "Succeed if the tag already exists");
+  AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer(
       "Examples:\n"

@@ -15,7 +15,7 @@
 #include "input_file.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_changes.h"
 #include "tag_file.h"
 #include "tag_output.h"
@@ -29,6 +29,7 @@ constexpr std::string_view kSevereName = "all";
 struct TagApplyOptions {
   std::string file;
   bool prune = false;
+  TagPlace place;
   ConfirmFlags confirm;
 };
 
@@ -96,20 +97,18 @@ void PlanExisting(CommandContext& context, const WantedTag& wanted, const core::
     context.Detail(fmt::format("tag {} keeps max_id {}, above the file's {}", Quoted(wanted.tag), row.max_id,
                                *wanted.max_id));
   } else if (*wanted.max_id > max_id) {
-    const std::string why_far = WhyFar(row, *wanted.max_id);
     plan.push_back({.action = TagStep::Action::kAdvance,
                     .tag = wanted.tag,
-                    .text = fmt::format("advance tag {} from {} to {}{}", Quoted(wanted.tag), row.max_id,
-                                        *wanted.max_id, why_far),
-                    .severe = !why_far.empty(),
+                    .text = AdvanceText(row, *wanted.max_id),
+                    .severe = !WhyFar(row, *wanted.max_id).empty(),
                     .advance = *wanted.max_id});
   }
 }
 
 // Additions and changes first: if a removal fails, nothing is missing that the file has.
-Result<std::vector<TagStep>> MakePlan(CommandContext& context, Store& store, TagAdder& adder,
+Result<std::vector<TagStep>> MakePlan(CommandContext& context, TagBook& book,
                                       const std::vector<WantedTag>& wanted, bool prune) {
-  LEAF_ASSIGN_OR_RETURN(const auto rows, store.segments().List());
+  LEAF_ASSIGN_OR_RETURN(const auto rows, book.List());
   std::map<std::string_view, const core::TagRow*> by_tag;
   for (const core::TagRow& row : rows) by_tag.emplace(row.tag, &row);
   std::vector<TagStep> plan;
@@ -122,7 +121,7 @@ Result<std::vector<TagStep>> MakePlan(CommandContext& context, Store& store, Tag
       continue;
     }
     LEAF_RETURN_IF_ERROR(ValidateNewTag(tag.tag));
-    LEAF_ASSIGN_OR_RETURN(const std::uint64_t mark, adder.KnownMark(tag.tag));
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t mark, book.KnownMark(tag.tag));
     plan.push_back(PlanAdd(tag, mark));
   }
   for (const auto& [tag, row] : by_tag) {
@@ -136,23 +135,22 @@ Result<std::vector<TagStep>> MakePlan(CommandContext& context, Store& store, Tag
   return plan;
 }
 
-Result<void> TakeStep(CommandContext& context, Store& store, TagAdder& adder, const TagStep& step,
-                      core::WriteMode mode) {
+Result<void> TakeStep(TagBook& book, const TagStep& step, core::WriteMode mode) {
   const auto forget_value = [](const auto& result) -> Result<void> {
     if (!result.ok()) return result.error();
     return {};
   };
   switch (step.action) {
     case TagStep::Action::kAdd:
-      return forget_value(adder.Add(step.add, mode));
+      return forget_value(book.Add(step.add, mode));
     case TagStep::Action::kSet:
-      return forget_value(store.segments().Update(step.tag, step.set, mode));
+      return forget_value(book.Change(step.tag, step.set, mode));
     case TagStep::Action::kAdvance:
-      return forget_value(store.segments().Advance(step.tag, step.advance, mode));
+      return forget_value(book.Advance(step.tag, step.advance, mode));
     case TagStep::Action::kRemove:
       break;
   }
-  return forget_value(RemoveTag(context, store, step.row, mode));
+  return forget_value(book.Remove(step.row, mode));
 }
 
 void WritePlanJson(CommandContext& context, const std::vector<TagStep>& plan, bool dry_run) {
@@ -167,10 +165,9 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   LEAF_ASSIGN_OR_RETURN(const std::vector<WantedTag> wanted,
                         ReadTagFile(content, options.file == "-" ? "stdin" : options.file));
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(dry_run)));
-  LEAF_ASSIGN_OR_RETURN(const auto adder, TagAdder::Open(context, *store, "tag apply"));
-  LEAF_ASSIGN_OR_RETURN(const std::vector<TagStep> plan,
-                        MakePlan(context, *store, *adder, wanted, options.prune));
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, options.place, Store::AccessFor(dry_run), "tag apply"));
+  LEAF_ASSIGN_OR_RETURN(const std::vector<TagStep> plan, MakePlan(context, *book, wanted, options.prune));
   if (plan.empty()) {
     if (context.flags.json) {
       WritePlanJson(context, plan, dry_run);
@@ -185,7 +182,7 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
     severe = severe || step.severe;
     lines += fmt::format("would {}\n", step.text);
     // What would fail is found before the first change is made.
-    LEAF_RETURN_IF_ERROR(TakeStep(context, *store, *adder, step, core::WriteMode::kDryRun));
+    LEAF_RETURN_IF_ERROR(TakeStep(*book, step, core::WriteMode::kDryRun));
   }
   if (dry_run) {
     if (context.flags.json) {
@@ -203,7 +200,7 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   std::size_t done = 0;
   Result<void> result;
   for (const TagStep& step : plan) {
-    result = TakeStep(context, *store, *adder, step, core::WriteMode::kCommit);
+    result = TakeStep(*book, step, core::WriteMode::kCommit);
     if (!result.ok()) break;
     ++done;
     if (!context.flags.json) context.Report(fmt::format("done: {}", step.text));
@@ -230,6 +227,7 @@ Run AddTagApply(CLI::App& app, CommandContext&) {
       ->check(NotEmpty)
       ->required();
   app.add_flag("--prune", options->prune, "Also remove the tags that FILE does not have");
+  AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm);
   app.footer(
       "Adds tags that are missing and changes step and description where they differ; max_id only moves up. "

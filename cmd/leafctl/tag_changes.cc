@@ -8,7 +8,6 @@
 
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "leaf/sys/process_name.h"
 
 namespace leaf::cmd {
 namespace {
@@ -19,55 +18,6 @@ constexpr std::uint64_t kStepsMax = 1000;
 bool IsInLastPercent(std::uint64_t to) { return to > kMaxIdLimit - kMaxIdLimit / 100; }
 
 }  // namespace
-
-Result<std::unique_ptr<TagAdder>> TagAdder::Open(CommandContext& context, Store& store,
-                                                 std::string_view command) {
-  std::unique_ptr<TagAdder> adder(new TagAdder(context, store));
-  LEAF_ASSIGN_OR_RETURN(adder->cluster_, embed::ClusterLink::Open(context, adder->log_,
-                                                                  sys::ProcessName(std::string(command))));
-  return adder;
-}
-
-Result<std::uint64_t> TagAdder::KnownMark(const std::string& tag) {
-  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context_, tag));
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t removed, store_.segments().RemovedMark(tag));
-  core::NewTag probe;
-  probe.tag = tag;
-  probe.mark = std::max(mark.end, removed);
-  if (!cluster_) return probe.mark;
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t witness, cluster_->RaiseMark(probe));
-  return std::max(probe.mark, witness);
-}
-
-Result<core::TagRow> TagAdder::Add(core::NewTag tag, core::WriteMode mode) {
-  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context_, tag.tag));
-  tag.mark = mark.end;
-  if (cluster_) {
-    // What was granted under this name is known to the cluster, even if this machine never saw it.
-    const auto raised = cluster_->RaiseMark(tag);
-    if (!raised.ok()) return raised.error();
-  }
-  return store_.segments().Add(tag, mode);
-}
-
-Result<core::TagAdmin::Removal> RemoveTag(CommandContext& context, Store& store, const core::TagRow& row,
-                                          core::WriteMode mode) {
-  if (mode == core::WriteMode::kCommit) {
-    // First, so that a crash between the two forgets nothing. Grants in between are the removal's own to
-    // remember.
-    LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(context, "tag remove"));
-    const std::uint64_t end = row.max_id > 0 ? static_cast<std::uint64_t>(row.max_id) : 0;
-    LEAF_RETURN_IF_ERROR(marks->Raise({row.tag, end, std::nullopt}));
-  }
-  auto removal = store.segments().Remove(row.tag, mode);
-  if (removal.ok() && !removal->mark_remembered && mode == core::WriteMode::kCommit) {
-    context.Note(
-        fmt::format("leafctl: warning: the database has no table leafctl_removed_tags: only this state "
-                    "directory remembers that the tag was at {}",
-                    removal->row.max_id));
-  }
-  return removal;
-}
 
 std::string WhyFarAbove(std::uint64_t begin) {
   if (!IsInLastPercent(begin)) return "";
@@ -81,6 +31,10 @@ std::string WhyFar(const core::TagRow& row, std::uint64_t to) {
   const auto step = static_cast<std::uint64_t>(std::clamp<std::int64_t>(row.step, 1, kStepMax));
   if (to <= from || to - from <= kStepsMax * step) return "";
   return fmt::format(", over more than {} steps of {}", kStepsMax, row.step);
+}
+
+std::string AdvanceText(const core::TagRow& row, std::uint64_t to) {
+  return fmt::format("advance tag {} from {} to {}{}", Quoted(row.tag), row.max_id, to, WhyFar(row, to));
 }
 
 Result<void> ValidateTags(const std::vector<std::string>& tags) {

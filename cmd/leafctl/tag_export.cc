@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_file.h"
 #include "tag_output.h"
 #include "text_width.h"
@@ -17,11 +17,13 @@ namespace {
 struct TagExportOptions {
   std::optional<std::string> pattern;
   bool no_max_id = false;
+  TagPlace place;
 };
 
 Result<void> RunTagExport(CommandContext& context, const TagExportOptions& options) {
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(auto rows, store->segments().List());
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, options.place, Store::Access::kLook, "tag export"));
+  LEAF_ASSIGN_OR_RETURN(auto rows, book->List());
   std::sort(rows.begin(), rows.end(),
             [](const core::TagRow& a, const core::TagRow& b) { return a.tag < b.tag; });
   if (options.pattern) {
@@ -49,6 +51,7 @@ Run AddTagExport(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagExportOptions>();
   app.add_option("PATTERN", options->pattern, "Only tags like this, with the shell's * and ? and [...]");
   app.add_flag("--no-max-id", options->no_max_id, "Leave max_id out, for a file under version control");
+  AddTagServerFlag(app, options->place);
   app.footer(
       "Prints TOML, or JSON with --json, for leafctl tag apply. The order is by tag, so that two exports can "
       "be compared.\n"

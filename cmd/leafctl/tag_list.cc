@@ -9,14 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "commands.h"
 #include "help_text.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_output.h"
 #include "text_width.h"
 
@@ -29,11 +28,7 @@ struct TagListOptions {
   bool reverse = false;
   std::optional<std::string> limit;
   std::vector<std::string> columns;
-};
-
-struct ListedTag {
-  core::TagRow row;
-  std::optional<double> days_left;
+  TagPlace place;
 };
 
 // One column of the table: how it is asked for, what stands above it, and what it shows.
@@ -101,24 +96,21 @@ Result<std::vector<const Column*>> ChosenColumns(const TagListOptions& options) 
   return chosen;
 }
 
+void SortBy(const Column& column, bool reverse, std::vector<ListedTag>& tags) {
+  std::stable_sort(tags.begin(), tags.end(), kColumns.front().less);
+  std::stable_sort(tags.begin(), tags.end(), column.less);
+  if (reverse) std::reverse(tags.begin(), tags.end());
+}
+
 Result<std::vector<ListedTag>> ReadTags(CommandContext& context, const TagListOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const Column* const sort, FindColumn("--sort", options.sort));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
-  LEAF_ASSIGN_OR_RETURN(auto rows, store->segments().List());
-  LEAF_ASSIGN_OR_RETURN(const auto mark_list, LocalMarks(context));
-  std::unordered_map<std::string_view, const core::Mark*> marks;
-  for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
-  const WallTime now = context.clock.Wall();
-  std::vector<ListedTag> tags;
-  for (core::TagRow& row : rows) {
-    if (options.pattern && !MatchesPattern(*options.pattern, row.tag)) continue;
-    const auto mark = marks.find(row.tag);
-    const auto days = mark == marks.end() ? std::nullopt : DaysLeft(row, *mark->second, now);
-    tags.push_back({std::move(row), days});
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, options.place, Store::Access::kLook, "tag list"));
+  LEAF_ASSIGN_OR_RETURN(std::vector<ListedTag> tags, book->ListWithDays());
+  if (options.pattern) {
+    std::erase_if(tags, [&](const ListedTag& tag) { return !MatchesPattern(*options.pattern, tag.row.tag); });
   }
-  std::stable_sort(tags.begin(), tags.end(), kColumns.front().less);
-  std::stable_sort(tags.begin(), tags.end(), sort->less);
-  if (options.reverse) std::reverse(tags.begin(), tags.end());
+  SortBy(*sort, options.reverse, tags);
   return tags;
 }
 
@@ -189,9 +181,7 @@ Result<void> RunTagList(CommandContext& context, const TagListOptions& options) 
   if (context.flags.json) {
     Json list = Json::array();
     for (const ListedTag& listed : tags) {
-      Json tag = TagJson(listed.row);
-      tag["days_to_exhaustion"] = listed.days_left ? Json(*listed.days_left) : Json(nullptr);
-      list.push_back(std::move(tag));
+      list.push_back(ListedJson(listed));
     }
     WriteJson(context, {{"tags", std::move(list)}});
   } else if (context.flags.csv) {
@@ -205,6 +195,13 @@ Result<void> RunTagList(CommandContext& context, const TagListOptions& options) 
 
 }  // namespace
 
+Result<void> SortTags(std::string_view flag, const std::string& column, bool reverse,
+                      std::vector<ListedTag>& tags) {
+  LEAF_ASSIGN_OR_RETURN(const Column* const found, FindColumn(flag, column));
+  SortBy(*found, reverse, tags);
+  return {};
+}
+
 Run AddTagList(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagListOptions>();
   app.add_option("PATTERN", options->pattern, "Only tags like this, with the shell's * and ? and [...]");
@@ -215,6 +212,7 @@ Run AddTagList(CLI::App& app, CommandContext&) {
       ->type_name("LIST")
       ->delimiter(',')
       ->allow_extra_args(false);
+  AddTagServerFlag(app, options->place);
   app.footer(
       "MAX_ID is where the next grant begins. DAYS LEFT: until the numbers end at 2^63, at the rate at which "
       "MAX_ID moved since this node was first granted the tag, or over the last one to two weeks.\n"

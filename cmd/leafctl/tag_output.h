@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "context.h"
 #include "leaf/base/result.h"
+#include "leaf/core/audit.h"
 #include "leaf/core/ports.h"
 #include "leaf/server/finding_json.h"
 
@@ -16,7 +18,22 @@ namespace leaf::cmd {
 
 using Json = nlohmann::ordered_json;
 
+struct ListedTag;
+struct TagDetails;
+
 Json TagJson(const core::TagRow& row);
+// As of `tag list --json` and `tag show --json`.
+Json ListedJson(const ListedTag& listed);
+Json DetailsJson(const TagDetails& details);
+// As of `tag history --json`.
+Json HistoryJson(const std::string& tag, const std::vector<core::AuditLine>& lines);
+
+// "tag 'pay' was added by root@db1 (tag add): max_id 1, step 1000", one line.
+std::string AuditText(const core::AuditLine& line);
+
+// Sorts by a column of `tag list`. `flag`: what names it. Errors: kInvalidArgument.
+Result<void> SortTags(std::string_view flag, const std::string& column, bool reverse,
+                      std::vector<ListedTag>& tags);
 
 // Days until the tag runs out of numbers, as far as this state directory's mark can tell; see
 // core/exhaustion.

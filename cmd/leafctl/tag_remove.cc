@@ -9,7 +9,7 @@
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_changes.h"
 #include "tag_output.h"
 
@@ -19,19 +19,18 @@ namespace {
 struct TagRemoveOptions {
   std::vector<std::string> tags;
   bool if_present = false;
+  TagPlace place;
   ConfirmFlags confirm;
 };
 
-Result<Json> RemoveOne(CommandContext& context, Store& store, const core::TagRow& row, bool dry_run) {
-  LEAF_ASSIGN_OR_RETURN(
-      const auto removal,
-      RemoveTag(context, store, row, dry_run ? core::WriteMode::kDryRun : core::WriteMode::kCommit));
+Result<Json> RemoveOne(CommandContext& context, TagBook& book, const core::TagRow& row, bool dry_run) {
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow removed,
+                        book.Remove(row, dry_run ? core::WriteMode::kDryRun : core::WriteMode::kCommit));
   if (!context.flags.json) {
     context.Report(fmt::format("{} tag {}; a new tag of this name continues at {}",
-                               dry_run ? "would remove" : "removed", Quoted(removal.row.tag),
-                               removal.row.max_id));
+                               dry_run ? "would remove" : "removed", Quoted(removed.tag), removed.max_id));
   }
-  Json json = TagJson(removal.row);
+  Json json = TagJson(removed);
   json["removed"] = !dry_run;
   json["dry_run"] = dry_run;
   return json;
@@ -39,12 +38,14 @@ Result<Json> RemoveOne(CommandContext& context, Store& store, const core::TagRow
 
 Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
+  LEAF_ASSIGN_OR_RETURN(
+      const auto book,
+      OpenTagBook(context, options.place, Store::AccessFor(options.confirm.dry_run), "tag remove"));
   // Looked at before the user is asked: there is nothing to confirm about a tag that does not exist.
   std::map<std::string, core::TagRow> rows;
   std::string found;
   for (const std::string& tag : options.tags) {
-    auto row = store->segments().Describe(tag);
+    auto row = book->Describe(tag);
     if (!row.ok() && row.error().code == ErrorCode::kNotFound && options.if_present) continue;
     if (!row.ok()) {
       Error error = std::move(row).error();
@@ -61,7 +62,7 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
   }
   return ForEachTag(context, options.tags, "removed", [&](const std::string& tag) -> Result<Json> {
     const auto row = rows.find(tag);
-    if (row != rows.end()) return RemoveOne(context, *store, row->second, options.confirm.dry_run);
+    if (row != rows.end()) return RemoveOne(context, *book, row->second, options.confirm.dry_run);
     if (!context.flags.json) context.Report(fmt::format("tag {} does not exist", Quoted(tag)));
     return Json{{"tag", tag}, {"removed", false}, {"dry_run", options.confirm.dry_run}};
   });
@@ -73,6 +74,7 @@ Run AddTagRemove(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagRemoveOptions>();
   app.add_option("TAG", options->tags, "The tag, or several")->required();
   app.add_flag("--if-present", options->if_present, "Succeed if there is no such tag");
+  AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm);
   app.footer(
       "Running daemons stop serving the tag within segment.refresh_interval. Its mark is kept, so that a "

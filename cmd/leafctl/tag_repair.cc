@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,6 +23,8 @@
 #include "leaf/embed/cluster_link.h"
 #include "leaf/sys/process_name.h"
 #include "stores.h"
+#include "tag_book.h"
+#include "tag_marks.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
@@ -38,155 +39,6 @@ struct TagRepairOptions {
 
 // What has to be typed for --all.
 constexpr std::string_view kAll = "all";
-
-// Where a mark is known from, how high it is (0: none there), and what else is known of it; "" where nothing
-// is.
-struct KnownMark {
-  std::string where;
-  std::uint64_t end = 0;
-  std::string raised_at;
-  std::string raised_by;
-  std::string frozen_since;
-  std::string max_id_seen;
-};
-
-// A node that may hold the highest mark of all, and could not be asked.
-struct Missing {
-  std::string whose;
-  Error why;
-};
-
-// Everything that is known of a tag's grants.
-struct Evidence {
-  core::TagRow row;
-  std::vector<KnownMark> known;
-  std::vector<Missing> missing;
-
-  std::uint64_t highest() const {
-    std::uint64_t end = 0;
-    for (const KnownMark& mark : known) end = std::max(end, mark.end);
-    return end;
-  }
-  bool IsBelow(std::uint64_t target) const {
-    return row.max_id < 0 || static_cast<std::uint64_t>(row.max_id) < target;
-  }
-};
-
-// All that may hold a mark. Looked up once, then asked tag by tag.
-class MarkSources {
- public:
-  MarkSources(CommandContext& context, const config::Resolved& resolved, Store& store)
-      : context_(context),
-        resolved_(resolved),
-        store_(store),
-        daemons_(FindDaemons(resolved)),
-        log_(context) {}
-
-  Result<void> Open() {
-    LEAF_ASSIGN_OR_RETURN(token_, ClientToken(resolved_));
-    LEAF_ASSIGN_OR_RETURN(const auto marks, LocalMarks(context_));
-    for (const core::Mark& mark : marks) local_.emplace(mark.tag, mark);
-    LEAF_ASSIGN_OR_RETURN(cluster_, embed::ClusterLink::Open(context_, log_, sys::ProcessName("tag repair")));
-    if (cluster_ && resolved_.config.segment.witness_fallback) {
-      context_.Note(
-          "leafctl: warning: with segment.witness_fallback, a daemon that is cut off from ZooKeeper is not "
-          "listed there and may have grants that the witness does not know: name it with --server");
-    }
-    return {};
-  }
-
-  Result<Evidence> Collect(const core::TagRow& row) {
-    Evidence evidence{row, {}, {}};
-    KnownMark local{fmt::format("state directory {}", resolved_.config.state_dir), 0, "", "", "", ""};
-    if (const auto found = local_.find(row.tag); found != local_.end()) {
-      local.end = found->second.end;
-      local.raised_at = FormatRfc3339(found->second.raised_at);
-      local.raised_by = found->second.raised_by;
-    }
-    evidence.known.push_back(std::move(local));
-    LEAF_ASSIGN_OR_RETURN(const std::uint64_t removed, store_.segments().RemovedMark(row.tag));
-    evidence.known.push_back(
-        {"table leafctl_removed_tags", removed, "", "a tag of this name that was removed", "", ""});
-    asked_.clear();
-    // A default socket at which no daemon answers holds no mark.
-    for (const std::string& server : daemons_.servers) Ask(evidence, {server}, server, !daemons_.configured);
-    if (cluster_) AskCluster(evidence);
-    return evidence;
-  }
-
- private:
-  void AskCluster(Evidence& evidence) {
-    const auto state = cluster_->witness().Load(evidence.row.tag);
-    if (state.ok()) {
-      evidence.known.push_back({fmt::format("witness in {}", cluster_->name()), state->end,
-                                FormatRfc3339(state->raised_at), state->raised_by, "", ""});
-    } else {
-      evidence.missing.push_back({fmt::format("the witness in {}", cluster_->name()), state.error()});
-    }
-    if (!registered_) registered_ = cluster_->Daemons();
-    if (!registered_->ok()) {
-      evidence.missing.push_back({"the daemons of the cluster", registered_->error()});
-      return;
-    }
-    for (const zookeeper::DaemonRecord& daemon : **registered_) AskRegistered(evidence, daemon);
-  }
-
-  void AskRegistered(Evidence& evidence, const zookeeper::DaemonRecord& daemon) {
-    // A socket, or a loopback address, of another machine means another daemon here.
-    const bool here = daemon.host == sys::HostName();
-    std::vector<std::string> urls;
-    for (const std::string& url : daemon.urls) {
-      if (here || !IsLocal(url)) urls.push_back(url);
-    }
-    const std::string name = fmt::format("{} ({})", fmt::join(daemon.urls, ", "), daemon.process);
-    if (urls.empty()) {
-      evidence.missing.push_back({name, {ErrorCode::kUnreachable, "it answers on its own machine only", ""}});
-      return;
-    }
-    if (std::any_of(urls.begin(), urls.end(), [&](const auto& url) { return asked_.count(url) > 0; })) return;
-    Ask(evidence, urls, name, false);
-  }
-
-  static bool IsLocal(const std::string& url) {
-    if (url.starts_with("unix:")) return true;
-    const std::size_t scheme = url.find("://");
-    const std::string_view host = std::string_view(url).substr(scheme == std::string::npos ? 0 : scheme + 3);
-    return host.starts_with("127.") || host.starts_with("localhost") || host.starts_with("[::1]") ||
-           host.starts_with("0.0.0.0") || host.starts_with("[::]");
-  }
-
-  void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
-           bool may_be_absent) {
-    if (const auto silent = silent_.find(name); silent != silent_.end()) {
-      if (!may_be_absent) evidence.missing.push_back({name, silent->second});
-      return;
-    }
-    client::DaemonClient daemon(urls, context_.flags.timeout.value_or(kAskTimeout), TlsOf(resolved_), token_);
-    const auto mark = daemon.Mark(evidence.row.tag);
-    if (!mark.ok()) {
-      // Not waited for again, tag by tag.
-      if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(name, mark.error());
-      if (!may_be_absent || mark.error().code != ErrorCode::kUnreachable)
-        evidence.missing.push_back({name, mark.error()});
-      return;
-    }
-    asked_.insert(urls.begin(), urls.end());
-    evidence.known.push_back({fmt::format("daemon at {}", name), mark->end, mark->raised_at, mark->raised_by,
-                              mark->frozen_since, mark->max_id_seen});
-  }
-
-  CommandContext& context_;
-  const config::Resolved& resolved_;
-  Store& store_;
-  const Daemons daemons_;
-  std::string token_;
-  ContextLogger log_;
-  std::map<std::string, core::Mark> local_;
-  std::unique_ptr<embed::ClusterLink> cluster_;
-  std::optional<Result<std::vector<zookeeper::DaemonRecord>>> registered_;
-  std::map<std::string, Error> silent_;  // by name
-  std::set<std::string> asked_;          // of the tag at hand
-};
 
 // ---- output
 
@@ -220,48 +72,8 @@ void ExplainEvidence(CommandContext& context, bool dry_run, const Evidence& evid
   for (const KnownMark& mark : evidence.known) Explain(context, dry_run, MarkText(mark));
 }
 
-Json MarksJson(const Evidence& evidence) {
-  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
-  Json marks = Json::array();
-  for (const KnownMark& mark : evidence.known) {
-    const bool known = mark.end > 0;
-    marks.push_back({{"where", mark.where},
-                     {"end", known ? Json(std::to_string(mark.end)) : Json(nullptr)},
-                     {"raised_at", known ? text(mark.raised_at) : Json(nullptr)},
-                     {"raised_by", known ? text(mark.raised_by) : Json(nullptr)},
-                     {"frozen_since", text(mark.frozen_since)},
-                     {"max_id_seen", text(mark.max_id_seen)}});
-  }
-  return marks;
-}
-
-// `row`: as it is now, or would be.
-Json RepairJson(const Evidence& evidence, const core::TagRow& row) {
-  Json json = TagJson(row);
-  json["max_id_before"] = std::to_string(evidence.row.max_id);
-  json["marks"] = MarksJson(evidence);
-  json["unknown"] = Json::array();
-  for (const Missing& missing : evidence.missing)
-    json["unknown"].push_back({{"whose", missing.whose}, {"message", missing.why.message}});
-  return json;
-}
-
 void WarnOf(CommandContext& context, const Missing& missing) {
-  context.Note(
-      fmt::format("leafctl: warning: the mark of {} is not known: {}", missing.whose, missing.why.message));
-}
-
-// Without one of the marks nothing is known to be safe.
-Error RefusalOf(const std::string& what, const Missing& missing, const std::string& tag) {
-  return {ErrorCode::kRefused,
-          fmt::format("cannot repair {}: the mark of {} is not known: {}", what, missing.whose,
-                      missing.why.message),
-          "restore access to it, or name a value above everything it may hold: " +
-              TagCommand("repair", tag, "--to N " + ConfirmFlag(tag))};
-}
-
-std::string MoveText(const Evidence& evidence, std::uint64_t target) {
-  return fmt::format("move tag {} from {} to {}", Quoted(evidence.row.tag), evidence.row.max_id, target);
+  context.Note(fmt::format("leafctl: warning: {}", MissingText(missing)));
 }
 
 std::string RepairedText(const core::TagRow& row) {
@@ -271,14 +83,14 @@ std::string RepairedText(const core::TagRow& row) {
 
 // ---- one tag
 
-Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options, Store& store,
-                       MarkSources& sources) {
+Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
+                       sql::SqlSegmentStore& segments, MarkSources& sources) {
   const bool dry_run = options.confirm.dry_run;
   std::uint64_t target = 0;
   if (options.to) {
     LEAF_ASSIGN_OR_RETURN(target, ParseUnsigned("--to", *options.to, 0, kMaxIdLimit));
   }
-  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store.segments().Describe(options.tag));
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, segments.Describe(options.tag));
   LEAF_RETURN_IF_ERROR(sources.Open());
   LEAF_ASSIGN_OR_RETURN(const Evidence evidence, sources.Collect(row));
   ExplainEvidence(context, dry_run, evidence);
@@ -293,7 +105,8 @@ Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
   if (evidence.IsBelow(target)) {
     const std::string action = MoveText(evidence, target);
     LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kSevere, action, options.tag));
-    LEAF_ASSIGN_OR_RETURN(after, store.segments().Advance(options.tag, target, options.confirm.mode()));
+    LEAF_ASSIGN_OR_RETURN(after,
+                          segments.Advance(options.tag, target, options.confirm.mode(), core::kAuditRepair));
     text = dry_run ? "would " + action : RepairedText(after);
   } else {
     LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair tag " + Quoted(options.tag), options.tag));
@@ -340,10 +153,10 @@ void PrintAllJson(CommandContext& context, const std::vector<Evidence>& plan,
   WriteJson(context, json);
 }
 
-Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options, Store& store,
-                       MarkSources& sources) {
+Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
+                       sql::SqlSegmentStore& segments, MarkSources& sources) {
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, store.segments().List());
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, segments.List());
   LEAF_RETURN_IF_ERROR(sources.Open());
   LEAF_ASSIGN_OR_RETURN(const std::vector<Evidence> plan, PlanAll(context, rows, sources));
   const std::string count = fmt::format("{} tag{}", plan.size(), plan.size() == 1 ? "" : "s");
@@ -365,7 +178,8 @@ Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
         Confirm(context, options.confirm, Severity::kSevere, fmt::format("move {} up", count), kAll));
   }
   for (std::size_t i = 0; i < plan.size() && !dry_run; ++i) {
-    auto row = store.segments().Advance(plan[i].row.tag, plan[i].highest(), options.confirm.mode());
+    auto row =
+        segments.Advance(plan[i].row.tag, plan[i].highest(), options.confirm.mode(), core::kAuditRepair);
     if (!row.ok()) {
       result = Error{row.error().code,
                      fmt::format("repair stopped at tag {}, {} of {}: {}", Quoted(plan[i].row.tag), i + 1,
@@ -391,9 +205,21 @@ Result<void> RunTagRepair(CommandContext& context, const TagRepairOptions& optio
   if (!options.all) LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  MarkSources sources(context, *resolved, *store);
-  return options.all ? RepairAll(context, options, *store, sources)
-                     : RepairOne(context, options, *store, sources);
+  sql::SqlSegmentStore segments(store->database(), AuthorOfCommand("tag repair"), WarnOfGaps(context));
+  ContextLogger log(context);
+  std::unique_ptr<embed::ClusterLink> cluster;
+  MarkSources sources({.environment = context,
+                       .resolved = *resolved,
+                       .segments = segments,
+                       .cluster = [&]() -> Result<embed::ClusterLink*> {
+                         LEAF_ASSIGN_OR_RETURN(
+                             cluster, embed::ClusterLink::Open(context, log, sys::ProcessName("tag repair")));
+                         return cluster.get();
+                       },
+                       .ask_timeout = context.flags.timeout.value_or(kAskTimeout),
+                       .warn = [&](const std::string& text) { context.Note("leafctl: warning: " + text); }});
+  return options.all ? RepairAll(context, options, segments, sources)
+                     : RepairOne(context, options, segments, sources);
 }
 
 }  // namespace

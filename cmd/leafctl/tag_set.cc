@@ -9,7 +9,7 @@
 #include "commands.h"
 #include "confirm.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_changes.h"
 #include "tag_output.h"
 
@@ -20,6 +20,7 @@ struct TagSetOptions {
   std::vector<std::string> tags;
   std::optional<std::string> step;
   std::optional<std::string> description;
+  TagPlace place;
   ConfirmFlags confirm;
 };
 
@@ -37,12 +38,12 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
                                fmt::format("change tag {}", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
+  LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, options.place,
+                                                     Store::AccessFor(options.confirm.dry_run), "tag set"));
   // A missing tag is an error before the first of several tags is changed.
-  for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
+  for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(book->Describe(tag));
   return ForEachTag(context, options.tags, "changed", [&](const std::string& tag) -> Result<Json> {
-    LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
-                          store->segments().Update(tag, change, options.confirm.mode()));
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow row, book->Change(tag, change, options.confirm.mode()));
     const bool dry_run = options.confirm.dry_run;
     if (!context.flags.json) {
       context.Report(
@@ -64,6 +65,7 @@ Run AddTagSet(CLI::App& app, CommandContext&) {
                  "How many IDs a grant has; running daemons use it from their next grant on")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
+  AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer(
       "Examples:\n"

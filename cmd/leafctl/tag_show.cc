@@ -7,7 +7,7 @@
 
 #include "commands.h"
 #include "leaf/base/text.h"
-#include "stores.h"
+#include "tag_book.h"
 #include "tag_changes.h"
 #include "tag_output.h"
 
@@ -16,26 +16,13 @@ namespace {
 
 struct TagShowOptions {
   std::vector<std::string> tags;
+  TagPlace place;
 };
 
-Result<Json> ShowOne(CommandContext& context, Store& store, const std::string& tag) {
-  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store.segments().Describe(tag));
-  LEAF_ASSIGN_OR_RETURN(const core::Mark mark, LocalMark(context, tag));
-  const auto days = DaysLeft(row, mark, context.clock.Wall());
-  if (context.flags.json) {
-    Json json = TagJson(row);
-    json["days_to_exhaustion"] = days ? Json(*days) : Json(nullptr);
-    json["mark"] = std::to_string(mark.end);
-    if (mark.end > 0) {
-      json["mark_raised_at"] = FormatRfc3339(mark.raised_at);
-      json["mark_raised_by"] = mark.raised_by;
-    }
-    json["held"] = mark.held;
-    json["wasted_by_last_restart"] = mark.wasted_last;
-    json["wasted_by_restarts"] = mark.wasted;
-    json["wasted_by_restarts_exactly"] = mark.wasted_exactly;
-    return json;
-  }
+Result<Json> ShowOne(CommandContext& context, TagBook& book, const std::string& tag) {
+  LEAF_ASSIGN_OR_RETURN(const TagDetails details, book.Show(tag));
+  if (context.flags.json) return DetailsJson(details);
+  const auto& [row, mark, days] = details;
   context.out.Write(fmt::format(
       "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n",
       Printable(row.tag), row.max_id, row.step, FormatRfc3339(row.update_time), DaysLeftText(days)));
@@ -55,12 +42,13 @@ Result<Json> ShowOne(CommandContext& context, Store& store, const std::string& t
 
 Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) {
   LEAF_RETURN_IF_ERROR(ValidateTags(options.tags));
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, options.place, Store::Access::kLook, "tag show"));
   bool first = true;
   return ForEachTag(context, options.tags, "", [&](const std::string& tag) {
     if (!first && !context.flags.json) context.out.Write("\n");
     first = false;
-    return ShowOne(context, *store, tag);
+    return ShowOne(context, *book, tag);
   });
 }
 
@@ -69,6 +57,7 @@ Result<void> RunTagShow(CommandContext& context, const TagShowOptions& options) 
 Run AddTagShow(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<TagShowOptions>();
   app.add_option("TAG", options->tags, "The tag, or several")->required();
+  AddTagServerFlag(app, options->place);
   app.footer(
       "max_id is where the next grant begins; mark is the end of all IDs that were granted to this node. "
       "held: at most how many IDs the daemon has not issued yet, or left behind when it ended; the next "

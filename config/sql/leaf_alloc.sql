@@ -44,3 +44,19 @@ CREATE TABLE IF NOT EXISTS leafctl_workers (
   live int NOT NULL,
   PRIMARY KEY (worker)
 ) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_audit (
+  id bigint(20) NOT NULL AUTO_INCREMENT,
+  at_ms bigint(20) NOT NULL,
+  biz_tag varbinary(512) NOT NULL,
+  action varchar(32) NOT NULL,
+  who varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  origin varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  max_id_before bigint(20) DEFAULT NULL,
+  max_id_after bigint(20) DEFAULT NULL,
+  step_before bigint(20) DEFAULT NULL,
+  step_after bigint(20) DEFAULT NULL,
+  description_before varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,
+  description_after varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,
+  PRIMARY KEY (id),
+  KEY idx_tag (biz_tag, id)
+) ENGINE=InnoDB;

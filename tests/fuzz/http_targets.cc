@@ -18,6 +18,8 @@
 #include "fuzz/expect.h"
 #include "fuzz/targets.h"
 #include "leaf/base/id_text.h"
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
 #include "leaf/server/http/request_reader.h"
 #include "leaf/server/http/router.h"
 #include "leaf/server/http/status_json.h"
@@ -49,6 +51,8 @@ struct Received {
   std::string target;
   std::string accept;
   std::string accept_language;
+  std::string content_type;  // "" of a GET, which may have the plain form
+  std::string body;
   bool is_head = false;
   bool keep_alive = false;
   bool says_keep_alive = false;
@@ -76,6 +80,8 @@ std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece, bo
            .target = std::string(request.target),
            .accept = std::string(request.accept),
            .accept_language = std::string(request.accept_language),
+           .content_type = request.method == "GET" ? std::string() : std::string(request.content_type),
+           .body = std::string(request.body),
            .is_head = request.is_head,
            .keep_alive = request.keep_alive,
            .says_keep_alive = request.says_keep_alive,
@@ -93,6 +99,69 @@ std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece, bo
 }
 
 // ---- a node
+
+// The table of tags behind the routes: what reaches it is within the bounds of the tag commands.
+class Desk final : public server::TagDesk {
+ public:
+  explicit Desk(testing::MemorySegmentStore& table) : table_(table) {}
+
+  Result<Json> List(const Listing& listing) override {
+    LEAF_CHECK(listing.offset <= 1'000'000'000 && listing.limit <= 1'000'000'000);
+    return Json{{"tags", Json::array()}};
+  }
+  Result<Json> Show(const std::string& tag) override {
+    LEAF_CHECK(ValidateTag(tag).ok());
+    return Told(table_.Describe(tag));
+  }
+  Result<Json> History(const std::string& tag, std::uint64_t limit) override {
+    LEAF_CHECK(limit >= 1 && limit <= 10'000);
+    return Show(tag);
+  }
+  Result<Json> Add(const core::NewTag& tag, const Caller& caller) override {
+    LEAF_CHECK(ValidateNewTag(tag.tag).ok());
+    LEAF_CHECK(tag.step >= 1 && tag.step <= kStepMax && tag.start.value_or(0) < kMaxIdLimit);
+    CheckDescription(tag.description);
+    return Told(table_.Add(tag, caller.mode));
+  }
+  Result<Outcome<Json>> Change(const std::string& tag, const core::TagChange& change,
+                               const std::string& confirm, const Caller& caller) override {
+    LEAF_CHECK(ValidateTag(tag).ok());
+    LEAF_CHECK(change.step.value_or(1) >= 1 && change.step.value_or(1) <= kStepMax);
+    LEAF_CHECK(change.max_id.value_or(0) <= kMaxIdLimit);
+    CheckDescription(change.description);
+    if (confirm.empty() && change.max_id) return Outcome<Json>{.unconfirmed = Unconfirmed{"advance"}};
+    auto done = Told(table_.Update(tag, change, caller.mode));
+    if (!done.ok()) return done.error();
+    return Outcome<Json>{.done = *std::move(done)};
+  }
+  Result<Outcome<Json>> Remove(const std::string& tag, const std::string& confirm, const Caller&) override {
+    LEAF_CHECK(ValidateTag(tag).ok());
+    if (confirm.empty()) return Outcome<Json>{.unconfirmed = Unconfirmed{"remove"}};
+    auto done = Told(table_.Describe(tag));
+    if (!done.ok()) return done.error();
+    return Outcome<Json>{.done = *std::move(done)};
+  }
+  Result<Json> Repair(const std::string& tag, std::optional<std::uint64_t> to, const std::string&,
+                      const Caller&) override {
+    LEAF_CHECK(to.value_or(0) <= kMaxIdLimit);
+    return Show(tag);
+  }
+  void Paused(const std::string& tag, bool, const Caller&) override { LEAF_CHECK(ValidateTag(tag).ok()); }
+
+ private:
+  static void CheckDescription(const std::optional<std::string>& description) {
+    if (!description) return;
+    LEAF_CHECK(CountCodePoints(*description).value_or(kDescriptionCharactersMax + 1) <=
+               kDescriptionCharactersMax);
+    LEAF_CHECK(description->find('\0') == std::string::npos);
+  }
+  static Result<Json> Told(const Result<core::TagRow>& row) {
+    if (!row.ok()) return row.error();
+    return Json{{"tag", row->tag}};
+  }
+
+  testing::MemorySegmentStore& table_;
+};
 
 class Node {
  public:
@@ -112,6 +181,8 @@ class Node {
          .target = received.target,
          .accept = received.accept,
          .accept_language = received.accept_language,
+         .content_type = received.content_type,
+         .body = received.body,
          .caller = received.authorization.empty() ? &access::Caller::Operator() : &access::Caller::Open(),
          .from_other_site = received.from_page},
         [&](Response response) {
@@ -127,7 +198,7 @@ class Node {
     LEAF_CHECK(answer.has_value());
     WriteOut(*answer);
     CheckAnswer(received, *answer);
-    if (answer->status == 200 && received.method != "HEAD" && received.method != "OPTIONS")
+    if (answer->status < 300 && received.method != "HEAD" && received.method != "OPTIONS")
       CheckIds(received, route, *answer);
   }
 
@@ -266,11 +337,17 @@ class Node {
   service::RequestLimit limit_{clock_};
   server::Issuer issuer_{{.max_count = 5000, .limit = &limit_}, ids_};
   server::UnreadAnswers unread_;
-  server::Router router_{{.version = "1", .store = "sqlite", .listen = {}, .control = &workers_},
-                         issuer_,
-                         unread_,
-                         clock_,
-                         workers_};
+  Desk desk_{table_};
+  server::Router router_{
+      {.version = "1",
+       .store = "sqlite",
+       .listen = {},
+       .control = &workers_,
+       .tags = {.desk = &desk_, .reads = &workers_, .changes = &workers_, .timers = &timers_}},
+      issuer_,
+      unread_,
+      clock_,
+      workers_};
   std::map<std::string, std::uint64_t> last_ends_;  // by tag; "" for snowflake
 };
 

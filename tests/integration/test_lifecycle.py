@@ -262,7 +262,7 @@ class Reload(ManagedTest):
 
     def test_a_tag_that_was_removed_stops_sooner_when_asked_to(self):
         self.assertEqual(self.daemon.leaf("pay").status, 200)
-        self.box.ok("tag", "remove", "pay", "--yes")
+        self.box.ok("tag", "remove", "pay", "--yes", "--direct")
         self.assertEqual(self.daemon.leaf("pay").status, 200)  # the table is read once a minute
         self.reload('[segment]\nrefresh_interval = "100ms"\n')
         poll(lambda: self.daemon.leaf("pay").status == 500, "the removal is noticed")

@@ -353,6 +353,7 @@ class Manuals(LeafTest):
             "tag advise": [["one"]],
             "tag apply": [["-f", tags, "--dry-run"], ["-f", tags, "--yes"], ["-f", tags], ["-f", "no-such"]],
             "tag export": [[], ["one", "--no-max-id"]],
+            "tag history": [["one"], ["one", "--limit", "1"], ["no-such"]],
             "tag list": [[], ["o*", "--limit", "1"], ["--columns", "tag"]],
             "tag pause": [["one"], ["one", "--dry-run"]],
             "tag remove": [

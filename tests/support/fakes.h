@@ -202,6 +202,9 @@ class MemorySegmentStore final : public core::SegmentStore, public core::TagAdmi
   Result<core::TagRow> Update(std::string_view tag, const core::TagChange& change,
                               core::WriteMode mode) override {
     return Change(tag, mode, [&](core::TagRow& row) -> Result<void> {
+      if (change.max_id && row.max_id > static_cast<std::int64_t>(*change.max_id))
+        return Error{ErrorCode::kRefused, "only upward", ""};
+      if (change.max_id) row.max_id = static_cast<std::int64_t>(*change.max_id);
       if (change.step) row.step = *change.step;
       if (change.description) row.description = change.description;
       return {};

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
@@ -34,7 +33,7 @@ template <typename Stream>
 class Exchange {
  public:
   Exchange(Stream& stream, http::verb method, const std::string& host, const std::string& target,
-           const std::string& token)
+           const std::string& token, const std::string& body)
       : stream_(stream) {
     request_.method(method);
     request_.target(target);
@@ -42,7 +41,9 @@ class Exchange {
     request_.set(http::field::host, host);
     request_.set(http::field::connection, "close");
     if (!token.empty()) request_.set(http::field::authorization, "Bearer " + token);
-    if (method == http::verb::post) request_.set(http::field::content_length, "0");
+    if (!body.empty()) request_.set(http::field::content_type, "application/json");
+    request_.body() = body;
+    if (method != http::verb::get) request_.content_length(body.size());
     parser_.body_limit(kAnswerBytesMax);
   }
 
@@ -61,7 +62,7 @@ class Exchange {
   void Finish(error_code result) { outcome = result; }
 
   Stream& stream_;
-  http::request<http::empty_body> request_;
+  http::request<http::string_body> request_;
   beast::flat_buffer buffer_;
   http::response_parser<http::string_body> parser_;
 };
@@ -85,16 +86,16 @@ bool IsOneServersOwn(ErrorCode code) {
 }  // namespace
 
 Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target,
-                                              Method method) const {
+                                              Method method, const std::string& body) const {
   if (IsRedisServer(server)) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{} speaks Redis' protocol, which has IDs only", server),
                  "name the daemon by http://HOST:PORT or unix:/PATH"};
   }
+  constexpr http::verb kVerbs[] = {http::verb::get, http::verb::post, http::verb::patch, http::verb::delete_};
   asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
-    Exchange exchange(stream, method == Method::kPost ? http::verb::post : http::verb::get, host, target,
-                      token_);
+    Exchange exchange(stream, kVerbs[static_cast<std::size_t>(method)], host, target, token_, body);
     stream.expires_after(timeout_);
     loop.restart();
     exchange.Start();
@@ -234,20 +235,49 @@ Result<std::string> DaemonClient::Status(StatusTags tags) {
 Result<std::string> DaemonClient::SetPaused(std::string_view tag, bool paused, bool dry_run) {
   const std::string target = fmt::format("/v1/segment/{}/{}{}", PercentEncode(tag),
                                          paused ? "pause" : "resume", dry_run ? "?dry_run=1" : "");
+  LEAF_ASSIGN_OR_RETURN(Reply reply, AskFirst(target, Method::kPost, ""));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  return std::move(reply.body);
+}
+
+Result<std::string> DaemonClient::AskTags(TagMethod method, const std::string& target,
+                                          const std::string& body) {
+  const std::string whole = "/v1/tags" + target;
+  LEAF_ASSIGN_OR_RETURN(Reply reply, method == TagMethod::kGet
+                                         ? AskAny(whole)
+                                         : AskFirst(whole, static_cast<Method>(method), body));
+  if (reply.status == 200 || reply.status == 201) return std::move(reply.body);
+  Error error = ErrorOf(answered_by_, reply.status, reply.body);
+  if (reply.status != 404 || !error.message.starts_with("there is no route")) return error;
+  return Error{ErrorCode::kDisabled,
+               fmt::format("the daemon at {} is leafctl {}, which does not change tags for others",
+                           answered_by_, VersionThere()),
+               "upgrade it, or leave --server out and work on the store itself"};
+}
+
+Result<DaemonClient::Reply> DaemonClient::AskFirst(const std::string& target, Method method,
+                                                   const std::string& body) {
   Error missing{ErrorCode::kUnreachable, "", "start one with leafctl serve"};
   for (const std::string& server : servers_) {
-    auto reply = Ask(server, target, Method::kPost);
+    auto reply = Ask(server, target, method, body);
     // Only a daemon that is not there is passed over: another node's tag is not what was meant.
     if (!reply.ok() && reply.error().code == ErrorCode::kUnreachable) {
       missing.message += (missing.message.empty() ? "" : "; ") + reply.error().message;
       continue;
     }
-    if (!reply.ok()) return std::move(reply).error();
-    answered_by_ = server;
-    if (reply->status != 200) return ErrorOf(server, reply->status, reply->body);
-    return std::move(reply->body);
+    if (reply.ok()) answered_by_ = server;
+    return reply;
   }
   return missing;
+}
+
+std::string DaemonClient::VersionThere() const {
+  std::string version = "an older version";
+  if (const auto clock = Ask(answered_by_, "/v1/clock"); clock.ok() && clock->status == 200) {
+    const auto told = ClockOf(answered_by_, clock->body);
+    if (told.ok() && !told->version.empty()) version = Printable(told->version);
+  }
+  return version;
 }
 
 Result<std::string> DaemonClient::Advice(std::string_view tag) {
@@ -274,14 +304,9 @@ Result<std::string> DaemonClient::Workers() {
   Error error = ErrorOf(answered_by_, reply.status, reply.body);
   // Newer ones always have the route.
   if (reply.status != 404 || error.code != ErrorCode::kNotFound) return error;
-  std::string version = "an older version";
-  if (const auto clock = Ask(answered_by_, "/v1/clock"); clock.ok() && clock->status == 200) {
-    const auto told = ClockOf(answered_by_, clock->body);
-    if (told.ok() && !told->version.empty()) version = Printable(told->version);
-  }
   return Error{ErrorCode::kDisabled,
                fmt::format("the daemon at {} is leafctl {}, which does not tell of worker numbers",
-                           answered_by_, version),
+                           answered_by_, VersionThere()),
                "upgrade it, or leave --server out and read the registry itself"};
 }
 

@@ -67,6 +67,12 @@ class DaemonClient {
   // The body of /v1/segment/{tag}/advice. Errors: as of Status, and what the server says.
   Result<std::string> Advice(std::string_view tag);
 
+  // A request below /v1/tags; `target` is what follows that, `body` JSON or "". The body of the answer. A
+  // change is asked of the first server that is there: whether another one works on the same table is not
+  // known. Errors: as of SetPaused; kDisabled for a server whose version has no such route.
+  enum class TagMethod { kGet, kPost, kPatch, kDelete };
+  Result<std::string> AskTags(TagMethod method, const std::string& target, const std::string& body);
+
   // The tag as a segment of a server's path, with % codes where needed.
   static std::string PathSegment(std::string_view tag);
 
@@ -81,8 +87,13 @@ class DaemonClient {
   };
   // `path`: with a parameter already. A question that is contiguous is asked in one request.
   Result<void> Next(const std::string& path, IdQuestion question, const RangeSink& sink);
-  enum class Method { kGet, kPost };
-  Result<Reply> Ask(const std::string& server, const std::string& target, Method method = Method::kGet) const;
+  enum class Method { kGet, kPost, kPatch, kDelete };
+  Result<Reply> Ask(const std::string& server, const std::string& target, Method method = Method::kGet,
+                    const std::string& body = "") const;
+  // Of the first server that is there.
+  Result<Reply> AskFirst(const std::string& target, Method method, const std::string& body);
+  // What a server that answered last says of its version.
+  std::string VersionThere() const;
   Result<Reply> AskRedis(const std::string& server, const IdQuestion& question) const;
   // `question`: what the target asks for, if that is IDs.
   Result<Reply> AskAny(const std::string& target, const IdQuestion* question = nullptr);

@@ -79,6 +79,7 @@ struct NewTag {
 struct TagChange {
   std::optional<std::int64_t> step;
   std::optional<std::string> description;
+  std::optional<std::uint64_t> max_id;  // only upward
 };
 
 // Port: provisioning of tags. Each call is one transaction and returns the row as it stands (or would stand)
@@ -90,7 +91,7 @@ class TagAdmin {
   // Errors: kAlreadyExists; kRefused if `start` is below a mark of a removed tag of this name, which is
   // named.
   virtual Result<TagRow> Add(const NewTag& tag, WriteMode mode) = 0;
-  // Errors: kNotFound.
+  // All of it or nothing. Errors: kNotFound; kRefused as of Advance.
   virtual Result<TagRow> Update(std::string_view tag, const TagChange& change, WriteMode mode) = 0;
   // Moves max_id up to `to`; already there is success. Errors: kNotFound; kRefused if max_id is above `to`.
   virtual Result<TagRow> Advance(std::string_view tag, std::uint64_t to, WriteMode mode) = 0;

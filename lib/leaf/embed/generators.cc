@@ -294,8 +294,9 @@ class SegmentGenerator::Impl {
     if (adapters_->cluster() != nullptr) {
       LEAF_ASSIGN_OR_RETURN(witness, adapters_->cluster()->RaiseMark(tag));
     }
-    LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
-                          adapters_->store().segments().Add(tag, core::WriteMode::kCommit));
+    sql::SqlSegmentStore segments(adapters_->store().database(),
+                                  {.who = "library", .origin = sys::ProcessName("library")}, nullptr);
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow row, segments.Add(tag, core::WriteMode::kCommit));
     service_->Adopt(row, mark, witness);
     return {};
   }

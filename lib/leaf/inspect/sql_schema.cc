@@ -19,12 +19,17 @@ void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFin
   }
 }
 
-void CheckOwnTable(bool exists, std::vector<SchemaFinding>& findings) {
-  if (exists) return;
-  findings.push_back({false,
-                      "table leafctl_removed_tags is missing: only the state directories of the nodes that "
-                      "served a removed tag then know its last max_id",
-                      "leafctl db init"});
+void CheckOwnTables(bool has_removed_tags, bool has_audit, std::vector<SchemaFinding>& findings) {
+  if (!has_removed_tags) {
+    findings.push_back({false,
+                        "table leafctl_removed_tags is missing: only the state directories of the nodes that "
+                        "served a removed tag then know its last max_id",
+                        "leafctl db init"});
+  }
+  if (!has_audit) {
+    findings.push_back(
+        {false, "table leafctl_audit is missing: who changed a tag is not recorded", "leafctl db init"});
+  }
 }
 
 std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
@@ -46,10 +51,13 @@ std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
       soci::into(unique);
   if (unique == 0)
     findings.push_back({true, "biz_tag of leaf_alloc is not unique: a tag could have two rows", ""});
-  int own_table = 0;
+  int removed_tags = 0;
   session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_removed_tags'",
-      soci::into(own_table);
-  CheckOwnTable(own_table > 0, findings);
+      soci::into(removed_tags);
+  int audit = 0;
+  session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_audit'",
+      soci::into(audit);
+  CheckOwnTables(removed_tags > 0, audit > 0, findings);
   return findings;
 }
 
@@ -100,11 +108,16 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session) {
                         ""});
   }
 
-  int own_table = 0;
+  int removed_tags = 0;
   session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
              "= 'leafctl_removed_tags'",
-      soci::into(own_table);
-  CheckOwnTable(own_table > 0, findings);
+      soci::into(removed_tags);
+  // Also 0 where the user has no right to the table.
+  int audit = 0;
+  session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
+             "= 'leafctl_audit'",
+      soci::into(audit);
+  CheckOwnTables(removed_tags > 0, audit > 0, findings);
   return findings;
 }
 

@@ -37,6 +37,7 @@ enum class Route : std::uint8_t {
   kV1Resume,
   kV1Status,
   kV1Workers,
+  kV1Tags,
   kHealth,
   kMetrics,
   kDashboard,
@@ -69,6 +70,7 @@ inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
                                                                    "/v1/segment/resume",
                                                                    "/v1/status",
                                                                    "/v1/workers",
+                                                                   "/v1/tags",
                                                                    "/health",
                                                                    "/metrics",
                                                                    "/",
@@ -84,8 +86,8 @@ inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
 constexpr std::string_view RouteName(Route route) { return kRouteNames.at(static_cast<std::size_t>(route)); }
 
 // The status codes that are counted on their own; any other one is counted as the last of them, 0.
-inline constexpr std::array<int, 15> kCountedStatuses{200, 304, 400, 403, 404, 405, 409, 413,
-                                                      421, 429, 431, 500, 501, 503, 0};
+inline constexpr std::array<int, 18> kCountedStatuses{200, 201, 304, 400, 403, 404, 405, 409, 413,
+                                                      415, 421, 428, 429, 431, 500, 501, 503, 0};
 
 // Upper bounds of the classes of durations: an ID from the reserve takes a few microseconds, and a request
 // may be allowed to wait for longer than a second (server.request_timeout).

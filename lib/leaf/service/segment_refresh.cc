@@ -71,6 +71,21 @@ bool SegmentService::FenceIsAway() const {
   return options_.fence != nullptr && options_.fence->Status().away_since.has_value();
 }
 
+void SegmentService::RefreshNow() {
+  // A new chain: the refresh that was due later ends, and so does one of these that has not begun.
+  const std::uint64_t chain = refresh_chain_.fetch_add(1) + 1;
+  refresher_.Post([this, chain] { RunRefresh(chain); });
+}
+
+void SegmentService::Forget(const std::string& tag) {
+  if (const auto generator = directory_.Find(tag)) {
+    generator->Remove();
+    Retire(tag, false);
+  }
+  // A refresh that is under way may have read the row before it went.
+  RefreshNow();
+}
+
 void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
   timers_.PostAt(at, [this, chain] { refresher_.Post([this, chain] { RunRefresh(chain); }); });
 }

@@ -84,8 +84,7 @@ void SegmentService::Reconfigure(std::chrono::milliseconds refresh_interval,
   }
   if (refresh_interval_.exchange(refresh_interval) == refresh_interval) return;
   // The next refresh may be far away by the old interval: a new chain begins, and the old one ends there.
-  const std::uint64_t chain = refresh_chain_.fetch_add(1) + 1;
-  refresher_.Post([this, chain] { RunRefresh(chain); });
+  RefreshNow();
 }
 
 void SegmentService::Stop() { Halt(ShuttingDown()); }
@@ -275,13 +274,13 @@ std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag
   return generator;
 }
 
-Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused) {
+Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused, std::string_view who) {
   LEAF_CHECK(options_.paused != nullptr);
   if (context_.stop.raised()) return context_.stop.why();
   LEAF_ASSIGN_OR_RETURN(const bool changed, options_.paused->Set(tag, paused, clock_.Wall(), [&] {
     if (const auto generator = directory_.Find(tag)) generator->SetPaused(paused);
   }));
-  if (changed) log_.Info("tag {} was {} by an operator", Quoted(tag), paused ? "paused" : "resumed");
+  if (changed) log_.Info("tag {} was {} by {}", Quoted(tag), paused ? "paused" : "resumed", Printable(who));
   return changed;
 }
 

@@ -127,10 +127,16 @@ class SegmentService {
   // request was told that it does not exist. `mark` and `witness` were loaded before the tag was added.
   void Adopt(const core::TagRow& row, const core::Mark& mark, std::uint64_t witness);
 
+  // This process has just removed the tag from the table: requests are told so from now on.
+  void Forget(const std::string& tag);
+  // This process has just changed rows: the table is read now, not when the interval is over. Returns at
+  // once; changes that follow each other closely cost one reading.
+  void RefreshNow();
+
   // Cuts `tag` off on this node, whether it is known or not, or lets it go on; remembered across restarts.
-  // Blocks on the disk, never on the database. Returns whether that changed anything. Errors: as
-  // PausedTags::Set. Requires: SegmentOptions::paused.
-  Result<bool> SetPaused(std::string_view tag, bool paused);
+  // Blocks on the disk, never on the database. `who`: for the log. Returns whether that changed anything.
+  // Errors: as PausedTags::Set. Requires: SegmentOptions::paused.
+  Result<bool> SetPaused(std::string_view tag, bool paused, std::string_view who = "an operator");
   // Null if no tag can be.
   const PausedTags* paused() const { return options_.paused; }
   // Looks at every tag's rate, for its peak. Once a second or so.

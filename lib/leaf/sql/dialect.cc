@@ -5,7 +5,7 @@
 namespace leaf::sql {
 namespace {
 
-constexpr std::array<std::string_view, 5> kMysqlSchema{
+constexpr std::array<std::string_view, 6> kMysqlSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
   max_id bigint(20) NOT NULL DEFAULT '1',
@@ -50,9 +50,25 @@ constexpr std::array<std::string_view, 5> kMysqlSchema{
   since_ms bigint(20) NOT NULL,
   live int NOT NULL,
   PRIMARY KEY (worker)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_audit (
+  id bigint(20) NOT NULL AUTO_INCREMENT,
+  at_ms bigint(20) NOT NULL,
+  biz_tag varbinary(512) NOT NULL,
+  action varchar(32) NOT NULL,
+  who varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  origin varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  max_id_before bigint(20) DEFAULT NULL,
+  max_id_after bigint(20) DEFAULT NULL,
+  step_before bigint(20) DEFAULT NULL,
+  step_after bigint(20) DEFAULT NULL,
+  description_before varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,
+  description_after varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,
+  PRIMARY KEY (id),
+  KEY idx_tag (biz_tag, id)
 ) ENGINE=InnoDB)"};
 
-constexpr std::array<std::string_view, 5> kSqliteSchema{
+constexpr std::array<std::string_view, 6> kSqliteSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag TEXT NOT NULL PRIMARY KEY,
   max_id INTEGER NOT NULL DEFAULT 1,
@@ -91,6 +107,21 @@ constexpr std::array<std::string_view, 5> kSqliteSchema{
   reported_ms INTEGER NOT NULL,
   since_ms INTEGER NOT NULL,
   live INTEGER NOT NULL
+))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_audit (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  at_ms INTEGER NOT NULL,
+  biz_tag TEXT NOT NULL,
+  action TEXT NOT NULL,
+  who TEXT NOT NULL,
+  origin TEXT NOT NULL,
+  max_id_before INTEGER DEFAULT NULL,
+  max_id_after INTEGER DEFAULT NULL,
+  step_before INTEGER DEFAULT NULL,
+  step_after INTEGER DEFAULT NULL,
+  description_before TEXT DEFAULT NULL,
+  description_after TEXT DEFAULT NULL,
+  UNIQUE (biz_tag, id)
 ))"};
 
 }  // namespace
@@ -106,6 +137,7 @@ const Dialect kMysql{
     .touch = "",
     .raises_in_one_statement = true,
     .last_insert_id = "SELECT LAST_INSERT_ID()",
+    .now_ms = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",
@@ -124,6 +156,7 @@ const Dialect kSqlite{
     .touch = ", update_time = CURRENT_TIMESTAMP",
     .raises_in_one_statement = false,
     .last_insert_id = "SELECT last_insert_rowid()",
+    .now_ms = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON CONFLICT (biz_tag) DO UPDATE SET max_id = max(max_id, excluded.max_id)",

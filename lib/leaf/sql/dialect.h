@@ -25,6 +25,7 @@ struct Dialect {
   // reply is on its way (segment_store.cc).
   bool raises_in_one_statement = false;
   std::string_view last_insert_id;    // the number that this connection's last INSERT got
+  std::string_view now_ms;            // expression: the server's time as Unix milliseconds
   std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
   // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but
   // with a collation that tells all tags apart.

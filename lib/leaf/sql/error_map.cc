@@ -226,6 +226,12 @@ bool IsMissingTable(const std::exception& exception) {
   return false;
 }
 
+bool IsDenied(const std::exception& exception) {
+  // SQLite's users have rights to files, not to tables.
+  if (dynamic_cast<const soci::mysql_soci_error*>(&exception) == nullptr) return false;
+  return TranslateReason(exception, Phase::kStatement).code == ErrorCode::kPermission;
+}
+
 bool IsInexpressible(const std::exception& exception) { return NumberOf(exception) == kMysqlIncomparable; }
 
 }  // namespace leaf::sql

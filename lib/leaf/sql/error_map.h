@@ -60,6 +60,10 @@ bool IsAboutFiles(const std::exception& exception);
 // True for "no such table" of either database.
 bool IsMissingTable(const std::exception& exception);
 
+// True if the user lacks the right to what a statement does: the server has not begun it, and the transaction
+// goes on.
+bool IsDenied(const std::exception& exception);
+
 // True if a text was compared with a column whose character set cannot express it.
 bool IsInexpressible(const std::exception& exception);
 

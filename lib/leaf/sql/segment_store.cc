@@ -9,6 +9,7 @@
 
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/sql/audit.h"
 #include "leaf/sql/error_map.h"
 #include "leaf/sql/mysql_session.h"
 
@@ -332,6 +333,7 @@ Result<core::TagRow> SqlSegmentStore::Describe(std::string_view tag) {
 Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMode mode) {
   const Dialect& dialect = database_.dialect();
   core::TagRow row;
+  Recorded recorded;
   const std::string what = fmt::format("add tag {}", Quoted(tag.tag));
   LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
     const Error exists{ErrorCode::kAlreadyExists, fmt::format("cannot {}: it already exists", what),
@@ -371,62 +373,82 @@ Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMo
       return error;
     }
     LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag.tag, false));
+    if (mode == core::WriteMode::kCommit) recorded = RecordIn(session, core::kAuditAdd, nullptr, &row);
     return {};
   }));
+  Tell(recorded, mode);
   return row;
 }
 
 Result<core::TagRow> SqlSegmentStore::Update(std::string_view tag, const core::TagChange& change,
                                              core::WriteMode mode) {
-  const Dialect& dialect = database_.dialect();
-  core::TagRow row;
-  const std::string what = fmt::format("change tag {}", Quoted(tag));
-  LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
-    LEAF_ASSIGN_OR_RETURN(const core::TagRow before, ReadRow(session, dialect, tag, true));
-    const long long step = change.step.value_or(before.step);
-    const std::optional<std::string>& new_description =
-        change.description ? change.description : before.description;
-    const std::string description = new_description.value_or("");
-    soci::indicator description_state = new_description ? soci::i_ok : soci::i_null;
-    session << fmt::format("UPDATE leaf_alloc SET step = :step, description = :description{} WHERE {}",
-                           dialect.touch, dialect.tag_matches),
-        soci::use(step, "step"), soci::use(description, description_state, "description"),
-        soci::use(before.tag, "tag");
-    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, false));
-    return {};
-  }));
-  return row;
+  return Change(fmt::format("change tag {}", Quoted(tag)), tag, change, mode, core::kAuditSet);
 }
 
 Result<core::TagRow> SqlSegmentStore::Advance(std::string_view tag, std::uint64_t to, core::WriteMode mode) {
+  return Advance(tag, to, mode, core::kAuditAdvance);
+}
+
+Result<core::TagRow> SqlSegmentStore::Advance(std::string_view tag, std::uint64_t to, core::WriteMode mode,
+                                              std::string_view action) {
+  core::TagChange change;
+  change.max_id = to;
+  return Change(fmt::format("advance tag {}", Quoted(tag)), tag, change, mode, action);
+}
+
+Result<core::TagRow> SqlSegmentStore::Change(std::string_view what, std::string_view tag,
+                                             const core::TagChange& change, core::WriteMode mode,
+                                             std::string_view action) {
   const Dialect& dialect = database_.dialect();
   core::TagRow row;
-  const std::string what = fmt::format("advance tag {}", Quoted(tag));
+  Recorded recorded;
   LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
-    LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, true));
-    if (row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) > to) {
-      return Error{ErrorCode::kRefused,
-                   fmt::format("cannot {} to {}: its max_id is {} already, and going back would repeat IDs",
-                               what, to, row.max_id),
-                   ""};
+    recorded = {};
+    LEAF_ASSIGN_OR_RETURN(const core::TagRow before, ReadRow(session, dialect, tag, true));
+    row = before;
+    if (change.max_id && before.max_id >= 0 && static_cast<std::uint64_t>(before.max_id) > *change.max_id) {
+      return Error{
+          ErrorCode::kRefused,
+          fmt::format(
+              "cannot advance tag {} to {}: its max_id is {} already, and going back would repeat IDs",
+              Quoted(tag), *change.max_id, before.max_id),
+          ""};
     }
-    if (row.max_id == static_cast<std::int64_t>(to)) return {};
-    const auto max_id = static_cast<long long>(to);
-    soci::statement update =
-        (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = :max_id{} WHERE {}", dialect.touch,
-                                        dialect.tag_matches),
-         soci::use(max_id, "max_id"), soci::use(row.tag, "tag"));
-    update.execute(true);
-    LEAF_RETURN_IF_ERROR(ExpectOneRow(update.get_affected_rows(), tag));
+    if (change.step || change.description) {
+      const long long step = change.step.value_or(before.step);
+      const std::optional<std::string>& new_description =
+          change.description ? change.description : before.description;
+      const std::string description = new_description.value_or("");
+      soci::indicator description_state = new_description ? soci::i_ok : soci::i_null;
+      session << fmt::format("UPDATE leaf_alloc SET step = :step, description = :description{} WHERE {}",
+                             dialect.touch, dialect.tag_matches),
+          soci::use(step, "step"), soci::use(description, description_state, "description"),
+          soci::use(before.tag, "tag");
+    }
+    const bool moves = change.max_id && before.max_id != static_cast<std::int64_t>(*change.max_id);
+    if (moves) {
+      const auto max_id = static_cast<long long>(*change.max_id);
+      soci::statement update =
+          (session.prepare << fmt::format("UPDATE leaf_alloc SET max_id = :max_id{} WHERE {}", dialect.touch,
+                                          dialect.tag_matches),
+           soci::use(max_id, "max_id"), soci::use(before.tag, "tag"));
+      update.execute(true);
+      LEAF_RETURN_IF_ERROR(ExpectOneRow(update.get_affected_rows(), tag));
+    }
+    if (!change.step && !change.description && !moves) return {};
     LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag, false));
+    const bool differs = core::AuditStateOf(before) != core::AuditStateOf(row);
+    if (differs && mode == core::WriteMode::kCommit) recorded = RecordIn(session, action, &before, &row);
     return {};
   }));
+  Tell(recorded, mode);
   return row;
 }
 
 Result<core::TagAdmin::Removal> SqlSegmentStore::Remove(std::string_view tag, core::WriteMode mode) {
   const Dialect& dialect = database_.dialect();
   Removal removal;
+  Recorded recorded;
   const std::string what = fmt::format("remove tag {}", Quoted(tag));
   LEAF_RETURN_IF_ERROR(database_.Transact(what, FinishOf(mode), [&](soci::session& session) -> Result<void> {
     LEAF_ASSIGN_OR_RETURN(removal.row, ReadRow(session, dialect, tag, true));
@@ -435,9 +457,58 @@ Result<core::TagAdmin::Removal> SqlSegmentStore::Remove(std::string_view tag, co
         (session.prepare << fmt::format("DELETE FROM leaf_alloc WHERE {}", dialect.tag_matches),
          soci::use(removal.row.tag, "tag"));
     erase.execute(true);
-    return ExpectOneRow(erase.get_affected_rows(), tag);
+    LEAF_RETURN_IF_ERROR(ExpectOneRow(erase.get_affected_rows(), tag));
+    if (mode == core::WriteMode::kCommit)
+      recorded = RecordIn(session, core::kAuditRemove, &removal.row, nullptr);
+    return {};
   }));
+  Tell(recorded, mode);
   return removal;
+}
+
+SqlSegmentStore::Recorded SqlSegmentStore::RecordIn(soci::session& session, std::string_view action,
+                                                    const core::TagRow* before,
+                                                    const core::TagRow* after) const {
+  if (!author_) return {};
+  Recorded recorded;
+  core::AuditLine& line = recorded.line.emplace();
+  line.tag = before != nullptr ? before->tag : after->tag;
+  line.action = action;
+  line.author = *author_;
+  if (before != nullptr) line.before = core::AuditStateOf(*before);
+  if (after != nullptr) line.after = core::AuditStateOf(*after);
+  recorded.why_not = WriteAuditLine(session, database_.dialect(), line);
+  return recorded;
+}
+
+void SqlSegmentStore::Tell(const Recorded& recorded, core::WriteMode mode) const {
+  if (mode == core::WriteMode::kCommit && recorded.line && listener_)
+    listener_(*recorded.line, recorded.why_not);
+}
+
+Result<void> SqlSegmentStore::Record(std::string_view tag, std::string_view action) {
+  if (!author_) return {};
+  Recorded recorded;
+  core::AuditLine& line = recorded.line.emplace();
+  line.tag = tag;
+  line.action = action;
+  line.author = *author_;
+  LEAF_RETURN_IF_ERROR(
+      database_.Transact(fmt::format("record the {} of tag {}", action, Quoted(tag)),
+                         Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+                           recorded.why_not = WriteAuditLine(session, database_.dialect(), line);
+                           return {};
+                         }));
+  Tell(recorded, core::WriteMode::kCommit);
+  return {};
+}
+
+Result<std::vector<core::AuditLine>> SqlSegmentStore::History(std::string_view tag, std::uint64_t limit) {
+  std::vector<core::AuditLine> lines;
+  LEAF_RETURN_IF_ERROR(
+      database_.Run(fmt::format("read the history of tag {}", Quoted(tag)),
+                    [&](soci::session& session) { return ReadAuditLines(session, tag, limit, lines); }));
+  return lines;
 }
 
 Result<std::uint64_t> SqlSegmentStore::RemovedMark(std::string_view tag) {

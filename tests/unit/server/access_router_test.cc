@@ -100,14 +100,15 @@ class AccessRouter : public RouterFixture {
 TEST_F(AccessRouter, EveryRouteAsksForItsRole) {
   std::size_t asked = 0;
   for (const RouteRow& row : AllRoutes()) {
-    const std::optional<Role> needed = row.access == Access::kFree   ? std::nullopt
-                                       : row.access == Access::kIds  ? std::optional(Role::kIds)
-                                       : row.access == Access::kRead ? std::optional(Role::kRead)
-                                                                     : std::optional(Role::kAdmin);
     const std::string path = PathOf(row);
     ASSERT_EQ(&FindRoute(ParseTarget(path)->segments), &row) << path;
     for (const std::string_view method : {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}) {
       if (!row.Serves(method)) continue;
+      const Access access = row.AccessFor(method);
+      const std::optional<Role> needed = access == Access::kFree   ? std::nullopt
+                                         : access == Access::kIds  ? std::optional(Role::kIds)
+                                         : access == Access::kRead ? std::optional(Role::kRead)
+                                                                   : std::optional(Role::kAdmin);
       const auto expect = [&](const Response& response, int status, const std::string& caller) {
         ++asked;
         const std::string what = fmt::format("{} {} as {}", method, path, caller);

@@ -172,6 +172,68 @@ TEST(RequestReader, AllConnectionFieldsCount) {
   }
 }
 
+// They would say something else of a request that comes in one packet than of one that comes in two.
+TEST(RequestReader, FieldsAfterTheBodyAreNotOfTheHeader) {
+  const std::string chunked = "POST /v1/tags HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";
+  const std::string trailer =
+      "\r\n2\r\n{}\r\n0\r\nHost: b\r\nOrigin: http://b\r\nConnection: close\r\nContent-Type: x/y\r\n\r\n";
+  RequestReader without_host;
+  ASSERT_EQ(ReadOne(without_host, chunked + trailer), RequestReader::Outcome::kBroken);
+  EXPECT_EQ(without_host.why(), "the Host field is missing");
+  RequestReader reader;
+  ASSERT_EQ(ReadOne(reader, chunked + "Host: a\r\n" + trailer), RequestReader::Outcome::kRequest);
+  EXPECT_EQ(reader.request().host, "a");
+  EXPECT_EQ(reader.request().body, "{}");
+  EXPECT_EQ(reader.request().content_type, "");
+  EXPECT_TRUE(reader.request().keep_alive);
+  EXPECT_EQ(reader.request().origin, "");
+}
+
+TEST(RequestReader, BodiesAreKeptWhereTheyMeanSomething) {
+  const std::string longer(5000, 'x');
+  const auto request = [](const std::string& line, const std::string& body) {
+    return line + " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body;
+  };
+  UnreadBytes room(1);
+  {
+    RequestReader reader(&room);
+    for (const std::string line : {"POST /v1/tags", "PATCH /v1/tags/pay?dry_run=1", "DELETE /v1/tags/pay"}) {
+      ReadBuffer buffer;
+      const std::string bytes = request(line, longer);
+      boost::asio::buffer_copy(buffer.prepare(bytes.size()), boost::asio::buffer(bytes));
+      buffer.commit(bytes.size());
+      ASSERT_EQ(reader.Read(buffer), RequestReader::Outcome::kRequest) << line;
+      EXPECT_EQ(reader.request().body, longer);
+      EXPECT_EQ(reader.request().content_type, "application/json");
+      EXPECT_EQ(reader.request().body_lost, BodyLost::kNo);
+      EXPECT_EQ(reader.request().origin, "");
+      EXPECT_TRUE(room.full());
+      // Only so many at a time.
+      RequestReader other(&room);
+      ASSERT_EQ(ReadOne(other, bytes), RequestReader::Outcome::kRequest);
+      EXPECT_EQ(other.request().body_lost, BodyLost::kNoRoom);
+      EXPECT_EQ(other.request().body, "");
+      RequestReader small(&room);
+      ASSERT_EQ(ReadOne(small, request(line, "{}")), RequestReader::Outcome::kRequest);
+      EXPECT_EQ(small.request().body, "{}");
+      reader.Release(buffer);
+      EXPECT_FALSE(room.full());
+    }
+  }
+  for (const std::string line : {"POST /v1/segment/pay", "GET /v1/tags", "POST //v1//tags"}) {
+    RequestReader reader(&room);
+    ASSERT_EQ(ReadOne(reader, request(line, longer)), RequestReader::Outcome::kRequest) << line;
+    EXPECT_EQ(reader.request().body_lost, BodyLost::kTooLong) << line;
+    EXPECT_EQ(reader.request().body, "");
+  }
+  EXPECT_EQ(room.held(), 0U);
+  RequestReader from_a_page;
+  ASSERT_EQ(ReadOne(from_a_page, "DELETE /v1/tags/pay HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\n\r\n"),
+            RequestReader::Outcome::kRequest);
+  EXPECT_EQ(from_a_page.request().origin, "http://b");
+}
+
 TEST(PlainRequest, LeavesEverythingElseToTheLibrary) {
   const std::string long_value(5000, 'x');
   for (const std::string head : {"POST /v1/segment/pay HTTP/1.1\r\n",

@@ -52,6 +52,40 @@ TEST_F(SegmentServiceTest, PrefetchesOnThe202ndRequestAsLeafDoes) {
   EXPECT_EQ(StatusOf("pay").reserve, 2000U - 202U + 2000U);
 }
 
+TEST_F(SegmentServiceTest, ATagThatThisProcessRemovesIsGoneAtOnce) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  table_.Erase("pay");
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});  // from the reserve
+  service_->Forget("pay");
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kNotFound);
+  service_->Forget("nokey");
+  // A refresh that was under way brings nothing back for long.
+  EXPECT_EQ(service_->Status().tags, 0U);
+  table_.Put("pay", 5000, 2000);
+  service_->Adopt(table_.Describe("pay").value(), marks_.Load("pay").value(), 0);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{5000});
+}
+
+TEST_F(SegmentServiceTest, ATableThatThisProcessChangesIsReadAtOnce) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  table_.Put("pay", 1, 777);
+  table_.Put("new", 1, 10);
+  for (int i = 0; i < 5; ++i) service_->RefreshNow();
+  EXPECT_EQ(service_->Status().tags, 1U);
+  Run();
+  EXPECT_EQ(service_->Status().tags, 2U);
+  EXPECT_EQ(StatusOf("pay").table_step, 777);
+  // And goes on being read.
+  table_.Put("later", 1, 10);
+  Pass(options_.refresh_interval + seconds{1});
+  EXPECT_EQ(service_->Status().tags, 3U);
+}
+
 TEST_F(SegmentServiceTest, NothingIsGrantedForAClientThatLeft) {
   options_.step_policy = core::StepPolicy::Kind::kFixed;
   table_.Put("pay", 1, 10);

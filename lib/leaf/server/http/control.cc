@@ -10,6 +10,7 @@
 
 #include "leaf/base/text.h"
 #include "leaf/server/http/advice_json.h"
+#include "leaf/server/http/caller.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/http/handlers.h"
 
@@ -39,15 +40,19 @@ Withdraw SetPaused(Backend& backend, const Call& call, bool pause, Respond respo
     return fail({ErrorCode::kDisabled, "tags cannot be paused on this server", ""});
   Executor& executor = backend.options.control != nullptr ? *backend.options.control : backend.reports;
   const auto act = [&backend, &executor, segment, tag, pause, dry = *dry_run == "1",
+                    caller = TagDesk::Caller{.who = CallerOf(call.request)},
                     respond = std::move(respond)](const Result<void>& exists) {
     // Only an answer of the store that the tag does not exist counts. During an outage a tag can be paused.
     if (!exists.ok() && exists.error().code == ErrorCode::kNotFound)
       return respond(V1Error(backend, UnknownTag(*segment, tag)));
-    executor.Post([&backend, segment, tag, pause, dry, respond] {
+    executor.Post([&backend, segment, tag, pause, dry, caller, respond] {
       Result<bool> changed = segment->paused()->Contains(tag) != pause;
-      if (!dry) changed = segment->SetPaused(tag, pause);
+      if (!dry) changed = segment->SetPaused(tag, pause, caller.who);
       if (!dry) backend.status.Invalidate();  // before the answer: what is asked for after it has the change
       if (!changed.ok()) return respond(V1Error(backend, changed.error()));
+      if (*changed && !dry && backend.tags.desk() != nullptr)
+        backend.tags.Post(
+            [&backend, tag, pause, caller] { backend.tags.desk()->Paused(tag, pause, caller); });
       respond(JsonResponse(200, Json{{"tag", tag},
                                      {"paused", pause},
                                      {"changed", *changed},

@@ -16,6 +16,7 @@
 #include "leaf/server/http/metrics_page.h"
 #include "leaf/server/http/shared_status.h"
 #include "leaf/server/http/shared_workers.h"
+#include "leaf/server/http/tag_lane.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/unread_bytes.h"
 
@@ -26,6 +27,7 @@ struct RouterOptions {
   std::chrono::milliseconds leaf_wait{10};
   std::string version;              // for /v1/status
   std::string store;                // "sqlite" | "mysql", for /v1/status
+  std::string store_at{};           // which database it is, for /v1/status
   std::string state_dir{};          // for /v1/status
   std::vector<std::string> listen;  // as bound, for /v1/status
   core::IdLayout layout{};          // of the IDs that are decoded
@@ -38,6 +40,7 @@ struct RouterOptions {
   const access::Gate* gate = nullptr;
   bool warns_if_open = false;  // other machines reach this server, and nothing says that none needs a token
   WorkersReading workers{};    // without `read` there is no registry to tell of
+  TagRouting tags{};         // without `desk` tags are neither listed nor changed here
 };
 
 // What handlers answer from. Thread-safe; outlives every request.
@@ -51,6 +54,7 @@ struct Backend {
   const MonotonicTime started_at;
   SharedStatus status;
   SharedWorkers workers;
+  TagLane tags;
 };
 
 // Views, good for the call of the handler.

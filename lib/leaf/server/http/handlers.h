@@ -1,5 +1,5 @@
 // The handlers of all routes; what each answers is told in leafctl(7). One file for each dialect: leaf.cc,
-// v1.cc, control.cc (what operators change, and what they go by), pages.cc.
+// v1.cc, control.cc (what operators change, and what they go by), tags.cc (the table of tags), pages.cc.
 #pragma once
 
 #include "leaf/server/http/handler.h"
@@ -26,6 +26,10 @@ Withdraw V1Nothing(Backend& backend, const Call& call, Respond respond);
 // Under /v1, for operators.
 Withdraw V1Pause(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Resume(Backend& backend, const Call& call, Respond respond);
+Withdraw V1Tags(Backend& backend, const Call& call, Respond respond);
+Withdraw V1Tag(Backend& backend, const Call& call, Respond respond);
+Withdraw V1TagHistory(Backend& backend, const Call& call, Respond respond);
+Withdraw V1TagRepair(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Advice(Backend& backend, const Call& call, Respond respond);
 
 // Pages for people, for Prometheus and for health checks.

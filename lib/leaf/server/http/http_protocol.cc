@@ -80,9 +80,10 @@ class LongBody final : public LongAnswer {
 
 class HttpProtocol final : public Protocol {
  public:
-  HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin)
+  HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin, UnreadBytes& bodies)
       : factory_(factory),
         checks_host_(!origin.is_local && factory.hosts_.ChecksListener(origin.on_loopback)),
+        reader_(&bodies),
         visitor_(factory.gate_, factory.clock_, origin.user) {}
 
   Step Handle(Stream& stream) override {
@@ -110,6 +111,9 @@ class HttpProtocol final : public Protocol {
                           .accept = received.accept,
                           .accept_language = received.accept_language,
                           .form = received.form,
+                          .content_type = received.content_type,
+                          .body = received.body,
+                          .body_lost = received.body_lost,
                           .caller = &visitor_.Identify(received.authorization),
                           .wrong_credentials = visitor_.problem(),
                           .from_other_site = IsFromOtherSite(received),
@@ -207,7 +211,8 @@ class HttpProtocol final : public Protocol {
 };
 
 std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {
-  return std::make_unique<HttpProtocol>(*this, origin);
+  UnreadAnswers& unread = router_.unread();
+  return std::make_unique<HttpProtocol>(*this, origin, origin.is_local ? unread.local_bodies : unread.bodies);
 }
 
 }  // namespace leaf::server

@@ -18,6 +18,16 @@
 
 namespace leaf::server {
 
+// What the paths of requests about tags begin with: their bodies are kept.
+inline constexpr std::string_view kTagRoutes = "/v1/tags";
+
+// Why a body is not there.
+enum class BodyLost : std::uint8_t {
+  kNo,
+  kTooLong,  // longer than what is kept of this request
+  kNoRoom,   // the bodies of other requests take up all the room that there is
+};
+
 struct Request {
   std::string_view method;  // "GET"
   std::string_view target;  // "/v1/segment/pay?count=3", as sent
@@ -25,6 +35,9 @@ struct Request {
   std::string_view accept_language =
       "";                      // the Accept-Language header, or ""; not told to routes that take IDs
   std::string_view form = "";  // the form that a POST has as its body, or ""
+  std::string_view content_type = "";
+  std::string_view body = "";  // as far as it is kept, see ShortBody
+  BodyLost body_lost = BodyLost::kNo;
   // The caller, and what is wrong with its credentials (static text), or "". Outlive the call.
   const access::Caller* caller = &access::Caller::Open();
   std::string_view wrong_credentials = "";

@@ -48,6 +48,7 @@ bool IsForm(std::string_view content_type) {
   return boost::beast::iequals({type.data(), type.size()}, "application/x-www-form-urlencoded");
 }
 
+// What the header says, before the body is read: fields that follow a chunked body join the others.
 template <typename Message>
 ReceivedRequest Received(const Message& message) {
   ReceivedRequest request;
@@ -57,8 +58,7 @@ ReceivedRequest Received(const Message& message) {
   request.accept = View(message[http::field::accept]);
   if (!request.target.starts_with("/api/") && !request.target.starts_with("/v1/"))
     request.accept_language = View(message[http::field::accept_language]);
-  if (message.method() == http::verb::post && IsForm(View(message[http::field::content_type])))
-    request.form = message.body();
+  request.content_type = View(message[http::field::content_type]);
   request.is_head = message.method() == http::verb::head;
   request.keep_alive =
       !ConnectionSays(message, "close") && (message.version() >= 11 || ConnectionSays(message, "keep-alive"));
@@ -68,6 +68,14 @@ ReceivedRequest Received(const Message& message) {
   request.fetch_site = View(message["Sec-Fetch-Site"]);
   request.from_script = message["Sec-Fetch-Dest"] == "empty";
   return request;
+}
+
+template <typename Message>
+void AddBody(const Message& message, ReceivedRequest& request) {
+  const KeptBody& body = message.body();
+  if (message.method() == http::verb::post && IsForm(request.content_type)) request.form = body.text;
+  request.body = body.text;
+  request.body_lost = body.lost;
 }
 
 }  // namespace
@@ -85,6 +93,8 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
                     .accept = plain->accept,
                     .accept_language = {},
                     .form = {},
+                    .content_type = {},
+                    .body = {},
                     .authorization = plain->authorization,
                     .origin = {},
                     .fetch_site = {}};
@@ -93,16 +103,13 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
       }
     }
     parser_.emplace();
-    parser_->eager(true);
+    parser_->eager(false);
     parser_->header_limit(kHeaderBytesMax);
     parser_->body_limit(kBodyBytesMax);
+    parser_->get().body().room = room_;
     header_seen_ = false;
   }
-  if (const error_code failed = Feed(buffer)) {
-    const bool header_too_large =
-        failed == http::error::header_limit || failed == http::error::buffer_overflow;
-    return Refuse(failed == http::error::body_limit ? 413 : header_too_large ? 431 : 400, failed.message());
-  }
+  if (const error_code failed = Feed(buffer)) return Refuse(failed);
   bool wants_continue = false;
   if (parser_->is_header_done() && !header_seen_) {
     header_seen_ = true;
@@ -114,11 +121,13 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     // A body whose length is not known would be taken for the next request (RFC 9112, 6.3).
     if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
       return Refuse(501, "this Transfer-Encoding is not supported");
-    wants_continue =
-        !parser_->is_done() && boost::beast::iequals(message[http::field::expect], "100-continue");
+    request_ = Received(message);
+    wants_continue = boost::beast::iequals(message[http::field::expect], "100-continue");
+    parser_->eager(true);
+    if (const error_code failed = Feed(buffer)) return Refuse(failed);
   }
   if (parser_->is_done()) {
-    request_ = Received(parser_->get());
+    AddBody(parser_->get(), request_);
     return Outcome::kRequest;
   }
   if (buffer.size() == buffer.max_size()) return Refuse(431, error_code(http::error::header_limit).message());
@@ -137,7 +146,12 @@ RequestReader::Outcome RequestReader::Refuse(int status, std::string_view why) {
   return Outcome::kBroken;
 }
 
-// Gives the parser what is in the buffer, up to the end of the request.
+RequestReader::Outcome RequestReader::Refuse(error_code failed) {
+  const bool header_too_large = failed == http::error::header_limit || failed == http::error::buffer_overflow;
+  return Refuse(failed == http::error::body_limit ? 413 : header_too_large ? 431 : 400, failed.message());
+}
+
+// Gives the parser what is in the buffer, up to the end of the header, or of the request.
 //
 // Of a chunked body nothing is given in less than five bytes, of which every last chunk has as many: Beast of
 // Boost 1.81 asserts that it is called again with no less once it has seen one ("0\r\n", then "\r", then
@@ -146,6 +160,7 @@ error_code RequestReader::Feed(ReadBuffer& buffer) {
   constexpr std::size_t kLastChunkBytes = 5;
   error_code failed;
   while (buffer.size() > 0 && !parser_->is_done()) {
+    if (parser_->is_header_done() && !header_seen_) break;
     if (parser_->is_header_done() && parser_->chunked() && buffer.size() < kLastChunkBytes) break;
     buffer.consume(parser_->put(buffer.data(), failed));
     if (failed == http::error::need_more) return {};

@@ -26,6 +26,9 @@ struct ReceivedRequest {
   std::string_view accept;           // the Accept header, or ""
   std::string_view accept_language;  // the Accept-Language header, or ""; not looked for where IDs are taken
   std::string_view form;             // of a POST: its body, if it is a short form; else ""
+  std::string_view content_type;     // the Content-Type header, or ""; not looked for in the plain form
+  std::string_view body;             // as far as it is kept, see ShortBody
+  BodyLost body_lost = BodyLost::kNo;
   bool is_head = false;
   bool keep_alive = true;
   bool says_keep_alive = false;    // a version by whose default the connection ends wants to be told
@@ -38,6 +41,9 @@ struct ReceivedRequest {
 // Not thread-safe. One connection's, for one request after the other.
 class RequestReader {
  public:
+  // `room`: where longer bodies count; null for no bound. Outlives the reader.
+  explicit RequestReader(UnreadBytes* room = nullptr) : room_(room) {}
+
   enum class Outcome {
     kMore,      // the request is not whole yet
     kContinue,  // the same, and the client waits to be told to go on ("100-continue"); once a request
@@ -62,8 +68,10 @@ class RequestReader {
   using Parser = boost::beast::http::request_parser<ShortBody>;
 
   Outcome Refuse(int status, std::string_view why);
+  Outcome Refuse(boost::system::error_code failed);
   boost::system::error_code Feed(ReadBuffer& buffer);
 
+  UnreadBytes* const room_;
   ReceivedRequest request_;
   std::size_t plain_bytes_ = 0;   // of the request, if it has the plain form
   std::optional<Parser> parser_;  // of a request of any other form

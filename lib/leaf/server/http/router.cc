@@ -53,6 +53,7 @@ std::optional<access::Role> RoleFor(Access access) {
     case Access::kRead:
       return access::Role::kRead;
     case Access::kAdmin:
+    case Access::kReadOrAdmin:
       break;
   }
   return access::Role::kAdmin;
@@ -74,12 +75,12 @@ constexpr std::string_view kChallengeOfScripts = "WWW-Authenticate: Bearer realm
 
 // Why the caller may not use the route; nothing if it may.
 std::optional<Response> RefuseCaller(const Backend& backend, const RouteRow& row, const Call& call) {
-  const auto role = RoleFor(row.access);
+  const auto role = RoleFor(row.AccessFor(call.request.method));
   if (!role) return std::nullopt;
   const Request& request = call.request;
   const access::Caller& caller = *request.caller;
   if (caller.roles.Has(*role)) [[likely]] {
-    if (!request.from_other_site || row.access == Access::kRead) [[likely]]
+    if (!request.from_other_site || *role == access::Role::kRead) [[likely]]
       return std::nullopt;
     return Denied(backend, row, call, 403,
                   {ErrorCode::kPermission, "a web page of another site may not do this",
@@ -116,7 +117,8 @@ Router::Router(RouterOptions options, const Issuer& issuer, UnreadAnswers& unrea
           .reports = reports,
           .started_at = clock.Monotonic(),
           .status = {clock, issuer.ids(), [this] { return StatusSnapshot(Facts(), backend_.issuer.ids()); }},
-          .workers = {clock, std::move(options.workers)}} {}
+          .workers = {clock, std::move(options.workers)},
+          .tags = {clock, options.tags, unread}} {}
 
 Withdraw Router::Handle(const Request& request, Respond respond, Route* label) const {
   if (label != nullptr) *label = Route::kOther;
@@ -150,6 +152,7 @@ NodeFacts Router::Facts() const {
   const RouterOptions& options = backend_.options;
   return {.version = options.version,
           .store = options.store,
+          .store_at = options.store_at,
           .state_dir = options.state_dir,
           .listen = options.listen,
           .gate = options.gate,

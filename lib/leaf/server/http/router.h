@@ -19,6 +19,9 @@ class Router {
   // the request is for, before it is answered.
   Withdraw Handle(const Request& request, Respond respond, Route* label = nullptr) const;
 
+  // What of answers and requests is in memory.
+  UnreadAnswers& unread() const { return backend_.unread; }
+
   // Whether a connection over a limit may ask for `target`.
   static bool IsForWatchers(std::string_view target);
 

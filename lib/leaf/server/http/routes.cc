@@ -13,6 +13,8 @@ constexpr std::string_view kLeafMethods = "GET,HEAD,POST,PUT,PATCH,DELETE,OPTION
 constexpr std::string_view kTakeMethods = "GET,HEAD,POST";
 constexpr std::string_view kReadMethods = "GET,HEAD";
 constexpr std::string_view kChangeMethods = "POST";
+constexpr std::string_view kTagsMethods = "GET,HEAD,POST";
+constexpr std::string_view kTagMethods = "GET,HEAD,PATCH,DELETE";
 constexpr std::string_view kAnyMethod;
 
 // The first row that matches counts. Those that take IDs stand first: they are asked for most.
@@ -26,6 +28,12 @@ constexpr RouteRow kTable[] = {
     {"/v1/segment/{tag}/advice",   kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Advice,      V1Advice},
     {"/v1/segment/{tag}/pause",    kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Pause,       V1Pause},
     {"/v1/segment/{tag}/resume",   kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Resume,      V1Resume},
+    {"/v1/tags",                   kTagsMethods,   Dialect::kV1,   Access::kReadOrAdmin, Doors::kOperators, Route::kV1Tags, V1Tags},
+    {"/v1/tags/{tag}",             kTagMethods,    Dialect::kV1,   Access::kReadOrAdmin, Doors::kOperators, Route::kV1Tags, V1Tag},
+    {"/v1/tags/{tag}/history",     kReadMethods,   Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1TagHistory},
+    {"/v1/tags/{tag}/pause",       kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1Pause},
+    {"/v1/tags/{tag}/resume",      kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1Resume},
+    {"/v1/tags/{tag}/repair",      kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1TagRepair},
     {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kAll,       Route::kV1Decode,      V1Decode},
     {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kFree,  Doors::kAll,       Route::kV1Clock,       V1Clock},
     {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Status,      V1Status},
@@ -57,6 +65,11 @@ bool RouteRow::Serves(std::string_view method) const {
     rest.remove_prefix(std::min(served.size() + 1, rest.size()));
   }
   return false;
+}
+
+Access RouteRow::AccessFor(std::string_view method) const {
+  if (access != Access::kReadOrAdmin) return access;
+  return method == "GET" || method == "HEAD" ? Access::kRead : Access::kAdmin;
 }
 
 const RouteRow& FindRoute(const Target::Segments& segments) {

@@ -21,6 +21,7 @@ enum class Access : std::uint8_t {
   kIds,    // takes IDs
   kRead,   // tells something
   kAdmin,  // changes something
+  kReadOrAdmin,  // by GET and HEAD the one, by other methods the other
 };
 
 // Where a route answers if there is a door of its own for operators (server.admin_listen).
@@ -93,6 +94,8 @@ struct RouteRow {
   bool for_watchers = false;
 
   bool Serves(std::string_view method) const;
+  // What a request by `method` needs; never kReadOrAdmin.
+  Access AccessFor(std::string_view method) const;
 };
 
 // There is one for every path: the last rows say that there is nothing.

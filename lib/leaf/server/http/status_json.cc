@@ -372,6 +372,7 @@ StatusSnapshot::StatusSnapshot(const NodeFacts& facts, const service::IdService&
         {"anonymous", facts.gate->Anonymous()->roles.Text()},
         {"open", facts.is_open}};
   }
+  common_["store_at"] = facts.store_at;
   common_["limits"] = {{"max_count", facts.max_count}};
   AddFence(common_, ids.segment());
   common_["dependencies"] = DependenciesJson(ids);

@@ -18,6 +18,7 @@ namespace leaf::server {
 struct NodeFacts {
   std::string version;
   std::string store;
+  std::string store_at;
   std::string state_dir;
   std::vector<std::string> listen;
   const access::Gate* gate = nullptr;

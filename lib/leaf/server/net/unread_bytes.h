@@ -72,6 +72,9 @@ struct UnreadAnswers {
   // operators from seeing that.
   UnreadBytes metrics{std::size_t{48} * 1024 * 1024};
   UnreadBytes local{std::size_t{16} * 1024 * 1024};
+  // Bodies of requests that change tags, as long as they arrive and are read; and those over the Unix socket.
+  UnreadBytes bodies{std::size_t{4} * 1024 * 1024};
+  UnreadBytes local_bodies{std::size_t{4} * 1024 * 1024};
 
   std::size_t reports_held() const { return reports.held() + metrics.held() + local.held(); }
   // About: each may have had its most at another time.

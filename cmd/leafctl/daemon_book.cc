@@ -1,0 +1,191 @@
+#include "daemon_book.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "leaf/base/text.h"
+#include "leaf/base/time.h"
+
+namespace leaf::cmd {
+namespace {
+
+// Nothing of an answer is believed.
+
+std::optional<std::string> StringIn(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_string()) return std::nullopt;
+  return found->get<std::string>();
+}
+
+// A whole number, as such or as a string.
+template <typename Number>
+std::optional<Number> NumberIn(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !(found->is_string() || found->is_number_integer())) return std::nullopt;
+  return ParseWhole<Number>(found->is_string() ? found->get<std::string>() : found->dump());
+}
+
+std::optional<double> DaysIn(const Json& json) {
+  const auto found = json.find("days_to_exhaustion");
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::optional<core::AuditState> StateIn(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_object()) return std::nullopt;
+  const auto max_id = NumberIn<std::int64_t>(*found, "max_id");
+  const auto step = NumberIn<std::int64_t>(*found, "step");
+  if (!max_id || !step) return std::nullopt;
+  return core::AuditState{.max_id = *max_id, .step = *step, .description = StringIn(*found, "description")};
+}
+
+std::string PathOf(const std::string& tag) { return "/" + client::DaemonClient::PathSegment(tag); }
+
+std::string WithMode(std::string target, core::WriteMode mode) {
+  return mode == core::WriteMode::kDryRun ? target + "?dry_run=1" : target;
+}
+
+}  // namespace
+
+Error DaemonBook::NotOurs() const {
+  return {ErrorCode::kInternal,
+          fmt::format("{} sent an answer that is not from leafctl", daemon_.answered_by()), ""};
+}
+
+Result<Json> DaemonBook::Ask(Method method, const std::string& target, const Json& body) {
+  LEAF_ASSIGN_OR_RETURN(const std::string text,
+                        daemon_.AskTags(method, target, body.is_null() ? "" : body.dump()));
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return NotOurs();
+  if (const auto warnings = json.find("warnings"); warnings != json.end() && warnings->is_array()) {
+    for (const Json& warning : *warnings) {
+      if (warning.is_string())
+        context_.Note(fmt::format("leafctl: warning: {}", Printable(warning.get<std::string>())));
+    }
+  }
+  return json;
+}
+
+Result<core::TagRow> DaemonBook::RowOf(const Json& json) const {
+  core::TagRow row;
+  auto tag = json.is_object() ? StringIn(json, "tag") : std::nullopt;
+  const auto max_id = tag ? NumberIn<std::int64_t>(json, "max_id") : std::nullopt;
+  const auto step = tag ? NumberIn<std::int64_t>(json, "step") : std::nullopt;
+  const auto updated = tag ? NumberIn<std::int64_t>(json, "update_time_ms") : std::nullopt;
+  if (!tag || !max_id || !step || !updated) return NotOurs();
+  row.tag = *std::move(tag);
+  row.max_id = *max_id;
+  row.step = *step;
+  row.description = StringIn(json, "description");
+  row.update_time = WallTimeOf(*updated);
+  return row;
+}
+
+Result<core::TagRow> DaemonBook::AskRow(Method method, const std::string& target, const Json& body) {
+  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(method, target, body));
+  return RowOf(json);
+}
+
+Result<std::vector<ListedTag>> DaemonBook::ListWithDays() {
+  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kGet, ""));
+  const auto list = json.find("tags");
+  if (list == json.end() || !list->is_array()) return NotOurs();
+  std::vector<ListedTag> tags;
+  for (const Json& each : *list) {
+    LEAF_ASSIGN_OR_RETURN(core::TagRow row, RowOf(each));
+    tags.push_back({std::move(row), DaysIn(each)});
+  }
+  return tags;
+}
+
+Result<std::vector<core::TagRow>> DaemonBook::List() {
+  LEAF_ASSIGN_OR_RETURN(auto tags, ListWithDays());
+  std::vector<core::TagRow> rows;
+  rows.reserve(tags.size());
+  for (ListedTag& tag : tags) rows.push_back(std::move(tag.row));
+  return rows;
+}
+
+Result<core::TagRow> DaemonBook::Describe(const std::string& tag) {
+  return AskRow(Method::kGet, PathOf(tag));
+}
+
+Result<TagDetails> DaemonBook::Show(const std::string& tag) {
+  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kGet, PathOf(tag)));
+  TagDetails details;
+  LEAF_ASSIGN_OR_RETURN(details.row, RowOf(json));
+  details.days_left = DaysIn(json);
+  core::Mark& mark = details.mark;
+  mark.tag = tag;
+  mark.end = NumberIn<std::uint64_t>(json, "mark").value_or(0);
+  if (const auto raised_at = StringIn(json, "mark_raised_at")) {
+    if (const auto time = ParseTime(*raised_at, WallTime{}); time.ok()) mark.raised_at = *time;
+  }
+  mark.raised_by = StringIn(json, "mark_raised_by").value_or("");
+  mark.held = NumberIn<std::uint64_t>(json, "held").value_or(0);
+  mark.wasted_last = NumberIn<std::uint64_t>(json, "wasted_by_last_restart").value_or(0);
+  mark.wasted = NumberIn<std::uint64_t>(json, "wasted_by_restarts").value_or(0);
+  const auto exactly = json.find("wasted_by_restarts_exactly");
+  mark.wasted_exactly = exactly == json.end() || !exactly->is_boolean() || exactly->get<bool>();
+  return details;
+}
+
+Result<std::uint64_t> DaemonBook::KnownMark(const std::string& tag) {
+  // What a new tag of this name would have to be above.
+  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kPost, "?dry_run=1", Json{{"tag", tag}}));
+  const auto mark = NumberIn<std::uint64_t>(json, "known_mark");
+  if (!mark) return NotOurs();
+  return *mark;
+}
+
+Result<std::vector<core::AuditLine>> DaemonBook::History(const std::string& tag, std::uint64_t limit) {
+  LEAF_ASSIGN_OR_RETURN(const Json json,
+                        Ask(Method::kGet, fmt::format("{}/history?limit={}", PathOf(tag), limit)));
+  const auto changes = json.find("changes");
+  if (changes == json.end() || !changes->is_array()) return NotOurs();
+  std::vector<core::AuditLine> lines;
+  for (const Json& each : *changes) {
+    const auto at = each.is_object() ? NumberIn<std::int64_t>(each, "time_ms") : std::nullopt;
+    if (!at) return NotOurs();
+    lines.push_back({.tag = tag,
+                     .action = StringIn(each, "action").value_or(""),
+                     .author = {.who = StringIn(each, "who").value_or(""),
+                                .origin = StringIn(each, "origin").value_or("")},
+                     .before = StateIn(each, "before"),
+                     .after = StateIn(each, "after"),
+                     .at = WallTimeOf(*at)});
+  }
+  return lines;
+}
+
+Result<core::TagRow> DaemonBook::Add(const core::NewTag& tag, core::WriteMode mode) {
+  Json body{{"tag", tag.tag}, {"step", tag.step}};
+  if (tag.start) body["start"] = std::to_string(*tag.start);
+  if (tag.description) body["description"] = *tag.description;
+  return AskRow(Method::kPost, WithMode("", mode), body);
+}
+
+Result<core::TagRow> DaemonBook::Change(const std::string& tag, const core::TagChange& change,
+                                        core::WriteMode mode) {
+  Json body{{"confirm", tag}};
+  if (change.step) body["step"] = *change.step;
+  if (change.description) body["description"] = *change.description;
+  if (change.max_id) body["max_id"] = std::to_string(*change.max_id);
+  return AskRow(Method::kPatch, WithMode(PathOf(tag), mode), body);
+}
+
+Result<core::TagRow> DaemonBook::Advance(const std::string& tag, std::uint64_t to, core::WriteMode mode) {
+  core::TagChange change;
+  change.max_id = to;
+  return Change(tag, change, mode);
+}
+
+Result<core::TagRow> DaemonBook::Remove(const core::TagRow& row, core::WriteMode mode) {
+  return AskRow(Method::kDelete, WithMode(PathOf(row.tag), mode), Json{{"confirm", row.tag}});
+}
+
+}  // namespace leaf::cmd

@@ -1,0 +1,54 @@
+// The table of tags through a running daemon.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "context.h"
+#include "leaf/client/daemon_client.h"
+#include "tag_book.h"
+#include "tag_output.h"
+
+namespace leaf::cmd {
+
+// Confirmations are the command's to ask for: what is asked for here is confirmed. Errors further than those
+// of TagBook: kUnreachable, kPermission (changes need role admin), kDisabled for a daemon of a
+// version that does not change tags.
+class DaemonBook final : public TagBook {
+ public:
+  // Longer than a daemon lets a change take.
+  static constexpr std::chrono::milliseconds kTimeout{15'000};
+
+  // `tls`, `token`: as of DaemonClient.
+  DaemonBook(CommandContext& context, const std::vector<std::string>& servers, client::TlsSource tls,
+             std::string token)
+      : context_(context),
+        daemon_(servers, context.flags.timeout.value_or(kTimeout), std::move(tls), std::move(token)) {}
+
+  Result<std::vector<core::TagRow>> List() override;
+  Result<std::vector<ListedTag>> ListWithDays() override;
+  Result<core::TagRow> Describe(const std::string& tag) override;
+  Result<TagDetails> Show(const std::string& tag) override;
+  Result<std::uint64_t> KnownMark(const std::string& tag) override;
+  Result<std::vector<core::AuditLine>> History(const std::string& tag, std::uint64_t limit) override;
+  Result<core::TagRow> Add(const core::NewTag& tag, core::WriteMode mode) override;
+  Result<core::TagRow> Change(const std::string& tag, const core::TagChange& change,
+                              core::WriteMode mode) override;
+  Result<core::TagRow> Advance(const std::string& tag, std::uint64_t to, core::WriteMode mode) override;
+  Result<core::TagRow> Remove(const core::TagRow& row, core::WriteMode mode) override;
+
+ private:
+  using Method = client::DaemonClient::TagMethod;
+  // The answer's JSON object. `target`: below /v1/tags.
+  Result<Json> Ask(Method method, const std::string& target, const Json& body = nullptr);
+  Result<core::TagRow> AskRow(Method method, const std::string& target, const Json& body = nullptr);
+  Result<core::TagRow> RowOf(const Json& json) const;
+  Error NotOurs() const;
+
+  CommandContext& context_;
+  client::DaemonClient daemon_;
+};
+
+}  // namespace leaf::cmd

@@ -1,0 +1,152 @@
+#include "tag_marks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "confirm.h"
+#include "leaf/base/text.h"
+#include "leaf/base/time.h"
+#include "leaf/client/daemon_client.h"
+#include "leaf/embed/stores.h"
+#include "leaf/sys/process_name.h"
+
+namespace leaf::cmd {
+namespace {
+
+bool IsLocal(const std::string& url) {
+  return url.starts_with("unix:") || url.starts_with("http://127.") || url.starts_with("http://localhost") ||
+         url.starts_with("http://[::1]") || url.starts_with("http://0.0.0.0") ||
+         url.starts_with("http://[::]");
+}
+
+Json MarksJson(const Evidence& evidence) {
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
+  Json marks = Json::array();
+  for (const KnownMark& mark : evidence.known) {
+    const bool known = mark.end > 0;
+    marks.push_back({{"where", mark.where},
+                     {"end", known ? Json(std::to_string(mark.end)) : Json(nullptr)},
+                     {"raised_at", known ? text(mark.raised_at) : Json(nullptr)},
+                     {"raised_by", known ? text(mark.raised_by) : Json(nullptr)},
+                     {"frozen_since", text(mark.frozen_since)},
+                     {"max_id_seen", text(mark.max_id_seen)}});
+  }
+  return marks;
+}
+
+}  // namespace
+
+Result<void> MarkSources::Open() {
+  LEAF_ASSIGN_OR_RETURN(token_, ClientToken(ports_.resolved));
+  LEAF_ASSIGN_OR_RETURN(const auto marks, embed::LocalMarks(ports_.environment));
+  for (const core::Mark& mark : marks) local_.emplace(mark.tag, mark);
+  LEAF_ASSIGN_OR_RETURN(cluster_, ports_.cluster());
+  if (cluster_ != nullptr && ports_.resolved.config.segment.witness_fallback) {
+    ports_.warn(
+        "with segment.witness_fallback, a daemon that is cut off from ZooKeeper is not "
+        "listed there and may have grants that the witness does not know: name it with --server");
+  }
+  return {};
+}
+
+Result<Evidence> MarkSources::Collect(const core::TagRow& row) {
+  Evidence evidence{row, {}, {}};
+  KnownMark local{fmt::format("state directory {}", ports_.resolved.config.state_dir), 0, "", "", "", ""};
+  if (const auto found = local_.find(row.tag); found != local_.end()) {
+    local.end = found->second.end;
+    local.raised_at = FormatRfc3339(found->second.raised_at);
+    local.raised_by = found->second.raised_by;
+  }
+  evidence.known.push_back(std::move(local));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t removed, ports_.segments.RemovedMark(row.tag));
+  evidence.known.push_back(
+      {"table leafctl_removed_tags", removed, "", "a tag of this name that was removed", "", ""});
+  asked_.clear();
+  // A default socket at which no daemon answers holds no mark.
+  for (const std::string& server : daemons_.servers) Ask(evidence, {server}, server, !daemons_.configured);
+  if (cluster_ != nullptr) AskCluster(evidence);
+  return evidence;
+}
+
+void MarkSources::AskCluster(Evidence& evidence) {
+  const auto state = cluster_->witness().Load(evidence.row.tag);
+  if (state.ok()) {
+    evidence.known.push_back({fmt::format("witness in {}", cluster_->name()), state->end,
+                              FormatRfc3339(state->raised_at), state->raised_by, "", ""});
+  } else {
+    evidence.missing.push_back({fmt::format("the witness in {}", cluster_->name()), state.error()});
+  }
+  if (!registered_) registered_ = cluster_->Daemons();
+  if (!registered_->ok()) {
+    evidence.missing.push_back({"the daemons of the cluster", registered_->error()});
+    return;
+  }
+  for (const zookeeper::DaemonRecord& daemon : **registered_) AskRegistered(evidence, daemon);
+}
+
+void MarkSources::AskRegistered(Evidence& evidence, const zookeeper::DaemonRecord& daemon) {
+  // A socket, or a loopback address, of another machine means another daemon here.
+  const bool here = daemon.host == sys::HostName();
+  std::vector<std::string> urls;
+  for (const std::string& url : daemon.urls) {
+    if (here || !IsLocal(url)) urls.push_back(url);
+  }
+  const std::string name = fmt::format("{} ({})", fmt::join(daemon.urls, ", "), daemon.process);
+  if (urls.empty()) {
+    evidence.missing.push_back({name, {ErrorCode::kUnreachable, "it answers on its own machine only", ""}});
+    return;
+  }
+  if (std::any_of(urls.begin(), urls.end(), [&](const auto& url) { return asked_.count(url) > 0; })) return;
+  Ask(evidence, urls, name, false);
+}
+
+void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
+                      bool may_be_absent) {
+  if (const auto silent = silent_.find(name); silent != silent_.end()) {
+    if (!may_be_absent) evidence.missing.push_back({name, silent->second});
+    return;
+  }
+  client::DaemonClient daemon(urls, ports_.ask_timeout, TlsOf(ports_.resolved), token_);
+  const auto mark = daemon.Mark(evidence.row.tag);
+  if (!mark.ok()) {
+    // Not waited for again, tag by tag.
+    if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(name, mark.error());
+    if (!may_be_absent || mark.error().code != ErrorCode::kUnreachable)
+      evidence.missing.push_back({name, mark.error()});
+    return;
+  }
+  asked_.insert(urls.begin(), urls.end());
+  evidence.known.push_back({fmt::format("daemon at {}", name), mark->end, mark->raised_at, mark->raised_by,
+                            mark->frozen_since, mark->max_id_seen});
+}
+
+Json RepairJson(const Evidence& evidence, const core::TagRow& row) {
+  Json json = TagJson(row);
+  json["max_id_before"] = std::to_string(evidence.row.max_id);
+  json["marks"] = MarksJson(evidence);
+  json["unknown"] = Json::array();
+  for (const Missing& missing : evidence.missing)
+    json["unknown"].push_back({{"whose", missing.whose}, {"message", missing.why.message}});
+  return json;
+}
+
+std::string MissingText(const Missing& missing) {
+  return fmt::format("the mark of {} is not known: {}", missing.whose, missing.why.message);
+}
+
+Error RefusalOf(const std::string& what, const Missing& missing, const std::string& tag) {
+  return {ErrorCode::kRefused,
+          fmt::format("cannot repair {}: the mark of {} is not known: {}", what, missing.whose,
+                      missing.why.message),
+          "restore access to it, or name a value above everything it may hold: " +
+              TagCommand("repair", tag, "--to N " + ConfirmFlag(tag))};
+}
+
+std::string MoveText(const Evidence& evidence, std::uint64_t target) {
+  return fmt::format("move tag {} from {} to {}", Quoted(evidence.row.tag), evidence.row.max_id, target);
+}
+
+}  // namespace leaf::cmd

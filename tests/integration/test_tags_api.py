@@ -1,0 +1,546 @@
+#!/usr/bin/env python3
+"""Tags through a running daemon: the routes below /v1/tags, the commands with --server, and the history of changes."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import socket
+import sqlite3
+import sys
+import threading
+import urllib.parse
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from leafctl import DEADLINE_S, LeafTest, RawConnection, Sandbox, main, poll  # noqa: E402
+from servers import PASSWORD, MariaDb  # noqa: E402
+
+SERVER = None
+
+# scripts/leaf_alloc.sql of Java Leaf.
+JAVA_TABLE = """CREATE TABLE `leaf_alloc` (
+  `biz_tag` varchar(128)  NOT NULL DEFAULT '',
+  `max_id` bigint(20) NOT NULL DEFAULT '1',
+  `step` int(11) NOT NULL,
+  `description` varchar(256)  DEFAULT NULL,
+  `update_time` timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
+  PRIMARY KEY (`biz_tag`)
+) ENGINE=InnoDB;"""
+
+
+def setUpModule():
+    global SERVER
+    SERVER = MariaDb()
+
+
+def tearDownModule():
+    SERVER.close()
+
+
+SOCKET_USER = "uid %d on the Unix socket" % os.geteuid()
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=DEADLINE_S)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(DEADLINE_S)
+        self.sock.connect(self.path)
+
+
+class ApiTest(LeafTest):
+    """A daemon, and requests over its Unix socket."""
+
+    def start(self, *args):
+        self.daemon = self.box.serve(*args)
+        self.socket = os.path.join(self.box.state, "leafctl.sock")
+        self.through = ["--server", "unix:" + self.socket]
+
+    def ask(self, method, path, body=None, headers=None):
+        """status, JSON"""
+        text = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+        every = {} if text is None else {"Content-Type": "application/json"}
+        connection = UnixConnection(self.socket)
+        try:
+            connection.request(method, path, text, {**every, **(headers or {})})
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or "null")
+        finally:
+            connection.close()
+
+    def expect(self, status, method, path, body=None, **more):
+        got, answer = self.ask(method, path, body, **more)
+        self.assertEqual(got, status, answer)
+        return answer
+
+    def history(self, tag, **env):
+        return json.loads(self.box.ok("tag", "history", tag, "--json", **env))["changes"]
+
+
+class Sqlite(ApiTest):
+    def setUp(self):
+        super().setUp()
+        self.start()
+
+    def test_a_tag_from_its_beginning_to_its_end(self):
+        self.assertEqual(self.daemon.v1("pay").status, 404)
+        added = self.expect(201, "POST", "/v1/tags", {"tag": "pay", "step": 10, "start": "5", "description": "cash"})
+        self.assertEqual((added["max_id"], added["step"], added["description"]), ("5", 10, "cash"))
+        # Also where it was known a moment ago that there is none.
+        self.assertEqual(self.daemon.ids("pay"), [5])
+
+        shown = self.expect(200, "GET", "/v1/tags/pay")
+        self.assertEqual(shown["mark"], shown["max_id"])
+        self.assertEqual(shown["mark"], "15")
+        listed = self.expect(200, "GET", "/v1/tags")["tags"]
+        self.assertEqual([tag["tag"] for tag in listed], ["pay"])
+
+        set_ = self.expect(200, "PATCH", "/v1/tags/pay", {"step": 20, "description": "", "max_id": 1000})
+        self.assertEqual((set_["max_id"], set_["step"], set_["description"]), ("1000", 20, ""))
+        self.expect(409, "PATCH", "/v1/tags/pay", {"max_id": 999, "step": 7})
+        self.assertEqual(self.expect(200, "GET", "/v1/tags/pay")["step"], 20)
+
+        far = self.expect(428, "PATCH", "/v1/tags/pay", {"max_id": 1000 + 20 * 1001, "step": 7})
+        self.assertIn("advance tag 'pay' from 1000 to 21020, over more than 1000 steps of 20", far["message"])
+        self.assertEqual(far["hint"], 'send "confirm": "pay"')
+        self.assertEqual(self.expect(200, "GET", "/v1/tags/pay")["step"], 20)
+        self.expect(409, "PATCH", "/v1/tags/pay", {"max_id": 21020, "confirm": "other"})
+        moved = self.expect(200, "PATCH", "/v1/tags/pay", {"max_id": "21020", "confirm": "pay"})
+        self.assertEqual(moved["max_id"], "21020")
+
+        unconfirmed = self.expect(428, "DELETE", "/v1/tags/pay")
+        self.assertIn("remove tag 'pay' (max_id 21020)", unconfirmed["message"])
+        self.expect(409, "DELETE", "/v1/tags/pay", {"confirm": "other"})
+        self.assertTrue(self.expect(200, "DELETE", "/v1/tags/pay?dry_run=1")["dry_run"])
+        self.assertTrue(self.expect(200, "DELETE", "/v1/tags/pay", {"confirm": "pay"})["removed"])
+        self.assertEqual(self.daemon.v1("pay").status, 404)
+        for method, body in (("GET", None), ("PATCH", {"step": 5}), ("DELETE", {"confirm": "pay"})):
+            self.assertIn("unknown tag 'pay'", self.expect(404, method, "/v1/tags/pay", body)["message"])
+        # And again, above all that it issued.
+        self.expect(409, "POST", "/v1/tags", {"tag": "pay", "start": 5})
+        self.assertEqual(self.expect(201, "POST", "/v1/tags", {"tag": "pay"})["max_id"], "21020")
+        self.assertEqual(self.daemon.ids("pay"), [21020])
+
+        actions = [change["action"] for change in self.expect(200, "GET", "/v1/tags/pay/history")["changes"]]
+        self.assertEqual(actions, ["add", "remove", "advance", "set", "add"])
+        self.assertEqual(len(self.expect(200, "GET", "/v1/tags/pay/history?limit=2")["changes"]), 2)
+        self.assertEqual(len(re.findall(r" info tag 'pay' was ", self.daemon.log())), 5)
+
+    def test_lists_are_found_sorted_and_cut(self):
+        for name, start in (("a1", 30), ("a2", 10), ("b1", 20)):
+            self.expect(201, "POST", "/v1/tags", {"tag": name, "start": start})
+
+        def tags(query):
+            return [tag["tag"] for tag in self.expect(200, "GET", "/v1/tags?" + query)["tags"]]
+
+        self.assertEqual(tags("search=A"), ["a1", "a2"])
+        self.assertEqual(tags("sort=max_id"), ["a2", "b1", "a1"])
+        self.assertEqual(tags("sort=max_id&reverse=1&offset=1&limit=1"), ["b1"])
+        self.assertEqual(tags("offset=5"), [])
+        self.assertEqual(self.expect(200, "GET", "/v1/tags?search=a&limit=0")["tags_matching"], 2)
+        self.assertIn("did you mean max_id?", self.expect(400, "GET", "/v1/tags?sort=maxid")["hint"])
+
+    def test_what_is_no_request(self):
+        post = lambda body, **more: self.expect(400, "POST", "/v1/tags", body, **more)["message"]  # noqa: E731
+        self.assertIn("is missing", post({}))
+        self.assertIn("not JSON", post("{"))
+        self.assertIn("unknown field 'steps'", post({"tag": "a", "steps": 1}))
+        self.assertIn("is there twice", post('{"tag":"a","tag":"b"}'))
+        self.assertIn("bad step '0'", post({"tag": "a", "step": 0}))
+        self.assertIn("strict", post({"tag": "a", "order": "strict"}))
+        self.assertIn("a/b", post({"tag": "a/b"}))
+        self.assertIn("not a JSON object", post("[" * 60000))
+        self.expect(415, "POST", "/v1/tags", '{"tag":"a"}', headers={"Content-Type": "text/plain"})
+        self.expect(405, "PUT", "/v1/tags", {})
+        with RawConnection(self.socket) as raw:
+            raw.send("POST /v1/tags HTTP/1.1\r\nHost: a\r\nContent-Length: 65537\r\n\r\n")
+            self.assertEqual(raw.response().status, 413)
+        # The longest that is read, in pieces.
+        body = '{"tag":"long"' + " " * (65536 - 14) + "}"
+        self.assertEqual(len(body), 65536)
+        self.expect(201, "POST", "/v1/tags", body)
+        self.assertEqual(self.daemon.v1("a").status, 404)
+
+    def test_who_may_change(self):
+        for method, path in (
+            ("POST", "/v1/tags"), ("PATCH", "/v1/tags/pay"), ("DELETE", "/v1/tags/pay?confirm=pay"),
+            ("POST", "/v1/tags/pay/repair"), ("POST", "/v1/tags/pay/pause"),
+        ):  # fmt: skip
+            answer = self.daemon.request(method, path, '{"tag":"a"}', {"Content-Type": "application/json"})
+            self.assertEqual(answer.status, 403, path)
+            # Nor a web page, by whatever way it gets to the socket.
+            self.expect(403, method, path, {"tag": "a"}, headers={"Origin": "http://evil.example"})
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay"})
+        self.assertEqual(self.daemon.get("/v1/tags/pay").status, 200)
+
+    def test_two_at_once(self):
+        barrier = threading.Barrier(8)
+
+        def add(_):
+            barrier.wait()
+            return self.ask("POST", "/v1/tags", {"tag": "race"})[0]
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            self.assertEqual(sorted(pool.map(add, range(8))), [201] + [409] * 7)
+        self.assertEqual(len(self.history("race")), 1)
+
+    def test_pause_and_resume_are_in_the_history(self):
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay"})
+        self.expect(200, "POST", "/v1/tags/pay/pause")
+        self.assertEqual(self.daemon.v1("pay").status, 503)
+        self.expect(200, "POST", "/v1/tags/pay/resume")
+        self.assertEqual(self.daemon.v1("pay").status, 200)
+        self.box.ok("tag", "pause", "pay")
+        poll(lambda: len(self.history("pay")) == 4, "the last pause is recorded")
+        self.assertEqual([change["action"] for change in self.history("pay")], ["pause", "resume", "pause", "add"])
+        self.expect(404, "POST", "/v1/tags/nokey/pause")
+
+    def test_repair(self):
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay", "step": 10})
+        self.daemon.ids("pay")
+        sound = self.expect(200, "POST", "/v1/tags/pay/repair", {"confirm": "pay"})
+        self.assertEqual((sound["max_id"], sound["dry_run"]), (sound["max_id_before"], False))
+        self.assertEqual(self.daemon.terminate(), 0)
+        self.sqlite("UPDATE leaf_alloc SET max_id = 2")
+        self.start()
+        poll(lambda: self.daemon.v1("pay").status == 409, "frozen")
+        plan = self.expect(200, "POST", "/v1/tags/pay/repair")
+        self.assertEqual((plan["max_id_before"], plan["max_id"], plan["dry_run"]), ("2", "11", True))
+        self.assertEqual(self.expect(200, "GET", "/v1/tags/pay")["max_id"], "2")
+        self.expect(409, "POST", "/v1/tags/pay/repair", {"confirm": "order"})
+        done = self.expect(200, "POST", "/v1/tags/pay/repair", {"confirm": "pay"})
+        self.assertEqual((done["max_id"], done["dry_run"]), ("11", False))
+        poll(lambda: self.daemon.v1("pay").status == 200, "thawed at once")
+        newest = self.history("pay")[0]
+        self.assertEqual((newest["action"], newest["before"]["max_id"], newest["after"]["max_id"]), ("repair", "2", "11"))
+        self.expect(404, "POST", "/v1/tags/nokey/repair")
+
+    def sqlite(self, statement):
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute(statement)
+
+    def test_the_commands_say_the_same_both_ways(self):
+        """Each line is run on the store and, with another tag, through the daemon."""
+        lines = [
+            ["add", "TAG", "--step", "10", "--description", "a 'b'"],
+            ["add", "TAG"],
+            ["add", "TAG", "--if-absent", "--step", "11"],
+            ["add", "TAG2", "--start", "7", "--json", "--dry-run"],
+            ["add", "a/b"],
+            ["show", "TAG"],
+            ["show", "TAG", "--json"],
+            ["show", "nokey"],
+            ["list"],
+            ["list", "TAG*", "--json"],
+            ["list", "--sort", "max_id", "-o", "csv"],
+            ["set", "TAG", "--step", "20"],
+            ["set", "TAG", "nokey", "--step", "20"],
+            ["set", "TAG", "--step", "0"],
+            ["advance", "TAG", "--to", "100"],
+            ["advance", "TAG", "--to", "99"],
+            ["advance", "TAG", "--to", "900000"],
+            ["advance", "TAG", "--to", "900000", "--confirm", "other"],
+            ["advance", "TAG", "--to", "900000", "--confirm", "TAG", "--json"],
+            ["export", "TAG*"],
+            ["export", "TAG*", "--json", "--no-max-id"],
+            ["remove", "TAG"],
+            ["remove", "nokey", "--yes"],
+            ["remove", "nokey", "--if-present", "--json"],
+            ["remove", "TAG", "--dry-run"],
+            ["remove", "TAG", "--yes"],
+            ["add", "TAG", "--start", "5"],
+            ["add", "TAG"],
+            ["history", "TAG"],
+            ["history", "TAG", "--json", "--limit", "1"],
+            ["history", "nokey"],
+        ]
+        other = self.another_box()
+
+        def run(box, line, more):
+            result = box.run(["tag", *line, *more])
+            text = result.out + "|" + result.err
+            text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", "<time>", text)
+            text = re.sub(r'_ms":\d+', '_ms":0', text)
+            # Only that differs.
+            text = re.sub(r"by (uid \d+ on the Unix socket|\S+@\S+ \(tag \w+\))", "by <who>", text)
+            text = re.sub(r'"who":"[^"]*","origin":"[^"]*"', '"who":"","origin":""', text)
+            return result.rc, text
+
+        for line in lines:
+            direct = run(other, line, [])
+            through = run(self.box, line, self.through)
+            self.assertEqual(through, direct, line)
+
+    def another_box(self):
+        box = Sandbox()
+        self.addCleanup(box.close)
+        return box
+
+    def test_apply_through_the_daemon(self):
+        self.box.ok("tag", "add", "old", "gone", *self.through)
+        plan = """[[tags]]
+tag = "old"
+step = 7
+max_id = 500
+[[tags]]
+tag = "new"
+description = "x"
+"""
+        path = self.box.write("tags.toml", plan)
+        dry = self.box.ok("tag", "apply", "-f", path, "--prune", "--dry-run", *self.through)
+        self.assertEqual(dry, self.box.ok("tag", "apply", "-f", path, "--prune", "--dry-run"))
+        self.box.ok("tag", "apply", "-f", path, "--prune", "--confirm", "all", *self.through)
+        self.assertEqual(sorted(self.box.rows()), ["new", "old"])
+        self.assertEqual(self.box.ok("tag", "apply", "-f", path, "--prune", *self.through), "nothing to change\n")
+        self.assertEqual(self.daemon.ids("old"), [500])
+        self.assertEqual([c["action"] for c in self.history("old")], ["advance", "set", "add"])
+
+    def test_changes_go_through_the_daemon_that_serves_the_store(self):
+        self.assertEqual(self.daemon.v1("pay").status, 404)
+        self.box.ok("tag", "add", "pay")
+        self.assertEqual(self.daemon.ids("pay"), [1])
+        self.assertEqual(self.history("pay")[0]["who"], SOCKET_USER)
+        self.box.ok("tag", "set", "pay", "--step", "7", "--direct")
+        self.assertIn("(tag set)", self.history("pay")[0]["who"])
+        # One that serves another database is left alone.
+        elsewhere = "sqlite.path=" + self.box.path("other.db")
+        self.box.ok("tag", "add", "other", "--set", elsewhere)
+        self.assertEqual(self.daemon.v1("other").status, 404)
+        self.assertIn("(tag add)", self.history_at("other", elsewhere)[0]["who"])
+        # So is one that does not run any more.
+        self.assertEqual(self.daemon.kill(), -9)
+        self.box.ok("tag", "set", "pay", "--step", "8")
+        self.assertIn("(tag set)", self.history("pay")[0]["who"])
+
+    def test_the_two_ways_exclude_each_other(self):
+        result = self.box.run(["tag", "add", "pay", "--direct", *self.through])
+        self.assertEqual((result.rc, self.box.rows()), (2, {}), result.err)
+
+    def history_at(self, tag, setting):
+        return json.loads(self.box.ok("tag", "history", tag, "--json", "--set", setting))["changes"]
+
+    def test_without_a_daemon(self):
+        result = self.box.run(["tag", "add", "pay", "--server", "unix:/nowhere/leafctl.sock"])
+        self.assertEqual(result.rc, 7, result.err)
+        result = self.box.run(["tag", "add", "pay", "--server", self.daemon.url])
+        self.assertEqual(result.rc, 4, result.err)
+        self.assertIn("lacks role admin", result.err)
+        self.assertEqual(self.box.rows(), {})
+        self.assertEqual(self.box.ok("tag", "list", "--server", self.daemon.url), self.box.ok("tag", "list"))
+
+    def test_changes_while_ids_are_taken(self):
+        """Changes delay nothing that takes IDs, and each is seen by the next request."""
+        self.expect(201, "POST", "/v1/tags", {"tag": "busy", "step": 100000})
+        self.daemon.ids("busy")
+        stop = threading.Event()
+        seen = []
+
+        def take():
+            while not stop.is_set():
+                seen.extend(self.daemon.ids("busy"))
+            self.daemon.disconnect()
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            takers = [pool.submit(take) for _ in range(2)]
+            try:
+                for i in range(30):
+                    name = "t%d" % i
+                    self.expect(201, "POST", "/v1/tags", {"tag": name})
+                    self.assertEqual(self.daemon.ids(name), [1])
+                    self.expect(200, "DELETE", "/v1/tags/" + name, {"confirm": name})
+                    self.assertEqual(self.daemon.v1(name).status, 404)
+            finally:
+                stop.set()
+            for taker in takers:
+                taker.result()
+        self.assertEqual(len(seen), len(set(seen)))
+
+
+class MariaDbApi(ApiTest):
+    count = 0
+
+    def setUp(self):
+        super().setUp()
+        SERVER.ensure_up()
+        MariaDbApi.count += 1
+        self.database = "api%d" % MariaDbApi.count
+        SERVER.sql("CREATE DATABASE %s CHARACTER SET utf8mb4" % self.database)
+        self.addCleanup(self.drop)
+        self.configure("leaf", "60s")
+
+    def drop(self):
+        SERVER.ensure_up()
+        for daemon in self.box.daemons:
+            self.assertNotIn(PASSWORD, daemon.log())
+            daemon.kill()
+        SERVER.sql("DROP DATABASE IF EXISTS %s" % self.database)
+
+    def configure(self, user, patience):
+        password = self.box.write("password", PASSWORD + "\n")
+        self.box.env["LEAFCTL_CONFIG"] = self.box.write(
+            "leafctl.toml",
+            """[segment]
+store = "mysql"
+[snowflake]
+enabled = false
+[mysql]
+endpoints = ["127.0.0.1:%d"]
+database = "%s"
+user = "%s"
+password_file = "%s"
+connect_timeout = "%s"
+query_timeout = "%s"
+"""
+            % (SERVER.port, self.database, user, password, patience, patience),
+        )
+
+    def sql(self, statements):
+        return SERVER.sql(statements, self.database)
+
+    def test_changes_and_their_history(self):
+        self.box.ok("db", "init")
+        self.start()
+        name = "订单 1"
+        path = "/v1/tags/" + urllib.parse.quote(name)
+        self.expect(201, "POST", "/v1/tags", {"tag": name, "step": 10, "description": "纸"})
+        self.assertEqual(self.daemon.ids(name), [1])
+        self.box.ok("tag", "set", name, "--step", "20", "--direct")
+        self.expect(200, "PATCH", path, {"max_id": 5000, "description": "x", "step": 30})
+        self.expect(409, "POST", "/v1/tags", {"tag": name})
+        self.box.ok("tag", "remove", name, "--yes", *self.through)
+        changes = self.history(name)
+        self.assertEqual([change["action"] for change in changes], ["remove", "set", "set", "add"])
+        self.assertEqual([change["who"].split("@")[0] for change in changes][0:2], [SOCKET_USER, SOCKET_USER])
+        self.assertRegex(changes[2]["who"], r"^\S+@\S* \(tag set\)$")
+        self.assertEqual(changes[3]["before"], None)
+        self.assertEqual(changes[3]["after"], {"max_id": "1", "step": 10, "description": "纸"})
+        self.assertEqual(changes[2]["before"]["step"], 10)
+        self.assertEqual(changes[2]["after"]["step"], 20)
+        self.assertEqual(changes[1]["after"], {"max_id": "5000", "step": 30, "description": "x"})
+        self.assertEqual(changes[0]["after"], None)
+        self.assertEqual(self.sql("SELECT COUNT(*) FROM leafctl_audit"), [["4"]])
+
+    def test_two_at_once(self):
+        self.box.ok("db", "init")
+        self.start()
+        barrier = threading.Barrier(6)
+
+        def add(i):
+            barrier.wait()
+            if i % 2:
+                return {0: 201, 9: 409}.get(self.box.run(["tag", "add", "race", "--direct"]).rc)
+            return self.ask("POST", "/v1/tags", {"tag": "race"})[0]
+
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            self.assertEqual(sorted(pool.map(add, range(6))), [201] + [409] * 5)
+        self.assertEqual(self.sql("SELECT COUNT(*) FROM leafctl_audit"), [["1"]])
+
+    def test_the_database_is_killed(self):
+        self.box.ok("db", "init")
+        self.configure("leaf", "2s")
+        self.start()
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay"})
+        self.daemon.ids("pay")
+        SERVER.kill()
+        try:
+            direct = self.box.run(["tag", "add", "other", "--direct"])
+            added = self.expect(503, "POST", "/v1/tags", {"tag": "other"})
+            self.assertEqual(added["code"], "unavailable")
+            self.assertIn(added["message"].split(":")[0], direct.err)
+            for method, path, body in (
+                ("GET", "/v1/tags", None), ("GET", "/v1/tags/pay", None), ("PATCH", "/v1/tags/pay", {"step": 5}),
+                ("DELETE", "/v1/tags/pay", {"confirm": "pay"}), ("GET", "/v1/tags/pay/history", None),
+            ):  # fmt: skip
+                self.assertEqual(self.expect(503, method, path, body)["code"], "unavailable")
+            # Neither needs the database; the history has no place for it then.
+            self.expect(200, "POST", "/v1/tags/pay/pause")
+            self.assertEqual(self.daemon.get("/health/live").status, 200)
+            self.daemon.wait_log("the pause of tag 'pay' is not in its history")
+        finally:
+            SERVER.ensure_up()
+        self.expect(200, "POST", "/v1/tags/pay/resume")
+        poll(lambda: self.ask("PATCH", "/v1/tags/pay", {"step": 5})[0] == 200, "changes again")
+        self.assertEqual(self.history("pay")[0]["action"], "set")
+
+    def test_a_database_that_hangs(self):
+        self.box.ok("db", "init")
+        self.configure("leaf", "60s")
+        self.start()
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay"})
+        SERVER.freeze()
+        try:
+            change = self.expect(503, "PATCH", "/v1/tags/pay", {"step": 5})
+            self.assertEqual(change["code"], "outcome_unknown")
+            self.assertIn("unknown whether it was done", change["message"] + change["hint"])
+            read = self.expect(503, "GET", "/v1/tags")
+            self.assertEqual(read["code"], "unavailable")
+            self.assertEqual(self.daemon.get("/health/live").status, 200)
+        finally:
+            SERVER.thaw()
+        poll(lambda: self.ask("GET", "/v1/tags")[0] == 200, "the table is read again")
+
+    def test_a_database_of_java_leaf(self):
+        """A user that may do nothing but with leaf_alloc."""
+        self.sql(JAVA_TABLE)
+        user = "java%d" % MariaDbApi.count
+        SERVER.sql("CREATE USER %s@'%%' IDENTIFIED BY '%s'" % (user, PASSWORD))
+        SERVER.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON %s.leaf_alloc TO %s@'%%'" % (self.database, user))
+        self.configure(user, "60s")
+        self.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('pay', 1, 2000)")
+        self.start()
+        self.assertEqual(self.daemon.ids("pay"), [1])
+        self.expect(200, "PATCH", "/v1/tags/pay", {"description": "cash"})
+        self.daemon.wait_log("changes of tags are in this log, and not in their history")
+        self.expect(200, "PATCH", "/v1/tags/pay", {"step": 5})
+        self.assertEqual(len(re.findall("and not in their history", self.daemon.log())), 1)
+        self.daemon.wait_log(r"info tag 'pay' was changed by uid \d+ on the Unix socket: step 5 \(was 2000\)")
+        result = self.box.run(["tag", "set", "pay", "--step", "6", "--direct"])
+        self.assertEqual(result.rc, 0, result.err)
+        self.assertIn("not in the tag's history", result.err)
+        self.expect(503, "GET", "/v1/tags/pay/history")
+        # What a removed tag issued is not to be seen: nothing is added.
+        self.assertEqual(self.expect(503, "POST", "/v1/tags", {"tag": "new"})["code"], "permission")
+        # The table is there, and the user may not write to it.
+        self.sql("CREATE TABLE leafctl_audit (id int)")
+        result = self.box.run(["tag", "set", "pay", "--step", "7", "--direct"])
+        self.assertEqual(result.rc, 0, result.err)
+        self.assertIn("leafctl_audit", result.err)
+        self.assertEqual(self.sql("SELECT step FROM leaf_alloc"), [["7"]])
+        SERVER.sql("DROP USER %s@'%%'" % user)
+
+    def test_no_change_without_its_line(self):
+        """What fails for another reason than a missing right undoes the change."""
+        self.box.ok("db", "init")
+        self.start()
+        self.expect(201, "POST", "/v1/tags", {"tag": "pay"})
+        self.sql(
+            "CREATE TRIGGER never BEFORE INSERT ON leafctl_audit FOR EACH ROW SIGNAL SQLSTATE '45000'"
+        )
+        status, answer = self.ask("PATCH", "/v1/tags/pay", {"step": 5})
+        self.assertIn(status, (500, 503), answer)
+        self.assertEqual(self.sql("SELECT step FROM leaf_alloc"), [["2000"]])
+
+
+class Bodies(ApiTest):
+    def test_many_half_sent_bodies_leave_room_for_others(self):
+        self.start()
+        waiting = []
+        try:
+            for _ in range(80):
+                connection = RawConnection(("127.0.0.1", self.daemon.port))
+                connection.send("POST /v1/tags HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n" + "x" * 5000)
+                waiting.append(connection)
+            # Over the Unix socket there is room of its own.
+            self.expect(201, "POST", "/v1/tags", '{"tag":"pay"' + " " * 5000 + "}")
+        finally:
+            for connection in waiting:
+                connection.close()
+        self.assertEqual(self.daemon.ids("pay"), [1])
+
+
+if __name__ == "__main__":
+    main()
