@@ -248,11 +248,17 @@ void Daemon::CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first,
   before = last;
 }
 
-void Daemon::CheckMayIssue(const std::string& tag) {
+void Daemon::CheckTake(const std::string& tag, std::optional<std::uint64_t> left) {
   // At a failpoint a take is overtaken by what puts an end to it.
   if (around_.plan.preemption > 0) return;
-  if (const auto status = node_.segment()->StatusOf(tag); status && status->state == "frozen")
+  const auto status = node_.segment()->StatusOf(tag);
+  if (status && status->state == "frozen")
     around_.history.Broken(fmt::format("P4: node {} gave IDs of {}, which is frozen", setting_.node, tag));
+  if (status && left && status->reserve != *left) {
+    around_.history.Broken(
+        fmt::format("P3: a take from {} on node {} had to leave {} IDs in reserve, and left {}", tag,
+                    setting_.node, *left, status->reserve));
+  }
   // One refresh may have been under way.
   if (const std::uint64_t lists = store_.ListsWithout(tag); lists > 2) {
     around_.history.Broken(
@@ -291,12 +297,15 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   World& world = around_.world;
   ++around_.requests;
   const bool contiguous = around_.plan.contiguous && count % 2 == 0;
-  // P3: what is in reserve is had at once. Other takers may come in between at a failpoint.
-  const bool must_succeed = [&] {
-    if (around_.plan.preemption > 0 || world.dice().Chance(0.7) || contiguous) return false;
+  // P3: what is in reserve is had at once: so many IDs are left then. Other takers may come in between at a
+  // failpoint.
+  const std::optional<std::uint64_t> must_leave = [&]() -> std::optional<std::uint64_t> {
+    if (around_.plan.preemption > 0 || world.dice().Chance(0.7) || contiguous) return std::nullopt;
     const auto status = node_.segment()->StatusOf(tag);
-    return status && status->state == "active" && status->waiting == 0 && status->reserve >= count &&
-           !status->problem;
+    if (!status || status->state != "active" || status->waiting > 0 || status->reserve < count ||
+        status->problem)
+      return std::nullopt;
+    return status->reserve - count;
   }();
   const auto deliver = [&](const IdSpans& spans) {
     if (process_.dead) return;  // no client hears it
@@ -317,11 +326,11 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   IdSpans spans;
   if (contiguous ? node_.segment()->TryNextContiguous(tag, count, spans)
                  : node_.segment()->TryNext(tag, count, spans)) {
-    CheckMayIssue(tag);
+    CheckTake(tag, must_leave);
     deliver(spans);
     return true;
   }
-  if (must_succeed) {
+  if (must_leave) {
     around_.history.Broken(
         fmt::format("P3: {} of {} were in reserve on node {}, and not given", count, tag, setting_.node));
   }

@@ -88,8 +88,9 @@ class Daemon {
   // Both return whether IDs were obtained.
   bool AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why);
   bool AskSnowflake(Seen& seen, std::uint64_t count, std::string* why);
-  // IDs of `tag` were just taken: was it one to take them from?
-  void CheckMayIssue(const std::string& tag);
+  // IDs of `tag` were just taken: was it one to take them from, and are there `left` in reserve, if that is
+  // known?
+  void CheckTake(const std::string& tag, std::optional<std::uint64_t> left);
   // A request for IDs of `tag` that came at `asked_at` was refused: was there a reason to?
   void CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at);
   // The request that was `number`th in the line of `tag` is out of it; `served`: with IDs.
