@@ -84,7 +84,8 @@ Result<std::string> ChooseServer(CommandContext& context, const std::optional<st
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const Daemons daemons = FindDaemons(*resolved);
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved), token);
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved),
+                              token);
   LEAF_RETURN_IF_ERROR(daemon.WallClock());
   return daemon.answered_by();
 }

@@ -86,7 +86,8 @@ Result<std::vector<std::string>> TagsOfStore(CommandContext& context) {
 Result<std::vector<std::string>> TagsOfDaemon(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(*resolved));
-  client::DaemonClient daemon(FindDaemons(*resolved).servers, *context.flags.timeout, TlsOf(*resolved), token);
+  client::DaemonClient daemon(FindDaemons(*resolved).servers, *context.flags.timeout, TlsOf(*resolved),
+                              token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
   const Json json = Json::parse(body, nullptr, false);
   std::vector<std::string> tags;

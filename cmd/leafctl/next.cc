@@ -226,7 +226,8 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
 Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& resolved, const Daemons& daemons,
                             const NextOptions& options, std::uint64_t count, IdPrinter& printer) {
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(resolved));
-  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved), token);
+  client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved),
+                              token);
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)

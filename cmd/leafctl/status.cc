@@ -238,7 +238,8 @@ bool WritesUtf8(const CommandContext& context) {
 
 // Until a key or a signal ends it. A daemon that does not answer does not hold up the keys.
 Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::string>& servers, bool several,
-                           std::chrono::milliseconds timeout, const client::TlsSource& tls, const std::string& token) {
+                           std::chrono::milliseconds timeout, const client::TlsSource& tls,
+                           const std::string& token) {
   constexpr std::chrono::milliseconds kKeyWait{100};
   constexpr std::size_t kColumnsDefault = 80;
   constexpr std::size_t kRowsDefault = 24;

@@ -238,7 +238,8 @@ Result<std::unique_ptr<TagBook>> OpenTagBook(CommandContext& context, const TagP
   if (place.changes && !place.direct) {
     LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
     if (const std::string server = DaemonOfStore(context, resolved->config); !server.empty())
-      return std::unique_ptr<TagBook>(std::make_unique<DaemonBook>(context, std::vector{server}, nullptr, ""));
+      return std::unique_ptr<TagBook>(
+          std::make_unique<DaemonBook>(context, std::vector{server}, nullptr, ""));
   }
   LEAF_ASSIGN_OR_RETURN(auto store, Store::Open(context, access));
   return std::unique_ptr<TagBook>(std::make_unique<OwnStoreBook>(context, std::move(store), command));

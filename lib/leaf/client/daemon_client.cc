@@ -146,8 +146,7 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
 
 Result<DaemonClient::Reply> DaemonClient::AskRedis(const std::string& server,
                                                    const IdQuestion& question) const {
-  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges,
-                        TakeFromRedis(server, question, timeout_, tls_, token_));
+  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_, tls_, token_));
   return Reply{.status = 200, .ranges = std::move(ranges)};
 }
 

@@ -37,9 +37,9 @@ class LatencyHistogram {
 };
 
 struct LoadPlan {
-  std::string server;  // "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH"
+  std::string server;   // "http://HOST:PORT", "https://HOST:PORT" or "unix:/PATH"
   std::string token{};  // as of DaemonClient
-  std::string target;  // what is asked for: "/v1/snowflake?count=1"
+  std::string target;   // what is asked for: "/v1/snowflake?count=1"
   std::size_t connections = 1;
   std::chrono::milliseconds duration{0};
   std::chrono::milliseconds timeout{0};  // of a connect and of an answer

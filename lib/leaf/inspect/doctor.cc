@@ -262,7 +262,8 @@ class NodeChecks : DoctorChecks {
     for (const Endpoint& listen : config_.server.listen) {
       if (IsLoopbackHost(listen.host)) continue;
       if (!path.empty() && config_.server.tls_cert.empty()) {
-        Warn("access", fmt::format("other machines send their tokens to {} without TLS", EndpointText(listen)),
+        Warn("access",
+             fmt::format("other machines send their tokens to {} without TLS", EndpointText(listen)),
              "a token can be read on its way", "set server.tls_cert and server.tls_key");
       }
       if (!path.empty() || resolved_.IsSet("auth.anonymous")) return;

@@ -88,18 +88,18 @@ class TagsRouter : public RouterFixture {
   };
   Withdraw Send(std::string_view method, std::string_view target, const Asking& asking,
                 std::optional<Response>& response) {
-    return router_.Handle({.method = method,
-                           .target = target,
-                           .accept = "",
-                           .content_type = asking.content_type,
-                           .body = asking.body,
-                           .body_lost = asking.body_lost,
-                           .caller = asking.from_operator ? &access::Caller::Operator()
-                                                          : &access::Caller::Open()},
-                          [&response](Response answer) {
-                            EXPECT_FALSE(response.has_value());
-                            response = std::move(answer);
-                          });
+    return router_.Handle(
+        {.method = method,
+         .target = target,
+         .accept = "",
+         .content_type = asking.content_type,
+         .body = asking.body,
+         .body_lost = asking.body_lost,
+         .caller = asking.from_operator ? &access::Caller::Operator() : &access::Caller::Open()},
+        [&response](Response answer) {
+          EXPECT_FALSE(response.has_value());
+          response = std::move(answer);
+        });
   }
   Response Ask(std::string_view method, std::string_view target, const Asking& asking) {
     std::optional<Response> response;

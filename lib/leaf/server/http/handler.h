@@ -40,7 +40,7 @@ struct RouterOptions {
   const access::Gate* gate = nullptr;
   bool warns_if_open = false;  // other machines reach this server, and nothing says that none needs a token
   WorkersReading workers{};    // without `read` there is no registry to tell of
-  TagRouting tags{};         // without `desk` tags are neither listed nor changed here
+  TagRouting tags{};           // without `desk` tags are neither listed nor changed here
 };
 
 // What handlers answer from. Thread-safe; outlives every request.

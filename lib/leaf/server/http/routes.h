@@ -17,10 +17,10 @@ namespace leaf::server {
 
 // The role that a caller needs (access/roles.h).
 enum class Access : std::uint8_t {
-  kFree,   // none: it tells nothing that is not known, or a machine has to know it without a token
-  kIds,    // takes IDs
-  kRead,   // tells something
-  kAdmin,  // changes something
+  kFree,         // none: it tells nothing that is not known, or a machine has to know it without a token
+  kIds,          // takes IDs
+  kRead,         // tells something
+  kAdmin,        // changes something
   kReadOrAdmin,  // by GET and HEAD the one, by other methods the other
 };
 

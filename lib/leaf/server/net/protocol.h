@@ -40,7 +40,7 @@ struct Origin {
   // There is a door of its own for operators (server.admin_listen), and this is not it.
   bool is_public_door = false;
   std::optional<uid_t> user{};  // that runs the client, if is_local and the kernel says so
-  bool is_tls = false;       // the listener speaks nothing else
+  bool is_tls = false;          // the listener speaks nothing else
   // Static text. Unless empty: the connection is over a limit, for this reason. It gets one answer.
   std::string_view refusal = "";
 };
