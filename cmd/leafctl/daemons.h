@@ -1,8 +1,6 @@
 // Which daemons a command would ask.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -15,10 +13,9 @@
 #include "cli.h"
 #include "context.h"
 #include "leaf/base/endpoint.h"
-#include "leaf/base/text.h"
 #include "leaf/client/trust.h"
+#include "leaf/embed/client_token.h"
 #include "leaf/embed/tls_files.h"
-#include "leaf/sys/secret_file.h"
 
 namespace leaf::cmd {
 
@@ -72,21 +69,9 @@ inline void AddServerFlag(CLI::App& app, CommandContext& context, const std::str
   AddTrustFlags(app, context);
 }
 
-// What is shown to daemons: the token in client.token_file, "" without one. Errors: kConfig for a file that
-// cannot be read, or that other users can.
+// What is shown to daemons. Errors: those of embed::ReadClientToken.
 inline Result<std::string> ClientToken(const config::Resolved& resolved) {
-  if (resolved.config.client.token_file.empty()) return std::string();
-  LEAF_ASSIGN_OR_RETURN(const std::string text, sys::ReadSecretFile(resolved.config.client.token_file));
-  std::string token(TrimBlanks(text));
-  // As a header's value, or as a word, it would end early.
-  const bool good =
-      !token.empty() && std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
-  if (!good)
-    return Error{
-        ErrorCode::kConfig,
-        fmt::format("client.token_file {} does not hold one token", resolved.config.client.token_file),
-        "leafctl token add prints one"};
-  return token;
+  return embed::ReadClientToken(resolved.config.client.token_file);
 }
 
 // Of the daemon that a package runs.

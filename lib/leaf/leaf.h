@@ -219,17 +219,20 @@ struct ClientOptions {
   std::string ca{};
   std::string cert{};
   std::string key{};
+  // File with the token that daemons ask for (leafctl-access(7)), readable by its owner only. Read once, by
+  // Open. "" for none.
+  std::string token_file{};
 };
 
 // Asks daemons for IDs. Holds no connection between calls, and no IDs: a child of fork may go on with its
 // copy. Errors of both: kUnreachable (no daemon answers; all are named), kPermission (a socket that may not
-// be opened), kConfig (no trust over TLS), kInvalidArgument, and what the daemons say: kNotFound, kFrozen,
+// be opened, or the token does not allow it), kConfig (no trust over TLS), kInvalidArgument, and what the daemons say: kNotFound, kFrozen,
 // kPaused, kExhausted, kClock, kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost,
 // or of a request that went on to another daemon, are never issued: a gap.
 class Client {
  public:
-  // Errors: kInvalidArgument (no daemon, or an address of another form), kConfig (a file for TLS, or
-  // OpenSSL). Does not connect.
+  // Errors: kInvalidArgument (no daemon, or an address of another form), kConfig (a file for TLS, the
+  // one with the token, or OpenSSL). Does not connect.
   static Result<Client> Open(ClientOptions options);
   ~Client();
   Client(Client&&) noexcept;

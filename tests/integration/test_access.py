@@ -597,14 +597,18 @@ class Scraped(AccessTest):
         self.addCleanup(prometheus.kill)
 
         def up():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
                 connection.request("GET", "/api/v1/query?query=up")
-                result = json.loads(connection.getresponse().read())["data"]["result"]
-                connection.close()
+                response = connection.getresponse()
+                body = response.read()
             except OSError:
                 return {}
-            return {row["metric"]["job"]: row["value"][1] for row in result}
+            finally:
+                connection.close()
+            if response.status != 200:
+                return {}  # it starts
+            return {row["metric"]["job"]: row["value"][1] for row in json.loads(body)["data"]["result"]}
 
         poll(lambda: up() == {"with": "1", "basic": "1", "without": "0"}, "scraped with the token only")
 

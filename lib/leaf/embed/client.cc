@@ -7,6 +7,7 @@
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/client/server_groups.h"
+#include "leaf/embed/client_token.h"
 #include "leaf/embed/tls_files.h"
 #include "leaf/leaf.h"
 #include "leaf/sys/system_clock.h"
@@ -56,8 +57,11 @@ bool IsAway(ErrorCode code) {
 
 class Client::Impl {
  public:
-  Impl(const ClientOptions& options, client::TlsSource tls)
-      : timeout_(options.timeout), tls_(std::move(tls)), groups_(options.groups, options.away) {}
+  Impl(const ClientOptions& options, client::TlsSource tls, std::string token)
+      : timeout_(options.timeout),
+        tls_(std::move(tls)),
+        token_(std::move(token)),
+        groups_(options.groups, options.away) {}
 
   // `ask` asks one daemon. What it was given before an error is dropped: ranges of two daemons would not
   // ascend.
@@ -66,7 +70,7 @@ class Client::Impl {
     Error error;
     bool asked = false;
     for (const std::size_t server : groups_.Order(clock_.Monotonic())) {
-      client::DaemonClient daemon({groups_.name(server)}, timeout_, tls_);
+      client::DaemonClient daemon({groups_.name(server)}, timeout_, tls_, token_);
       IdRanges ranges;
       Result<void> answer = ask(daemon, [&](const std::vector<IdRange>& more) -> Result<void> {
         ranges.insert(ranges.end(), more.begin(), more.end());
@@ -97,6 +101,7 @@ class Client::Impl {
  private:
   const std::chrono::milliseconds timeout_;
   const client::TlsSource tls_;
+  const std::string token_;
   const sys::SystemClock clock_;
   client::ServerGroups groups_;
 };
@@ -130,7 +135,8 @@ Result<Client> Client::Open(ClientOptions options) {
     // Without a lock, which no thread would give back in a child of fork.
     tls = [context]() -> Result<std::shared_ptr<const tls::ClientContext>> { return context; };
   }
-  return Client(std::make_unique<Impl>(options, std::move(tls)));
+  LEAF_ASSIGN_OR_RETURN(std::string token, embed::ReadClientToken(options.token_file));
+  return Client(std::make_unique<Impl>(options, std::move(tls), std::move(token)));
 }
 
 Result<IdRanges> Client::Next(std::string_view tag, std::uint64_t count) {

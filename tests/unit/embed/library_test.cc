@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,12 +11,15 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "leaf/base/mutex.h"
 #include "leaf/leaf.h"
 #include "support/scale.h"
 #include "support/temp_dir.h"
@@ -534,6 +538,11 @@ class FakeDaemon {
   const std::string& url() const { return url_; }
   void SetMood(Mood mood) { mood_.store(mood); }
   int asked() const { return asked_.load(); }
+  // How many of them showed this token.
+  int shown(const std::string& token) const {
+    const MutexLock lock(mutex_);
+    return shown_.count(token) == 0 ? 0 : shown_.at(token);
+  }
 
  private:
   void Serve() {
@@ -547,6 +556,12 @@ class FakeDaemon {
       while (request.find("\r\n\r\n") == std::string::npos &&
              (got = read(connection, buffer, sizeof buffer)) > 0)
         request.append(buffer, static_cast<std::size_t>(got));
+      constexpr std::string_view kBearer = "Authorization: Bearer ";
+      if (const std::size_t at = request.find(kBearer); at != std::string::npos) {
+        const std::size_t begin = at + kBearer.size();
+        const MutexLock lock(mutex_);
+        ++shown_[request.substr(begin, request.find('\r', begin) - begin)];
+      }
       std::string status = "200 OK";
       std::string body;
       switch (mood_.load()) {
@@ -587,6 +602,8 @@ class FakeDaemon {
   std::uint64_t next_;
   std::atomic<Mood> mood_{Mood::kServes};
   std::atomic<int> asked_{0};
+  mutable Mutex mutex_;
+  std::map<std::string, int> shown_ LEAF_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -655,6 +672,30 @@ TEST(LibraryClient, BatchesAreOneDaemons) {
   ASSERT_TRUE(ids.ok()) << ids.error().message;
   EXPECT_EQ(CountOf(*ids), 250'000U);
   ExpectDisjoint(*ids);
+}
+
+TEST(LibraryClient, ShowsItsToken) {
+  FakeDaemon daemon(1);
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/token";
+  const auto write = [&](const std::string& text, mode_t mode) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(chmod(path.c_str(), mode), 0);
+  };
+  const auto open = [&] { return Client::Open({.groups = {{daemon.url()}}, .token_file = path}); };
+  EXPECT_EQ(CodeOf(open()), ErrorCode::kConfig) << "there is no such file";
+  write("leaf_secret\n", 0644);
+  EXPECT_EQ(CodeOf(open()), ErrorCode::kConfig) << "others can read it";
+  for (const char* const bad : {"", "\n", "two words", "two\nlines"}) {
+    write(bad, 0600);
+    EXPECT_EQ(CodeOf(open()), ErrorCode::kConfig) << bad;
+  }
+  write("leaf_secret\n", 0600);
+  auto client = open();
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  ASSERT_TRUE(client->Next("order", 2).ok());
+  ASSERT_TRUE(client->NextSnowflake(2).ok());
+  EXPECT_EQ(daemon.shown("leaf_secret"), 2);
 }
 
 TEST(LibraryClient, OptionsAreChecked) {

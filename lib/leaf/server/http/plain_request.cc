@@ -64,14 +64,17 @@ std::size_t EndOfValue(std::string_view bytes, std::size_t at) {
   return EndOf(kValueChar, bytes, at);
 }
 
-// `lower`: of letters and hyphens.
+// `text`: printable. `lower`: of letters and hyphens.
 bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
   if (text.size() != lower.size()) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i] >= 'A' && text[i] <= 'Z' ? static_cast<char>(text[i] + ('a' - 'A')) : text[i];
-    if (c != lower[i]) return false;
-  }
-  return true;
+  // Bit 5 is what upper case lacks, and set in all other characters of a name.
+  constexpr std::uint64_t kLowerCase = 0x2020202020202020;
+  std::uint64_t different = 0;
+  std::size_t at = 0;
+  for (; at + sizeof different <= lower.size(); at += sizeof different)
+    different |= (WordAt(text, at) | kLowerCase) ^ WordAt(lower, at);
+  for (; at < lower.size(); ++at) different |= static_cast<unsigned char>((text[at] | ' ') ^ lower[at]);
+  return different == 0;
 }
 
 // What must not come twice.
