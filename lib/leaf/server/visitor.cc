@@ -22,11 +22,13 @@ bool HasScheme(std::string_view authorization, std::string_view scheme) {
 // RFC 4648, 4, with its padding.
 std::optional<std::string> DecodeBase64(std::string_view text) {
   namespace base64 = boost::beast::detail::base64;
+  // Of another length the library would write behind the end of what it says that it needs.
+  if (text.size() % 4 != 0) return std::nullopt;
   std::string decoded(base64::decoded_size(text.size()), '\0');
   const auto [written, read] = base64::decode(decoded.data(), text.data(), text.size());
   // The library stops at the padding.
   const std::string_view rest = text.substr(read);
-  if (text.size() % 4 != 0 || (rest != "" && rest != "=" && rest != "==")) return std::nullopt;
+  if (rest != "" && rest != "=" && rest != "==") return std::nullopt;
   decoded.resize(written);
   return decoded;
 }

@@ -31,7 +31,8 @@ class AuditTest : public ::testing::Test {
   }
   std::vector<std::string> Actions(std::string_view tag) {
     std::vector<std::string> actions;
-    for (const core::AuditLine& line : store_.History(tag, 100).value()) actions.push_back(line.action);
+    const auto lines = store_.History(tag, 100).value();
+    for (const core::AuditLine& line : lines) actions.push_back(line.action);
     return actions;
   }
   core::NewTag Tag(const std::string& name) {
