@@ -226,9 +226,9 @@ struct ClientOptions {
 
 // Asks daemons for IDs. Holds no connection between calls, and no IDs: a child of fork may go on with its
 // copy. Errors of both: kUnreachable (no daemon answers; all are named), kPermission (a socket that may not
-// be opened, or the token does not allow it), kConfig (no trust over TLS), kInvalidArgument, and what the daemons say: kNotFound, kFrozen,
-// kPaused, kExhausted, kClock, kNotOwner, kDisabled, kLimited, kUnavailable. IDs of an answer that was lost,
-// or of a request that went on to another daemon, are never issued: a gap.
+// be opened, or the token does not allow it), kConfig (no trust over TLS), kInvalidArgument, and what the
+// daemons say: kNotFound, kFrozen, kPaused, kExhausted, kClock, kNotOwner, kDisabled, kLimited, kUnavailable.
+// IDs of an answer that was lost, or of a request that went on to another daemon, are never issued: a gap.
 class Client {
  public:
   // Errors: kInvalidArgument (no daemon, or an address of another form), kConfig (a file for TLS, the

@@ -17,12 +17,14 @@
 
 #include "fuzz/expect.h"
 #include "fuzz/targets.h"
+#include "leaf/access/gate.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/server/http/request_reader.h"
 #include "leaf/server/http/router.h"
 #include "leaf/server/http/status_json.h"
+#include "leaf/server/visitor.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/static_registry.h"
 #include "support/fakes.h"
@@ -96,6 +98,26 @@ std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece, bo
     }
     if (bytes.empty()) return requests;
   }
+}
+
+// ---- credentials
+
+// Whatever the field has, it is read, and only with the token the caller is known.
+void CheckCredentials(const std::string& authorization) {
+  static constexpr std::string_view kToken = "leaf_known";
+  static testing::FakeClock clock;
+  static access::Gate gate(1);
+  if (!gate.has_tokens()) {
+    access::TokenEntry entry{.name = "a", .roles = {access::Role::kIds}};
+    entry.hash = access::HashOf(kToken);
+    gate.Set({entry}, true, {});
+  }
+  server::Visitor visitor(gate, clock, std::nullopt);
+  const bool is_known = visitor.Identify(authorization).is_known;
+  LEAF_CHECK(is_known == (visitor.problem().empty() && !authorization.empty()));
+  LEAF_CHECK(visitor.Current().roles.empty());  // nothing has logged in
+  const bool is_basic = LowerCase(authorization.substr(0, 6)) == "basic ";
+  LEAF_CHECK(!is_known || is_basic || authorization.ends_with(kToken));
 }
 
 // ---- a node
@@ -410,6 +432,7 @@ void HttpRequests(std::string_view input) {
   constexpr std::size_t kBytesMax = std::size_t{12} * 1024;
   if (input.size() > kBytesMax) return;
   const std::vector<Received> whole = ReadRequests(input, kBytesMax, true);
+  for (const Received& received : whole) CheckCredentials(received.authorization);
   // What is taken in the plain form the library would have read as well, and no differently.
   LEAF_CHECK(ReadRequests(input, kBytesMax, false) == whole);
   // Where a request ends is not a matter of packets.

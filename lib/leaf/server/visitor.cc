@@ -28,7 +28,7 @@ std::optional<std::string> DecodeBase64(std::string_view text) {
   const auto [written, read] = base64::decode(decoded.data(), text.data(), text.size());
   // The library stops at the padding.
   const std::string_view rest = text.substr(read);
-  if (rest != "" && rest != "=" && rest != "==") return std::nullopt;
+  if (!rest.empty() && rest != "=" && rest != "==") return std::nullopt;
   decoded.resize(written);
   return decoded;
 }
@@ -94,10 +94,10 @@ const access::Caller& Visitor::Look(std::string_view authorization) {
       !authorization.empty() && gate_.has_tokens() && !caller_->roles.Has(access::Role::kAdmin);
   if (is_asked) {
     const auto token = TokenIn(authorization);
-    auto found = token ? gate_.FindToken(access::HashOf(*token)) : nullptr;
+    const auto found = token ? gate_.FindToken(access::HashOf(*token)) : nullptr;
     if (!token) problem_ = "malformed credentials";
     if (token && !found) problem_ = "unknown token";
-    caller_ = found ? std::move(found) : Stranger();
+    caller_ = found ? found : Stranger();
   }
   may_expire_ = caller_->expires.has_value();
   if (HasExpired()) {
