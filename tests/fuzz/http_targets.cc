@@ -102,7 +102,7 @@ std::vector<Received> ReadRequests(std::string_view bytes, std::size_t piece, bo
 
 // ---- credentials
 
-// Whatever the field has, it is read, and only with the token the caller is known.
+// Any text of the field is read, and the caller is known with the right token only.
 void CheckCredentials(const std::string& authorization) {
   static constexpr std::string_view kToken = "leaf_known";
   static testing::FakeClock clock;

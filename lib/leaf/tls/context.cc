@@ -40,7 +40,7 @@ BioPointer Reader(const std::string& text) {
   return bio;
 }
 
-// Nobody types a pass phrase for a daemon.
+// A daemon has no terminal on which to ask for a pass phrase.
 int NoPassPhrase(char*, int, int, void*) { return -1; }
 
 Result<std::vector<X509Pointer>> CertificatesOf(const Pem& pem) {

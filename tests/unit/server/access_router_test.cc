@@ -130,7 +130,7 @@ TEST_F(AccessRouter, EveryRouteAsksForItsRole) {
       };
       const int denied = needed ? 403 : 0;
       const int unknown = needed ? 401 : 0;
-      expect(Ask(method, path, ""), unknown, "nobody");
+      expect(Ask(method, path, ""), unknown, "no token");
       expect(Ask(method, path, "Bearer leaf_wrong"), unknown, "a wrong token");
       for (const auto& [name, roles] : roles_) {
         const int status = !needed || roles.Has(*needed) ? 0 : denied;

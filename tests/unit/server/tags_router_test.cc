@@ -333,7 +333,7 @@ TEST_F(TagsRouter, OnlySoManyWait) {
   EXPECT_EQ(Ask("POST", "/v1/tags", R"({"tag":"a"})").status, 201);
 }
 
-// The thread that works is told apart from the one whose timer expires.
+// The lane has one executor for the work and another one for its timers.
 TEST(TagLaneTest, AChangeThatWasBegunAndDoesNotEndIsNotKnown) {
   testing::FakeClock clock;
   testing::ManualExecutor changes{clock};

@@ -41,7 +41,7 @@ struct StatusQuery {
     kIssued,   // the most first
   };
   std::string tag;     // this one alone; "" for those that match what follows
-  std::string search;  // in the tag, whatever the case of its ASCII letters; "" for all
+  std::string search;  // a part of the tag, with ASCII letters in any case; "" for all
   Sort sort = Sort::kTag;
   std::uint64_t offset = 0;
   std::uint64_t limit = kDefaultLimit;

@@ -21,7 +21,7 @@ class TagDesk {
   using Json = nlohmann::ordered_json;
 
   struct Listing {
-    std::string search;        // in the tag, whatever the case of its ASCII letters; "" for all
+    std::string search;        // a part of the tag, with ASCII letters in any case; "" for all
     std::string sort = "tag";  // a column of `tag list`
     bool reverse = false;
     std::uint64_t offset = 0;

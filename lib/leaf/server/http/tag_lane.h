@@ -23,7 +23,7 @@ struct TagRouting {
   Executor* reads = nullptr;    // lists, looks and histories
   Executor* changes = nullptr;  // changes wait for each other only
   Executor* timers = nullptr;   // never blocks
-  // After these a request is answered, whatever has become of it. A repair asks other daemons.
+  // A request is answered after these, also if its change goes on. A repair asks other daemons.
   std::chrono::milliseconds patience{10'000};
   std::chrono::milliseconds repair_patience{60'000};
 };

@@ -75,7 +75,7 @@ class Protocol {
   virtual bool may_begin_silent() const { return false; }
   // The request under way was too slow to arrive: writes what the client is told. The connection ends then.
   virtual void HandleTimeout(Stream& stream) = 0;
-  // What is in stream.in() is no TLS, and the listener speaks nothing else: writes what the client is told,
+  // The listener speaks TLS only, and the client sent other bytes, which are in stream.in(). Writes an answer
   // without encryption, or nothing. The connection ends then.
   virtual void HandleNoTls(Stream& stream) { (void)stream; }
 };
