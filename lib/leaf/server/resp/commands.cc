@@ -26,6 +26,8 @@ constexpr auto kCommands = std::to_array<CommandSpec>({
      "Takes IDs of a tag as ranges; the end of each is not in it", nullptr},
     {"leaf.snowflake", -1, Kind::kTakesIds, Route::kRedisSnowflake, Needs::kIds, true, false, true, "leaf",
      "count?", "Takes snowflake IDs", nullptr},
+    {"leaf.code", -2, Kind::kTakesIds, Route::kRedisCode, Needs::kIds, true, true, true, "leaf", "key count?",
+     "Takes IDs of a tag, or of tag snowflake, and returns their codes", nullptr},
     {"leaf.decode", 2, Kind::kAnswered, Route::kRedisDecode, Needs::kRead, true, false, false, "leaf", "id",
      "Takes a snowflake ID apart", DecodeId},
     {"get", 2, Kind::kAnswered, Route::kRedisGet, Needs::kRead, true, true, false, "string", "key",

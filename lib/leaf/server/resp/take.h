@@ -19,6 +19,7 @@ inline constexpr std::uint64_t kSmallBatch = 150;
 enum class IdReply : std::uint8_t {
   kLast,    // the last ID, as an integer: INCR and INCRBY
   kIds,     // an array of IDs
+  kCodes,   // an array of the codes of IDs
   kRanges,  // an array of pairs: begin, and end, which is not in the range
 };
 
@@ -42,6 +43,9 @@ std::optional<int> RefuseCaller(const RedisBackend& backend, const TakeCommand& 
 
 // The error to answer with if the request is not to be served. Counts it against the limits.
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take);
+
+// Whether the reply has one element for each ID, and so many of them that it is a long one.
+bool IsLong(const TakeCommand& take);
 
 // Writes IDs as the reply to `take`. Returns what follows the text, if the reply is too long to stand in
 // memory; null for nothing. Nothing is written after an error, and the IDs are lost: kUnavailable if too many
