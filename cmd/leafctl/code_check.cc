@@ -92,7 +92,7 @@ Result<void> RunCodeCheck(CommandContext& context, const std::string& tag) {
         core::CodeLengthsText(record.lengths), kept ? "" : " (no code was made yet)", record.key,
         codes::DomainText(shape), use.ids, guesses, DaysLeftText(use.days_left)));
   }
-  if (refused) return *std::move(refused);
+  if (refused) return Error{ErrorCode::kUnhealthy, refused->message, refused->hint};
   if (is_near) {
     return Error{ErrorCode::kUnhealthy,
                  fmt::format("the codes of tag {} end in {} days", Quoted(tag), DaysLeftText(use.days_left)),

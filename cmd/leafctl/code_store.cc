@@ -20,7 +20,7 @@ codes::CodeShape ShapeOf(const config::Config::Codes& codes, const config::Confi
 
 Result<codes::CodeBook::Options> CodeOptionsOf(const config::Config::Codes& config) {
   if (config.key_file.empty()) {
-    return Error{ErrorCode::kDisabled, "codes are not configured: codes.key_file names no file",
+    return Error{ErrorCode::kConfig, "codes are not configured: codes.key_file names no file",
                  "leafctl code keygen FILE makes a key"};
   }
   codes::CodeBook::Options options;

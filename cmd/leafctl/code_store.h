@@ -23,8 +23,8 @@ class CodeStore {
   // The name of the cluster whose snowflake IDs they are. Errors: as it has none yet.
   using ClusterName = std::function<Result<std::string>()>;
 
-  // Reads the key. The environment outlives it. `log`: as of Store::Open. Errors: kDisabled (no key is
-  // configured), kConfig (the file has none, or is not its owner's alone), those of Store::Open.
+  // Reads the key. The environment outlives it. `log`: as of Store::Open. Errors: kConfig (no key is
+  // configured, the file has none, or is not its owner's alone), those of Store::Open.
   static Result<std::unique_ptr<CodeStore>> Open(embed::Environment& environment, Store::Access access,
                                                  ClusterName cluster, Logger* log = nullptr);
 

@@ -252,7 +252,7 @@ Result<std::uint64_t> ParseTimedId(std::string_view text, IdFormat format, const
 }
 
 std::optional<IdFormat> TimedShapeOf(std::string_view text) {
-  if (text.starts_with("0x") || text.starts_with("0X")) return std::nullopt;
+  // No number below 2^63 is as long, unless with zeros in front.
   if (text.size() == kUuidSize) return IdFormat::kUuid;
   if (text.size() == kUlidSize) return IdFormat::kUlid;
   return std::nullopt;

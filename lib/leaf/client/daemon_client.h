@@ -50,7 +50,7 @@ class DaemonClient {
                          const TextSink& sink);
 
   // The ID that a code of `tag` stands for. Errors: as of Status, and what the server says: kInvalidArgument,
-  // kNotFound, kRefused, kDisabled.
+  // kNotFound, kConfig.
   Result<std::uint64_t> Reveal(std::string_view tag, std::string_view code);
 
   // The body of /v1/status, a JSON object, with all tags or with none of them. Errors: kUnreachable,

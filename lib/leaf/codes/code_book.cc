@@ -59,7 +59,7 @@ Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToReveal(std::string_view 
   LEAF_ASSIGN_OR_RETURN(const std::optional<core::CodeRecord> record, records_.Load(tag));
   if (!record) return Error{ErrorCode::kNotFound, fmt::format("tag {} has no codes", Quoted(tag)), ""};
   if (record->key != fingerprint_) {
-    return Error{ErrorCode::kRefused,
+    return Error{ErrorCode::kConfig,
                  fmt::format("the codes of tag {} were made with another key ({}, not {})", Quoted(tag),
                              record->key, fingerprint_),
                  "set codes.key_file to the file with that key"};

@@ -38,10 +38,10 @@ class CodeBook {
   std::shared_ptr<const TagCodes> FindToReveal(std::string_view tag) const;
 
   // Blocks on the database. `tweak`: the tag, or the cluster's name. The shape is kept as the tag's if it has
-  // none yet. Errors: kRefused (another key, alphabet, or a shorter length than it has), kConfig (too few
-  // codes for snowflake IDs; no table), and those of the database.
+  // none yet. Errors: kConfig (another key, alphabet, or a shorter length than it has; too few codes for
+  // snowflake IDs; no table), and those of the database.
   Result<std::shared_ptr<const TagCodes>> OpenToIssue(std::string_view tag, std::string_view tweak);
-  // Keeps nothing, and reads the record again. Errors: kNotFound (the tag has no codes), kRefused (their key
+  // Keeps nothing, and reads the record again. Errors: kNotFound (the tag has no codes), kConfig (their key
   // is another one), and those of the database.
   Result<std::shared_ptr<const TagCodes>> OpenToReveal(std::string_view tag, std::string_view tweak);
 

@@ -31,7 +31,7 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
   LEAF_CHECK(!kept.lengths.empty() && wanted.lengths.size() == 1);
   const auto refuse = [&](std::string_view what, std::string hint) {
     return Error{
-        ErrorCode::kRefused,
+        ErrorCode::kConfig,
         fmt::format("no codes of tag {}: {}, and two IDs could get one code", Quoted(kept.tag), what),
         std::move(hint)};
   };

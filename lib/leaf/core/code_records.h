@@ -39,7 +39,7 @@ std::string CodeLengthsText(const std::vector<int>& lengths);
 std::optional<std::vector<int>> ParseCodeLengths(std::string_view text);
 
 // What is remembered once a node has begun to make codes as `wanted` says, which has one length. Nothing if
-// that is what `kept` says already. Errors: kRefused, which says what differs.
+// that is what `kept` says already. Errors: kConfig, which says what differs.
 Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted);
 
 // Thread-safe. Blocks.
@@ -49,7 +49,7 @@ class CodeRecords {
   // Nothing if the tag has no codes yet. Errors: kConfig (there is no table), and those of the database.
   virtual Result<std::optional<CodeRecord>> Load(std::string_view tag) = 0;
   // Remembers `wanted` (ExtendCodeRecord), durably before it returns what is in force then. Errors: the same,
-  // and kRefused.
+  // and those of ExtendCodeRecord.
   virtual Result<CodeRecord> Keep(const CodeRecord& wanted) = 0;
 };
 

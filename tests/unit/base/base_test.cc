@@ -126,7 +126,7 @@ TEST(IdText, WritesTheTimeOfAnId) {
   };
   // 1700000000000 is 0x18bcfe56800. 0x3FABCD is 111111111010 1111001101.
   EXPECT_EQ(text(id, IdFormat::kUuid), "018bcfe5-6800-7fea-bcd0-000000000000");
-  EXPECT_EQ(text(0, IdFormat::kUuid), "012c14d0-2661-7000-8000-000000000000");
+  EXPECT_EQ(text(0, IdFormat::kUuid), "012c148d-03c1-7000-8000-000000000000");
   // 48 bits of time are the first ten digits.
   EXPECT_EQ(text(id, IdFormat::kUlid).substr(0, 10), "01HF7YAT00");
   EXPECT_EQ(*ParseTimedId("018BCFE5-6800-7FEA-BCD0-000000000000", IdFormat::kUuid, split), id);

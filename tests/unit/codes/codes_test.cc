@@ -211,15 +211,15 @@ TEST(CodeBook, KeepsToTheFirstKeyAndShape) {
   CodeBook first(OptionsOf('a', 12), records);
   ASSERT_TRUE(first.OpenToIssue("order", "order").ok());
   CodeBook other_key(OptionsOf('b', 12), records);
-  EXPECT_EQ(other_key.OpenToIssue("order", "order").error().code, ErrorCode::kRefused);
-  EXPECT_EQ(other_key.OpenToReveal("order", "order").error().code, ErrorCode::kRefused);
+  EXPECT_EQ(other_key.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(other_key.OpenToReveal("order", "order").error().code, ErrorCode::kConfig);
   EXPECT_TRUE(other_key.OpenToIssue("pay", "pay").ok());
   CodeBook shorter(OptionsOf('a', 11), records);
-  EXPECT_EQ(shorter.OpenToIssue("order", "order").error().code, ErrorCode::kRefused);
+  EXPECT_EQ(shorter.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
   CodeBook::Options options = OptionsOf('a', 12);
   options.shape.alphabet = Alphabet::kBase32;
   CodeBook base32(options, records);
-  EXPECT_EQ(base32.OpenToIssue("order", "order").error().code, ErrorCode::kRefused);
+  EXPECT_EQ(base32.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
   // Another grouping is another way to write the same code.
   options = OptionsOf('a', 12);
   options.shape.group = 3;

@@ -43,7 +43,7 @@ TEST_F(CodeRecordsTest, RefusesWhatCouldMakeACodeTwice) {
   for (const core::CodeRecord& wanted : {Record(11), Record(12, "k2"), base32, unchecked}) {
     const auto kept = records_.Keep(wanted);
     ASSERT_FALSE(kept.ok());
-    EXPECT_EQ(kept.error().code, ErrorCode::kRefused);
+    EXPECT_EQ(kept.error().code, ErrorCode::kConfig);
   }
   EXPECT_EQ(records_.Load("order").value().value().lengths, std::vector<int>{12});
 }

@@ -122,7 +122,7 @@ Error Issuer::TooManyRequests() {
 }
 
 Error Issuer::NoCodes() {
-  return {ErrorCode::kDisabled, "codes are not configured on this server",
+  return {ErrorCode::kConfig, "codes are not configured on this server",
           "set codes.key_file to a file that leafctl code keygen has made"};
 }
 
