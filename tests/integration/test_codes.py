@@ -48,7 +48,7 @@ class CodesTest(LeafTest):
         return self.box.serve("--redis-listen", "127.0.0.1:0", *args)
 
     def lines(self, *args, **more):
-        return self.box.ok(*args, **more).out.split()
+        return self.box.ok(*args, **more).split()
 
     def code_of(self, tag, *ids):
         return self.lines("code", "of", tag, *[str(each) for each in ids])
@@ -64,6 +64,10 @@ class CodesTest(LeafTest):
     def reveal(self, daemon, tag, code):
         return daemon.get("/v1/codes/%s/%s" % (tag, urllib.parse.quote(code, safe="")))
 
+    def check_error(self, reply, part):
+        self.assertIsInstance(reply, ReplyError)
+        self.assertIn(part, reply)
+
     def redis(self, daemon):
         port = int(daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)").group(1))
         connection = Resp(port)
@@ -77,7 +81,7 @@ class Keys(CodesTest):
         with open(self.key, encoding="ascii") as file:
             self.assertRegex(file.read(), r"^[0-9a-f]{64}\n$")
         self.check(self.box.run(["code", "keygen", self.key]), 9, "codes.key")
-        first, second = (self.box.ok("code", "keygen").out for _ in range(2))
+        first, second = (self.box.ok("code", "keygen") for _ in range(2))
         self.assertRegex(first, r"^[0-9a-f]{64}\n$")
         self.assertNotEqual(first, second)
 
@@ -120,8 +124,7 @@ class Keys(CodesTest):
             # Nothing was taken, and neither the tag nor other tags' codes suffer.
             self.assertEqual(daemon.ids("order")[0], before + 1)
             self.codes(daemon, "pay")
-            with self.assertRaisesRegex(ReplyError, "another key"):
-                self.redis(daemon).ask("LEAF.CODE", "order")
+            self.check_error(self.redis(daemon).ask("LEAF.CODE", "order"), "another key")
 
     def test_the_record_outlives_the_tag(self):
         code = self.code_of("order", 1)[0]
@@ -144,12 +147,12 @@ class CommandLine(CodesTest):
         ids = self.lines("code", "reveal", "order", stdin="\n".join(codes))
         self.assertEqual(ids, [str(each) for each in range(1, 201)])
         self.assertEqual(self.lines("code", "of", "order", stdin="\n".join(ids)), codes)
-        self.assertEqual(self.box.ok("next", "order").out, "201\n")
+        self.assertEqual(self.box.ok("next", "order"), "201\n")
 
     def test_json(self):
-        answer = json.loads(self.box.ok("next", "order", "--format", "code", "-n", "2", "--direct", "--json").out)
+        answer = json.loads(self.box.ok("next", "order", "--format", "code", "-n", "2", "--direct", "--json"))
         self.assertEqual((list(answer), answer["tag"]), (["tag", "codes"], "order"))
-        answer = json.loads(self.box.ok("code", "reveal", "order", *answer["codes"], "--json").out)
+        answer = json.loads(self.box.ok("code", "reveal", "order", *answer["codes"], "--json"))
         self.assertEqual([each["id"] for each in answer["ids"]], ["1", "2"])
 
     def test_what_people_type(self):
@@ -186,7 +189,7 @@ class CommandLine(CodesTest):
         self.assertEqual(len(self.lines("next", "order", "--format", "code", "-n", "5", "--direct")), 5)
         self.check(self.box.run(["next", "order", "--format", "code", "-n", "50", "--direct"]), 11, "has no code")
         # None was taken for it.
-        self.assertEqual(self.box.ok("next", "order", "--direct").out, "999995\n")
+        self.assertEqual(self.box.ok("next", "order", "--direct"), "999995\n")
         result = self.box.run(["code", "check", "order"])
         self.assertIn("10^6", result.out)
         daemon = self.serve()
@@ -198,14 +201,14 @@ class CommandLine(CodesTest):
         self.assertEqual(len(self.lines("next", "order", "--format", "code", "-n", "50", "--direct")), 50)
 
     def test_check(self):
-        answer = json.loads(self.box.ok("code", "check", "order", "--json").out)
+        answer = json.loads(self.box.ok("code", "check", "order", "--json"))
         self.assertFalse(answer["in_use"])
         self.box.ok("next", "order", "--format", "code", "-n", "999", "--direct")
-        answer = json.loads(self.box.ok("code", "check", "order", "--json").out)
+        answer = json.loads(self.box.ok("code", "check", "order", "--json"))
         self.assertTrue(answer["in_use"])
         self.assertEqual((answer["lengths"], answer["domain"], answer["ids"]), ([12], "10^12", "1000"))
         self.assertAlmostEqual(answer["density"], 1e-9)
-        self.assertIn("one guess in 1000000000 ", self.box.ok("code", "check", "order").out)
+        self.assertIn("one guess in 1000000000 ", self.box.ok("code", "check", "order"))
 
     def test_wrong_configurations(self):
         for more, why in (("length = 5", "length 6 or more"), ("length = 25", "1..24"),
@@ -220,7 +223,7 @@ class CommandLine(CodesTest):
 
     def test_codes_configure_no_store(self):
         # As without any configuration, so that `next` may use the store in the state directory.
-        self.assertEqual(self.box.ok("next", "order").out, "1\n")
+        self.assertEqual(self.box.ok("next", "order"), "1\n")
 
 
 class Shapes(CodesTest):
@@ -260,8 +263,8 @@ class Lengths(CodesTest):
         self.assertEqual(len(long), len(short[0]) + 2)
         for code in (short[0], long):
             self.assertEqual(json.loads(self.reveal(daemon, "order", code).body)["id"], "1")
-        # A daemon that runs with the shorter length makes no code twice.
-        self.assertRegex(self.codes(daemon)[0], CODE)
+        # The daemon goes on with the tag's length as it has seen it, and makes no code twice.
+        self.assertNotIn(self.codes(daemon)[0], short + [long])
         daemon.terminate()
         daemon = self.serve()
         longer = self.codes(daemon, count=3)
@@ -355,7 +358,7 @@ class Http(CodesTest):
     def test_the_role(self):
         tokens = self.box.path("tokens")
         for name, role in (("taker", "ids"), ("reader", "read")):
-            token = self.box.ok("--set", "auth.tokens_file=" + tokens, "token", "add", name, "--role", role).out
+            token = self.box.ok("--set", "auth.tokens_file=" + tokens, "token", "add", name, "--role", role)
             setattr(self, name, {"Authorization": "Bearer " + token.strip()})
         daemon = self.serve("--set", "auth.tokens_file=" + tokens)
         response = daemon.get("/v1/segment/order?form=code", self.taker)
@@ -377,7 +380,6 @@ class Redis(CodesTest):
             more = redis.ask("leaf.code", "order", str(count))
             self.assertEqual(len(more), count)
             codes += more
-        codes = [code.decode() if isinstance(code, bytes) else code for code in codes]
         ids = self.lines("code", "reveal", "order", stdin="\n".join(codes))
         self.assertEqual(ids, sorted(set(ids), key=int))
         self.assertEqual(len(ids), 1304)
@@ -387,10 +389,8 @@ class Redis(CodesTest):
         order, snowflake = redis.ask("EXEC")
         self.assertEqual((len(order), len(snowflake)), (2, 1))
         self.assertEqual(len(redis.ask("LEAF.CODE", "snowflake", "200")), 200)
-        with self.assertRaisesRegex(ReplyError, "oder"):
-            redis.ask("LEAF.CODE", "oder")
-        with self.assertRaisesRegex(ReplyError, "count"):
-            redis.ask("LEAF.CODE", "order", "0")
+        self.check_error(redis.ask("LEAF.CODE", "oder"), "oder")
+        self.check_error(redis.ask("LEAF.CODE", "order", "0"), "count")
 
     def test_decode_reads_texts(self):
         daemon = self.serve()
@@ -406,16 +406,16 @@ class Texts(LeafTest):
     def test_they_have_the_id_inside(self):
         for form, shape in (("uuidv7", r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"),
                             ("ulid", r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$")):
-            texts = self.box.ok("next", "--format", form, "-n", "3000", "--direct").out.split()
+            texts = self.box.ok("next", "--format", form, "-n", "3000", "--direct").split()
             self.assertEqual(texts, sorted(set(texts)))
             for text in texts:
                 self.assertRegex(text, shape)
-            decoded = json.loads(self.box.ok("decode", "--json", stdin="\n".join(texts)).out)["ids"]
+            decoded = json.loads(self.box.ok("decode", "--json", stdin="\n".join(texts)))["ids"]
             self.assertEqual(len({(each["time_ms"], each["worker"], each["sequence"]) for each in decoded}), 3000)
             again = self.box.ok(
                 "encode", "--format", form, "--time", str(decoded[7]["time_ms"]), "--worker",
                 str(decoded[7]["worker"]), "--sequence", str(decoded[7]["sequence"]),
-            ).out.strip()
+            ).strip()
             self.assertEqual(again, texts[7])
             if form == "uuidv7":
                 # As RFC 9562 has it: version, variant, and the time in front.
@@ -442,7 +442,7 @@ class Texts(LeafTest):
             self.assertEqual(texts, sorted(set(texts)))
             answer = json.loads(daemon.get("/v1/decode/" + texts[0]).body)
             self.assertEqual(json.loads(daemon.get("/v1/decode/" + answer["id"]).body), answer)
-        self.assertEqual(len(self.box.ok("next", "--format", "uuidv7", "-n", "5").out.split()), 5)
+        self.assertEqual(len(self.box.ok("next", "--format", "uuidv7", "-n", "5").split()), 5)
         self.check_v1_error(daemon.get("/v1/decode/123?format=code"), 400)
 
 
@@ -500,7 +500,6 @@ query_timeout = "60s"
     def test_two_keys_at_once_one_wins(self):
         processes = []
         for name in ("one", "other") * 4:
-            self.configure(name)
             processes.append((name, self.box.popen(
                 ["--set", "codes.key_file=" + self.box.path(name + ".key"), "code", "of", "order", "7"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
@@ -509,7 +508,7 @@ query_timeout = "60s"
         self.assertEqual({code for _, _, code in results}, {0, 6}, results)
 
     def test_keys_lengths_and_a_missing_table(self):
-        code = self.box.ok("code", "of", "order", "7").out.strip()
+        code = self.box.ok("code", "of", "order", "7").strip()
         self.configure("other")
         self.check(self.box.run(["code", "of", "order", "7"]), 6, "another key")
         self.configure(length=14)
@@ -517,7 +516,7 @@ query_timeout = "60s"
         self.assertEqual(self.server.sql("SELECT lengths FROM leafctl_codes", self.database), [["12,14"]])
         self.configure()
         self.check(self.box.run(["code", "of", "order", "7"]), 6, "length 14")
-        self.assertEqual(self.box.ok("code", "reveal", "order", code).out, "7\n")
+        self.assertEqual(self.box.ok("code", "reveal", "order", code), "7\n")
         # Tags are told apart byte by byte, as in leaf_alloc.
         self.box.ok("tag", "add", "Order", "--step", "1000")
         self.box.ok("code", "of", "Order", "7")
