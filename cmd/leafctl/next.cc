@@ -364,7 +364,7 @@ Result<void> CheckFormat(const NextOptions& options) {
   }
   if (options.is_code() && options.tag && !options.is_snowflake() && *options.tag == codes::kSnowflakeTag) {
     return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("tag {} has no codes: with codes this name stands for snowflake IDs",
+                 fmt::format("tag {} has no codes: with codes this name means snowflake IDs",
                              Quoted(*options.tag)),
                  "leafctl next --mode snowflake --format code"};
   }

@@ -446,6 +446,61 @@ class Texts(LeafTest):
         self.check_v1_error(daemon.get("/v1/decode/123?format=code"), 400)
 
 
+def chi_square(counts):
+    expected = sum(counts) / len(counts)
+    return sum((count - expected) ** 2 for count in counts) / expected
+
+
+class Statistics(LeafTest):
+    """Codes of IDs that follow each other look like numbers drawn at random. The key is fixed, and so is the outcome."""
+
+    def test_of_consecutive_codes(self):
+        count = int(os.environ.get("LEAFCTL_CODES_COUNT", "20000"))
+        self.box.env["LEAFCTL_CODES_KEY_FILE"] = self.box.write("key", "00112233445566778899aabbccddeeff" * 2 + "\n")
+        self.box.ok("tag", "add", "order", "--step", "1000")
+        ids = "\n".join(str(each) for each in range(1, count + 1))
+        for length, shape in ((6, "smallest"), (12, "default")):
+            with self.subTest(shape):
+                tag = "order%d" % length
+                self.box.ok("tag", "add", tag, "--step", "1000")
+                settings = ["--set", "codes.length=%d" % length, "--set", "codes.check=false", "--set", "codes.group=0"]
+                codes = self.box.ok("code", "of", tag, *settings, stdin=ids).split()
+                self.judge(length, codes)
+
+    def judge(self, length, codes):
+        count, numbers = len(codes), [int(code) for code in codes]
+        self.assertEqual(len(set(codes)), count)
+        digits = [chi_square([sum(code[at] == str(d) for code in codes) for d in range(10)]) for at in range(length)]
+        # Whether the last digit of the ID has to do with a digit of the code: 81 degrees of freedom.
+        pairs = []
+        for at in range(length):
+            table = [[0] * 10 for _ in range(10)]
+            for i, code in enumerate(codes):
+                table[(i + 1) % 10][int(code[at])] += 1
+            pairs.append(chi_square([cell for row in table for cell in row]))
+        steps = [after - before for before, after in zip(numbers, numbers[1:])]
+        neighbours = sum(abs(step) == 1 for step in steps)
+        rising = sum(step > 0 for step in steps)
+        longest, run, last = 1, 1, None
+        for step in steps:
+            run = run + 1 if (step > 0) == last else 2
+            last = step > 0
+            longest = max(longest, run)
+        print(
+            "codes: %d of length %d: digits: chi-square up to %.1f (9 degrees), with the ID's last digit up to %.1f (99); "
+            "%d neighbours; %.4f rise; longest run %d"
+            % (count, length, max(digits), max(pairs), neighbours, rising / len(steps), longest),
+            file=sys.stderr,
+        )
+        # One in 10^6 of random draws is above.
+        self.assertLess(max(digits), 45)
+        self.assertLess(max(pairs), 180)
+        # Of a domain of 10^6 each step is 1 or -1 with a chance of 2 in 10^6.
+        self.assertLess(neighbours, 10 + 2 * 5 * count / 10**length)
+        self.assertAlmostEqual(rising / len(steps), 0.5, delta=5 / count**0.5)
+        self.assertLess(longest, 16)
+
+
 class OnMariaDb(LeafTest):
     """The record in a database that nodes share."""
 

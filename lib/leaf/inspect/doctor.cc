@@ -63,6 +63,7 @@ class NodeChecks : DoctorChecks {
     }
     if (!config_.zookeeper.auth_file.empty())
       Add(InspectSecretFile("zookeeper-auth", config_.zookeeper.auth_file));
+    if (!config_.codes.key_file.empty()) Add(InspectSecretFile("codes-key", config_.codes.key_file));
     if (!config_.client.token_file.empty()) Add(InspectSecretFile("client-token", config_.client.token_file));
     CheckAccess();
     CheckTls();

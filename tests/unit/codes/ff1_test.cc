@@ -73,8 +73,7 @@ TEST(Ff1, IsAPermutationOfAWholeDomain) {
     unsigned length;
     std::string_view tweak;
   };
-  for (const Domain& domain :
-       {Domain{10, 6, "order"}, {32, 4, "an odd tag of many more bytes"}}) {
+  for (const Domain& domain : {Domain{10, 6, "order"}, {32, 4, "an odd tag of many more bytes"}}) {
     const Ff1 ff1(key, domain.tweak, domain.radix, domain.length);
     const auto size = static_cast<std::uint64_t>(ff1.domain());
     ASSERT_GE(size, 1'000'000U);

@@ -455,6 +455,12 @@ TEST(Library, DecodeAndEncode) {
   EXPECT_EQ(*EncodeSnowflake(*parts), 2123738945798799443U);
   const SnowflakeLayout other{.epoch_ms = 0, .bits = "42-8-13"};
   EXPECT_EQ(DecodeSnowflake(*EncodeSnowflake({1, 2, 3}, other), other)->worker, 2U);
+  for (const SnowflakeText form : {SnowflakeText::kUuid, SnowflakeText::kUlid})
+    EXPECT_EQ(*ParseSnowflake(*FormatSnowflake(2123738945798799443U, form)), 2123738945798799443U);
+  EXPECT_EQ(*FormatSnowflake(0, SnowflakeText::kUuid), "012c148d-03c1-7000-8000-000000000000");
+  EXPECT_EQ(CodeOf(FormatSnowflake(1, SnowflakeText::kUlid, {.epoch_ms = 0, .bits = "50-5-8"})),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(ParseSnowflake("2123738945798799443")), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(DecodeSnowflake(std::uint64_t{1} << 63)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(DecodeSnowflake(1, {.epoch_ms = 0, .bits = "41-10-10"})), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(EncodeSnowflake({1795173796497, 1024, 0})), ErrorCode::kInvalidArgument);
