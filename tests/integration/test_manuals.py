@@ -223,7 +223,9 @@ class Manuals(LeafTest):
     def test_help_is_read(self):
         self.assertIn("tag advance", self.commands)
         self.assertTrue(self.commands["tag advance"].flags["--to"].required)
-        self.assertEqual(self.commands["next"].flags["--format"].choices, ("dec", "hex", "base62"))
+        self.assertEqual(
+            self.commands["next"].flags["--format"].choices, ("dec", "hex", "base62", "uuidv7", "ulid", "code")
+        )
         self.assertFalse(self.commands["next"].flags["--direct"].value)
         self.assertEqual(self.global_flags["--output"].names, {"-o", "--output"})
 

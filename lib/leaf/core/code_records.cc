@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "leaf/base/check.h"
+#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf::core {
@@ -57,6 +58,19 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
   CodeRecord extended = kept;
   extended.lengths.push_back(length);
   return std::optional<CodeRecord>(std::move(extended));
+}
+
+std::uint64_t CodesEnd(const CodeRecord& record) {
+  for (const CodeAlphabet& alphabet : kCodeAlphabets) {
+    if (alphabet.name != record.alphabet || record.lengths.empty()) continue;
+    std::uint64_t end = 1;
+    for (int i = 0; i < record.lengths.back(); ++i) {
+      if (end > kIdEnd / alphabet.radix) return kIdEnd;
+      end *= alphabet.radix;
+    }
+    return end;
+  }
+  return kIdEnd;
 }
 
 }  // namespace leaf::core

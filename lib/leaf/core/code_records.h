@@ -8,6 +8,7 @@
 // on above its old IDs. And lengths only grow: what a node of a shorter one has made stays readable.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,10 +29,11 @@ struct CodeRecord {
 // What there are of alphabets (codes.alphabet).
 struct CodeAlphabet {
   std::string_view name;
+  std::uint64_t radix;
   int length_min;      // FF1 needs 10^6 codes
   int length_all_ids;  // from which on each number below 2^63 has a code
 };
-inline constexpr CodeAlphabet kCodeAlphabets[] = {{"decimal", 6, 19}, {"base32", 4, 13}};
+inline constexpr CodeAlphabet kCodeAlphabets[] = {{"decimal", 10, 6, 19}, {"base32", 32, 4, 13}};
 inline constexpr int kCodeLengthMax = 24;
 
 // "12,14", and back; nothing for what is none.
@@ -41,6 +43,9 @@ std::optional<std::vector<int>> ParseCodeLengths(std::string_view text);
 // What is remembered once a node has begun to make codes as `wanted` says, which has one length. Nothing if
 // that is what `kept` says already. Errors: kConfig, which says what differs.
 Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted);
+
+// The first ID that has no code: kIdEnd if each has one.
+std::uint64_t CodesEnd(const CodeRecord& record);
 
 // Thread-safe. Blocks.
 class CodeRecords {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "leaf/base/text.h"
 #include "leaf/sql/error_map.h"
@@ -57,6 +58,28 @@ Result<std::optional<core::CodeRecord>> SqlCodeRecords::Load(std::string_view ta
                                        return {};
                                      }));
   return record;
+}
+
+Result<std::vector<core::CodeRecord>> SqlCodeRecords::LoadAll() {
+  std::vector<std::string> tags;
+  LEAF_RETURN_IF_ERROR(database_.Run("list the tags with codes", [&](soci::session& session) -> Result<void> {
+    tags.clear();
+    std::string tag;
+    try {
+      soci::statement read = (session.prepare << "SELECT biz_tag FROM leafctl_codes", soci::into(tag));
+      read.execute();
+      while (read.fetch()) tags.push_back(tag);
+    } catch (const std::exception& exception) {
+      if (!IsMissingTable(exception)) throw;
+    }
+    return {};
+  }));
+  std::vector<core::CodeRecord> records;
+  for (const std::string& tag : tags) {
+    LEAF_ASSIGN_OR_RETURN(const auto record, Load(tag));
+    if (record) records.push_back(*record);
+  }
+  return records;
 }
 
 Result<core::CodeRecord> SqlCodeRecords::Keep(const core::CodeRecord& wanted) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "leaf/core/code_records.h"
 #include "leaf/sql/database.h"
@@ -15,6 +16,8 @@ class SqlCodeRecords final : public core::CodeRecords {
   explicit SqlCodeRecords(Database& database) : database_(database) {}
 
   Result<std::optional<core::CodeRecord>> Load(std::string_view tag) override;
+  // Of all tags; none where there is no table.
+  Result<std::vector<core::CodeRecord>> LoadAll();
   Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override;
 
  private:
