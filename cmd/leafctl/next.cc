@@ -363,10 +363,10 @@ Result<void> CheckFormat(const NextOptions& options) {
                  fmt::format("--range has no --format {}, which is of single IDs", options.format), ""};
   }
   if (options.is_code() && options.tag && !options.is_snowflake() && *options.tag == codes::kSnowflakeTag) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("tag {} has no codes: with codes this name means snowflake IDs",
-                             Quoted(*options.tag)),
-                 "leafctl next --mode snowflake --format code"};
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("tag {} has no codes: with codes this name means snowflake IDs", Quoted(*options.tag)),
+        "leafctl next --mode snowflake --format code"};
   }
   return {};
 }

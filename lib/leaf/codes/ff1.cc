@@ -4,6 +4,9 @@
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/aes.h>
 #include <openssl/crypto.h>
+#ifdef __x86_64__
+#include <wmmintrin.h>
+#endif
 
 #include <string>
 
@@ -25,10 +28,41 @@ std::uint64_t Power(unsigned radix, unsigned exponent) {
   return power;
 }
 
+#ifdef __x86_64__
+// AES with the processor's instructions, for which the function of libcrypto that needs no context of
+// providers is not made: several times as fast, and without tables, whose use others could time.
+__attribute__((target("aes"))) void EncryptNatively(unsigned char* block, const AES_KEY& key) {
+  const auto* const rounds = reinterpret_cast<const __m128i*>(key.rd_key);
+  auto* const place = reinterpret_cast<__m128i*>(block);
+  __m128i state = _mm_xor_si128(_mm_loadu_si128(place), _mm_loadu_si128(rounds));
+  for (int i = 1; i < key.rounds; ++i) state = _mm_aesenc_si128(state, _mm_loadu_si128(rounds + i));
+  _mm_storeu_si128(place, _mm_aesenclast_si128(state, _mm_loadu_si128(rounds + key.rounds)));
+}
+
+// Whether the processor has them, and they read the key as this libcrypto has written it.
+bool IsNative(const AES_KEY& key) {
+  if (!__builtin_cpu_supports("aes")) return false;
+  std::array<unsigned char, 16> ours{1, 2, 3};
+  std::array<unsigned char, 16> theirs = ours;
+  EncryptNatively(ours.data(), key);
+  AES_encrypt(theirs.data(), theirs.data(), &key);
+  return ours == theirs;
+}
+#else
+void EncryptNatively(unsigned char*, const AES_KEY&) {}
+bool IsNative(const AES_KEY&) { return false; }
+#endif
+
 }  // namespace
 
 struct Ff1::Aes {
   AES_KEY key{};
+  bool is_native = false;
+
+  void Encrypt(Block& block) const {
+    if (is_native) return EncryptNatively(block.data(), key);
+    AES_encrypt(block.data(), block.data(), &key);
+  }
   ~Aes() { OPENSSL_cleanse(&key, sizeof key); }
   Aes() = default;
   Aes(const Aes&) = delete;
@@ -42,10 +76,12 @@ bool Ff1::Fits(unsigned radix, unsigned length) {
   return left > 0 && right > 0 && WideNumber{left} * right >= kDomainMin;
 }
 
-Ff1::Ff1(std::span<const unsigned char> key, std::string_view tweak, unsigned radix, unsigned length)
+Ff1::Ff1(std::span<const unsigned char> key, std::string_view tweak, unsigned radix, unsigned length,
+         Kind kind)
     : aes_([&] {
         auto aes = std::make_unique<Aes>();
         LEAF_CHECK(AES_set_encrypt_key(key.data(), static_cast<int>(key.size()) * 8, &aes->key) == 0);
+        aes->is_native = kind == Kind::kBest && IsNative(aes->key);
         return aes;
       }()) {
   LEAF_CHECK(Fits(radix, length));
@@ -66,7 +102,7 @@ Ff1::Ff1(std::span<const unsigned char> key, std::string_view tweak, unsigned ra
   const std::size_t whole = text.size() / chain_.size() * chain_.size();
   for (std::size_t at = 0; at < whole; ++at) {
     chain_[at % chain_.size()] ^= static_cast<unsigned char>(text[at]);
-    if ((at + 1) % chain_.size() == 0) AES_encrypt(chain_.data(), chain_.data(), &aes_->key);
+    if ((at + 1) % chain_.size() == 0) aes_->Encrypt(chain_);
   }
   for (std::size_t at = whole; at < text.size(); ++at)
     last_.at(at - whole) = static_cast<unsigned char>(text[at]);
@@ -80,7 +116,7 @@ std::uint64_t Ff1::Round(unsigned round, std::uint64_t half, std::uint64_t end) 
   for (std::size_t i = 0; i < half_bytes_; ++i, half >>= 8) block[--at] = static_cast<unsigned char>(half);
   block[--at] = static_cast<unsigned char>(round);
   for (std::size_t i = 0; i < block.size(); ++i) block[i] ^= chain_[i];
-  AES_encrypt(block.data(), block.data(), &aes_->key);
+  aes_->Encrypt(block);
   std::uint64_t number = 0;
   for (std::size_t i = 0; i < 8; ++i) number = number << 8 | block[i];
   if (!is_wide_) return number % end;

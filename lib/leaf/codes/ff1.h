@@ -20,7 +20,10 @@ class Ff1 {
   static constexpr std::uint64_t kDomainMin = 1'000'000;  // SP 800-38G, revision 1
 
   // `key`: 16, 24 or 32 bytes. Requires: radix in 2..36; Fits(radix, length).
-  Ff1(std::span<const unsigned char> key, std::string_view tweak, unsigned radix, unsigned length);
+  // kLibrary: by libcrypto alone, also where the processor has instructions for AES. The outcome is the same.
+  enum class Kind : bool { kBest, kLibrary };
+  Ff1(std::span<const unsigned char> key, std::string_view tweak, unsigned radix, unsigned length,
+      Kind kind = Kind::kBest);
   ~Ff1();
   Ff1(const Ff1&) = delete;
   Ff1& operator=(const Ff1&) = delete;

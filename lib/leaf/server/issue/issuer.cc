@@ -131,8 +131,7 @@ std::optional<Error> Issuer::RefuseCodes(const IdRequest& request) const {
   if (request.source == IdSource::kSnowflake || request.tag != codes::kSnowflakeTag) return std::nullopt;
   return Error{
       ErrorCode::kRefused,
-      fmt::format("tag {} has no codes: with codes this name means snowflake IDs", Quoted(request.tag)),
-      ""};
+      fmt::format("tag {} has no codes: with codes this name means snowflake IDs", Quoted(request.tag)), ""};
 }
 
 bool Issuer::TryTake(const IdRequest& request, IssuedIds& out) const {
