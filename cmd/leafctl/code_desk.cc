@@ -12,24 +12,24 @@ server::CodeDesk::Codes NodeCodeDesk::Find(std::string_view tag, Purpose purpose
 
 void NodeCodeDesk::Open(std::string_view tag, Purpose purpose, Opened opened) {
   const Wanted wanted{std::string(tag), purpose};
-  std::optional<Error> failed;
-  {
-    const MutexLock lock(mutex_);
-    const auto failure = failures_.find(wanted);
-    if (failure != failures_.end() && clock_.Monotonic() < failure->second.until) {
-      failed = failure->second.error;
-    } else if (waiting_count_ >= kWaitingMax) {
-      failed =
-          Error{ErrorCode::kUnavailable, "too many requests wait for the codes of their tags", "retry later"};
-    } else {
-      ++waiting_count_;
-      std::vector<Opened>& others = waiting_[wanted];
-      others.push_back(std::move(opened));
-      if (others.size() > 1) return;
-    }
-  }
-  if (failed) return opened(*std::move(failed));
-  thread_.Post([this, wanted] { OpenNow(wanted); });
+  if (const auto failed = Refuse(wanted)) return opened(*failed);
+  if (Join(wanted, std::move(opened))) thread_.Post([this, wanted] { OpenNow(wanted); });
+}
+
+std::optional<Error> NodeCodeDesk::Refuse(const Wanted& wanted) const {
+  const MutexLock lock(mutex_);
+  const auto failure = failures_.find(wanted);
+  if (failure != failures_.end() && clock_.Monotonic() < failure->second.until) return failure->second.error;
+  if (waiting_count_ < kWaitingMax) return std::nullopt;
+  return Error{ErrorCode::kUnavailable, "too many requests wait for the codes of their tags", "retry later"};
+}
+
+bool NodeCodeDesk::Join(const Wanted& wanted, Opened opened) {
+  const MutexLock lock(mutex_);
+  ++waiting_count_;
+  std::vector<Opened>& all = waiting_[wanted];
+  all.push_back(std::move(opened));
+  return all.size() == 1;
 }
 
 void NodeCodeDesk::OpenNow(const Wanted& wanted) {

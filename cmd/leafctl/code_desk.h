@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,6 +43,10 @@ class NodeCodeDesk final : public server::CodeDesk {
     MonotonicTime until;
   };
 
+  // Why it is not tried now.
+  std::optional<Error> Refuse(const Wanted& wanted) const;
+  // Whether it is the first that waits for this, and has to see to it.
+  bool Join(const Wanted& wanted, Opened opened);
   void OpenNow(const Wanted& wanted);
 
   const std::unique_ptr<CodeStore> store_;
