@@ -395,6 +395,14 @@ class Redis(CodesTest):
     def test_decode_reads_texts(self):
         daemon = self.serve()
         redis = self.redis(daemon)
+        for form, size in (("uuid", 36), ("ulid", 26)):
+            texts = []
+            for count in (1, 150, 151, 1000):
+                texts += redis.ask("LEAF.SNOWFLAKE", str(count), form)
+            self.assertEqual((len(texts), {len(text) for text in texts}), (1302, {size}))
+            self.assertEqual(texts, sorted(set(texts)))
+        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "code"), "neither uuid nor ulid")
+        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "uuid", "x"), "wrong number of arguments")
         text = json.loads(daemon.get("/v1/snowflake?form=ulid").body)["ids"][0]
         answer = redis.ask("LEAF.DECODE", text)
         self.assertEqual(redis.ask("LEAF.DECODE", answer[1]), answer)

@@ -25,7 +25,7 @@ constexpr auto kCommands = std::to_array<CommandSpec>({
     {"leaf.range", 3, Kind::kTakesIds, Route::kRedisRange, Needs::kIds, true, true, true, "leaf", "key count",
      "Takes IDs of a tag as ranges; the end of each is not in it", nullptr},
     {"leaf.snowflake", -1, Kind::kTakesIds, Route::kRedisSnowflake, Needs::kIds, true, false, true, "leaf",
-     "count?", "Takes snowflake IDs", nullptr},
+     "count? form?", "Takes snowflake IDs, as numbers, or in form uuid or ulid", nullptr},
     {"leaf.code", -2, Kind::kTakesIds, Route::kRedisCode, Needs::kIds, true, true, true, "leaf", "key count?",
      "Takes IDs of a tag, or of tag snowflake, and returns their codes", nullptr},
     {"leaf.decode", 2, Kind::kAnswered, Route::kRedisDecode, Needs::kRead, true, false, false, "leaf", "id",

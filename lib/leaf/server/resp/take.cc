@@ -115,7 +115,7 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
       take.reply = IdReply::kRanges;
       break;
     case Route::kRedisCode:
-      take.reply = IdReply::kCodes;
+      take.reply = IdReply::kTexts;
       take.ids.as_code = true;
       break;
     default:
@@ -134,9 +134,19 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
     if (words.size() > 1) count = words[1];
     if (const auto disabled = backend.issuer.Disabled(take.ids.source)) return *disabled;
   }
-  if (words.size() > (command.has_key ? 3U : 2U))
+  if (command.route == Route::kRedisSnowflake && words.size() == 3) {
+    const auto form = ParseIdForm(words[2]);
+    if (!form || !IdFormatRowOf(*form).has_time)
+      return Error{ErrorCode::kInvalidArgument, "bad form " + Quoted(words[2]) + ": neither uuid nor ulid",
+                   ""};
+    LEAF_ASSIGN_OR_RETURN(const TimedIdText text,
+                          TimedIdText::Make(*form, backend.options.layout.TimeSplit()));
+    take.text = std::make_shared<const TimedIdText>(text);
+    take.reply = IdReply::kTexts;
+  } else if (words.size() > (command.has_key ? 3U : 2U)) {
     return Error{ErrorCode::kInvalidArgument,
                  "wrong number of arguments for '" + std::string(command.name) + "' command", ""};
+  }
   if (count.data() == nullptr) return take;
   LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", count, 1, kIdEnd));
   LEAF_RETURN_IF_ERROR(backend.issuer.CheckCount(take.ids.source, take.ids.count));
@@ -165,16 +175,17 @@ std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& 
 }
 
 bool IsLong(const TakeCommand& take) {
-  return (take.reply == IdReply::kIds || take.reply == IdReply::kCodes) && take.ids.count > kSmallBatch;
+  return (take.reply == IdReply::kIds || take.reply == IdReply::kTexts) && take.ids.count > kSmallBatch;
 }
 
 Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const TakeCommand& take,
                                              const IssuedIds& ids, ReplyWriter& reply) {
   using Rest = std::unique_ptr<LongAnswer>;
-  const CodeDesk::Codes codes = take.ids.as_code ? backend.issuer.CodesFor(take.ids) : nullptr;
-  LEAF_CHECK(codes != nullptr || !take.ids.as_code);
+  std::shared_ptr<const FixedIdText> text = take.text;
+  if (take.ids.as_code) text = backend.issuer.CodesFor(take.ids);
+  LEAF_CHECK((text != nullptr) == (take.reply == IdReply::kTexts));
   return ids.With([&](std::span<const IdRange> ranges) -> Result<Rest> {
-    if (codes != nullptr) LEAF_RETURN_IF_ERROR(codes->Check(ranges.back().end - 1));
+    if (text != nullptr) LEAF_RETURN_IF_ERROR(text->Check(ranges.back().end - 1));
     switch (take.reply) {
       case IdReply::kLast:
         reply.Integer(ranges.back().end - 1);
@@ -188,9 +199,9 @@ Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const 
         }
         break;
       case IdReply::kIds:
-      case IdReply::kCodes:
+      case IdReply::kTexts:
         if (IsLong(take)) {
-          auto rest = std::make_unique<LongIds>(ranges, codes);
+          auto rest = std::make_unique<LongIds>(ranges, text);
           if (!rest->Hold(backend.unread.batches)) return TooManyUnread();
           reply.Array(take.ids.count);
           return Rest(std::move(rest));
@@ -198,13 +209,13 @@ Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const 
         reply.Array(take.ids.count);
         for (const IdRange& range : ranges) {
           for (std::uint64_t id = range.begin; id < range.end; ++id) {
-            if (codes == nullptr) {
+            if (text == nullptr) {
               reply.BulkId(id);
               continue;
             }
-            std::string text;
-            codes->Append(text, id);
-            reply.Bulk(text);
+            std::string written;
+            text->Append(written, id);
+            reply.Bulk(written);
           }
         }
     }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "leaf/base/id_text.h"
 #include "leaf/base/result.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/protocol.h"
@@ -19,13 +20,14 @@ inline constexpr std::uint64_t kSmallBatch = 150;
 enum class IdReply : std::uint8_t {
   kLast,    // the last ID, as an integer: INCR and INCRBY
   kIds,     // an array of IDs
-  kCodes,   // an array of the codes of IDs
+  kTexts,   // an array of IDs in a form that is no number: their codes, UUIDs or ULIDs
   kRanges,  // an array of pairs: begin, and end, which is not in the range
 };
 
 struct TakeCommand {
   IdRequest ids;
   IdReply reply = IdReply::kIds;
+  std::shared_ptr<const FixedIdText> text{};  // of kTexts; null for codes (ids.as_code)
 };
 
 // Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them, and need not

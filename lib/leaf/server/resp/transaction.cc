@@ -15,9 +15,9 @@ constexpr std::size_t kHeldBytes = std::size_t{16} * 1024;
 // What a queued command takes up beside its words, and a reply other than a batch.
 constexpr std::size_t kCommandBytes = 128;
 constexpr std::size_t kWordBytes = sizeof(std::string);
-// Of an ID, or the longest code, in a reply, with its length and two ends of lines.
+// Of an ID, or the longest other form, in a reply, with its length and two ends of lines.
 constexpr std::size_t kIdBytes = 26;
-constexpr std::size_t kCodeBytes = 64;
+constexpr std::size_t kTextBytes = 64;
 
 std::vector<std::string_view> ViewsOf(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
@@ -38,7 +38,7 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
                      "take more IDs at once outside of MULTI, or with INCRBY or LEAF.RANGE"};
       }
       if (take.reply == IdReply::kIds) bytes_ += static_cast<std::size_t>(take.ids.count) * kIdBytes;
-      if (take.reply == IdReply::kCodes) bytes_ += static_cast<std::size_t>(take.ids.count) * kCodeBytes;
+      if (take.reply == IdReply::kTexts) bytes_ += static_cast<std::size_t>(take.ids.count) * kTextBytes;
     }
     // Once for the command, and once for a reply that repeats it.
     for (const std::string_view word : words) bytes_ += 2 * word.size() + kWordBytes;
