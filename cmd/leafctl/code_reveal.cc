@@ -53,7 +53,7 @@ Run AddCodeReveal(CLI::App& app, CommandContext& context) {
   app.footer(
       "Case, hyphens and blanks in a code do not count.\n"
       "Examples:\n"
-      "  leafctl code reveal order 6096-2558-6524-0\n"
+      "  leafctl code reveal order 1661-8785-8892-8\n"
       "  leafctl code reveal order --server http://10.0.0.1:8080 <codes.txt");
   return [options](CommandContext& run_context) { return RunCodeReveal(run_context, *options); };
 }

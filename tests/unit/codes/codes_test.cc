@@ -158,6 +158,21 @@ TEST(TagCodes, GivesEachIdOfADomainACodeOfItsOwn) {
   EXPECT_NE(beyond.error().message.find("ID 1000000 of tag 'order' has no code"), std::string::npos);
 }
 
+// What customers have been shown: no later version may read it otherwise.
+TEST(TagCodes, AreTheSameInEachVersion) {
+  const auto code = [](std::string tag, std::string alphabet, int length, std::uint64_t id) {
+    const auto codes =
+        TagCodes::Make({.tag = tag, .alphabet = alphabet, .check = true, .lengths = {length}, .key = ""},
+                       KeyOf('0'), tag, 4)
+            .value();
+    EXPECT_EQ(codes->Reveal(codes->Of(id).value()).value(), id);
+    return codes->Of(id).value();
+  };
+  EXPECT_EQ(code("order", "decimal", 12, 1002), "1661-8785-8892-8");
+  EXPECT_EQ(code("b32", "base32", 8, 1002), "6QTT-3KYE-7");
+  EXPECT_EQ(code("long", "decimal", 19, kIdEnd - 1), "8205-2641-2732-5956-3211");
+}
+
 TEST(TagCodes, RefusesADamagedRecord) {
   const core::CodeRecord good{.tag = "a", .alphabet = "base32", .check = true, .lengths = {8, 10}, .key = ""};
   ASSERT_TRUE(TagCodes::Make(good, KeyOf('a'), "a", 4).ok());
