@@ -3,6 +3,7 @@
 # Builds release, runs each row of ours and of theirs in turn, and prints medians and their ratios; PERFORMANCE.md says
 # what they mean. Ends with an error if a row has no figures, never because of what they are.
 # Usage: bench.sh [ROW...] [--rounds N] [--seconds S] [--smoke] [--json FILE] [--compare FILE] [--list]
+#        bench.sh keys [--rows N] [--pool MIB] [--only innodb|sqlite] [--json FILE]
 #   ROW             a row, or the beginning of some, as in http (default: all, about 15 minutes)
 #   --rounds N      rounds of which the medians are taken (default 5)
 #   --seconds S     how long one measurement takes, roughly (default 5)
@@ -10,6 +11,10 @@
 #   --json FILE     where to write the figures (default build/bench.json)
 #   --compare FILE  figures of an earlier run; their ratios are put beside
 #   --list          names the rows, and ends
+#   keys            which ID is best for the key of a table: rows inserted under keys of each kind
+#   --rows N        rows of each table (default 300000)
+#   --pool MIB      memory for pages, which the tables are to be larger than (default 16)
+#   --only ENGINE   InnoDB or SQLite alone
 # Environment: LEAFCTL  the binary (default: built here); segment_bench and snowflake_bench are taken from beside it
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -31,5 +36,10 @@ if [[ -z ${LEAFCTL:-} && " $* " != *" --list "* ]]; then
     cmake --preset release -DLEAF_BUILD_TESTS=ON "${cmake_flags[@]}"
     cmake --build --preset release --target leafctl segment_bench snowflake_bench
   ) >&2
+fi
+if [[ ${1:-} == keys ]]; then
+  shift
+  export LEAFCTL=${LEAFCTL:-$here/build/release/leafctl}
+  exec python3 "$here/tests/bench/keys.py" "$@"
 fi
 exec python3 "$here/tests/bench/bench.py" "$@"

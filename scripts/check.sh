@@ -203,8 +203,8 @@ allowed_parts() {
     client) echo "tls base" ;;
     config) echo "core base" ;;
     java) echo "config core base" ;;
-    access | service | sys | sql | zookeeper) echo "core base" ;;
-    server) echo "access java service core tls base" ;;
+    access | codes | service | sys | sql | zookeeper) echo "core base" ;;
+    server) echo "access codes java service core tls base" ;;
     embed) echo "java service sql sys zookeeper client config core tls base" ;;
     inspect) echo "access embed java service sql sys zookeeper client config core tls base" ;;
     *) return 1 ;;
@@ -276,8 +276,8 @@ check_layers() (
   include=':[0-9]+: *# *include *<'
   forbid "database headers belong in lib/leaf/sql, and in what inspects a database" \
     "$include(soci|mysql|mariadb|sqlite3)" 'lib/leaf/(sql/|inspect/sql_)' || failed=1
-  forbid "OpenSSL's headers belong in lib/leaf/tls, and in what hashes tokens" "$include(openssl/)" \
-    'lib/leaf/(tls/|access/token_file\.cc)' || failed=1
+  forbid "OpenSSL's headers belong in lib/leaf/tls, in what hashes tokens and in what encrypts codes" \
+    "$include(openssl/)" 'lib/leaf/(tls/|access/token_file\.cc|codes/(ff1|code_key)\.cc)' || failed=1
   forbid "ZooKeeper headers belong in lib/leaf/zookeeper" "$include(zookeeper|zookeeper\\.h)" 'lib/leaf/zookeeper/' ||
     failed=1
   forbid "CLI11 belongs in cmd" "$include(CLI/)" 'cmd/' || failed=1

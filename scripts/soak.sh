@@ -12,6 +12,7 @@
 #   snowflake  the race for snowflake IDs: 10^8 from 4 threads
 #   workers    64 nodes at once on virgin ZooKeeper namespaces; a minute without ZooKeeper under load
 #   grants     grants as fast as they come over 1000 tags, with either fence: what requests with reserve feel of it
+#   codes      2 * 10^5 codes of IDs that follow each other: what statistics see of the order
 #   rolling    10^6 requests of wrk on two daemons behind one socket that are restarted in turn: none fails, no ID repeats
 #   crowd      10 000 idle and 200 slow connections: what they take from 64 busy ones, and at rest
 #   costs      what limits that are never met, and a scrape a second, cost a request
@@ -49,6 +50,7 @@
 #              LEAFCTL_GRANTS_S           seconds of each run of grants (default 10)
 #              LEAFCTL_GRANTS_ROUNDS      such runs of each kind, whose medians are shown (default 5)
 #              LEAFCTL_ROLLING_REQUESTS   requests behind the rolling restart (default 1000000)
+#              LEAFCTL_CODES_COUNT        codes of each length that statistics look at (default 200000)
 #              LEAFCTL_COST_ROUNDS        pairs of runs of crowd and costs, whose medians are compared (default 5)
 #              LEAFCTL_COST_RUN_S         seconds of each such run (default 5)
 #              LEAFCTL_CROWD_IDLE         connections of the crowd that are idle (default 10000)
@@ -91,6 +93,7 @@ export LEAFCTL_PRESSURE_JUDGE=${LEAFCTL_PRESSURE_JUDGE:-1}
 export LEAFCTL_GRANTS_S=${LEAFCTL_GRANTS_S:-10}
 export LEAFCTL_GRANTS_ROUNDS=${LEAFCTL_GRANTS_ROUNDS:-5}
 export LEAFCTL_ROLLING_REQUESTS=${LEAFCTL_ROLLING_REQUESTS:-1000000}
+export LEAFCTL_CODES_COUNT=${LEAFCTL_CODES_COUNT:-200000}
 export LEAFCTL_COST_ROUNDS=${LEAFCTL_COST_ROUNDS:-5}
 export LEAFCTL_COST_RUN_S=${LEAFCTL_COST_RUN_S:-5}
 export LEAFCTL_CROWD_IDLE=${LEAFCTL_CROWD_IDLE:-10000}
@@ -109,7 +112,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
+names=(issue143 steady neighbour tags refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -124,6 +127,7 @@ tests_of() {
     snowflake) echo 'SnowflakeThreads.*' ;;
     workers) echo test_zookeeper.py Claims.test_many_nodes_at_once_on_a_virgin_namespace UnderLoad ;;
     grants) echo test_cluster_fence.py ManyGrants ;;
+    codes) echo test_codes.py Statistics ;;
     rolling) echo test_lifecycle.py RollingRestart ;;
     crowd) echo test_limits.py Cost.test_of_a_crowd Idle ;;
     costs) echo test_limits.py Cost.test_of_limits_that_are_never_met Cost.test_of_metrics ;;
@@ -280,7 +284,7 @@ for name in "$@"; do
     failed+=("$name")
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
-  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|lifecycle|limits|fence|leafsim|suites): //p' "$scratch/log")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|codes|lifecycle|limits|fence|leafsim|suites): //p' "$scratch/log")
   if [[ $name == matrix && -f $LEAFCTL_MATRIX_TABLE ]]; then
     while IFS= read -r line; do table+=("           $line"); done <"$LEAFCTL_MATRIX_TABLE"
   fi

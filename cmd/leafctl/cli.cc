@@ -106,6 +106,7 @@ std::string_view GroupSummary(std::string_view group) {
   if (group == "config") return "Create, show, check and import the configuration";
   if (group == "cluster") return "Recover the nodes that share a database";
   if (group == "worker") return "Inspect and repair snowflake worker numbers";
+  if (group == "code") return "Turn IDs into codes that tell nothing, and back";
   if (group == "token") return "Make, list, check and remove the tokens of callers";
   return "";
 }

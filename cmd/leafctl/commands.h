@@ -7,6 +7,10 @@ namespace leaf::cmd {
 
 Run AddBench(CLI::App& app, CommandContext& context);
 Run AddClusterRecover(CLI::App& app, CommandContext& context);
+Run AddCodeCheck(CLI::App& app, CommandContext& context);
+Run AddCodeKeygen(CLI::App& app, CommandContext& context);
+Run AddCodeOf(CLI::App& app, CommandContext& context);
+Run AddCodeReveal(CLI::App& app, CommandContext& context);
 Run AddComplete(CLI::App& app, CommandContext& context);
 Run AddCompletion(CLI::App& app, CommandContext& context);
 Run AddConfigCheck(CLI::App& app, CommandContext& context);

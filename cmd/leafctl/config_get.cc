@@ -28,6 +28,13 @@ std::string PlainText(const config::Value& value) {
           for (const auto& [name, number] : typed)
             text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, number);
           return text;
+        } else if constexpr (std::is_same_v<T, config::Tables>) {
+          std::string text;
+          for (const auto& [name, keys] : typed) {
+            for (const auto& [key, value_text] : keys)
+              text += fmt::format("{}{}.{}={}", text.empty() ? "" : ",", name, key, value_text);
+          }
+          return text;
         } else {
           return fmt::format("{}", typed);
         }

@@ -115,6 +115,26 @@ LogLevel LevelOf(const config::Config& config, bool verbose) {
   return LogLevel::kInfo;
 }
 
+namespace {
+
+// Null where they are not configured. A key that cannot be used is told at the start.
+Result<std::unique_ptr<NodeCodeDesk>> OpenCodes(const Daemon::Ground& ground, embed::Node& node) {
+  const config::Config& config = ground.resolved.config;
+  if (config.codes.key_file.empty()) return std::unique_ptr<NodeCodeDesk>();
+  const auto cluster = [&node, configured = ClusterNameOf(config)]() -> Result<std::string> {
+    if (node.snowflake() != nullptr) {
+      if (std::string name = node.snowflake()->Status().cluster.name; !name.empty()) return name;
+      return Error{ErrorCode::kUnavailable, "this node has not read its snowflake state yet", "retry later"};
+    }
+    return configured();
+  };
+  LEAF_ASSIGN_OR_RETURN(auto store,
+                        CodeStore::Open(ground.context, Store::Access::kWrite, cluster, &ground.log));
+  return std::make_unique<NodeCodeDesk>(std::move(store), ground.context.clock);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<server::Listener> listeners,
                                              std::string why_no_snowflakes) {
   const config::Config& config = ground.resolved.config;
@@ -124,13 +144,14 @@ Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<s
                                            .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
                                            .process = "serve"},
                                           ground.log));
+  LEAF_ASSIGN_OR_RETURN(auto codes, OpenCodes(ground, *node));
   std::unique_ptr<Daemon> daemon(
-      new Daemon(ground, std::move(node), std::move(listeners), why_no_snowflakes));
+      new Daemon(ground, std::move(node), std::move(codes), std::move(listeners), why_no_snowflakes));
   LEAF_RETURN_IF_ERROR(SetGate(daemon->gate_, config));
   return daemon;
 }
 
-Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
+Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::unique_ptr<NodeCodeDesk> codes,
                std::vector<server::Listener> listeners, const std::string& why_no_snowflakes)
     : ground_(ground),
       config_(ground.resolved.config),
@@ -147,6 +168,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
       registry_(ground.resolved, ground.context.clock, ground.log),
       looking_("leaf-looking", 1, ground.context.clock),
       tag_desk_(ground.context, ground.resolved, *node_, ground.log),
+      codes_(std::move(codes)),
       tag_reads_("leaf-tag-reads", 1, ground.context.clock),
       tag_changes_("leaf-tags", 2, ground.context.clock),
       request_limit_(ground.context.clock),
@@ -156,7 +178,8 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node,
                ids_, requests_, ground.context.clock, [] { return sys::ReadProcessStats(); }),
       issuer_({.max_count = static_cast<std::uint64_t>(config_.server.max_count),
                .why_no_snowflakes = why_no_snowflakes,
-               .limit = &request_limit_},
+               .limit = &request_limit_,
+               .codes = codes_.get()},
               ids_),
       router_(
           {.request_timeout = config_.server.request_timeout,
@@ -352,6 +375,7 @@ void Daemon::Stop() {
   for (sys::ThreadPool* const pool :
        {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &watching_})
     pool->Stop();
+  if (codes_ != nullptr) codes_->Stop();
   // Parked requests hold connections: they are let go of before the server is.
   node_->Stop();
 }

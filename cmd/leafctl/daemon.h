@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "code_desk.h"
 #include "context.h"
 #include "daemon_loop.h"
 #include "leaf/access/gate.h"
@@ -70,8 +71,8 @@ class Daemon {
   void Run(const sys::SignalWaiter& signals);
 
  private:
-  Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::vector<server::Listener> listeners,
-         const std::string& why_no_snowflakes);
+  Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::unique_ptr<NodeCodeDesk> codes,
+         std::vector<server::Listener> listeners, const std::string& why_no_snowflakes);
 
   // Says if anyone on the network may use this daemon.
   void WarnIfOpen() const;
@@ -99,6 +100,7 @@ class Daemon {
   // Waits for ZooKeeper or the database, and nothing waits for it.
   sys::ThreadPool looking_;
   NodeTagDesk tag_desk_;
+  const std::unique_ptr<NodeCodeDesk> codes_;  // null without codes.key_file
   // What is read of the table of tags, and what is changed in it: a change does not wait for readers.
   sys::ThreadPool tag_reads_;
   sys::ThreadPool tag_changes_;

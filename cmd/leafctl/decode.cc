@@ -23,6 +23,11 @@ class FieldPrinter {
  public:
   FieldPrinter(CommandContext& context, const core::IdLayout& layout) : context_(context), layout_(layout) {}
 
+  // As it may stand in the input.
+  Result<std::uint64_t> Parse(std::string_view text, const std::optional<IdFormat>& format) const {
+    return ParseAnyId(text, format, layout_.TimeSplit());
+  }
+
   void Add(std::uint64_t id) {
     const core::IdFields fields = layout_.Decompose(id);
     if (context_.flags.json) {
@@ -58,7 +63,7 @@ Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>&
     const std::size_t begin = line->find_first_not_of(kBlanks);
     if (begin == std::string::npos) continue;
     const std::size_t end = line->find_last_not_of(kBlanks) + 1;
-    auto id = ParseId(std::string_view(*line).substr(begin, end - begin), format);
+    auto id = printer.Parse(std::string_view(*line).substr(begin, end - begin), format);
     if (id.ok()) {
       printer.Add(*id);
       if (context.out.failed()) return context.out.Flush();
@@ -88,7 +93,7 @@ Result<void> RunDecode(CommandContext& context, const DecodeOptions& options) {
     return DecodeInput(context, format, printer);
   std::vector<std::uint64_t> ids;
   for (const std::string& text : options.ids) {
-    LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, ParseId(text, format));
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, printer.Parse(text, format));
     ids.push_back(id);
   }
   for (const std::uint64_t id : ids) printer.Add(id);
@@ -102,7 +107,9 @@ Run AddDecode(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<DecodeOptions>();
 
   app.add_option("ID", options->ids, "Snowflake IDs; without any, or with '-', one per line from stdin");
-  options->id.AddTo(app, "Format of the IDs, dec if not given, hex for an ID that begins with 0x");
+  options->id.AddTo(app, IdOptions::Timed::kYes,
+                    "Format of the IDs; if not given, dec, hex for an ID that begins with 0x, and uuidv7 or "
+                    "ulid for what looks like one");
   app.footer(
       "Examples:\n"
       "  leafctl decode 2123738945798799443\n"

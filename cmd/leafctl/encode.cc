@@ -26,7 +26,13 @@ Result<void> RunEncode(CommandContext& context, const EncodeOptions& options) {
                         ParseUnsigned("--sequence", options.sequence, 0, layout.sequence_end() - 1));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, layout.Compose(fields));
   std::string text;
-  AppendId(text, id, options.id.FormatOr(IdFormat::kDecimal));
+  const IdFormat format = options.id.FormatOr(IdFormat::kDecimal);
+  if (IdFormatRowOf(format).has_time) {
+    LEAF_ASSIGN_OR_RETURN(const TimedIdText timed, TimedIdText::Make(format, layout.TimeSplit()));
+    timed.Append(text, id);
+  } else {
+    AppendId(text, id, format);
+  }
   if (context.flags.json) {
     WriteJson(context, Json{{"id", text}});
   } else {
@@ -42,7 +48,7 @@ Run AddEncode(CLI::App& app, CommandContext&) {
   app.add_option("--time", options->time, kTimeMeaning)->type_name("T")->required();
   app.add_option("--worker", options->worker, "Worker number")->type_name("N")->capture_default_str();
   app.add_option("--sequence", options->sequence, "Sequence number")->type_name("N")->capture_default_str();
-  options->id.AddTo(app, "Format of the ID, dec if not given");
+  options->id.AddTo(app, IdOptions::Timed::kYes, "Format of the ID, dec if not given");
   app.footer(
       "Examples:\n"
       "  leafctl encode --time 2026-11-20T11:23:16.497Z --worker 0 --sequence 83\n"

@@ -20,7 +20,9 @@ struct IdOptions {
   std::optional<std::string> layout;
   std::optional<std::string> format;
 
-  void AddTo(CLI::App& app, const std::string& format_meaning);
+  // Whether the formats with a time are among those that can be chosen.
+  enum class Timed : bool { kNo, kYes };
+  void AddTo(CLI::App& app, Timed timed, const std::string& format_meaning);
   // From the flags, else from the configuration (snowflake.layout, snowflake.epoch_ms).
   // Errors: kInvalidArgument, kConfig.
   Result<core::IdLayout> Layout(CommandContext& context) const;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "code_store.h"
 #include "commands.h"
 #include "daemons.h"
 #include "leaf/base/duration.h"
@@ -42,6 +43,12 @@ struct NextOptions {
   std::string wait;
 
   bool is_snowflake() const { return mode == "snowflake"; }
+  // RunNext has checked the name.
+  const IdFormatRow& form() const { return IdFormatRowOf(*ParseIdFormat(format)); }
+  bool is_code() const { return form().format == IdFormat::kCode; }
+  // Neither a number nor a range: the daemon that issues them writes them, since it knows its layout and its
+  // key.
+  bool is_text() const { return is_code() || form().has_time; }
 };
 
 // Writes IDs as they come, in text, or as one JSON document at the end.
@@ -51,7 +58,13 @@ class IdPrinter {
       : context_(context),
         tag_(options.tag),
         as_ranges_(options.range),
-        format_(*ParseIdFormat(options.format)) {}
+        key_(options.range       ? "ranges"
+             : options.is_code() ? "codes"
+                                 : "ids"),
+        format_(options.form().format) {}
+
+  // Needed before IDs are added in a form that is no number.
+  void SetText(std::shared_ptr<const FixedIdText> text) { text_ = std::move(text); }
 
   // All that one answer gave. Errors: kInternal once the output cannot be written, so that nothing more is
   // taken for it.
@@ -61,14 +74,26 @@ class IdPrinter {
     return context_.out.failed() ? Flush() : Result<void>{};
   }
 
+  // The same for IDs that a daemon has written.
+  Result<void> AddTexts(const std::vector<std::string>& texts) {
+    taken_ += texts.size();
+    for (const std::string& text : texts) {
+      if (context_.flags.json) {
+        items_ += fmt::format("{}\"{}\"", items_.empty() ? "" : ",", text);
+      } else if (!context_.out.failed()) {
+        context_.out.Write(text + "\n");
+      }
+    }
+    return context_.out.failed() ? Flush() : Result<void>{};
+  }
+
   // What remains to be written. Errors: kInternal, with the number of IDs that have and have not been
   // written.
   Result<void> Finish() {
     if (context_.flags.json) {
       // Put together by hand: up to a hundred million IDs need no document in memory beside their text.
-      context_.out.Write(fmt::format("{{{}\"{}\":[",
-                                     tag_ ? fmt::format("\"tag\":{},", Json(*tag_).dump()) : "",
-                                     as_ranges_ ? "ranges" : "ids"));
+      context_.out.Write(
+          fmt::format("{{{}\"{}\":[", tag_ ? fmt::format("\"tag\":{},", Json(*tag_).dump()) : "", key_));
       context_.out.Write(items_);
       context_.out.Write("]}\n");
     }
@@ -110,10 +135,17 @@ class IdPrinter {
       sizes_.push_back(range.size());
     } else {
       for (std::uint64_t id = range.begin; id < range.end && !context_.out.failed(); ++id) {
-        std::string& buffer = context_.out.buffer();
-        AppendId(buffer, id, format_);
+        AppendOne(context_.out.buffer(), id);
         context_.out.Write("\n");
       }
+    }
+  }
+
+  void AppendOne(std::string& out, std::uint64_t id) const {
+    if (text_ != nullptr) {
+      text_->Append(out, id);
+    } else {
+      AppendId(out, id, format_);
     }
   }
 
@@ -128,7 +160,7 @@ class IdPrinter {
     }
     for (std::uint64_t id = range.begin; id < range.end; ++id) {
       items_ += items_.empty() ? "\"" : ",\"";
-      AppendId(items_, id, format_);
+      AppendOne(items_, id);
       items_ += '"';
     }
   }
@@ -136,7 +168,9 @@ class IdPrinter {
   CommandContext& context_;
   const std::optional<std::string> tag_;
   const bool as_ranges_;
+  const std::string_view key_;  // of the list in the document
   const IdFormat format_;
+  std::shared_ptr<const FixedIdText> text_;  // for IDs in a form that is no number
   std::string items_;
   std::vector<std::uint64_t> sizes_;  // of the ranges that were printed, each in a line
   std::uint64_t taken_ = 0;
@@ -153,9 +187,18 @@ embed::ClusterLink::JoinAs JoinAs(const config::Resolved& resolved) {
                                                              : embed::ClusterLink::JoinAs::kBesideDaemon;
 }
 
+Result<std::shared_ptr<const FixedIdText>> CodesToIssue(CommandContext& context, std::string_view tag,
+                                                        CodeStore::ClusterName cluster) {
+  LEAF_ASSIGN_OR_RETURN(const auto store,
+                        CodeStore::Open(context, Store::Access::kWrite, std::move(cluster)));
+  LEAF_ASSIGN_OR_RETURN(CodeStore::Codes codes, store->ToIssue(tag));
+  return std::shared_ptr<const FixedIdText>(std::move(codes));
+}
+
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
-Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::uint64_t count,
+Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std::uint64_t count,
                         IdPrinter& printer) {
+  const std::string& tag = *options.tag;
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   if (!resolved->config.segment.enabled) {
     return Error{ErrorCode::kDisabled, "segment mode is disabled", "set segment.enabled = true"};
@@ -175,8 +218,15 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
                                                                      *marks, JoinAs(*resolved)));
   service::Granter granter(store->segments(), *marks, cluster ? &cluster->fence() : nullptr, context.clock,
                            log, ReplyTimeout(context, resolved->config));
-  // An unknown tag is told before anything is locked or made for it.
-  LEAF_RETURN_IF_ERROR(store->segments().Describe(tag));
+  // An unknown tag is told before anything is locked or made for it, and IDs without a code are not taken.
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(tag));
+  std::shared_ptr<const FixedIdText> codes;
+  if (options.is_code()) {
+    LEAF_ASSIGN_OR_RETURN(codes, CodesToIssue(context, tag, ClusterNameOf(resolved->config)));
+    LEAF_RETURN_IF_ERROR(
+        codes->Check(static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)) + count - 1));
+    printer.SetText(codes);
+  }
   if (cluster)
     LEAF_RETURN_IF_ERROR(cluster->AwaitClaims(*marks, context.flags.timeout.value_or(kTakeTimeout)));
   auto granted = granter.Obtain(tag, service::ExactSizer(count)).grant;
@@ -188,12 +238,14 @@ Result<void> TakeDirect(CommandContext& context, const std::string& tag, std::ui
     cluster->fence().LeaveMembership();
   }
   LEAF_ASSIGN_OR_RETURN(const core::Grant grant, std::move(granted));
+  if (codes != nullptr) LEAF_RETURN_IF_ERROR(codes->Check(grant.range.end - 1));
   LEAF_RETURN_IF_ERROR(printer.Add({grant.range}));
   return printer.Finish();
 }
 
 // Issues from this state directory's own worker number, as a daemon would, and alone.
-Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, IdPrinter& printer) {
+Result<void> TakeSnowflakesDirect(CommandContext& context, const NextOptions& options, std::uint64_t count,
+                                  IdPrinter& printer) {
   // A batch needs a fraction of the window; what is more is waited for in between.
   constexpr std::uint64_t kBatch = 100'000;
   const std::chrono::milliseconds timeout = context.flags.timeout.value_or(kTakeTimeout);
@@ -203,6 +255,12 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
   if (!resolved->config.snowflake.enabled) {
     return Error{ErrorCode::kDisabled, "snowflake mode is disabled", "set snowflake.enabled = true"};
   }
+  if (options.form().has_time) {
+    LEAF_ASSIGN_OR_RETURN(
+        const TimedIdText text,
+        TimedIdText::Make(options.form().format, resolved->config.snowflake.layout.TimeSplit()));
+    printer.SetText(std::make_shared<const TimedIdText>(text));
+  }
   // Before the node, which ends first.
   LEAF_ASSIGN_OR_RETURN(const sys::StateDirLock lock, embed::LockStateDirForCommand(context, timeout));
   LEAF_ASSIGN_OR_RETURN(
@@ -210,6 +268,13 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, std::uint64_t count, 
       embed::Node::Open(context, {.snowflake = true, .one_shot = true, .process = "next"}, log));
   service::SnowflakeService& snowflake = *node->snowflake();
   LEAF_RETURN_IF_ERROR(snowflake.Start());
+  if (options.is_code()) {
+    LEAF_ASSIGN_OR_RETURN(auto codes,
+                          CodesToIssue(context, codes::kSnowflakeTag, [&snowflake]() -> Result<std::string> {
+                            return snowflake.Status().cluster.name;
+                          }));
+    printer.SetText(std::move(codes));
+  }
   const std::uint64_t batch = std::min(kBatch, snowflake.count_max());
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);
@@ -230,9 +295,12 @@ Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& res
                               token);
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
-  auto taken = options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
-               : options.contiguous   ? daemon.NextContiguous(*options.tag, rest, sink)
-                                      : daemon.NextSegment(*options.tag, rest, sink);
+  const auto text_sink = [&](const std::vector<std::string>& texts) { return printer.AddTexts(texts); };
+  auto taken = options.is_text() ? daemon.NextTexts(options.is_snowflake() ? "" : *options.tag,
+                                                    options.form().form, rest, options.contiguous, text_sink)
+               : options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
+               : options.contiguous     ? daemon.NextContiguous(*options.tag, rest, sink)
+                                        : daemon.NextSegment(*options.tag, rest, sink);
   if (!taken.ok()) {
     Error error = std::move(taken).error();
     if (printer.taken() > 0 && !context.out.failed())
@@ -249,8 +317,8 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const auto take_direct = [&] {
     const std::uint64_t rest = count - printer.taken();
-    return options.is_snowflake() ? TakeSnowflakesDirect(context, rest, printer)
-                                  : TakeDirect(context, *options.tag, rest, printer);
+    return options.is_snowflake() ? TakeSnowflakesDirect(context, options, rest, printer)
+                                  : TakeDirect(context, options, rest, printer);
   };
   if (options.direct) return take_direct();
 
@@ -282,12 +350,36 @@ bool IsPassing(const Error& error) {
   return code == ExitCode::kNoDaemon || code == ExitCode::kBackend;
 }
 
-Result<void> RunNext(CommandContext& context, const NextOptions& options) {
+// Whether the format, and --range, are for the IDs that are asked for.
+Result<void> CheckFormat(const NextOptions& options) {
+  if (options.form().has_time && !options.is_snowflake()) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("--format {} is for snowflake IDs, which have a time, not for a tag's", options.format),
+        fmt::format("leafctl next --mode snowflake --format {}", options.format)};
+  }
+  if (options.range && options.is_text()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--range has no --format {}, which is of single IDs", options.format), ""};
+  }
+  if (options.is_code() && options.tag && !options.is_snowflake() && *options.tag == codes::kSnowflakeTag) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("tag {} has no codes: with codes this name means snowflake IDs", Quoted(*options.tag)),
+        "leafctl next --mode snowflake --format code"};
+  }
+  return {};
+}
+
+Result<void> RunNext(CommandContext& context, NextOptions options) {
+  // A UUIDv7 or a ULID is of a snowflake ID in any case.
+  if (!options.tag && options.form().has_time) options.mode = "snowflake";
   if (!options.tag && !options.is_snowflake()) {
     return Error{ErrorCode::kInvalidArgument, "no TAG is given",
                  "leafctl next TAG, or leafctl next --mode snowflake"};
   }
   if (options.tag) LEAF_RETURN_IF_ERROR(ValidateTag(*options.tag));
+  LEAF_RETURN_IF_ERROR(CheckFormat(options));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, ParseUnsigned("-n", options.count, 1, kNextCountMax));
   std::chrono::milliseconds wait{0};
   if (!options.wait.empty()) {
@@ -346,8 +438,11 @@ Run AddNext(CLI::App& app, CommandContext& context) {
                "Print ranges, 'BEGIN END' with END exclusive, instead of single IDs");
   app.add_flag("--contiguous", options->contiguous,
                "IDs that follow each other without a gap, at most server.max_count of them");
-  app.add_option("--format", options->format, "Format of an ID")
-      ->check(CLI::IsMember({"dec", "hex", "base62"}))
+  std::vector<std::string> formats;
+  for (const IdFormatRow& row : IdFormats()) formats.emplace_back(row.name);
+  app.add_option("--format", options->format,
+                 "Format of an ID; uuidv7 and ulid of snowflake IDs, code with codes.key_file")
+      ->check(CLI::IsMember(formats))
       ->type_name("FORMAT")
       ->capture_default_str();
   app.footer(
@@ -356,6 +451,8 @@ Run AddNext(CLI::App& app, CommandContext& context) {
       "  leafctl next pay -n 100 --range\n"
       "  leafctl next pay --wait 30s\n"
       "  leafctl next --mode snowflake\n"
+      "  leafctl next --format uuidv7\n"
+      "  leafctl next pay --format code -n 10\n"
       "  leafctl next pay --server http://10.0.0.1:8080");
   return [options](CommandContext& run_context) { return RunNext(run_context, *options); };
 }

@@ -51,7 +51,7 @@ Run AddRange(CLI::App& app, CommandContext&) {
   const auto options = std::make_shared<RangeOptions>();
   app.add_option("--from", options->from, kTimeMeaning)->type_name("T")->required();
   app.add_option("--to", options->to, kTimeMeaning)->type_name("T")->required();
-  options->id.AddTo(app, "Format of the IDs, dec if not given");
+  options->id.AddTo(app, IdOptions::Timed::kNo, "Format of the IDs, dec if not given");
   app.footer(
       "Prints LOW HIGH: the smallest and the largest ID of any worker from the first to the last "
       "millisecond. Both are inclusive, as for SQL's BETWEEN.\n"

@@ -60,3 +60,12 @@ CREATE TABLE IF NOT EXISTS leafctl_audit (
   PRIMARY KEY (id),
   KEY idx_tag (biz_tag, id)
 ) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_codes (
+  biz_tag varbinary(512) NOT NULL,
+  alphabet varchar(32) NOT NULL,
+  has_check int NOT NULL,
+  lengths varchar(255) NOT NULL,
+  key_fingerprint varchar(64) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  PRIMARY KEY (biz_tag)
+) ENGINE=InnoDB;

@@ -5,9 +5,9 @@
 //     SegmentGenerator     ranges out of the table leaf_alloc in MySQL, MariaDB or SQLite
 //     SnowflakeGenerator   clock, worker number and sequence; the number is a fixed one, ZooKeeper's or SQL's
 //   Client               asks leafctl daemons, those of the same data centre first
-//   DecodeSnowflake, EncodeSnowflake
+//   DecodeSnowflake, EncodeSnowflake, FormatSnowflake, ParseSnowflake
 //
-// Client and the two functions are in component `client` of the package (CMake: leaf::client, pkg-config:
+// Client and the functions are in component `client` of the package (CMake: leaf::client, pkg-config:
 // leaf-client), which needs neither a database nor ZooKeeper; everything is in `generators`
 // (leaf::generators, leaf). tests/packages/example in the sources, /usr/share/doc/libleaf-dev/examples once
 // installed, is a complete program.
@@ -243,6 +243,14 @@ class Client {
   // The same of its snowflake worker.
   Result<IdRanges> NextSnowflake(std::uint64_t count);
 
+  // `count` new IDs of `tag` as codes, which tell nothing of the IDs (leafctl-code(1)); of its snowflake
+  // worker for tag "snowflake". Errors: as above; kConfig (the daemons have no key, or another one than the
+  // tag's codes), kOverflow (the IDs are beyond the codes).
+  Result<std::vector<std::string>> NextCodes(std::string_view tag, std::uint64_t count);
+  // The ID that a code stands for. Errors: as above, kInvalidArgument (no code, or mistyped; the message says
+  // which), kNotFound (no ID has it).
+  Result<std::uint64_t> Reveal(std::string_view tag, std::string_view code);
+
  private:
   class Impl;
   explicit Client(std::unique_ptr<Impl> impl);
@@ -264,5 +272,13 @@ struct SnowflakeParts {
 Result<SnowflakeParts> DecodeSnowflake(std::uint64_t id, const SnowflakeLayout& layout = {});
 // Errors: kInvalidArgument, which names the part that does not fit.
 Result<std::uint64_t> EncodeSnowflake(const SnowflakeParts& parts, const SnowflakeLayout& layout = {});
+
+// A snowflake ID as a UUIDv7 (RFC 9562) or a ULID: as unique as the ID, in the same order, and reversible.
+// Errors: kInvalidArgument (as above, or a layout whose times do not fit into 48 bits).
+enum class SnowflakeText : std::uint8_t { kUuid, kUlid };
+Result<std::string> FormatSnowflake(std::uint64_t id, SnowflakeText form, const SnowflakeLayout& layout = {});
+// Reads either of the two. Errors: kInvalidArgument, which says what is wrong: also a UUID or ULID that was
+// not made of a snowflake ID.
+Result<std::uint64_t> ParseSnowflake(std::string_view text, const SnowflakeLayout& layout = {});
 
 }  // namespace leaf

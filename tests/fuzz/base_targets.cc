@@ -48,6 +48,24 @@ void IdText(std::string_view input) {
       ExpectNames(id.error(), input);
     }
   }
+  // The forms with a time, of Leaf's layout, and of another one with more bits below it.
+  for (const IdTimeSplit& split : {IdTimeSplit{kLeafEpochMillis, 22}, IdTimeSplit{0, 40}}) {
+    for (const auto& format :
+         {std::optional<IdFormat>(), std::optional(IdFormat::kUuid), std::optional(IdFormat::kUlid)}) {
+      const auto id = ParseAnyId(input, format, split);
+      if (!id.ok()) {
+        LEAF_CHECK(id.error().code == ErrorCode::kInvalidArgument);
+        ExpectNames(id.error(), input);
+        continue;
+      }
+      LEAF_CHECK(*id < kIdEnd);
+      for (const IdFormat timed : {IdFormat::kUuid, IdFormat::kUlid}) {
+        std::string text;
+        AppendTimedId(text, *id, timed, split);
+        LEAF_CHECK(ParseAnyId(text, std::nullopt, split).value() == *id);
+      }
+    }
+  }
   const auto number = ParseUnsigned("count", input, 1, 1000);
   if (number.ok()) {
     LEAF_CHECK(*number >= 1 && *number <= 1000);

@@ -23,6 +23,18 @@ void DaemonAnswer(std::string_view input) {
   LEAF_CHECK(foreign || input.find("code") != std::string_view::npos ||
              input.find('\\') != std::string_view::npos);
 
+  for (const std::string_view key : {"ids", "codes"}) {
+    const auto texts = client::TextsOf(kServer, input, key, 2);
+    if (texts.ok()) {
+      LEAF_CHECK(texts->size() == 2 && texts->front() != texts->back());
+      for (const std::string& text : *texts) ExpectOneLine(text);
+    } else {
+      LEAF_CHECK(texts.error().code == ErrorCode::kInternal);
+      ExpectOneLine(texts.error().message);
+    }
+  }
+  if (const auto id = client::RevealedOf(kServer, input); id.ok()) LEAF_CHECK(*id < kIdEnd);
+
   for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{3}, std::uint64_t{100'000}}) {
     const auto ranges = client::RangesOf(kServer, input, count);
     if (!ranges.ok()) {

@@ -7,6 +7,8 @@ namespace leaf::fuzz {
 std::span<const Target> Targets() {
   static constexpr std::string_view kIdText[] = {"0x", "0X", "9223372036854775807", "9223372036854775808",
                                                  "-",  "z"};
+  static constexpr std::string_view kCode[] = {"-",    " ",    "O",    "I",    "l", "U",
+                                               "*~$=", "0000", "ZZZZ", "9999", ","};
   static constexpr std::string_view kDuration[] = {"ms", "s", "m", "h", "d", "9223372036854775807", "-", "0"};
   static constexpr std::string_view kText[] = {
       "\xE4\xB8\xAD", "\xF4\x8F\xBF\xBF", "\xED\xA0\x80", "\xC0\x80", "\xC2\x85", "\x7F", "/", "\n"};
@@ -230,6 +232,7 @@ std::span<const Target> Targets() {
 
   static constexpr std::array kTargets = {
       Target{"id_text", IdText, 1, kIdText},
+      Target{"code", Code, 4, kCode},
       Target{"duration", Duration, 1, kDuration},
       Target{"text", Text, 2, kText},
       Target{"mysql_endpoint", MysqlEndpoint, 1, kEndpoint},

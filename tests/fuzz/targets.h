@@ -11,6 +11,8 @@
 
 namespace leaf::fuzz {
 
+// Codes of IDs, their key's file, and the lengths in the database.
+void Code(std::string_view input);
 // The text forms of lib/leaf/base, and of layouts.
 void IdText(std::string_view input);
 void Duration(std::string_view input);

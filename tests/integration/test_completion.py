@@ -191,7 +191,7 @@ class Completion(LeafTest):
 
     def test_values(self):
         for shell in self.each_shell():
-            self.assertEqual(self.candidates(shell, "leafctl next --format "), ["base62", "dec", "hex"])
+            self.assertEqual(self.candidates(shell, "leafctl next --format "), ["base62", "code", "dec", "hex", "ulid", "uuidv7"])
             self.assertEqual(shell.line("leafctl next --format=ba" + TAB).strip(), "leafctl next --format=base62")
             self.assertEqual(shell.line("leafctl -o j" + TAB), "leafctl -o json ")
             self.assertEqual(shell.line("leafctl next --mode sno" + TAB), "leafctl next --mode snowflake ")
@@ -350,7 +350,7 @@ class Completion(LeafTest):
             "leafctl help tag rep": ["repair"],
             "leafctl next --di": ["--direct"],
             "leafctl tag add --st": ["--start", "--state-dir", "--step"],
-            "leafctl next --format ": ["base62", "dec", "hex"],
+            "leafctl next --format ": ["base62", "code", "dec", "hex", "ulid", "uuidv7"],
             "leafctl next --format=ba": ["--format=base62"],
             "leafctl completion ": ["bash", "fish", "zsh"],
             "leafctl --set segment.sto": ["segment.store="],

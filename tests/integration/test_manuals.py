@@ -223,7 +223,9 @@ class Manuals(LeafTest):
     def test_help_is_read(self):
         self.assertIn("tag advance", self.commands)
         self.assertTrue(self.commands["tag advance"].flags["--to"].required)
-        self.assertEqual(self.commands["next"].flags["--format"].choices, ("dec", "hex", "base62"))
+        self.assertEqual(
+            self.commands["next"].flags["--format"].choices, ("dec", "hex", "base62", "uuidv7", "ulid", "code")
+        )
         self.assertFalse(self.commands["next"].flags["--direct"].value)
         self.assertEqual(self.global_flags["--output"].names, {"-o", "--output"})
 
@@ -329,6 +331,11 @@ class Manuals(LeafTest):
             "bench": [["-d", "x"], ["http://127.0.0.1:1"]],
             "cluster": [[]],
             "cluster recover": [["--dry-run"], ["--beyond", "x"], []],
+            "code": [[]],
+            "code check": [["one"]],
+            "code keygen": [[], [self.box.path("made.key")]],
+            "code of": [["one", "1"]],
+            "code reveal": [["one", "1"], ["one", "1", "--server", "unix:/nowhere"]],
             "completion": [["bash"], ["zsh"], ["fish"]],
             "config": [[]],
             "config check": [[]],

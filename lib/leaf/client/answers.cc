@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "leaf/base/id_text.h"
@@ -74,6 +75,36 @@ Result<std::vector<IdRange>> RangesOf(std::string_view server, std::string_view 
     return Error{ErrorCode::kInternal, fmt::format("{} gave {} IDs instead of {}", server, got, count), ""};
   }
   return ranges;
+}
+
+Result<std::vector<std::string>> TextsOf(std::string_view server, std::string_view body, std::string_view key,
+                                         std::uint64_t count) {
+  constexpr std::size_t kTextBytesMax = 128;
+  const Json json = Parse(body);
+  const Json* const items = Member(json, key);
+  if (items == nullptr || !items->is_array()) return NotOurs(server);
+  std::vector<std::string> texts;
+  for (const Json& item : *items) {
+    if (!item.is_string()) return NotOurs(server);
+    const auto& text = item.get_ref<const std::string&>();
+    const bool good = !text.empty() && text.size() <= kTextBytesMax &&
+                      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7F'; });
+    if (!good) return NotOurs(server);
+    texts.push_back(text);
+  }
+  if (texts.size() != count) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{} gave {} IDs instead of {}", server, texts.size(), count), ""};
+  }
+  std::vector<std::string_view> sorted(texts.begin(), texts.end());
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return NotOurs(server);
+  return texts;
+}
+
+Result<std::uint64_t> RevealedOf(std::string_view server, std::string_view body) {
+  const auto id = ParseUnsigned("id", TextOf(Parse(body), "id"), 0, kMaxIdLimit);
+  return id.ok() ? id : NotOurs(server);
 }
 
 Result<NodeMark> MarkOf(std::string_view server, std::string_view body) {

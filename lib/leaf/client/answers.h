@@ -41,6 +41,14 @@ std::uint64_t MaxCountOf(std::string_view body);
 // answer in which one could stand twice.
 Result<std::vector<IdRange>> RangesOf(std::string_view server, std::string_view body, std::uint64_t count);
 
+// `count` texts that stand for IDs, out of an array `key` ("ids", "codes"): printable, none of them empty,
+// and no two the same. Errors: kInternal for anything else.
+Result<std::vector<std::string>> TextsOf(std::string_view server, std::string_view body, std::string_view key,
+                                         std::uint64_t count);
+
+// The ID that a code stands for. Errors: kInternal if it is none.
+Result<std::uint64_t> RevealedOf(std::string_view server, std::string_view body);
+
 // Errors: kInternal if it is no mark.
 Result<NodeMark> MarkOf(std::string_view server, std::string_view body);
 

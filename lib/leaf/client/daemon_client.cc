@@ -223,6 +223,37 @@ Result<void> DaemonClient::Next(const std::string& path, IdQuestion question, co
   return {};
 }
 
+Result<void> DaemonClient::NextTexts(std::string_view tag, std::string_view form, std::uint64_t count,
+                                     bool contiguous, const TextSink& sink) {
+  const std::string path = tag.empty() ? fmt::format("/v1/snowflake?form={}", form)
+                                       : fmt::format("/v1/segment/{}?form={}{}", PercentEncode(tag), form,
+                                                     contiguous ? "&contiguous=1" : "");
+  std::uint64_t batch = contiguous ? count : kCountDefault;
+  while (count > 0) {
+    const std::uint64_t wanted = std::min(batch, count);
+    LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}&count={}", path, wanted)));
+    if (reply.status == 413) {
+      const std::uint64_t limit = MaxCountOf(reply.body);
+      if (contiguous || limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
+      batch = limit;
+      continue;
+    }
+    if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+    LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                          TextsOf(answered_by_, reply.body, form == "code" ? "codes" : "ids", wanted));
+    LEAF_RETURN_IF_ERROR(sink(texts));
+    count -= wanted;
+  }
+  return {};
+}
+
+Result<std::uint64_t> DaemonClient::Reveal(std::string_view tag, std::string_view code) {
+  LEAF_ASSIGN_OR_RETURN(const Reply reply,
+                        AskAny(fmt::format("/v1/codes/{}/{}", PercentEncode(tag), PercentEncode(code))));
+  if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+  return RevealedOf(answered_by_, reply.body);
+}
+
 Result<std::string> DaemonClient::Status(StatusTags tags) {
   // The most that a daemon takes for a limit.
   const std::string_view limit = tags == StatusTags::kAll ? "1000000000" : "0";

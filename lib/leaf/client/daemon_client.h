@@ -42,6 +42,17 @@ class DaemonClient {
   // the server's max_count, and kInternal if the server's version does not know such requests.
   Result<void> NextContiguous(std::string_view tag, std::uint64_t count, const RangeSink& sink);
 
+  // `count` IDs in a form of HTTP other than numbers ("code", "uuid", "ulid"), as the server writes them: of
+  // `tag`, or for an empty one of its snowflake worker. `contiguous` and `sink` as above. Errors: the same;
+  // kInvalidArgument if the server's version does not know the form.
+  using TextSink = std::function<Result<void>(const std::vector<std::string>&)>;
+  Result<void> NextTexts(std::string_view tag, std::string_view form, std::uint64_t count, bool contiguous,
+                         const TextSink& sink);
+
+  // The ID that a code of `tag` stands for. Errors: as of Status, and what the server says: kInvalidArgument,
+  // kNotFound, kConfig.
+  Result<std::uint64_t> Reveal(std::string_view tag, std::string_view code);
+
   // The body of /v1/status, a JSON object, with all tags or with none of them. Errors: kUnreachable,
   // kPermission, kUnavailable.
   enum class StatusTags { kNone, kAll };

@@ -62,6 +62,22 @@ struct Config {
     std::string token_file{};  // "" for none
   } client;
 
+  struct Codes {
+    std::string key_file;  // "": there are no codes
+    std::int64_t length = 0;
+    std::string alphabet;
+    bool check = false;
+    std::int64_t group = 0;
+    // What a tag has instead of the four above.
+    struct Own {
+      std::optional<std::int64_t> length{};
+      std::optional<std::string> alphabet{};
+      std::optional<bool> check{};
+      std::optional<std::int64_t> group{};
+    };
+    std::map<std::string, Own> tags{};
+  } codes;
+
   struct Auth {
     std::string tokens_file;             // "" for none
     std::vector<std::string> anonymous;  // roles of callers without a token: "ids", "read"

@@ -15,6 +15,7 @@
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/config/worker_number.h"
+#include "leaf/core/code_records.h"
 
 namespace leaf::config {
 namespace {
@@ -272,6 +273,75 @@ Result<void> CheckAnonymous(const std::string& role) {
   return Bad(fmt::format("{} is neither ids nor read", Quoted(role)));
 }
 
+Result<void> CheckCodeLength(std::int64_t length) {
+  // What each alphabet needs at least is checked once all is known (Loader).
+  if (length >= 1 && length <= core::kCodeLengthMax) return {};
+  return Bad(fmt::format("{} is not in 1..{}", length, core::kCodeLengthMax));
+}
+
+Result<void> CheckCodeGroup(std::int64_t group) {
+  if (group >= 0 && group <= core::kCodeLengthMax) return {};
+  return Bad(fmt::format("{} is not in 0..{}", group, core::kCodeLengthMax));
+}
+
+Strings CodeAlphabets() {
+  Strings names;
+  for (const core::CodeAlphabet& alphabet : core::kCodeAlphabets) names.emplace_back(alphabet.name);
+  return names;
+}
+
+Result<void> TakeOwnShape(Config::Codes::Own& own, const std::string& key, const std::string& text) {
+  const auto number = [&](auto check) -> Result<std::int64_t> {
+    const auto value = ParseWhole<std::int64_t>(text);
+    if (!value) return Bad(fmt::format("{} is not a whole number", Quoted(text)));
+    LEAF_RETURN_IF_ERROR(check(*value));
+    return *value;
+  };
+  if (key == "length") {
+    LEAF_ASSIGN_OR_RETURN(own.length, number(CheckCodeLength));
+  } else if (key == "group") {
+    LEAF_ASSIGN_OR_RETURN(own.group, number(CheckCodeGroup));
+  } else if (key == "check") {
+    if (text != "true" && text != "false")
+      return Bad(fmt::format("{} is neither true nor false", Quoted(text)));
+    own.check = text == "true";
+  } else if (key == "alphabet") {
+    const Strings names = CodeAlphabets();
+    if (std::find(names.begin(), names.end(), text) == names.end())
+      return Bad(fmt::format("{} is not one of {}", Quoted(text), fmt::join(names, ", ")));
+    own.alphabet = text;
+  } else {
+    return Bad(fmt::format("unknown key {}, none of length, alphabet, check, group", Quoted(key)));
+  }
+  return {};
+}
+
+Result<void> StoreCodeTags(Config& config, const Value& value) {
+  std::map<std::string, Config::Codes::Own> tags;
+  for (const auto& [tag, keys] : std::get<Tables>(value)) {
+    LEAF_RETURN_IF_ERROR(ValidateTag(tag));
+    Config::Codes::Own& own = tags[tag];
+    for (const auto& [key, text] : keys) {
+      if (auto taken = TakeOwnShape(own, key, text); !taken.ok())
+        return Bad(fmt::format("tag {}: {}: {}", Quoted(tag), key, taken.error().message));
+    }
+  }
+  config.codes.tags = std::move(tags);
+  return {};
+}
+
+Value LoadCodeTags(const Config& config) {
+  Tables tables;
+  for (const auto& [tag, own] : config.codes.tags) {
+    auto& keys = tables[tag];
+    if (own.length) keys["length"] = std::to_string(*own.length);
+    if (own.alphabet) keys["alphabet"] = *own.alphabet;
+    if (own.check) keys["check"] = *own.check ? "true" : "false";
+    if (own.group) keys["group"] = std::to_string(*own.group);
+  }
+  return tables;
+}
+
 // What "ordinal" stands for is found out when all else is known (Loader).
 Result<void> StoreWorkerId(Config& config, const Value& value) {
   Config::Snowflake& snowflake = config.snowflake;
@@ -398,6 +468,30 @@ std::vector<Key> MakeKeys() {
       "auth.anonymous", "ids,read",
       "what a caller without a token may do: ids, read; the default with auth.tokens_file is []",
       CheckAnonymous, [](C & c) -> auto& { return c.auth.anonymous; }));
+
+  add(String(
+      "codes.key_file", "",
+      "file with the key of codes (leafctl code keygen), readable by its owner only; default "
+      "$CREDENTIALS_DIRECTORY/codes-key; \"\": there are no codes",
+      [](C & c) -> auto& { return c.codes.key_file; }));
+  add(MakeKey<std::int64_t>(
+      "codes.length", Kind::kInteger, "12", "characters of a code, without check character and hyphens",
+      [](C & c) -> auto& { return c.codes.length; }, CheckCodeLength));
+  add(Choice(
+      "codes.alphabet", "decimal", CodeAlphabets(), "characters of codes; base32 is Crockford's",
+      [](C & c) -> auto& { return c.codes.alphabet; }));
+  add(Bool(
+      "codes.check", "true", "a check character at the end: Luhn's for decimal, Crockford's for base32",
+      [](C & c) -> auto& { return c.codes.check; }));
+  add(MakeKey<std::int64_t>(
+      "codes.group", Kind::kInteger, "4", "characters between two hyphens; 0 = no hyphens",
+      [](C & c) -> auto& { return c.codes.group; }, CheckCodeGroup));
+  add(Key{.name = "codes.tags",
+          .kind = Kind::kTables,
+          .fallback = "",
+          .meaning = "the last four for single tags: [codes.tags.\"TAG\"]",
+          .store = StoreCodeTags,
+          .load = LoadCodeTags});
 
   add(Bool(
       "segment.enabled", "true", "serve segment mode", [](C & c) -> auto& { return c.segment.enabled; }));
@@ -636,6 +730,7 @@ Result<Value> ParseText(Kind kind, std::string_view text) {
       return Value{std::string(text)};
     case Kind::kStringList:
     case Kind::kIntegerMap:
+    case Kind::kTables:
       break;
   }
   Strings items;
@@ -648,6 +743,17 @@ Result<Value> ParseText(Kind kind, std::string_view text) {
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   if (kind == Kind::kStringList) return Value{std::move(items)};
+  if (kind == Kind::kTables) {
+    Tables tables;
+    for (const std::string& item : items) {
+      const std::size_t equals = item.rfind('=');
+      const std::size_t dot = item.rfind('.', equals);
+      if (equals == std::string::npos || dot == std::string::npos || dot > equals)
+        return Bad(fmt::format("{} is not table.key=value", Quoted(item)));
+      tables[item.substr(0, dot)][item.substr(dot + 1, equals - dot - 1)] = item.substr(equals + 1);
+    }
+    return Value{std::move(tables)};
+  }
   IntegerMap map;
   for (const std::string& item : items) {
     const std::size_t equals = item.rfind('=');
@@ -673,6 +779,19 @@ std::string FormatToml(const Value& value) {
           Strings items;
           for (const std::string& item : typed) items.push_back(TomlString(item));
           return fmt::format("[{}]", fmt::join(items, ", "));
+        } else if constexpr (std::is_same_v<T, Tables>) {
+          Strings tables;
+          for (const auto& [name, keys] : typed) {
+            Strings items;
+            for (const auto& [key, text] : keys) {
+              const bool plain = text == "true" || text == "false" || ParseWhole<std::int64_t>(text);
+              items.push_back(fmt::format("{} = {}", key, plain ? text : TomlString(text)));
+            }
+            tables.push_back(
+                fmt::format("{} = {}", TomlString(name),
+                            items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "))));
+          }
+          return tables.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(tables, ", "));
         } else {
           Strings items;
           for (const auto& [name, number] : typed)

@@ -16,10 +16,12 @@
 
 namespace leaf::config {
 
-enum class Kind { kBool, kInteger, kIntegerOrWord, kString, kDuration, kStringList, kIntegerMap };
+enum class Kind { kBool, kInteger, kIntegerOrWord, kString, kDuration, kStringList, kIntegerMap, kTables };
 
+// Tables by name, each with the texts of its values.
+using Tables = std::map<std::string, std::map<std::string, std::string>>;
 using Value = std::variant<bool, std::int64_t, std::string, std::vector<std::string>,
-                           std::map<std::string, std::int64_t>>;
+                           std::map<std::string, std::int64_t>, Tables>;
 
 struct Key {
   std::string name;  // "section.key", or "key" at top level
@@ -43,7 +45,8 @@ const Key* FindKey(std::string_view name);
 // The known name nearest to `name`, as a hint ("did you mean ...?"), or "".
 std::string NearestKeyHint(std::string_view name);
 
-// Reads the text form of variables and flags: lists are comma-separated, maps are "name=number,…".
+// Reads the text form of variables and flags: lists are comma-separated, maps are "name=number,…", tables are
+// "table.key=value,…".
 // Errors: kInvalidArgument.
 Result<Value> ParseText(Kind kind, std::string_view text);
 

@@ -15,6 +15,7 @@
 #include "leaf/base/text.h"
 #include "leaf/config/keys.h"
 #include "leaf/config/worker_number.h"
+#include "leaf/core/code_records.h"
 
 namespace leaf::config {
 namespace {
@@ -145,6 +146,33 @@ class Loader {
                        [&](const Key& key) { return key.name.starts_with(name + "."); });
   }
 
+  static Result<Value> TablesFromToml(const toml::node& node) {
+    const Error wrong{ErrorCode::kInvalidArgument, "expected a table of tables", ""};
+    if (!node.is_table()) return wrong;
+    Tables tables;
+    for (const auto& [name, item] : *node.as_table()) {
+      if (!item.is_table()) return wrong;
+      auto& keys = tables[std::string(name.str())];
+      for (const auto& [key, value] : *item.as_table()) {
+        std::string& text = keys[std::string(key.str())];
+        if (const auto number = value.value_exact<std::int64_t>()) {
+          text = std::to_string(*number);
+        } else if (const auto flag = value.value_exact<bool>()) {
+          text = *flag ? "true" : "false";
+        } else if (const auto word = value.value_exact<std::string>();
+                   word && *word != "true" && *word != "false" && !ParseWhole<std::int64_t>(*word)) {
+          text = *word;
+        } else {
+          return Error{ErrorCode::kInvalidArgument,
+                       fmt::format("{}.{}: expected a whole number, true, false or a word",
+                                   Quoted(name.str()), Printable(key.str())),
+                       ""};
+        }
+      }
+    }
+    return Value{std::move(tables)};
+  }
+
   static Result<Value> FromToml(const Key& key, const toml::node& node) {
     const auto wrong = [](std::string_view expected) {
       return Error{ErrorCode::kInvalidArgument, fmt::format("expected {}", expected), ""};
@@ -189,6 +217,8 @@ class Loader {
         }
         return Value{std::move(map)};
       }
+      case Kind::kTables:
+        return TablesFromToml(node);
     }
     return wrong("another type");
   }
@@ -256,6 +286,11 @@ class Loader {
       const std::string credential = credentials + "/mysql-password";
       if (!credentials.empty() && std::ifstream(credential)) config.mysql.password_file = credential;
     }
+    if (IsDefault("codes.key_file")) {
+      const std::string credentials = Variable("CREDENTIALS_DIRECTORY");
+      const std::string credential = credentials + "/codes-key";
+      if (!credentials.empty() && std::ifstream(credential)) config.codes.key_file = credential;
+    }
   }
 
   // systemd may name several directories, separated by colons.
@@ -287,8 +322,29 @@ class Loader {
     if (config.mysql.endpoints.empty()) refuse("mysql.endpoints", "the list is empty");
     CheckListeners(refuse);
     CheckTls(refuse);
+    CheckCodes(refuse);
     if (!config.mysql.tls_ca.empty() && config.mysql.tls != "verify")
       refuse("mysql.tls_ca", "only mysql.tls = \"verify\" uses it");
+  }
+
+  // That there are codes enough for FF1, of every tag; and of snowflake IDs, all of which need one.
+  template <typename Refuse>
+  void CheckCodes(const Refuse& refuse) const {
+    const Config::Codes& codes = resolved_.config.codes;
+    const auto check = [&](const std::string& key, std::int64_t length, const std::string& name,
+                           bool all_ids) {
+      for (const core::CodeAlphabet& alphabet : core::kCodeAlphabets) {
+        const int least = all_ids ? alphabet.length_all_ids : alphabet.length_min;
+        if (alphabet.name != name || length >= least) continue;
+        refuse(key, all_ids ? fmt::format("snowflake IDs need {} codes of length {} or more", name, least)
+                            : fmt::format("{} codes need length {} or more, not {}", name, least, length));
+      }
+    };
+    check("codes.length", codes.length, codes.alphabet, false);
+    for (const auto& [tag, own] : codes.tags) {
+      check("codes.tags", own.length.value_or(codes.length), own.alphabet.value_or(codes.alphabet),
+            tag == "snowflake");
+    }
   }
 
   // Half of it would be none of it.
@@ -449,7 +505,9 @@ bool Resolved::IsSet(const std::string& name) const {
 
 bool Resolved::AnythingSet() const {
   return std::any_of(origins.begin(), origins.end(), [](const auto& entry) {
-    return !IsDefaultOrigin(entry.second) && entry.first != "state_dir" && !entry.first.starts_with("log.");
+    // Codes and tokens belong to any store.
+    return !IsDefaultOrigin(entry.second) && entry.first != "state_dir" && !entry.first.starts_with("log.") &&
+           !entry.first.starts_with("codes.") && !entry.first.starts_with("auth.");
   });
 }
 

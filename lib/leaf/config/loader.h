@@ -37,7 +37,8 @@ struct Resolved {
 
   // Whether anything but its default was given for a key, or for any of a table ("mysql.").
   bool IsSet(const std::string& name) const;
-  // Whether anything at all was configured, but for where state lives and how output and logs look.
+  // Whether anything at all was configured, but for where state lives, how output and logs look, codes and
+  // tokens.
   bool AnythingSet() const;
 };
 

@@ -12,12 +12,17 @@ std::uint64_t IdsLeft(std::int64_t max_id) {
 }
 
 std::optional<double> DaysToExhaustion(std::int64_t max_id, const Baseline& base, WallTime now) {
+  return DaysUntil(kMaxIdLimit, max_id, base, now);
+}
+
+std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Baseline& base, WallTime now) {
   const auto watched = now - base.at;
   if (watched < kExhaustionWatchMin) return std::nullopt;
   if (max_id < 0 || static_cast<std::uint64_t>(max_id) <= base.max_id) return std::nullopt;
   const auto used = static_cast<double>(static_cast<std::uint64_t>(max_id) - base.max_id);
   const double days = std::chrono::duration<double, std::ratio<86400>>(watched).count();
-  return static_cast<double>(IdsLeft(max_id)) / used * days;
+  const auto at = static_cast<std::uint64_t>(max_id);
+  return (at < end ? static_cast<double>(end - at) : 0) / used * days;
 }
 
 bool IsNearExhaustion(std::int64_t max_id, std::optional<double> days) {

@@ -21,6 +21,9 @@ std::uint64_t IdsLeft(std::int64_t max_id);
 // can be told: less than a minute was watched, or max_id has not moved.
 std::optional<double> DaysToExhaustion(std::int64_t max_id, const Baseline& base, WallTime now);
 
+// The same until `max_id` arrives at `end`, beyond which there are no codes, say: 0 once it is there.
+std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Baseline& base, WallTime now);
+
 // Whether an operator should hear of it by now: fewer than kFewIdsLeft IDs or kFewDaysLeft days are left.
 bool IsNearExhaustion(std::int64_t max_id, std::optional<double> days);
 

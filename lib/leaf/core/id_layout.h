@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
@@ -63,6 +64,9 @@ class IdLayout {
 
   // Every ID in [0, 2^63) has fields. Requires: id < kIdEnd.
   IdFields Decompose(std::uint64_t id) const;
+
+  // For the text forms with a time (base/id_text.h).
+  IdTimeSplit TimeSplit() const { return {epoch_ms_, worker_bits_ + sequence_bits_}; }
 
   friend bool operator==(const IdLayout&, const IdLayout&) = default;
 

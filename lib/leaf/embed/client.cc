@@ -1,7 +1,9 @@
 // leaf::Client: which daemons are asked, in which order.
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "leaf/base/endpoint.h"
 #include "leaf/base/text.h"
@@ -53,6 +55,12 @@ bool IsAway(ErrorCode code) {
          code == ErrorCode::kPermission || code == ErrorCode::kConfig;
 }
 
+// The key or the shape of codes is not the daemon's trouble with anything else.
+bool IsAwayForCodes(ErrorCode code) { return IsAway(code) && code != ErrorCode::kConfig; }
+
+// As codes::kSnowflakeTag; this part knows nothing of codes.
+constexpr std::string_view kSnowflakeCodes = "snowflake";
+
 }  // namespace
 
 class Client::Impl {
@@ -66,22 +74,30 @@ class Client::Impl {
   // `ask` asks one daemon. What it was given before an error is dropped: ranges of two daemons would not
   // ascend.
   template <typename Ask>
-  Result<IdRanges> FromAny(const Ask& ask) {
+  Result<IdRanges> RangesFromAny(const Ask& ask) {
+    return FromAny<IdRanges>(IsAway, [&](client::DaemonClient& daemon) -> Result<IdRanges> {
+      IdRanges ranges;
+      LEAF_RETURN_IF_ERROR(ask(daemon, [&](const std::vector<IdRange>& more) -> Result<void> {
+        ranges.insert(ranges.end(), more.begin(), more.end());
+        return {};
+      }));
+      return ranges;
+    });
+  }
+
+  template <typename Answer, typename Ask>
+  Result<Answer> FromAny(bool (*is_away)(ErrorCode), const Ask& ask) {
     Error error;
     bool asked = false;
     for (const std::size_t server : groups_.Order(clock_.Monotonic())) {
       client::DaemonClient daemon({groups_.name(server)}, timeout_, tls_, token_);
-      IdRanges ranges;
-      Result<void> answer = ask(daemon, [&](const std::vector<IdRange>& more) -> Result<void> {
-        ranges.insert(ranges.end(), more.begin(), more.end());
-        return {};
-      });
+      Result<Answer> answer = ask(daemon);
       if (answer.ok()) {
         groups_.Answered(server);
-        return ranges;
+        return answer;
       }
       Error why = std::move(answer).error();
-      if (IsAway(why.code)) {
+      if (is_away(why.code)) {
         groups_.DidNotAnswer(server, clock_.Monotonic());
       } else {
         groups_.Answered(server);
@@ -143,7 +159,7 @@ Result<IdRanges> Client::Next(std::string_view tag, std::uint64_t count) {
   LEAF_CHECK(impl_ != nullptr);
   LEAF_RETURN_IF_ERROR(ValidateTag(tag));
   if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
-  return impl_->FromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
+  return impl_->RangesFromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
     return daemon.NextSegment(tag, count, sink);
   });
 }
@@ -151,9 +167,32 @@ Result<IdRanges> Client::Next(std::string_view tag, std::uint64_t count) {
 Result<IdRanges> Client::NextSnowflake(std::uint64_t count) {
   LEAF_CHECK(impl_ != nullptr);
   if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
-  return impl_->FromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
+  return impl_->RangesFromAny([&](client::DaemonClient& daemon, const client::DaemonClient::RangeSink& sink) {
     return daemon.NextSnowflake(count, sink);
   });
+}
+
+Result<std::vector<std::string>> Client::NextCodes(std::string_view tag, std::uint64_t count) {
+  LEAF_CHECK(impl_ != nullptr);
+  LEAF_RETURN_IF_ERROR(ValidateTag(tag));
+  if (count == 0) return Error{ErrorCode::kInvalidArgument, "bad count 0: at least one ID", ""};
+  using Codes = std::vector<std::string>;
+  return impl_->FromAny<Codes>(IsAwayForCodes, [&](client::DaemonClient& daemon) -> Result<Codes> {
+    Codes codes;
+    LEAF_RETURN_IF_ERROR(daemon.NextTexts(tag == kSnowflakeCodes ? "" : tag, "code", count, false,
+                                          [&](const Codes& more) -> Result<void> {
+                                            codes.insert(codes.end(), more.begin(), more.end());
+                                            return {};
+                                          }));
+    return codes;
+  });
+}
+
+Result<std::uint64_t> Client::Reveal(std::string_view tag, std::string_view code) {
+  LEAF_CHECK(impl_ != nullptr);
+  LEAF_RETURN_IF_ERROR(ValidateTag(tag));
+  return impl_->FromAny<std::uint64_t>(
+      IsAwayForCodes, [&](client::DaemonClient& daemon) { return daemon.Reveal(tag, code); });
 }
 
 }  // namespace leaf

@@ -17,6 +17,7 @@
 #include "leaf/inspect/sql_database.h"
 #include "leaf/inspect/sql_workers.h"
 #include "leaf/inspect/tags.h"
+#include "leaf/sql/code_records.h"
 #include "leaf/sql/server_clock.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/worker_state_file.h"
@@ -63,6 +64,7 @@ class NodeChecks : DoctorChecks {
     }
     if (!config_.zookeeper.auth_file.empty())
       Add(InspectSecretFile("zookeeper-auth", config_.zookeeper.auth_file));
+    if (!config_.codes.key_file.empty()) Add(InspectSecretFile("codes-key", config_.codes.key_file));
     if (!config_.client.token_file.empty()) Add(InspectSecretFile("client-token", config_.client.token_file));
     CheckAccess();
     CheckTls();
@@ -186,7 +188,10 @@ class NodeChecks : DoctorChecks {
     }
     const auto rows = (*store)->segments().List();
     if (rows.ok()) {
-      Add(InspectTags(*rows, marks_, environment_.ClockInUse().Wall(), !config_.server.redis_listen.empty()));
+      const auto codes = sql::SqlCodeRecords((*store)->database()).LoadAll();
+      if (!codes.ok()) Failed("tag-codes", codes.error(), "codes cannot be made");
+      Add(InspectTags(*rows, marks_, environment_.ClockInUse().Wall(), !config_.server.redis_listen.empty(),
+                      codes.ok() ? *codes : std::vector<core::CodeRecord>()));
     } else if (report->problems == 0) {
       Failed("tags", rows.error(), "no range can be granted");
     }

@@ -19,15 +19,17 @@ namespace {
 class TagInspector {
  public:
   TagInspector(std::span<const core::TagRow> rows, std::span<const core::Mark> marks, WallTime now,
-               bool redis_port)
+               bool redis_port, std::span<const core::CodeRecord> codes)
       : rows_(rows), now_(now), redis_port_(redis_port) {
     for (const core::Mark& mark : marks) marks_.emplace(mark.tag, &mark);
+    for (const core::CodeRecord& record : codes) codes_.emplace(record.tag, &record);
   }
 
   std::vector<Diagnosis> Run() {
     for (const core::TagRow& row : rows_) {
       CheckStep(row);
       CheckNumbers(row);
+      CheckCodes(row);
       CheckName(row);
       if (redis_port_) CheckIntegers(row);
     }
@@ -101,6 +103,27 @@ class TagInspector {
         fmt::format("tag {}: {} IDs are left below 2^63{}", Quoted(row.tag), left, when),
         "IDs end there and never wrap",
         "plan another tag; a max_id that high was set by hand, or by a step that was");
+  }
+
+  // Long before an ID has no code.
+  void CheckCodes(const core::TagRow& row) {
+    const auto record = codes_.find(row.tag);
+    if (record == codes_.end() || row.max_id < 0) return;
+    const std::uint64_t end = core::CodesEnd(*record->second);
+    const auto at = static_cast<std::uint64_t>(row.max_id);
+    if (end == kIdEnd) return;
+    const auto mark = marks_.find(row.tag);
+    std::optional<double> days;
+    if (mark != marks_.end() && mark->second->end > 0)
+      days = core::DaysUntil(end, row.max_id, mark->second->base, now_);
+    const bool is_over = at >= end;
+    if (!is_over && at < end - end / 10 && !(days && *days < kFewDaysLeft)) return;
+    Add("tag-codes", row.tag, is_over ? Level::kProblem : Level::kWarning,
+        is_over ? fmt::format("tag {}: IDs from {} on have no code", Quoted(row.tag), end)
+                : fmt::format("tag {}: codes are left for {} IDs{}", Quoted(row.tag), end - at,
+                              days ? fmt::format(", {:.0f} days at the rate seen here", *days) : ""),
+        fmt::format("its codes have length {}", record->second->lengths.back()),
+        "set a greater codes.length for it; the codes that there are stay good");
   }
 
   // JavaScript's numbers are exact up to 2^53.
@@ -184,14 +207,15 @@ class TagInspector {
   const WallTime now_;
   const bool redis_port_;
   std::map<std::string, const core::Mark*> marks_;
+  std::map<std::string, const core::CodeRecord*, std::less<>> codes_;
   std::map<std::string, std::vector<Diagnosis>> result_;
 };
 
 }  // namespace
 
 std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span<const core::Mark> marks,
-                                   WallTime now, bool redis_port) {
-  return TagInspector(rows, marks, now, redis_port).Run();
+                                   WallTime now, bool redis_port, std::span<const core::CodeRecord> codes) {
+  return TagInspector(rows, marks, now, redis_port, codes).Run();
 }
 
 }  // namespace leaf::inspect

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 #include "leaf/base/check.h"
 
@@ -39,8 +40,17 @@ class Digits {
 };
 
 // Appends IDs of `range`, with the separator behind each, until `out` has `enough` bytes. Returns the first
-// ID that was not appended.
-std::uint64_t AppendSome(IdRange range, std::string_view separator, std::size_t enough, std::string& out) {
+// ID that was not appended. Here and below `text` is null for decimal numbers.
+std::uint64_t AppendSome(IdRange range, std::string_view separator, const FixedIdText* text,
+                         std::size_t enough, std::string& out) {
+  if (text != nullptr) {
+    std::uint64_t next = range.begin;
+    for (; next < range.end && out.size() < enough; ++next) {
+      text->Append(out, next);
+      out += separator;
+    }
+    return next;
+  }
   Digits digits(range.begin);
   std::uint64_t id = range.begin;
   for (; id < range.end && out.size() < enough; ++id, digits.Next()) {
@@ -65,7 +75,8 @@ Batch FirstOf(IdRange range) {
 }
 
 // Of all IDs of `range`, with the separator behind each.
-std::uint64_t BytesOf(IdRange range, std::size_t separator) {
+std::uint64_t BytesOf(IdRange range, std::size_t separator, const FixedIdText* text) {
+  if (text != nullptr) return range.size() * (text->width() + separator);
   std::uint64_t bytes = 0;
   while (!range.empty()) {
     const Batch batch = FirstOf(range);
@@ -81,7 +92,12 @@ struct Place {
 };
 
 // Where the byte `offset` of the text of `range` is; behind the last separator it is the last ID's.
-Place Find(IdRange range, std::size_t separator, std::uint64_t offset) {
+Place Find(IdRange range, std::size_t separator, const FixedIdText* text, std::uint64_t offset) {
+  if (text != nullptr) {
+    const std::uint64_t each = text->width() + separator;
+    const std::uint64_t before = std::min(offset / each, range.size() - 1);
+    return {range.begin + before, offset - before * each};
+  }
   while (true) {
     const Batch batch = FirstOf(range);
     const std::uint64_t each = batch.digits + separator;
@@ -102,18 +118,23 @@ void ReplaceEnd(std::string& out, const IdsForm& form) {
 
 }  // namespace
 
-void AppendIds(std::span<const IdRange> ranges, const IdsForm& form, std::string& out) {
+void AppendIds(std::span<const IdRange> ranges, const IdsForm& form, std::string& out,
+               const FixedIdText* text) {
   out += form.lead;
   for (const IdRange& range : ranges)
-    AppendSome(range, form.separator, std::numeric_limits<std::size_t>::max(), out);
+    AppendSome(range, form.separator, text, std::numeric_limits<std::size_t>::max(), out);
   ReplaceEnd(out, form);
 }
 
-IdsText::IdsText(std::span<const IdRange> ranges, const IdsForm& form)
-    : ranges_(ranges.begin(), ranges.end()), form_(form), range_begin_(form.lead.size()) {
+IdsText::IdsText(std::span<const IdRange> ranges, const IdsForm& form,
+                 std::shared_ptr<const FixedIdText> text)
+    : ranges_(ranges.begin(), ranges.end()),
+      form_(form),
+      text_(std::move(text)),
+      range_begin_(form.lead.size()) {
   LEAF_CHECK(!ranges_.empty());
   size_ = form_.lead.size() + form_.tail.size() - form_.separator.size();
-  for (const IdRange& range : ranges_) size_ += BytesOf(range, form_.separator.size());
+  for (const IdRange& range : ranges_) size_ += BytesOf(range, form_.separator.size(), text_.get());
 }
 
 void IdsText::Peek(std::size_t most, std::string& out) const {
@@ -124,13 +145,13 @@ void IdsText::Peek(std::size_t most, std::string& out) const {
   if (skipped_ < range_begin_) {
     out += form_.lead.substr(static_cast<std::size_t>(skipped_));
   } else {
-    const Place place = Find(range, form_.separator.size(), skipped_ - range_begin_);
+    const Place place = Find(range, form_.separator.size(), text_.get(), skipped_ - range_begin_);
     range.begin = place.id;
     surplus = static_cast<std::size_t>(place.offset);
   }
   const std::size_t enough = begin + surplus + wanted;
   for (std::size_t at = range_; out.size() < enough; range = ranges_[at]) {
-    const bool whole = AppendSome(range, form_.separator, enough, out) == range.end;
+    const bool whole = AppendSome(range, form_.separator, text_.get(), enough, out) == range.end;
     if (whole && ++at == ranges_.size()) {
       ReplaceEnd(out, form_);
       break;
@@ -144,7 +165,7 @@ void IdsText::Skip(std::uint64_t bytes) {
   LEAF_CHECK(bytes <= rest());
   skipped_ += bytes;
   while (range_ + 1 < ranges_.size()) {
-    const std::uint64_t end = range_begin_ + BytesOf(ranges_[range_], form_.separator.size());
+    const std::uint64_t end = range_begin_ + BytesOf(ranges_[range_], form_.separator.size(), text_.get());
     if (skipped_ < end) return;
     range_begin_ = end;
     ++range_;

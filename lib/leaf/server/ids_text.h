@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "leaf/base/id_range.h"
+#include "leaf/base/id_text.h"
 
 namespace leaf::server {
 
@@ -19,17 +21,21 @@ struct IdsForm {
   std::string_view tail;
 };
 inline constexpr IdsForm kIdsAsJson{R"({"ids":[")", R"(",")", R"("]})"};
+inline constexpr IdsForm kCodesAsJson{R"({"codes":[")", R"(",")", R"("]})"};
 inline constexpr IdsForm kIdsAsText{"", "\n", "\n"};
 inline constexpr IdsForm kIdAlone{"", "", ""};
 
-// Requires: at least one range, and none empty.
-void AppendIds(std::span<const IdRange> ranges, const IdsForm& form, std::string& out);
+// `text`: the form of each ID; null for decimal numbers. Requires: at least one range, and none empty; all
+// IDs have that form.
+void AppendIds(std::span<const IdRange> ranges, const IdsForm& form, std::string& out,
+               const FixedIdText* text = nullptr);
 
 // The same text, of which no part is in memory but while it is being sent. Not thread-safe.
 class IdsText {
  public:
-  // Requires: at least one range, and none empty.
-  IdsText(std::span<const IdRange> ranges, const IdsForm& form);
+  // As of AppendIds.
+  IdsText(std::span<const IdRange> ranges, const IdsForm& form,
+          std::shared_ptr<const FixedIdText> text = nullptr);
 
   // Of the whole text.
   std::uint64_t size() const { return size_; }
@@ -45,6 +51,7 @@ class IdsText {
  private:
   const std::vector<IdRange> ranges_;
   const IdsForm form_;
+  const std::shared_ptr<const FixedIdText> text_;
   std::uint64_t size_ = 0;
   std::uint64_t skipped_ = 0;
   std::size_t range_ = 0;          // in which the rest begins, or which follows the lead

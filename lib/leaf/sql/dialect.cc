@@ -5,7 +5,7 @@
 namespace leaf::sql {
 namespace {
 
-constexpr std::array<std::string_view, 6> kMysqlSchema{
+constexpr std::array<std::string_view, 7> kMysqlSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
   max_id bigint(20) NOT NULL DEFAULT '1',
@@ -66,9 +66,18 @@ constexpr std::array<std::string_view, 6> kMysqlSchema{
   description_after varchar(256) CHARACTER SET utf8mb4 DEFAULT NULL,
   PRIMARY KEY (id),
   KEY idx_tag (biz_tag, id)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_codes (
+  biz_tag varbinary(512) NOT NULL,
+  alphabet varchar(32) NOT NULL,
+  has_check int NOT NULL,
+  lengths varchar(255) NOT NULL,
+  key_fingerprint varchar(64) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  PRIMARY KEY (biz_tag)
 ) ENGINE=InnoDB)"};
 
-constexpr std::array<std::string_view, 6> kSqliteSchema{
+constexpr std::array<std::string_view, 7> kSqliteSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag TEXT NOT NULL PRIMARY KEY,
   max_id INTEGER NOT NULL DEFAULT 1,
@@ -122,6 +131,14 @@ constexpr std::array<std::string_view, 6> kSqliteSchema{
   description_before TEXT DEFAULT NULL,
   description_after TEXT DEFAULT NULL,
   UNIQUE (biz_tag, id)
+))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_codes (
+  biz_tag TEXT NOT NULL PRIMARY KEY,
+  alphabet TEXT NOT NULL,
+  has_check INTEGER NOT NULL,
+  lengths TEXT NOT NULL,
+  key_fingerprint TEXT NOT NULL,
+  since_ms INTEGER NOT NULL
 ))"};
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "leaf/base/duration.h"
 #include "leaf/base/error.h"
 #include "leaf/base/id_range.h"
@@ -99,6 +101,88 @@ TEST(IdText, WritesEveryForm) {
   EXPECT_EQ(text(61, IdFormat::kBase62), "z");
   EXPECT_EQ(text(62, IdFormat::kBase62), "10");
   EXPECT_EQ(text(kIdEnd - 1, IdFormat::kBase62), "AzL8n0Y58m7");
+}
+
+TEST(IdText, TellsOfEachForm) {
+  for (const IdFormatRow& row : IdFormats()) {
+    EXPECT_EQ(ParseIdFormat(row.name), row.format);
+    EXPECT_EQ(&IdFormatRowOf(row.format), &row);
+    EXPECT_EQ(ParseIdForm(row.form), row.form.empty() ? std::nullopt : std::optional(row.format));
+  }
+  EXPECT_FALSE(ParseIdFormat("uuid").has_value());
+  EXPECT_FALSE(ParseIdForm("").has_value());
+  EXPECT_FALSE(ParseIdForm("hex").has_value());
+}
+
+// Leaf's layout: 22 bits below the time, 12 of which fill rand_a.
+TEST(IdText, WritesTheTimeOfAnId) {
+  const IdTimeSplit split{kLeafEpochMillis, 22};
+  const std::uint64_t id =
+      (static_cast<std::uint64_t>(1'700'000'000'000 - kLeafEpochMillis) << 22) | 0x3FABCD;
+  const auto text = [&](std::uint64_t any, IdFormat format) {
+    std::string out;
+    AppendTimedId(out, any, format, split);
+    return out;
+  };
+  // 1700000000000 is 0x18bcfe56800. 0x3FABCD is 111111111010 1111001101.
+  EXPECT_EQ(text(id, IdFormat::kUuid), "018bcfe5-6800-7fea-bcd0-000000000000");
+  EXPECT_EQ(text(0, IdFormat::kUuid), "012c148d-03c1-7000-8000-000000000000");
+  // 48 bits of time are the first ten digits.
+  EXPECT_EQ(text(id, IdFormat::kUlid).substr(0, 10), "01HF7YAT00");
+  EXPECT_EQ(*ParseTimedId("018BCFE5-6800-7FEA-BCD0-000000000000", IdFormat::kUuid, split), id);
+  std::string lower = text(id, IdFormat::kUlid);
+  for (char& c : lower) c = LowerCase(c);
+  EXPECT_EQ(*ParseAnyId(lower, std::nullopt, split), id);
+  EXPECT_EQ(*ParseAnyId("12", std::nullopt, split), 12U);
+}
+
+TEST(IdText, TimedFormsAreReversibleAndKeepTheOrder) {
+  std::mt19937_64 random(24);
+  for (const int low_bits : {2, 11, 12, 13, 16, 17, 22, 40, 61}) {
+    const IdTimeSplit split{low_bits < 16 ? 0 : kLeafEpochMillis, low_bits};
+    for (const IdFormat format : {IdFormat::kUuid, IdFormat::kUlid}) {
+      const auto writer = TimedIdText::Make(format, split);
+      if (low_bits < 16) {
+        EXPECT_FALSE(writer.ok()) << low_bits;
+        continue;
+      }
+      ASSERT_TRUE(writer.ok()) << low_bits;
+      std::uint64_t last_id = 0;
+      std::string last;
+      writer->Append(last, last_id);
+      for (int i = 0; i < 2000; ++i) {
+        const std::uint64_t id = i == 0   ? kMaxIdLimit
+                                 : i < 50 ? static_cast<std::uint64_t>(i)
+                                          : random() >> 1;
+        std::string text;
+        writer->Append(text, id);
+        ASSERT_EQ(text.size(), writer->width());
+        ASSERT_EQ(*ParseAnyId(text, std::nullopt, split), id) << text;
+        ASSERT_EQ(text <=> last, id <=> last_id);
+        last = text;
+        last_id = id;
+      }
+    }
+  }
+}
+
+TEST(IdText, RefusesWhatIsNotOfASnowflakeId) {
+  const IdTimeSplit split{kLeafEpochMillis, 22};
+  for (const auto& [text, why] :
+       {std::pair{"018bcfe5-6800-4fea-bcd0-000000000000", "version 7"},
+        {"018bcfe5-6800-7fea-7cd0-000000000000", "none of a snowflake"},  // another variant
+        {"018bcfe5-6800-7fea-bcd0-000000000001", "none of a snowflake"},
+        {"002c14d0-2661-7000-8000-000000000000", "none of a snowflake"},  // before the epoch
+        {"f18bcfe5-6800-7fea-bcd0-000000000000", "none of a snowflake"},  // after the last
+        {"018bcfe5x6800-7fea-bcd0-000000000000", "not a UUID"},
+        {"018bcfe5-6800-7fea-bcd0-00000000000g", "not a UUID"},
+        {"01HF7YAT00ZZZZZZZZZZZZZZZZ", "none of a snowflake"},
+        {"81HF7YAT00ZZZZZZZZZZZZZZZZ", "not a ULID"},
+        {"01HF7YAT00UZZZZZZZZZZZZZZZ", "not a ULID"}}) {
+    const auto id = ParseAnyId(text, std::nullopt, split);
+    ASSERT_FALSE(id.ok()) << text;
+    EXPECT_NE(id.error().message.find(why), std::string::npos) << id.error().message;
+  }
 }
 
 TEST(IdText, ParsesDigitsOnly) {

@@ -41,6 +41,26 @@ TEST(Answers, NoRangesInWhichAnIdCouldStandTwice) {
   }
 }
 
+TEST(Answers, TextsAreEachThereOnceAndPrintable) {
+  const auto texts = TextsOf(kServer, R"({"codes":["1234-5","9999-9"]})", "codes", 2);
+  ASSERT_TRUE(texts.ok()) << texts.error().message;
+  EXPECT_EQ(*texts, (std::vector<std::string>{"1234-5", "9999-9"}));
+  const std::string too_long = R"({"codes":["a",")" + std::string(200, 'x') + R"("]})";
+  for (const std::string& body :
+       {std::string(R"({"codes":["a","a"]})"), std::string(R"({"codes":["a"]})"),
+        std::string(R"({"codes":["a","b","c"]})"), std::string(R"({"codes":["a",""]})"),
+        std::string(R"({"codes":["a","b\u001b[2J"]})"), std::string(R"({"codes":["a","b c"]})"),
+        std::string(R"({"codes":["a",2]})"), std::string(R"({"ids":["a","b"]})"), std::string("[]"),
+        std::string(), too_long}) {
+    const auto bad = TextsOf(kServer, body, "codes", 2);
+    ASSERT_FALSE(bad.ok()) << body;
+    EXPECT_EQ(bad.error().code, ErrorCode::kInternal);
+  }
+  EXPECT_EQ(RevealedOf(kServer, R"({"tag":"a","id":"7"})").value(), 7U);
+  EXPECT_FALSE(RevealedOf(kServer, R"({"tag":"a","id":7})").ok());
+  EXPECT_FALSE(RevealedOf(kServer, R"({"tag":"a","id":"9223372036854775808"})").ok());
+}
+
 // What a server says is shown on a terminal.
 TEST(Answers, ErrorsCannotDisturbATerminal) {
   const Error error =

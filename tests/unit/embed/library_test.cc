@@ -455,6 +455,12 @@ TEST(Library, DecodeAndEncode) {
   EXPECT_EQ(*EncodeSnowflake(*parts), 2123738945798799443U);
   const SnowflakeLayout other{.epoch_ms = 0, .bits = "42-8-13"};
   EXPECT_EQ(DecodeSnowflake(*EncodeSnowflake({1, 2, 3}, other), other)->worker, 2U);
+  for (const SnowflakeText form : {SnowflakeText::kUuid, SnowflakeText::kUlid})
+    EXPECT_EQ(*ParseSnowflake(*FormatSnowflake(2123738945798799443U, form)), 2123738945798799443U);
+  EXPECT_EQ(*FormatSnowflake(0, SnowflakeText::kUuid), "012c148d-03c1-7000-8000-000000000000");
+  EXPECT_EQ(CodeOf(FormatSnowflake(1, SnowflakeText::kUlid, {.epoch_ms = 0, .bits = "50-5-8"})),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(ParseSnowflake("2123738945798799443")), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(DecodeSnowflake(std::uint64_t{1} << 63)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(DecodeSnowflake(1, {.epoch_ms = 0, .bits = "41-10-10"})), ErrorCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(EncodeSnowflake({1795173796497, 1024, 0})), ErrorCode::kInvalidArgument);
@@ -516,7 +522,7 @@ TEST(Library, AChildOfForkGetsNoId) {
 // cannot, or is gone while a client waits.
 class FakeDaemon {
  public:
-  enum class Mood { kServes, kBreaksOff, kDrained, kUnknownTag };
+  enum class Mood { kServes, kBreaksOff, kDrained, kUnknownTag, kOtherKey };
 
   explicit FakeDaemon(std::uint64_t first) : next_(first) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -566,7 +572,17 @@ class FakeDaemon {
       std::string body;
       switch (mood_.load()) {
         case Mood::kServes: {
+          if (request.starts_with("GET /v1/codes/order/1-1 ")) {
+            body = R"({"tag":"order","id":"7"})";
+            break;
+          }
           const std::uint64_t count = std::stoull(request.substr(request.find("count=") + 6));
+          if (request.find("form=code") != std::string::npos) {
+            for (std::uint64_t i = 0; i < count; ++i)
+              body += (i == 0 ? "{\"codes\":[\"" : "\",\"") + std::to_string(next_++);
+            body += "\"]}";
+            break;
+          }
           body = "{\"ranges\":[{\"begin\":\"" + std::to_string(next_) + "\",\"end\":\"" +
                  std::to_string(next_ + count) + "\"}]}";
           next_ += count;
@@ -579,6 +595,10 @@ class FakeDaemon {
         case Mood::kUnknownTag:
           status = "404 Not Found";
           body = R"({"code":"not_found","message":"unknown tag","hint":""})";
+          break;
+        case Mood::kOtherKey:
+          status = "503 Service Unavailable";
+          body = R"({"code":"config","message":"another key","hint":""})";
           break;
         case Mood::kBreaksOff:
           close(connection);
@@ -663,6 +683,24 @@ TEST(LibraryClient, ATagsOwnAnswerIsTheAnswer) {
   EXPECT_EQ(client.Next("order", 1)->front().begin, 3000U);
   near.SetMood(FakeDaemon::Mood::kServes);
   EXPECT_EQ(client.Next("order", 1)->front().begin, 1000U);
+}
+
+TEST(LibraryClient, Codes) {
+  FakeDaemon near(1000);
+  FakeDaemon far(3000);
+  Client client = OpenClient({{near.url()}, {far.url()}}, std::chrono::hours{1});
+  EXPECT_EQ(*client.NextCodes("order", 2), (std::vector<std::string>{"1000", "1001"}));
+  EXPECT_EQ(client.NextCodes("snowflake", 100'001)->size(), 100'001U) << "in two requests";
+  EXPECT_EQ(*client.Reveal("order", "1-1"), 7U);
+  EXPECT_EQ(CodeOf(client.NextCodes("order", 0)), ErrorCode::kInvalidArgument);
+  // A daemon with another key is passed over for codes, and goes on to serve IDs.
+  near.SetMood(FakeDaemon::Mood::kOtherKey);
+  EXPECT_EQ(client.NextCodes("order", 1)->front(), "3000");
+  near.SetMood(FakeDaemon::Mood::kServes);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 101'003U);
+  near.SetMood(FakeDaemon::Mood::kOtherKey);
+  far.SetMood(FakeDaemon::Mood::kOtherKey);
+  EXPECT_EQ(CodeOf(client.Reveal("order", "1-1")), ErrorCode::kConfig);
 }
 
 TEST(LibraryClient, BatchesAreOneDaemons) {

@@ -65,6 +65,28 @@ TEST(TagInspection, WhatJavascriptRoundsIsToldWhereThereIsARedisPort) {
   EXPECT_EQ(found[1].subject, "on");
 }
 
+TEST(TagInspection, TheEndOfTheCodesIsSeenFromAfar) {
+  const auto found = [](std::int64_t max_id, const std::vector<core::Mark>& marks, std::vector<int> lengths) {
+    const std::vector<core::TagRow> rows{Row("a", max_id)};
+    const std::vector<core::CodeRecord> codes{
+        {.tag = "a", .alphabet = "decimal", .check = true, .lengths = std::move(lengths), .key = ""}};
+    const auto all = InspectTags(rows, marks, WallTimeOf(1'700'000'000'000), false, codes);
+    return all.front().check + "/" + std::string(DiagnosisLevelName(all.front().level));
+  };
+  EXPECT_EQ(found(899'999, {}, {6}), "tags/ok");
+  EXPECT_EQ(found(900'000, {}, {6}), "tag-codes/warning");
+  EXPECT_EQ(found(1'000'000, {}, {6}), "tag-codes/problem");
+  EXPECT_EQ(found(1'000'000, {}, {6, 8}), "tags/ok");
+  EXPECT_EQ(found(std::int64_t{1} << 60, {}, {19}), "tags/ok");
+  // Watched for ten days.
+  core::Mark mark;
+  mark.tag = "a";
+  mark.end = 10'000;
+  mark.base = {0, WallTimeOf(1'700'000'000'000) - std::chrono::hours{24 * 10}};
+  EXPECT_EQ(found(10'000, {mark}, {6}), "tags/ok") << "990 days";
+  EXPECT_EQ(found(800'000, {mark}, {6}), "tag-codes/warning") << "three days";
+}
+
 TEST(TagInspection, TheEndOfTheNumbersIsSeenFromAfar) {
   constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(Found({Row("a", kEnd - 1'000'000)}), "tag-exhaustion/warning");

@@ -330,6 +330,30 @@ TEST(IdsText, IsTheSameInPiecesOfEverySize) {
   }
 }
 
+// IDs as eight letters.
+class LetterText final : public FixedIdText {
+ public:
+  std::size_t width() const override { return 8; }
+  void Append(std::string& out, std::uint64_t id) const override {
+    for (int shift = 28; shift >= 0; shift -= 4) out += static_cast<char>('a' + (id >> shift & 15U));
+  }
+  Result<void> Check(std::uint64_t) const override { return {}; }
+};
+
+TEST(IdsText, HasOtherFormsThanNumbers) {
+  const std::vector<IdRange> ranges{{0, 1}, {5, 40}, {41, 44}};
+  const auto letters = std::make_shared<const LetterText>();
+  for (const IdsForm& form : {kIdsAsJson, kIdsAsText, kCodesAsJson, kLongTail, kNoTail}) {
+    std::string text;
+    AppendIds(ranges, form, text, letters.get());
+    const IdsText ids(ranges, form, letters);
+    ASSERT_EQ(ids.size(), text.size());
+    ASSERT_EQ(text.size(), form.lead.size() + form.tail.size() + 39 * 8 + 38 * form.separator.size());
+    for (std::size_t piece = 1; piece < text.size() + 2; ++piece)
+      ASSERT_EQ(InPieces(ids, piece), text) << "pieces of " << piece;
+  }
+}
+
 TEST(IdsText, GoesOnWhereverAClientStoppedReading) {
   const std::vector<IdRange> ranges{{95, 106}, {998, 1002}, {5000, 5001}};
   const std::string text = PlainText(ranges, kIdsAsJson);

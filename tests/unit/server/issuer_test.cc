@@ -8,6 +8,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "unit/server/router_fixture.h"
 
@@ -80,6 +82,92 @@ TEST_F(IssuerTest, TheErrorTellsWhatIsWrong) {
   EXPECT_TRUE(issuer_.CheckCount(IdSource::kSegment, 51).ok());
   EXPECT_EQ(issuer_.Refuse({.source = IdSource::kSnowflake})->code, ErrorCode::kDisabled);
   EXPECT_FALSE(issuer_.Refuse(Of("pay")).has_value());
+}
+
+// Codes that are opened when the test says so.
+class SlowDesk final : public CodeDesk {
+ public:
+  Codes Find(std::string_view, Purpose) const override { return codes; }
+  void Open(std::string_view tag, Purpose, Opened opened) override {
+    EXPECT_EQ(tag, "pay");
+    waiting.push_back(std::move(opened));
+  }
+  void Answer(const Result<Codes>& result) {
+    if (result.ok()) codes = *result;
+    for (const Opened& opened : std::exchange(waiting, {})) opened(result);
+  }
+  static Codes Any() {
+    return codes::TagCodes::Make(
+               {.tag = "pay", .alphabet = "decimal", .check = true, .lengths = {12}, .key = ""}, {}, "pay", 4)
+        .value();
+  }
+  Codes codes;
+  std::vector<Opened> waiting;
+};
+
+class IssuerOfCodes : public IssuerTest {
+ protected:
+  static IdRequest CodesOf(std::string_view tag) {
+    IdRequest request = Of(tag, 2);
+    request.as_code = true;
+    return request;
+  }
+  SlowDesk desk_;
+  Issuer coder_{{.codes = &desk_}, ids_};
+};
+
+TEST_F(IssuerOfCodes, NoIdIsTakenBeforeItsCodesAreOpen) {
+  IssuedIds ids;
+  issuer_.Park(Of("pay"), Keep());
+  Run();
+  ASSERT_TRUE(result_ && result_->ok());
+  const std::uint64_t first = FirstOf(**result_);
+  result_.reset();
+  EXPECT_FALSE(coder_.TryTake(CodesOf("pay"), ids)) << "though there are IDs in reserve";
+  EXPECT_TRUE(coder_.Park(CodesOf("pay"), Keep()));
+  EXPECT_FALSE(result_.has_value());
+  desk_.Answer(Error{ErrorCode::kConfig, "another key", ""});
+  ASSERT_TRUE(result_ && !result_->ok());
+  EXPECT_EQ(result_->error().code, ErrorCode::kConfig);
+  result_.reset();
+  coder_.Park(CodesOf("pay"), Keep());
+  desk_.Answer(SlowDesk::Any());
+  ASSERT_TRUE(result_ && result_->ok());
+  EXPECT_EQ(FirstOf(**result_), first + 1) << "the refused request took nothing";
+  EXPECT_TRUE(coder_.TryTake(CodesOf("pay"), ids));
+  EXPECT_NE(coder_.CodesFor(CodesOf("pay")), nullptr);
+}
+
+TEST_F(IssuerOfCodes, ARequestIsGivenUpAtEveryMoment) {
+  // Before the codes are open.
+  Issuer::Withdraw withdraw = coder_.Park(CodesOf("pay"), Keep());
+  withdraw();
+  ASSERT_TRUE(result_ && !result_->ok());
+  EXPECT_EQ(result_->error().code, ErrorCode::kExhausted);
+  desk_.Answer(Error{ErrorCode::kUnavailable, "late", ""});
+  result_.reset();
+  // While it waits for IDs.
+  withdraw = coder_.Park(CodesOf("pay"), Keep());
+  desk_.Answer(SlowDesk::Any());
+  EXPECT_FALSE(result_.has_value());
+  EXPECT_EQ(service_.StatusOf("pay")->waiting, 1U);
+  withdraw();
+  ASSERT_TRUE(result_ && !result_->ok());
+  Run();
+  EXPECT_EQ(service_.StatusOf("pay")->waiting, 0U);
+  withdraw();
+  // After it was answered.
+  result_.reset();
+  withdraw = coder_.Park(CodesOf("pay"), Keep());
+  Run();
+  ASSERT_TRUE(result_ && result_->ok());
+  if (withdraw) withdraw();
+}
+
+TEST_F(IssuerOfCodes, SaysWhereThereAreNone) {
+  EXPECT_EQ(issuer_.Refuse(CodesOf("pay"))->code, ErrorCode::kConfig);
+  EXPECT_FALSE(coder_.Refuse(CodesOf("pay")).has_value());
+  EXPECT_EQ(coder_.Refuse(CodesOf("snowflake"))->code, ErrorCode::kRefused);
 }
 
 TEST_F(IssuerTest, LimitsHoldForEachTagAndForAll) {

@@ -120,6 +120,7 @@ TEST(RequestMetrics, TheRouterTellsTheRoute) {
       {"/v1/segment/pay/other", Route::kOther},
       {"/v1/snowflake", Route::kV1Snowflake},
       {"/v1/decode/1", Route::kV1Decode},
+      {"/v1/codes/pay/1234", Route::kV1Codes},
       {"/v1/clock", Route::kV1Clock},
       {"/v1/status", Route::kV1Status},
       {"/v1/workers", Route::kV1Workers},

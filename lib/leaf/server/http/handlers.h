@@ -18,6 +18,7 @@ Withdraw V1Segment(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Snowflake(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Mark(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Decode(Backend& backend, const Call& call, Respond respond);
+Withdraw V1Codes(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Clock(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Status(Backend& backend, const Call& call, Respond respond);
 Withdraw V1Workers(Backend& backend, const Call& call, Respond respond);

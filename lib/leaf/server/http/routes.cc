@@ -35,6 +35,7 @@ constexpr RouteRow kTable[] = {
     {"/v1/tags/{tag}/resume",      kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1Resume},
     {"/v1/tags/{tag}/repair",      kChangeMethods, Dialect::kV1,   Access::kAdmin, Doors::kOperators, Route::kV1Tags,        V1TagRepair},
     {"/v1/decode/{id}",            kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kAll,       Route::kV1Decode,      V1Decode},
+    {"/v1/codes/{tag}/{code}",     kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Codes,       V1Codes},
     {"/v1/clock",                  kReadMethods,   Dialect::kV1,   Access::kFree,  Doors::kAll,       Route::kV1Clock,       V1Clock},
     {"/v1/status",                 kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Status,      V1Status},
     {"/v1/workers",                kReadMethods,   Dialect::kV1,   Access::kRead,  Doors::kOperators, Route::kV1Workers,     V1Workers},

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "leaf/base/check.h"
 #include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/ids_text.h"
@@ -44,26 +45,6 @@ std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   return body;
 }
 
-Response AnswerWith(const Take& take, const IssuedIds& ids) {
-  Response response;
-  response.content_type = take.as_text ? kPlainText : kJson;
-  ids.With([&](std::span<const IdRange> ranges) {
-    if (take.as_ranges) {
-      response.body = RangesBody(ranges, take.as_text);
-      return;
-    }
-    const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone : take.as_text ? kIdsAsText : kIdsAsJson;
-    if (take.ids.count > kSmallBatch) {
-      response.ids = std::make_unique<IdsText>(ranges, form);
-      return;
-    }
-    // An ID alone, Leaf's, nearly always fits without an allocation.
-    if (take.dialect == Dialect::kV1) response.body.reserve(16 + take.ids.count * 23);
-    AppendIds(ranges, form, response.body);
-  });
-  return response;
-}
-
 // `max_count`: as of V1Error.
 Response AnswerWithError(const Backend& backend, const Take& take, const Error& error,
                          std::uint64_t max_count = 0) {
@@ -84,9 +65,49 @@ Response AnswerWithError(const Backend& backend, const Take& take, const Error& 
   }
 }
 
+// Of texts other than numbers fewer fit into a small answer.
+bool IsLongBatch(const Take& take) {
+  constexpr std::size_t kTextBytes = 40;
+  const bool is_number = !take.ids.as_code && take.text == nullptr;
+  return take.ids.count > (is_number ? kSmallBatch : kSmallAnswerBytes / kTextBytes);
+}
+
+Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& ids) {
+  std::shared_ptr<const FixedIdText> text = take.text;
+  if (take.ids.as_code) {
+    text = backend.issuer.CodesFor(take.ids);
+    LEAF_CHECK(text != nullptr);
+  }
+  return ids.With([&](std::span<const IdRange> ranges) {
+    Response response;
+    response.content_type = take.as_text ? kPlainText : kJson;
+    if (take.as_ranges) {
+      response.body = RangesBody(ranges, take.as_text);
+      return response;
+    }
+    if (text != nullptr) [[unlikely]] {
+      if (const auto fits = text->Check(ranges.back().end - 1); !fits.ok())
+        return AnswerWithError(backend, take, fits.error());
+    }
+    const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone
+                          : take.as_text                 ? kIdsAsText
+                          : take.ids.as_code             ? kCodesAsJson
+                                                         : kIdsAsJson;
+    if (IsLongBatch(take)) {
+      response.ids = std::make_unique<IdsText>(ranges, form, std::move(text));
+      return response;
+    }
+    // An ID alone, Leaf's, nearly always fits without an allocation.
+    if (take.dialect == Dialect::kV1)
+      response.body.reserve(16 + take.ids.count * (text == nullptr ? 23 : text->width() + 3));
+    AppendIds(ranges, form, response.body, text.get());
+    return response;
+  });
+}
+
 // The error to answer a batch with that would have to wait in memory until the client reads it.
 std::optional<Error> OverMemory(const Backend& backend, const Take& take) {
-  if (take.as_ranges || take.ids.count <= kSmallBatch || !backend.unread.batches.full()) [[likely]]
+  if (take.as_ranges || !IsLongBatch(take) || !backend.unread.batches.full()) [[likely]]
     return std::nullopt;
   return TooManyUnread();
 }
@@ -123,11 +144,11 @@ Withdraw ServeTake(const Backend& backend, const Take& take, const Request& requ
   if (refused) return AtOnce(respond, AnswerWithError(backend, take, *refused));
   IssuedIds ids;
   if (backend.issuer.TryTake(take.ids, ids)) [[likely]]
-    return AtOnce(respond, AnswerWith(take, ids));
+    return AtOnce(respond, AnswerWith(backend, take, ids));
   const auto waiting = std::make_shared<const ParkedTake>(take);
   return backend.issuer.Park(
       take.ids, [&backend, waiting, respond = std::move(respond)](const Result<IssuedIds>& result) {
-        respond(result.ok() ? AnswerWith(waiting->take, *result)
+        respond(result.ok() ? AnswerWith(backend, waiting->take, *result)
                             : AnswerWithError(backend, waiting->take, result.error()));
       });
 }

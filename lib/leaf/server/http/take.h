@@ -2,8 +2,10 @@
 // asked for.
 #pragma once
 
+#include <memory>
 #include <string_view>
 
+#include "leaf/base/id_text.h"
 #include "leaf/server/http/handler.h"
 #include "leaf/server/http/routes.h"
 #include "leaf/server/issue/issuer.h"
@@ -15,6 +17,7 @@ struct Take {
   Dialect dialect = Dialect::kV1;  // or kLeaf
   IdRequest ids;
   bool as_ranges = false;
+  std::shared_ptr<const FixedIdText> text{};  // null for decimal numbers, and for codes (ids.as_code)
   bool as_text = false;
   std::string_view raw_path;
 };

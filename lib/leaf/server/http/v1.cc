@@ -31,19 +31,39 @@ Take V1Take(const Backend& backend, const Call& call, IdSource source, std::stri
           .raw_path = call.target.raw_path};
 }
 
+// Errors: kInvalidArgument.
+Result<void> ReadForm(const Backend& backend, std::string_view form, Take& take) {
+  if (form == "range") {
+    take.as_ranges = true;
+    return {};
+  }
+  const auto format = ParseIdForm(form);
+  if (!format) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad form {}: none of ids, range, code, uuid, ulid", Quoted(form)), ""};
+  }
+  take.ids.as_code = *format == IdFormat::kCode;
+  if (!IdFormatRowOf(*format).has_time) return {};
+  if (take.ids.source != IdSource::kSnowflake) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("form {} is for snowflake IDs, which have a time", Quoted(form)),
+                 "ask /v1/snowflake"};
+  }
+  LEAF_ASSIGN_OR_RETURN(TimedIdText text, TimedIdText::Make(*format, backend.options.layout.TimeSplit()));
+  take.text = std::make_shared<const TimedIdText>(text);
+  return {};
+}
+
 // Reads count, form and contiguous. Errors: kInvalidArgument, kTooLarge.
-Result<void> ReadParameters(const Issuer& issuer, const Target& target, Take& take) {
+Result<void> ReadParameters(const Backend& backend, const Target& target, Take& take) {
+  const Issuer& issuer = backend.issuer;
   LEAF_ASSIGN_OR_RETURN(const auto count, target.Parameter("count"));
   if (count) {
     LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", *count, 1, kIdEnd));
     LEAF_RETURN_IF_ERROR(issuer.CheckCount(take.ids.source, take.ids.count));
   }
   LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
-  if (form && *form != "ids" && *form != "range") {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("bad form {}: neither ids nor range", Quoted(*form)), ""};
-  }
-  take.as_ranges = form == "range";
+  if (form) LEAF_RETURN_IF_ERROR(ReadForm(backend, *form, take));
   LEAF_ASSIGN_OR_RETURN(const auto contiguous, target.Parameter("contiguous"));
   if (contiguous && *contiguous != "0" && *contiguous != "1") {
     return Error{ErrorCode::kInvalidArgument,
@@ -61,7 +81,7 @@ Withdraw V1Segment(Backend& backend, const Call& call, Respond respond) {
   Take take = V1Take(backend, call, IdSource::kSegment, call.target.segments[2]);
   if (const auto valid = ValidateTag(take.ids.tag); !valid.ok())
     return AtOnce(respond, V1Error(backend, valid.error()));
-  if (const auto read = ReadParameters(backend.issuer, call.target, take); !read.ok())
+  if (const auto read = ReadParameters(backend, call.target, take); !read.ok())
     return AtOnce(respond, V1Error(backend, read.error()));
   return ServeTake(backend, take, call.request, std::move(respond));
 }
@@ -70,7 +90,7 @@ Withdraw V1Snowflake(Backend& backend, const Call& call, Respond respond) {
   Take take = V1Take(backend, call, IdSource::kSnowflake, "");
   if (const auto disabled = backend.issuer.Disabled(take.ids.source))
     return AtOnce(respond, V1Error(backend, *disabled));
-  if (const auto read = ReadParameters(backend.issuer, call.target, take); !read.ok())
+  if (const auto read = ReadParameters(backend, call.target, take); !read.ok())
     return AtOnce(respond, V1Error(backend, read.error(), backend.issuer.MaxCount(take.ids.source)));
   return ServeTake(backend, take, call.request, std::move(respond));
 }
@@ -98,12 +118,12 @@ Withdraw V1Decode(Backend& backend, const Call& call, Respond respond) {
   std::optional<IdFormat> id_format;
   if (*format) {
     id_format = ParseIdFormat(**format);
-    if (!id_format) {
+    if (!id_format || *id_format == IdFormat::kCode) {
       return fail({ErrorCode::kInvalidArgument,
-                   fmt::format("bad format {}: none of dec, hex, base62", Quoted(**format)), ""});
+                   fmt::format("bad format {}: none of {}", Quoted(**format), kReadFormats), ""});
     }
   }
-  const auto id = ParseId(call.target.segments[2], id_format);
+  const auto id = ParseAnyId(call.target.segments[2], id_format, backend.options.layout.TimeSplit());
   if (!id.ok()) return fail(id.error());
   const core::IdFields fields = backend.options.layout.Decompose(*id);
   return AtOnce(respond, JsonResponse(200, Json{{"id", std::to_string(*id)},
@@ -111,6 +131,30 @@ Withdraw V1Decode(Backend& backend, const Call& call, Respond respond) {
                                                 {"time_ms", UnixMillis(fields.time)},
                                                 {"worker", fields.worker},
                                                 {"sequence", fields.sequence}}));
+}
+
+Withdraw V1Codes(Backend& backend, const Call& call, Respond respond) {
+  const std::string_view tag = call.target.segments[2];
+  const std::string_view code = call.target.segments[3];
+  const auto fail = [&](const Error& error) { return AtOnce(respond, V1Error(backend, error)); };
+  if (const auto valid = ValidateTag(tag); !valid.ok()) return fail(valid.error());
+  CodeDesk* const desk = backend.issuer.codes();
+  if (desk == nullptr) return fail(Issuer::NoCodes());
+  if (const auto over = backend.issuer.RefuseOther()) return fail(*over);
+  const auto answer = [&backend](const CodeDesk::Codes& codes, std::string_view text) {
+    const auto id = codes->Reveal(text);
+    if (!id.ok()) return V1Error(backend, id.error());
+    return JsonResponse(200, Json{{"tag", codes->record().tag}, {"id", std::to_string(*id)}});
+  };
+  const CodeDesk::Codes codes = desk->Find(tag, CodeDesk::Purpose::kReveal);
+  if (codes != nullptr && codes->KnowsLengthOf(code)) return AtOnce(respond, answer(codes, code));
+  // Codes of another node may have become longer.
+  desk->Open(tag, CodeDesk::Purpose::kReveal,
+             [&backend, answer, code = std::string(code),
+              respond = std::move(respond)](const Result<CodeDesk::Codes>& opened) {
+               respond(opened.ok() ? answer(*opened, code) : V1Error(backend, opened.error()));
+             });
+  return nullptr;
 }
 
 Withdraw V1Clock(Backend& backend, const Call&, Respond respond) {

@@ -3,11 +3,69 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
+#include "leaf/base/mutex.h"
 #include "leaf/base/text.h"
 
 namespace leaf::server {
+namespace {
+
+// A request that waits for its tag's codes to be opened, and then perhaps for IDs.
+class CodeWait {
+ public:
+  CodeWait(const IdRequest& waiting, Issuer::Done answer)
+      : tag_(waiting.tag), request_(waiting), done_(std::move(answer)) {
+    request_.tag = tag_;
+  }
+  CodeWait(const CodeWait&) = delete;
+  CodeWait& operator=(const CodeWait&) = delete;
+
+  const IdRequest& request() const { return request_; }
+  const Issuer::Done& done() const { return done_; }
+
+  // The codes are open, or cannot be. False if the request was given up before.
+  bool Begin() {
+    const MutexLock lock(mutex_);
+    return !std::exchange(begun_, true);
+  }
+  // How to give it up from here on.
+  void Parked(Issuer::Withdraw withdraw) {
+    {
+      const MutexLock lock(mutex_);
+      if (!given_up_) {
+        withdraw_ = std::move(withdraw);
+        return;
+      }
+    }
+    if (withdraw) withdraw();
+  }
+  void GiveUp() {
+    Issuer::Withdraw withdraw;
+    bool answer = false;
+    {
+      const MutexLock lock(mutex_);
+      given_up_ = true;
+      answer = !std::exchange(begun_, true);
+      withdraw = std::exchange(withdraw_, nullptr);
+    }
+    if (withdraw) withdraw();
+    if (answer) done_(Error{ErrorCode::kExhausted, "the request was given up", ""});
+  }
+
+ private:
+  const std::string tag_;
+  IdRequest request_;
+  const Issuer::Done done_;
+  Mutex mutex_;
+  bool begun_ LEAF_GUARDED_BY(mutex_) = false;
+  bool given_up_ LEAF_GUARDED_BY(mutex_) = false;
+  Issuer::Withdraw withdraw_ LEAF_GUARDED_BY(mutex_);
+};
+
+}  // namespace
 
 std::uint64_t Issuer::MaxCount(IdSource source) const {
   const std::uint64_t max_count = max_count_.load();
@@ -34,6 +92,9 @@ std::optional<Error> Issuer::Disabled(IdSource source) const {
 
 std::optional<Error> Issuer::Refuse(const IdRequest& request) const {
   if (auto disabled = Disabled(request.source)) return disabled;
+  if (request.as_code) [[unlikely]] {
+    if (auto refused = RefuseCodes(request)) return refused;
+  }
   if (options_.limit == nullptr || !options_.limit->active()) [[likely]]
     return std::nullopt;
   using Verdict = service::RequestLimit::Verdict;
@@ -60,13 +121,46 @@ Error Issuer::TooManyRequests() {
           "ask another server, or raise server.max_requests_per_second"};
 }
 
+Error Issuer::NoCodes() {
+  return {ErrorCode::kConfig, "codes are not configured on this server",
+          "set codes.key_file to a file that leafctl code keygen has made"};
+}
+
+std::optional<Error> Issuer::RefuseCodes(const IdRequest& request) const {
+  if (options_.codes == nullptr) return NoCodes();
+  if (request.source == IdSource::kSnowflake || request.tag != codes::kSnowflakeTag) return std::nullopt;
+  return Error{
+      ErrorCode::kRefused,
+      fmt::format("tag {} has no codes: with codes this name means snowflake IDs", Quoted(request.tag)), ""};
+}
+
 bool Issuer::TryTake(const IdRequest& request, IssuedIds& out) const {
+  if (request.as_code && CodesFor(request) == nullptr) [[unlikely]]
+    return false;
   if (request.source == IdSource::kSnowflake) return ids_.snowflake()->TryNext(request.count, out.run_);
   return request.contiguous ? ids_.segment()->TryNextContiguous(request.tag, request.count, out.spans_)
                             : ids_.segment()->TryNext(request.tag, request.count, out.spans_);
 }
 
 Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
+  return request.as_code && CodesFor(request) == nullptr ? ParkForCodes(request, std::move(done))
+                                                         : ParkForIds(request, std::move(done));
+}
+
+Issuer::Withdraw Issuer::ParkForCodes(const IdRequest& request, Done done) const {
+  const auto wait = std::make_shared<CodeWait>(request, std::move(done));
+  options_.codes->Open(CodeTagOf(wait->request()), CodeDesk::Purpose::kIssue,
+                       [this, wait](const Result<CodeDesk::Codes>& opened) {
+                         if (!wait->Begin()) return;
+                         if (!opened.ok()) return wait->done()(opened.error());
+                         IssuedIds ids;
+                         if (TryTake(wait->request(), ids)) return wait->done()(ids);
+                         wait->Parked(ParkForIds(wait->request(), wait->done()));
+                       });
+  return [wait] { wait->GiveUp(); };
+}
+
+Issuer::Withdraw Issuer::ParkForIds(const IdRequest& request, Done done) const {
   auto finish = [done = std::move(done)](const auto& result) {
     done(result.ok() ? Result<IssuedIds>(IssuedIds(*result)) : Result<IssuedIds>(result.error()));
   };
@@ -84,6 +178,9 @@ Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
 
 void Issuer::Look(const IdRequest& request, const LookDone& done) const {
   if (const auto disabled = Disabled(request.source)) return done(*disabled);
+  if (request.as_code) {
+    if (const auto refused = RefuseCodes(request)) return done(*refused);
+  }
   if (request.source == IdSource::kSnowflake) return done(ids_.snowflake()->CanIssue());
   if (const auto can = ids_.segment()->CanIssue(); !can.ok()) return done(can);
   ids_.segment()->CheckTag(request.tag, done);

@@ -14,7 +14,9 @@
 
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
+#include "leaf/codes/code_book.h"
 #include "leaf/core/snowflake.h"
+#include "leaf/server/issue/code_desk.h"
 #include "leaf/service/id_service.h"
 #include "leaf/service/request_limit.h"
 
@@ -29,6 +31,7 @@ struct IdRequest {
   std::uint64_t count = 1;         // 1..MaxCount
   bool contiguous = false;         // in segment mode: the IDs have to follow each other without a gap
   service::ParkLimits patience{};  // how long it may be parked
+  bool as_code = false;            // they are wanted for their codes, without which none is taken
 };
 
 // The IDs that a request got, in order. Never allocates.
@@ -64,6 +67,7 @@ struct IssuerOptions {
   // Where snowflake mode is off: why; "" for no more than that.
   std::string why_no_snowflakes{};
   service::RequestLimit* limit = nullptr;  // null for none; outlives the issuer
+  CodeDesk* codes = nullptr;               // null: there are no codes; outlives the issuer
 };
 
 // Thread-safe, never blocks. The service outlives it.
@@ -95,6 +99,16 @@ class Issuer {
   // The same for a request that asks for no IDs, such as decoding one.
   std::optional<Error> RefuseOther() const;
 
+  // The codes of what is asked for: not null after TryTake or Park has given IDs to a request for codes.
+  // Requires: Refuse has let the request pass.
+  CodeDesk::Codes CodesFor(const IdRequest& request) const {
+    return options_.codes->Find(CodeTagOf(request), CodeDesk::Purpose::kIssue);
+  }
+  // Null: there are no codes.
+  CodeDesk* codes() const { return options_.codes; }
+  // That codes are not configured.
+  static Error NoCodes();
+
   // Takes what was asked for from what is in reserve, or nothing: then the request is one to park. Costs no
   // allocation. Requires: the mode is on; Refuse has let the request pass.
   bool TryTake(const IdRequest& request, IssuedIds& out) const;
@@ -108,6 +122,12 @@ class Issuer {
 
  private:
   static Error TooManyRequests();
+  static std::string_view CodeTagOf(const IdRequest& request) {
+    return request.source == IdSource::kSnowflake ? codes::kSnowflakeTag : request.tag;
+  }
+  std::optional<Error> RefuseCodes(const IdRequest& request) const;
+  Withdraw ParkForIds(const IdRequest& request, Done done) const;
+  Withdraw ParkForCodes(const IdRequest& request, Done done) const;
 
   const IssuerOptions options_;
   service::IdService& ids_;

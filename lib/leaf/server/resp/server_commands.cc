@@ -231,7 +231,7 @@ int GetLast(const CommandCall& call, ReplyWriter& reply) {
 
 int DecodeId(const CommandCall& call, ReplyWriter& reply) {
   if (const auto refused = call.backend.issuer.RefuseOther()) return Fail(reply, *refused);
-  const auto id = ParseId(call.words[1]);
+  const auto id = ParseAnyId(call.words[1], std::nullopt, call.backend.options.layout.TimeSplit());
   if (!id.ok()) return Fail(reply, id.error());
   const core::IdFields fields = call.backend.options.layout.Decompose(*id);
   reply.Map(5);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/base/check.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/text.h"
 #include "leaf/server/error_meaning.h"
@@ -24,7 +25,7 @@ std::uint64_t DigitsOf(std::uint64_t id) {
 IdsForm BulkForm(std::uint64_t digits) {
   // "\r\n$19\r\n": between two IDs. Its parts are what stands before the first and behind the last.
   static const auto kForms = [] {
-    std::array<std::string, 20> forms;
+    std::array<std::string, 64> forms;  // longer than any code
     for (std::size_t i = 1; i < forms.size(); ++i) forms[i] = "\r\n$" + std::to_string(i) + "\r\n";
     return forms;
   }();
@@ -56,7 +57,12 @@ std::vector<Part> PartsOf(std::span<const IdRange> ranges) {
 // The IDs of a large batch.
 class LongIds final : public LongAnswer {
  public:
-  explicit LongIds(std::span<const IdRange> ranges) {
+  LongIds(std::span<const IdRange> ranges, std::shared_ptr<const FixedIdText> text) {
+    if (text != nullptr) {
+      const IdsForm form = BulkForm(text->width());
+      texts_.emplace_back(ranges, form, std::move(text));
+      return;
+    }
     for (const Part& part : PartsOf(ranges)) texts_.emplace_back(part.ranges, BulkForm(part.digits));
   }
 
@@ -108,20 +114,39 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
     case Route::kRedisRange:
       take.reply = IdReply::kRanges;
       break;
+    case Route::kRedisCode:
+      take.reply = IdReply::kTexts;
+      take.ids.as_code = true;
+      break;
     default:
       break;
   }
   if (command.has_key) {
-    take.ids.tag = words[1];
+    if (take.ids.as_code && words[1] == codes::kSnowflakeTag) {
+      take.ids.source = IdSource::kSnowflake;
+      if (const auto disabled = backend.issuer.Disabled(take.ids.source)) return *disabled;
+    } else {
+      take.ids.tag = words[1];
+    }
     if (words.size() > 2) count = words[2];
   } else {
     take.ids.source = IdSource::kSnowflake;
     if (words.size() > 1) count = words[1];
     if (const auto disabled = backend.issuer.Disabled(take.ids.source)) return *disabled;
   }
-  if (words.size() > (command.has_key ? 3U : 2U))
+  if (command.route == Route::kRedisSnowflake && words.size() == 3) {
+    const auto form = ParseIdForm(words[2]);
+    if (!form || !IdFormatRowOf(*form).has_time)
+      return Error{ErrorCode::kInvalidArgument, "bad form " + Quoted(words[2]) + ": neither uuid nor ulid",
+                   ""};
+    LEAF_ASSIGN_OR_RETURN(const TimedIdText text,
+                          TimedIdText::Make(*form, backend.options.layout.TimeSplit()));
+    take.text = std::make_shared<const TimedIdText>(text);
+    take.reply = IdReply::kTexts;
+  } else if (words.size() > (command.has_key ? 3U : 2U)) {
     return Error{ErrorCode::kInvalidArgument,
                  "wrong number of arguments for '" + std::string(command.name) + "' command", ""};
+  }
   if (count.data() == nullptr) return take;
   LEAF_ASSIGN_OR_RETURN(take.ids.count, ParseUnsigned("count", count, 1, kIdEnd));
   LEAF_RETURN_IF_ERROR(backend.issuer.CheckCount(take.ids.source, take.ids.count));
@@ -144,16 +169,23 @@ std::optional<int> RefuseCaller(const RedisBackend& backend, const TakeCommand& 
 
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take) {
   if (auto refused = backend.issuer.Refuse(take.ids)) return refused;
-  const bool is_long = take.reply == IdReply::kIds && take.ids.count > kSmallBatch;
-  if (!is_long || !backend.unread.batches.full()) [[likely]]
+  if (!IsLong(take) || !backend.unread.batches.full()) [[likely]]
     return std::nullopt;
   return TooManyUnread();
+}
+
+bool IsLong(const TakeCommand& take) {
+  return (take.reply == IdReply::kIds || take.reply == IdReply::kTexts) && take.ids.count > kSmallBatch;
 }
 
 Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const TakeCommand& take,
                                              const IssuedIds& ids, ReplyWriter& reply) {
   using Rest = std::unique_ptr<LongAnswer>;
+  std::shared_ptr<const FixedIdText> text = take.text;
+  if (take.ids.as_code) text = backend.issuer.CodesFor(take.ids);
+  LEAF_CHECK((text != nullptr) == (take.reply == IdReply::kTexts));
   return ids.With([&](std::span<const IdRange> ranges) -> Result<Rest> {
+    if (text != nullptr) LEAF_RETURN_IF_ERROR(text->Check(ranges.back().end - 1));
     switch (take.reply) {
       case IdReply::kLast:
         reply.Integer(ranges.back().end - 1);
@@ -167,15 +199,24 @@ Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const 
         }
         break;
       case IdReply::kIds:
-        if (take.ids.count > kSmallBatch) {
-          auto rest = std::make_unique<LongIds>(ranges);
+      case IdReply::kTexts:
+        if (IsLong(take)) {
+          auto rest = std::make_unique<LongIds>(ranges, text);
           if (!rest->Hold(backend.unread.batches)) return TooManyUnread();
           reply.Array(take.ids.count);
           return Rest(std::move(rest));
         }
         reply.Array(take.ids.count);
         for (const IdRange& range : ranges) {
-          for (std::uint64_t id = range.begin; id < range.end; ++id) reply.BulkId(id);
+          for (std::uint64_t id = range.begin; id < range.end; ++id) {
+            if (text == nullptr) {
+              reply.BulkId(id);
+              continue;
+            }
+            std::string written;
+            text->Append(written, id);
+            reply.Bulk(written);
+          }
         }
     }
     return Rest();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "leaf/base/id_text.h"
 #include "leaf/base/result.h"
 #include "leaf/server/issue/issuer.h"
 #include "leaf/server/net/protocol.h"
@@ -19,12 +20,14 @@ inline constexpr std::uint64_t kSmallBatch = 150;
 enum class IdReply : std::uint8_t {
   kLast,    // the last ID, as an integer: INCR and INCRBY
   kIds,     // an array of IDs
+  kTexts,   // an array of IDs in a form that is no number: their codes, UUIDs or ULIDs
   kRanges,  // an array of pairs: begin, and end, which is not in the range
 };
 
 struct TakeCommand {
   IdRequest ids;
   IdReply reply = IdReply::kIds;
+  std::shared_ptr<const FixedIdText> text{};  // of kTexts; null for codes (ids.as_code)
 };
 
 // Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them, and need not
@@ -42,6 +45,9 @@ std::optional<int> RefuseCaller(const RedisBackend& backend, const TakeCommand& 
 
 // The error to answer with if the request is not to be served. Counts it against the limits.
 std::optional<Error> RefuseTake(const RedisBackend& backend, const TakeCommand& take);
+
+// Whether the reply has one element for each ID, and so many of them that it is a long one.
+bool IsLong(const TakeCommand& take);
 
 // Writes IDs as the reply to `take`. Returns what follows the text, if the reply is too long to stand in
 // memory; null for nothing. Nothing is written after an error, and the IDs are lost: kUnavailable if too many

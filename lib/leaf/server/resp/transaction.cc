@@ -15,8 +15,9 @@ constexpr std::size_t kHeldBytes = std::size_t{16} * 1024;
 // What a queued command takes up beside its words, and a reply other than a batch.
 constexpr std::size_t kCommandBytes = 128;
 constexpr std::size_t kWordBytes = sizeof(std::string);
-// Of an ID in a reply: 19 digits, and "$19" with two ends of lines.
+// Of an ID, or the longest other form, in a reply, with its length and two ends of lines.
 constexpr std::size_t kIdBytes = 26;
+constexpr std::size_t kTextBytes = 64;
 
 std::vector<std::string_view> ViewsOf(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
@@ -31,12 +32,13 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
       LEAF_ASSIGN_OR_RETURN(const TakeCommand take, ReadTake(backend, command, words));
       LEAF_RETURN_IF_ERROR(CheckTag(take));
       // The answer to a transaction stands in memory as a whole.
-      if (take.reply == IdReply::kIds && take.ids.count > kSmallBatch) {
+      if (IsLong(take)) {
         return Error{ErrorCode::kTooLarge,
                      fmt::format("count {} is over a transaction's limit of {}", take.ids.count, kSmallBatch),
                      "take more IDs at once outside of MULTI, or with INCRBY or LEAF.RANGE"};
       }
       if (take.reply == IdReply::kIds) bytes_ += static_cast<std::size_t>(take.ids.count) * kIdBytes;
+      if (take.reply == IdReply::kTexts) bytes_ += static_cast<std::size_t>(take.ids.count) * kTextBytes;
     }
     // Once for the command, and once for a reply that repeats it.
     for (const std::string_view word : words) bytes_ += 2 * word.size() + kWordBytes;

@@ -1,0 +1,54 @@
+#include "code_desk.h"
+
+#include <optional>
+
+#include "leaf/base/limits.h"
+
+namespace leaf::cmd {
+
+server::CodeDesk::Codes NodeCodeDesk::Find(std::string_view tag, Purpose purpose) const {
+  return purpose == Purpose::kIssue ? store_->book().FindToIssue(tag) : store_->book().FindToReveal(tag);
+}
+
+void NodeCodeDesk::Open(std::string_view tag, Purpose purpose, Opened opened) {
+  const Wanted wanted{std::string(tag), purpose};
+  if (const auto failed = Refuse(wanted)) return opened(*failed);
+  if (Join(wanted, std::move(opened))) thread_.Post([this, wanted] { OpenNow(wanted); });
+}
+
+std::optional<Error> NodeCodeDesk::Refuse(const Wanted& wanted) const {
+  const MutexLock lock(mutex_);
+  const auto failure = failures_.find(wanted);
+  if (failure != failures_.end() && clock_.Monotonic() < failure->second.until) return failure->second.error;
+  if (waiting_count_ < kWaitingMax) return std::nullopt;
+  return Error{ErrorCode::kUnavailable, "too many requests wait for the codes of their tags", "retry later"};
+}
+
+bool NodeCodeDesk::Join(const Wanted& wanted, Opened opened) {
+  const MutexLock lock(mutex_);
+  ++waiting_count_;
+  std::vector<Opened>& all = waiting_[wanted];
+  all.push_back(std::move(opened));
+  return all.size() == 1;
+}
+
+void NodeCodeDesk::OpenNow(const Wanted& wanted) {
+  const auto codes =
+      wanted.second == Purpose::kIssue ? store_->ToIssue(wanted.first) : store_->ToReveal(wanted.first);
+  std::vector<Opened> waiting;
+  {
+    const MutexLock lock(mutex_);
+    waiting = std::move(waiting_[wanted]);
+    waiting_.erase(wanted);
+    waiting_count_ -= waiting.size();
+    if (codes.ok()) {
+      failures_.erase(wanted);
+    } else {
+      if (failures_.size() >= kFailuresMax) failures_.clear();
+      failures_.insert_or_assign(wanted, Failure{codes.error(), clock_.Monotonic() + kNegativeTtl});
+    }
+  }
+  for (const Opened& opened : waiting) opened(codes);
+}
+
+}  // namespace leaf::cmd

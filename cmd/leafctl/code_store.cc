@@ -1,0 +1,78 @@
+#include "code_store.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/text.h"
+#include "leaf/sys/secret_file.h"
+#include "worker_state.h"
+
+namespace leaf::cmd {
+namespace {
+
+codes::CodeShape ShapeOf(const config::Config::Codes& codes, const config::Config::Codes::Own& own) {
+  return {.alphabet = codes::ParseAlphabet(own.alphabet.value_or(codes.alphabet)).value(),
+          .length = static_cast<int>(own.length.value_or(codes.length)),
+          .check = own.check.value_or(codes.check),
+          .group = static_cast<int>(own.group.value_or(codes.group))};
+}
+
+Result<codes::CodeBook::Options> CodeOptionsOf(const config::Config::Codes& config) {
+  if (config.key_file.empty()) {
+    return Error{ErrorCode::kConfig, "codes are not configured: codes.key_file names no file",
+                 "leafctl code keygen FILE makes a key"};
+  }
+  codes::CodeBook::Options options;
+  LEAF_ASSIGN_OR_RETURN(const std::string text, sys::ReadSecretFile(config.key_file));
+  auto key = codes::ParseCodeKey(text);
+  if (!key.ok()) {
+    return Error{key.error().code,
+                 fmt::format("codes.key_file: {}: {}", config.key_file, key.error().message),
+                 key.error().hint};
+  }
+  options.key = *key;
+  options.shape = ShapeOf(config, {});
+  for (const auto& [tag, own] : config.tags) options.tags.emplace(tag, ShapeOf(config, own));
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CodeStore>> CodeStore::Open(embed::Environment& environment, Store::Access access,
+                                                   ClusterName cluster, Logger* log) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
+  LEAF_ASSIGN_OR_RETURN(codes::CodeBook::Options options, CodeOptionsOf(resolved->config.codes));
+  LEAF_ASSIGN_OR_RETURN(auto store, Store::Open(environment, access, log));
+  std::unique_ptr<CodeStore> codes(new CodeStore(std::move(store), std::move(cluster)));
+  codes->book_.emplace(std::move(options), codes->records_);
+  return codes;
+}
+
+Result<std::string> CodeStore::TweakOf(std::string_view tag) const {
+  return tag == codes::kSnowflakeTag ? cluster_() : std::string(tag);
+}
+
+Result<CodeStore::Codes> CodeStore::ToIssue(std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const std::string tweak, TweakOf(tag));
+  LEAF_ASSIGN_OR_RETURN(const auto record, records_.Load(tag));
+  if (!record && tag != codes::kSnowflakeTag) LEAF_RETURN_IF_ERROR(store_->segments().Describe(tag));
+  return book_->OpenToIssue(tag, tweak);
+}
+
+Result<CodeStore::Codes> CodeStore::ToReveal(std::string_view tag) {
+  LEAF_ASSIGN_OR_RETURN(const std::string tweak, TweakOf(tag));
+  return book_->OpenToReveal(tag, tweak);
+}
+
+CodeStore::ClusterName ClusterNameOf(const config::Config& config) {
+  return [name = config.snowflake.cluster, state_dir = config.state_dir]() -> Result<std::string> {
+    if (!name.empty()) return name;
+    sys::FileOps ops;
+    sys::WorkerStateFile file(state_dir, ops);
+    LEAF_ASSIGN_OR_RETURN(const core::WorkerState state, LoadWorkerState(file, state_dir));
+    return state.cluster.name;
+  };
+}
+
+}  // namespace leaf::cmd

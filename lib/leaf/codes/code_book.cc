@@ -1,0 +1,72 @@
+#include "leaf/codes/code_book.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "leaf/base/limits.h"
+#include "leaf/base/text.h"
+
+namespace leaf::codes {
+
+CodeBook::CodeBook(Options options, core::CodeRecords& records)
+    : options_(std::move(options)), fingerprint_(FingerprintOf(options_.key)), records_(records) {}
+
+const CodeShape& CodeBook::ShapeFor(std::string_view tag) const {
+  const auto own = options_.tags.find(tag);
+  return own == options_.tags.end() ? options_.shape : own->second;
+}
+
+std::shared_ptr<const TagCodes> CodeBook::Find(std::string_view tag, bool to_issue) const {
+  const MutexLock lock(mutex_);
+  const auto found = opened_.find(tag);
+  return found == opened_.end() || (to_issue && !found->second.may_issue) ? nullptr : found->second.codes;
+}
+
+std::shared_ptr<const TagCodes> CodeBook::FindToIssue(std::string_view tag) const { return Find(tag, true); }
+std::shared_ptr<const TagCodes> CodeBook::FindToReveal(std::string_view tag) const {
+  return Find(tag, false);
+}
+
+void CodeBook::Remember(std::string_view tag, std::shared_ptr<const TagCodes> codes, bool may_issue) {
+  const MutexLock lock(mutex_);
+  Opened& opened = opened_[std::string(tag)];
+  opened.codes = std::move(codes);
+  opened.may_issue = opened.may_issue || may_issue;
+}
+
+Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToIssue(std::string_view tag, std::string_view tweak) {
+  const CodeShape& shape = ShapeFor(tag);
+  if (tag == kSnowflakeTag && DomainOf(shape) < kIdEnd) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("no codes of snowflake IDs: there are only {} of length {}, fewer than IDs",
+                             DomainText(shape), shape.length),
+                 fmt::format("set length = {} in [codes.tags.\"{}\"], or more",
+                             shape.alphabet == Alphabet::kDecimal ? 19 : 13, kSnowflakeTag)};
+  }
+  LEAF_ASSIGN_OR_RETURN(const core::CodeRecord record,
+                        records_.Keep({.tag = std::string(tag),
+                                       .alphabet = std::string(AlphabetName(shape.alphabet)),
+                                       .check = shape.check,
+                                       .lengths = {shape.length},
+                                       .key = fingerprint_}));
+  LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(record, options_.key, tweak, shape.group));
+  Remember(tag, codes, true);
+  return codes;
+}
+
+Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToReveal(std::string_view tag, std::string_view tweak) {
+  LEAF_ASSIGN_OR_RETURN(const std::optional<core::CodeRecord> record, records_.Load(tag));
+  if (!record) return Error{ErrorCode::kNotFound, fmt::format("tag {} has no codes", Quoted(tag)), ""};
+  if (record->key != fingerprint_) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("the codes of tag {} were made with another key ({}, not {})", Quoted(tag),
+                             record->key, fingerprint_),
+                 "set codes.key_file to the file with that key"};
+  }
+  LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(*record, options_.key, tweak, ShapeFor(tag).group));
+  Remember(tag, codes, false);
+  return codes;
+}
+
+}  // namespace leaf::codes
