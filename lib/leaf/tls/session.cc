@@ -133,11 +133,12 @@ struct Session::Callbacks {
     return method;
   }
 
-  // Hears of every message of the protocol. A refused renegotiation shows in the alert that answers it.
+  // Hears of every message of the protocol after the handshake. A refused renegotiation shows in the alert
+  // that answers it.
   static void Message(int is_ours, int, int kind, const void*, std::size_t, SSL*, void* session) {
     auto& self = *static_cast<Session*>(session);
     const bool counts = is_ours != 0 ? kind == SSL3_RT_ALERT : kind == SSL3_RT_HANDSHAKE;
-    if (self.established_ && counts) ++self.idle_records_;
+    if (counts) ++self.idle_records_;
   }
 };
 
@@ -209,8 +210,6 @@ void Session::Attach(ssl_ctx_st* context) {
   ssl.BIO_set_data(bio, &wire_);
   ssl.BIO_set_init(bio, 1);
   ssl.SSL_set_bio(ssl_, bio, bio);  // owns it now
-  ssl.SSL_callback_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK, reinterpret_cast<void (*)()>(&Callbacks::Message));
-  ssl.SSL_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, this);
 }
 
 Session::Outcome Session::Handshake() {
@@ -227,15 +226,19 @@ Session::Outcome Session::Handshake() {
 }
 
 Session::Outcome Session::Shake() {
-  Ssl().ERR_clear_error();
+  const OpenSsl& ssl = Ssl();
+  ssl.ERR_clear_error();
   for (;;) {
     wire_.asked_kernel = false;
     wire_.starved = false;
-    const int result = Ssl().SSL_do_handshake(ssl_);
+    const int result = ssl.SSL_do_handshake(ssl_);
     const Outcome outcome = result == 1 ? Outcome::kDone : Judge(result);
     if (outcome == Outcome::kWantRead && !wire_.starved) continue;
     if (outcome == Outcome::kDone) {
       established_ = true;
+      ssl.SSL_callback_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK,
+                            reinterpret_cast<void (*)()>(&Callbacks::Message));
+      ssl.SSL_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, this);
       NotePeerName();
     }
     return outcome;
