@@ -561,6 +561,30 @@ query_timeout = "%s"
         self.assertEqual(self.sql("SELECT step FROM leaf_alloc"), [["7"]])
         SERVER.sql("DROP USER %s@'%%'" % user)
 
+    def test_a_database_from_before_there_was_a_history(self):
+        self.box.ok("db", "init")
+        self.box.ok("tag", "add", "pay")
+        self.sql("DROP TABLE leafctl_audit")
+        remedy = "leafctl db init"
+        changed = self.box.run(["tag", "set", "pay", "--step", "5", "--direct"])
+        self.assertEqual(changed.rc, 0, changed)
+        self.assertIn("no table leafctl_audit; %s creates it" % remedy, changed.err)
+        self.start()
+        self.expect(200, "PATCH", "/v1/tags/pay", {"step": 6})
+        self.daemon.wait_log("no table leafctl_audit; %s creates it" % remedy)
+        for line in (["history", "pay", *self.through], ["history", "pay"]):
+            self.check(self.box.run(["tag", *line]), 6, "no table leafctl_audit", remedy)
+        for line in (["doctor"], ["db", "check"]):
+            found = self.box.run(line)
+            self.assertIn("table leafctl_audit is missing", found.out, line)
+            self.assertIn(remedy, found.out, line)
+
+        self.box.ok("db", "init")
+        self.assertNotIn("leafctl_audit", self.box.run(["doctor"]).out)
+        # The daemon needs no restart for it.
+        self.expect(200, "PATCH", "/v1/tags/pay", {"step": 7})
+        self.assertEqual([(change["action"], change["after"]["step"]) for change in self.history("pay")], [("set", 7)])
+
     def test_no_change_without_its_line(self):
         """What fails for another reason than a missing right undoes the change."""
         self.box.ok("db", "init")
