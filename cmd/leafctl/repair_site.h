@@ -34,7 +34,7 @@ class RepairSite {
 
 // Daemons that are named with --server are asked for their marks, as ever. If the first of them that answers
 // says that it serves another store than this configuration names, the repair is made through it, and no
-// access to its store is needed here; else on the store itself, for which nobody has to have role admin.
+// access to its store is needed here; else on the store itself, which needs no role on any daemon.
 // Errors: those of Store::Open, and of the file with the token.
 Result<std::unique_ptr<RepairSite>> OpenRepairSite(CommandContext& context, bool dry_run);
 

@@ -238,10 +238,10 @@ class Sqlite(ApiTest):
         self.assertIn("would move tag 'pay' from 2 to 11", plan)
         self.check(elsewhere.run(repair), 11, "--confirm pay")
         self.check(elsewhere.run([*repair, "--confirm", "ship"]), 11, "ship")
-        # Whoever is named is asked, as on the store itself.
+        # Each daemon that is named is asked, as on the store itself.
         absent = ["--server", "unix:" + elsewhere.path("nobody")]
         self.check(elsewhere.run([*repair, *absent, "--confirm", "pay"]), 11, elsewhere.path("nobody"), "--to")
-        # Everyone may read over TCP here; to change something takes the role.
+        # Over TCP all callers may read here; to change something takes the role.
         over_tcp = ["tag", "repair", "pay", "--server", self.daemon.url]
         self.check(elsewhere.run([*over_tcp, "--confirm", "pay"]), 4, "lacks role admin")
         self.assertEqual(self.expect(200, "GET", "/v1/tags/pay")["max_id"], "2")

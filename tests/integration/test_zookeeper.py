@@ -634,7 +634,7 @@ class Tunnel(RegistryTest):
         self.assertEqual(len(set(self.take(daemon, 10))), 10)
         self.assertEqual(len(self.forever()), 1)
 
-        # Who stands in the way with another authority's certificates is given nothing.
+        # A server with another authority's certificates is given nothing.
         daemon.terminate()
         tunnel.kill()
         tunnel.wait()

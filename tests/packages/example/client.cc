@@ -1,5 +1,5 @@
-// Asks daemons for an ID of a tag: client GROUPS TAG [CA [CERT KEY]]. The nearest group first, with a semicolon before the
-// next one, and commas between the servers of a group:
+// Asks daemons for an ID of a tag: client GROUPS TAG [CA [CERT KEY]]. The nearest group first, with a
+// semicolon before the next one, and commas between the servers of a group:
 // "http://192.0.2.1:8080,http://192.0.2.2:8080;http://198.51.100.1:8080". The files are for https.
 #include <iostream>
 #include <sstream>

@@ -200,7 +200,7 @@ std::uint64_t Arrived(int fd) {
 }
 
 // A connection with one request takes two packets of a server.
-TEST(TlsSession, WhatNobodyWaitsForLeavesWithTheNextAnswer) {
+TEST(TlsSession, ATicketLeavesWithTheNextAnswer) {
   const Wire wire;
   Session server(Server(), wire.server(), "");
   Session client(Client(), wire.client(), "localhost");
