@@ -25,7 +25,7 @@ test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev 'libboost-context1.81-dev|libboost-context1.83-dev' prometheus-cpp-dev nghttp2-client wrk
   nginx-light redis-server redis-tools python3-redis libhiredis-dev
   mariadb-server galera-4 rsync zookeeper default-jre-headless
-  chromium chromium-driver prometheus
+  chromium chromium-driver prometheus stunnel4 valgrind
   python3 python3-yaml psmisc util-linux iproute2 git faketime systemd openssl
   clang libclang-rt-dev llvm lld clang-format clang-tidy python3-clang shellcheck mandoc man-db zsh fish
 )

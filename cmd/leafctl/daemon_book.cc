@@ -184,6 +184,38 @@ Result<core::TagRow> DaemonBook::Advance(const std::string& tag, std::uint64_t t
   return Change(tag, change, mode);
 }
 
+Result<Evidence> DaemonBook::PlanRepair(const core::TagRow& row) {
+  // With "to" a mark that is not known is told, and no reason to refuse: the command refuses by itself.
+  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kPost, PathOf(row.tag) + "/repair", Json{{"to", "0"}}));
+  const auto before = NumberIn<std::int64_t>(json, "max_id_before");
+  const auto marks = json.find("marks");
+  const auto unknown = json.find("unknown");
+  if (!before || marks == json.end() || !marks->is_array() || unknown == json.end() || !unknown->is_array())
+    return NotOurs();
+  Evidence evidence{row, {}, {}};
+  evidence.row.max_id = *before;
+  const auto text = [](const Json& object, const char* name) {
+    return Printable(StringIn(object, name).value_or(""));
+  };
+  for (const Json& each : *marks) {
+    if (!each.is_object()) return NotOurs();
+    evidence.known.push_back({text(each, "where"), NumberIn<std::uint64_t>(each, "end").value_or(0),
+                              text(each, "raised_at"), text(each, "raised_by"), text(each, "frozen_since"),
+                              text(each, "max_id_seen")});
+  }
+  for (const Json& each : *unknown) {
+    if (!each.is_object()) return NotOurs();
+    evidence.missing.push_back({text(each, "whose"), {ErrorCode::kUnreachable, text(each, "message"), ""}});
+  }
+  return evidence;
+}
+
+Result<core::TagRow> DaemonBook::Repair(const std::string& tag, std::uint64_t to, core::WriteMode mode) {
+  Json body{{"to", std::to_string(to)}};
+  if (mode == core::WriteMode::kCommit) body["confirm"] = tag;
+  return AskRow(Method::kPost, WithMode(PathOf(tag) + "/repair", mode), body);
+}
+
 Result<core::TagRow> DaemonBook::Remove(const core::TagRow& row, core::WriteMode mode) {
   return AskRow(Method::kDelete, WithMode(PathOf(row.tag), mode), Json{{"confirm", row.tag}});
 }

@@ -9,6 +9,7 @@
 #include "context.h"
 #include "leaf/client/daemon_client.h"
 #include "tag_book.h"
+#include "tag_marks.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
@@ -21,11 +22,11 @@ class DaemonBook final : public TagBook {
   // Longer than a daemon lets a change take.
   static constexpr std::chrono::milliseconds kTimeout{15'000};
 
-  // `tls`, `token`: as of DaemonClient.
+  // `tls`, `token`: as of DaemonClient. `timeout`: of a change, unless --timeout says otherwise.
   DaemonBook(CommandContext& context, const std::vector<std::string>& servers, client::TlsSource tls,
-             std::string token)
+             std::string token, std::chrono::milliseconds timeout = kTimeout)
       : context_(context),
-        daemon_(servers, context.flags.timeout.value_or(kTimeout), std::move(tls), std::move(token)) {}
+        daemon_(servers, context.flags.timeout.value_or(timeout), std::move(tls), std::move(token)) {}
 
   Result<std::vector<core::TagRow>> List() override;
   Result<std::vector<ListedTag>> ListWithDays() override;
@@ -38,6 +39,11 @@ class DaemonBook final : public TagBook {
                               core::WriteMode mode) override;
   Result<core::TagRow> Advance(const std::string& tag, std::uint64_t to, core::WriteMode mode) override;
   Result<core::TagRow> Remove(const core::TagRow& row, core::WriteMode mode) override;
+
+  // What the daemon knows of the grants of a tag, which is `row`. What it cannot ask is in `missing`.
+  Result<Evidence> PlanRepair(const core::TagRow& row);
+  // Moves max_id above all that the daemon knows, and to `to` at least.
+  Result<core::TagRow> Repair(const std::string& tag, std::uint64_t to, core::WriteMode mode);
 
  private:
   using Method = client::DaemonClient::TagMethod;

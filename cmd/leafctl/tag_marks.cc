@@ -16,12 +16,6 @@
 namespace leaf::cmd {
 namespace {
 
-bool IsLocal(const std::string& url) {
-  return url.starts_with("unix:") || url.starts_with("http://127.") || url.starts_with("http://localhost") ||
-         url.starts_with("http://[::1]") || url.starts_with("http://0.0.0.0") ||
-         url.starts_with("http://[::]");
-}
-
 Json MarksJson(const Evidence& evidence) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json marks = Json::array();
@@ -39,6 +33,30 @@ Json MarksJson(const Evidence& evidence) {
 
 }  // namespace
 
+bool IsLocalUrl(const std::string& url) {
+  return url.starts_with("unix:") || url.starts_with("http://127.") || url.starts_with("http://localhost") ||
+         url.starts_with("http://[::1]") || url.starts_with("http://0.0.0.0") ||
+         url.starts_with("http://[::]");
+}
+
+KnownMark LocalKnownMark(const std::string& state_dir, const core::Mark& mark) {
+  return {fmt::format("state directory {}", state_dir),
+          mark.end,
+          FormatRfc3339(mark.raised_at),
+          mark.raised_by,
+          "",
+          ""};
+}
+
+KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark) {
+  return {fmt::format("daemon at {}", name),
+          mark.end,
+          mark.raised_at,
+          mark.raised_by,
+          mark.frozen_since,
+          mark.max_id_seen};
+}
+
 Result<void> MarkSources::Open() {
   LEAF_ASSIGN_OR_RETURN(token_, ClientToken(ports_.resolved));
   LEAF_ASSIGN_OR_RETURN(const auto marks, embed::LocalMarks(ports_.environment));
@@ -55,11 +73,8 @@ Result<void> MarkSources::Open() {
 Result<Evidence> MarkSources::Collect(const core::TagRow& row) {
   Evidence evidence{row, {}, {}};
   KnownMark local{fmt::format("state directory {}", ports_.resolved.config.state_dir), 0, "", "", "", ""};
-  if (const auto found = local_.find(row.tag); found != local_.end()) {
-    local.end = found->second.end;
-    local.raised_at = FormatRfc3339(found->second.raised_at);
-    local.raised_by = found->second.raised_by;
-  }
+  if (const auto found = local_.find(row.tag); found != local_.end())
+    local = LocalKnownMark(ports_.resolved.config.state_dir, found->second);
   evidence.known.push_back(std::move(local));
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t removed, ports_.segments.RemovedMark(row.tag));
   evidence.known.push_back(
@@ -92,7 +107,7 @@ void MarkSources::AskRegistered(Evidence& evidence, const zookeeper::DaemonRecor
   const bool here = daemon.host == sys::HostName();
   std::vector<std::string> urls;
   for (const std::string& url : daemon.urls) {
-    if (here || !IsLocal(url)) urls.push_back(url);
+    if (here || !IsLocalUrl(url)) urls.push_back(url);
   }
   const std::string name = fmt::format("{} ({})", fmt::join(daemon.urls, ", "), daemon.process);
   if (urls.empty()) {
@@ -119,8 +134,7 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
     return;
   }
   asked_.insert(urls.begin(), urls.end());
-  evidence.known.push_back({fmt::format("daemon at {}", name), mark->end, mark->raised_at, mark->raised_by,
-                            mark->frozen_since, mark->max_id_seen});
+  evidence.known.push_back(DaemonKnownMark(name, *mark));
 }
 
 Json RepairJson(const Evidence& evidence, const core::TagRow& row) {

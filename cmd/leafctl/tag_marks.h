@@ -13,6 +13,7 @@
 
 #include "daemons.h"
 #include "leaf/base/result.h"
+#include "leaf/client/daemon_client.h"
 #include "leaf/config/loader.h"
 #include "leaf/core/ports.h"
 #include "leaf/embed/cluster_link.h"
@@ -55,6 +56,12 @@ struct Evidence {
     return row.max_id < 0 || static_cast<std::uint64_t>(row.max_id) < target;
   }
 };
+
+KnownMark LocalKnownMark(const std::string& state_dir, const core::Mark& mark);
+KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark);
+
+// Whether it is a socket or a loopback address, which mean another daemon on another machine.
+bool IsLocalUrl(const std::string& url);
 
 // All that may hold a mark. Looked up once, then asked tag by tag. Not thread-safe.
 class MarkSources {

@@ -19,11 +19,7 @@
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
-#include "leaf/client/daemon_client.h"
-#include "leaf/embed/cluster_link.h"
-#include "leaf/sys/process_name.h"
-#include "stores.h"
-#include "tag_book.h"
+#include "repair_site.h"
 #include "tag_marks.h"
 #include "tag_output.h"
 
@@ -83,16 +79,15 @@ std::string RepairedText(const core::TagRow& row) {
 
 // ---- one tag
 
-Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
-                       sql::SqlSegmentStore& segments, MarkSources& sources) {
+Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options, RepairSite& site) {
   const bool dry_run = options.confirm.dry_run;
   std::uint64_t target = 0;
   if (options.to) {
     LEAF_ASSIGN_OR_RETURN(target, ParseUnsigned("--to", *options.to, 0, kMaxIdLimit));
   }
-  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, segments.Describe(options.tag));
-  LEAF_RETURN_IF_ERROR(sources.Open());
-  LEAF_ASSIGN_OR_RETURN(const Evidence evidence, sources.Collect(row));
+  LEAF_ASSIGN_OR_RETURN(const core::TagRow row, site.Describe(options.tag));
+  LEAF_RETURN_IF_ERROR(site.Open());
+  LEAF_ASSIGN_OR_RETURN(const Evidence evidence, site.Collect(row));
   ExplainEvidence(context, dry_run, evidence);
   for (const Missing& missing : evidence.missing) WarnOf(context, missing);
   if (!evidence.missing.empty() && !options.to)
@@ -105,8 +100,7 @@ Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
   if (evidence.IsBelow(target)) {
     const std::string action = MoveText(evidence, target);
     LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kSevere, action, options.tag));
-    LEAF_ASSIGN_OR_RETURN(after,
-                          segments.Advance(options.tag, target, options.confirm.mode(), core::kAuditRepair));
+    LEAF_ASSIGN_OR_RETURN(after, site.Move(options.tag, target, options.confirm.mode()));
     text = dry_run ? "would " + action : RepairedText(after);
   } else {
     LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "repair tag " + Quoted(options.tag), options.tag));
@@ -125,12 +119,12 @@ Result<void> RepairOne(CommandContext& context, const TagRepairOptions& options,
 
 // Those whose max_id is below a mark. Errors: kRefused if a mark of any tag is not known.
 Result<std::vector<Evidence>> PlanAll(CommandContext& context, const std::vector<core::TagRow>& rows,
-                                      MarkSources& sources) {
+                                      RepairSite& site) {
   std::vector<Evidence> plan;
   std::map<std::string, Missing> missing;  // each once, not tag by tag
   std::string tag;                         // the first that one is missing of
   for (const core::TagRow& row : rows) {
-    LEAF_ASSIGN_OR_RETURN(Evidence evidence, sources.Collect(row));
+    LEAF_ASSIGN_OR_RETURN(Evidence evidence, site.Collect(row));
     if (!evidence.missing.empty() && tag.empty()) tag = row.tag;
     for (const Missing& one : evidence.missing) missing.emplace(one.whose, one);
     if (evidence.IsBelow(evidence.highest())) plan.push_back(std::move(evidence));
@@ -153,12 +147,11 @@ void PrintAllJson(CommandContext& context, const std::vector<Evidence>& plan,
   WriteJson(context, json);
 }
 
-Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
-                       sql::SqlSegmentStore& segments, MarkSources& sources) {
+Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options, RepairSite& site) {
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, segments.List());
-  LEAF_RETURN_IF_ERROR(sources.Open());
-  LEAF_ASSIGN_OR_RETURN(const std::vector<Evidence> plan, PlanAll(context, rows, sources));
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::TagRow> rows, site.List());
+  LEAF_RETURN_IF_ERROR(site.Open());
+  LEAF_ASSIGN_OR_RETURN(const std::vector<Evidence> plan, PlanAll(context, rows, site));
   const std::string count = fmt::format("{} tag{}", plan.size(), plan.size() == 1 ? "" : "s");
   for (const Evidence& evidence : plan) {
     ExplainEvidence(context, dry_run, evidence);
@@ -178,8 +171,7 @@ Result<void> RepairAll(CommandContext& context, const TagRepairOptions& options,
         Confirm(context, options.confirm, Severity::kSevere, fmt::format("move {} up", count), kAll));
   }
   for (std::size_t i = 0; i < plan.size() && !dry_run; ++i) {
-    auto row =
-        segments.Advance(plan[i].row.tag, plan[i].highest(), options.confirm.mode(), core::kAuditRepair);
+    auto row = site.Move(plan[i].row.tag, plan[i].highest(), options.confirm.mode());
     if (!row.ok()) {
       result = Error{row.error().code,
                      fmt::format("repair stopped at tag {}, {} of {}: {}", Quoted(plan[i].row.tag), i + 1,
@@ -203,23 +195,8 @@ Result<void> RunTagRepair(CommandContext& context, const TagRepairOptions& optio
   if (options.all && options.to)
     return Error{ErrorCode::kInvalidArgument, "--all and --to exclude each other", "--to is for one TAG"};
   if (!options.all) LEAF_RETURN_IF_ERROR(ValidateTag(options.tag));
-  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::AccessFor(options.confirm.dry_run)));
-  sql::SqlSegmentStore segments(store->database(), AuthorOfCommand("tag repair"), WarnOfGaps(context));
-  ContextLogger log(context);
-  std::unique_ptr<embed::ClusterLink> cluster;
-  MarkSources sources({.environment = context,
-                       .resolved = *resolved,
-                       .segments = segments,
-                       .cluster = [&]() -> Result<embed::ClusterLink*> {
-                         LEAF_ASSIGN_OR_RETURN(
-                             cluster, embed::ClusterLink::Open(context, log, sys::ProcessName("tag repair")));
-                         return cluster.get();
-                       },
-                       .ask_timeout = context.flags.timeout.value_or(kAskTimeout),
-                       .warn = [&](const std::string& text) { context.Note("leafctl: warning: " + text); }});
-  return options.all ? RepairAll(context, options, segments, sources)
-                     : RepairOne(context, options, segments, sources);
+  LEAF_ASSIGN_OR_RETURN(const auto site, OpenRepairSite(context, options.confirm.dry_run));
+  return options.all ? RepairAll(context, options, *site) : RepairOne(context, options, *site);
 }
 
 }  // namespace
@@ -230,7 +207,9 @@ Run AddTagRepair(CLI::App& app, CommandContext& context) {
   app.add_flag("--all", options->all, "All tags that need repair, in one plan; the name to confirm is 'all'");
   app.add_option("--to", options->to, "Move max_id at least here, for a lost node that held a higher mark")
       ->type_name("N");
-  AddServerFlag(app, context, "Daemon to ask for its marks");
+  AddServerFlag(app, context,
+                "Daemon to ask for its marks; the first one makes the repair if it serves another store than "
+                "the one configured here");
   AddConfirmFlags(app, options->confirm);
   app.footer(
       "Marks are collected from this state directory, the database, every named (or found) daemon and, "

@@ -131,6 +131,16 @@ class Bench:
 
         return self.once("sqlite", make)
 
+    def counted_box(self):
+        """The same for programs whose work is counted: all IDs have as many digits."""
+
+        def make():
+            box = self._box()
+            box.ok("tag", "add", "pay", "--step", "1000000", "--start", str(FIRST_ID))
+            return box
+
+        return self.once("counted", make)
+
     def _mysql_box(self, port=None):
         """With an empty database of its own; through `port` instead of the server's."""
         server = self.mariadb()
@@ -168,8 +178,9 @@ class Bench:
         return self.once(name, make)
 
     def _serve_pinned(self, box, *args):
+        # In a session of its own, as the yardsticks are: the kernel's scheduler shares a busy machine by sessions.
         with on_core(SERVER_CORE):
-            daemon = box.serve(*AMPLE, "--redis-listen", "127.0.0.1:0", *args)
+            daemon = box.serve(*AMPLE, "--redis-listen", "127.0.0.1:0", *args, start_new_session=True)
         daemon.ids("pay")  # the first range is there
         return daemon
 
@@ -190,7 +201,7 @@ class Bench:
             box = self._mysql_box()
             box.ok("tag", "add", "pay", "--step", str(STEP), "--start", str(FIRST_ID))
             with on_core(SERVER_CORE):
-                daemon = TlsDaemon(box, list(AMPLE), self.identity(), self.authority())
+                daemon = TlsDaemon(box, list(AMPLE), self.identity(), self.authority(), start_new_session=True)
             daemon.wait_ready()
             daemon.ids("pay")
             return daemon

@@ -22,6 +22,7 @@ PACKAGES = {
     "redis-cli": "redis-tools",
     "mariadb": "mariadb-client",
     "mariadbd": "mariadb-server",
+    "valgrind": "valgrind",
 }
 
 

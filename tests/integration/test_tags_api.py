@@ -219,6 +219,55 @@ class Sqlite(ApiTest):
         self.assertEqual((newest["action"], newest["before"]["max_id"], newest["after"]["max_id"]), ("repair", "2", "11"))
         self.expect(404, "POST", "/v1/tags/nokey/repair")
 
+    def test_repair_from_a_machine_that_knows_nothing_of_the_store(self):
+        for tag in ("pay", "ship", "well"):
+            self.box.ok("tag", "add", tag, "--step", "10")
+            self.daemon.ids(tag)
+        elsewhere = self.another_box()
+        repair = ["tag", "repair", "pay", *self.through]
+        self.assertIn("nothing to repair: max_id 11 is above every known mark", elsewhere.ok(*repair))
+        self.assertEqual(self.daemon.terminate(), 0)
+        self.sqlite("UPDATE leaf_alloc SET max_id = 2 WHERE biz_tag <> 'well'")
+        self.start()
+        poll(lambda: self.daemon.v1("pay").status == 409, "frozen")
+
+        plan = elsewhere.ok(*repair, "--dry-run")
+        self.assertIn("tag 'pay': the table says max_id 2 ", plan)
+        self.assertIn("  state directory %s: granted up to 11" % self.box.state, plan)
+        self.assertIn("  daemon at %s: granted up to 11" % self.through[1], plan)
+        self.assertIn("would move tag 'pay' from 2 to 11", plan)
+        self.check(elsewhere.run(repair), 11, "--confirm pay")
+        self.check(elsewhere.run([*repair, "--confirm", "ship"]), 11, "ship")
+        # Each daemon that is named is asked, as on the store itself.
+        absent = ["--server", "unix:" + elsewhere.path("nobody")]
+        self.check(elsewhere.run([*repair, *absent, "--confirm", "pay"]), 11, elsewhere.path("nobody"), "--to")
+        # Over TCP all callers may read here; to change something takes the role.
+        over_tcp = ["tag", "repair", "pay", "--server", self.daemon.url]
+        self.check(elsewhere.run([*over_tcp, "--confirm", "pay"]), 4, "lacks role admin")
+        self.assertEqual(self.expect(200, "GET", "/v1/tags/pay")["max_id"], "2")
+        self.check(elsewhere.run(["tag", "repair", "nokey", *self.through, "--confirm", "nokey"]), 9, "nokey")
+
+        every = ["tag", "repair", "--all", *self.through]
+        plan = json.loads(elsewhere.ok(*every, "--dry-run", "--json"))
+        self.assertEqual([(tag["tag"], tag["to"], tag["outcome"]) for tag in plan["tags"]],
+                         [("pay", "11", "planned"), ("ship", "11", "planned")])  # fmt: skip
+        done = json.loads(elsewhere.ok(*repair, *absent, "--to", "50", "--confirm", "pay", "--json"))
+        self.assertEqual((done["max_id_before"], done["max_id"], done["dry_run"]), ("2", "50", False))
+        poll(lambda: self.daemon.v1("pay").status == 200, "thawed at once")
+        out = elsewhere.ok(*every, "--confirm", "all")
+        self.assertIn("repaired tag 'ship': the next grant begins at 11", out)
+        self.assertEqual(self.history("ship")[0]["who"], SOCKET_USER)
+        # Nothing was written here.
+        self.assertFalse(os.path.exists(os.path.join(elsewhere.state, "leaf.db")))
+
+    def test_repair_of_the_store_that_is_configured_needs_no_role(self):
+        """As it was before daemons could repair: --server says whose marks to ask."""
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        self.daemon.ids("pay")
+        self.sqlite("UPDATE leaf_alloc SET max_id = 2")
+        self.box.ok("tag", "repair", "pay", "--server", self.daemon.url, "--confirm", "pay")
+        self.assertRegex(self.history("pay")[0]["who"], r"@.* \(tag repair\)")
+
     def sqlite(self, statement):
         with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
             database.execute(statement)
@@ -511,6 +560,30 @@ query_timeout = "%s"
         self.assertIn("leafctl_audit", result.err)
         self.assertEqual(self.sql("SELECT step FROM leaf_alloc"), [["7"]])
         SERVER.sql("DROP USER %s@'%%'" % user)
+
+    def test_a_database_from_before_there_was_a_history(self):
+        self.box.ok("db", "init")
+        self.box.ok("tag", "add", "pay")
+        self.sql("DROP TABLE leafctl_audit")
+        remedy = "leafctl db init"
+        changed = self.box.run(["tag", "set", "pay", "--step", "5", "--direct"])
+        self.assertEqual(changed.rc, 0, changed)
+        self.assertIn("no table leafctl_audit; %s creates it" % remedy, changed.err)
+        self.start()
+        self.expect(200, "PATCH", "/v1/tags/pay", {"step": 6})
+        self.daemon.wait_log("no table leafctl_audit; %s creates it" % remedy)
+        for line in (["history", "pay", *self.through], ["history", "pay"]):
+            self.check(self.box.run(["tag", *line]), 6, "no table leafctl_audit", remedy)
+        for line in (["doctor"], ["db", "check"]):
+            found = self.box.run(line)
+            self.assertIn("table leafctl_audit is missing", found.out, line)
+            self.assertIn(remedy, found.out, line)
+
+        self.box.ok("db", "init")
+        self.assertNotIn("leafctl_audit", self.box.run(["doctor"]).out)
+        # The daemon needs no restart for it.
+        self.expect(200, "PATCH", "/v1/tags/pay", {"step": 7})
+        self.assertEqual([(change["action"], change["after"]["step"]) for change in self.history("pay")], [("set", 7)])
 
     def test_no_change_without_its_line(self):
         """What fails for another reason than a missing right undoes the change."""

@@ -19,7 +19,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from certificates import Authority, openssl  # noqa: E402
-from leafctl import DEADLINE_S, LeafTest, RawConnection, main, poll, scaled  # noqa: E402
+from leafctl import BINARY, DEADLINE_S, LeafTest, RawConnection, main, poll, scaled  # noqa: E402
 from load import raise_open_files  # noqa: E402
 from resp import Resp  # noqa: E402
 from tls_daemon import TlsDaemon  # noqa: E402
@@ -470,6 +470,43 @@ class Clients(TlsTest):
         daemon = self.serve()
         ids = self.box.next("pay", "--server", stranger.url, "--server", daemon.url, "--ca", self.authority.cert)
         self.assertEqual(ids, [1])
+
+
+class Library(TlsTest):
+    """The client of the library leaf, in the program of the example."""
+
+    def client(self, *args):
+        program = os.path.join(os.path.dirname(BINARY), "library_client")
+        if not os.access(program, os.X_OK):
+            self.skipTest("there is no library_client beside leafctl")
+        done = subprocess.run([program, *args], env=self.box.env, capture_output=True, text=True, timeout=DEADLINE_S)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_trust(self):
+        self.add_tag()
+        daemon = self.serve()
+        ask = (daemon.url, "pay")
+        self.assertEqual(self.client(*ask, self.authority.cert), (0, "1\n"))
+        stranger = Authority(self.box.path("stranger"), "stranger")
+        for files in ((stranger.cert,), ()):
+            code, text = self.client(*ask, *files)
+            self.assertEqual(code, 1, text)
+            self.assertIn("its certificate is not accepted", text)
+        # A port that speaks no TLS is no daemon: the next group is asked.
+        plain = self.box.serve("--state-dir", self.box.path("other"))
+        away = plain.url.replace("http:", "https:")
+        self.assertEqual(self.client(away + ";" + daemon.url, "pay", self.authority.cert), (0, "2\n"))
+        code, text = self.client(away, "pay", self.authority.cert)
+        self.assertEqual(code, 1, text)
+
+    def test_a_certificate_of_its_own(self):
+        self.add_tag()
+        daemon = self.serve("--set", "server.tls_client_ca=" + self.authority.cert)
+        ask = (daemon.url, "pay", self.authority.cert)
+        code, text = self.client(*ask)
+        self.assertEqual(code, 1, text)
+        self.assertIn("refuses this client", text)
+        self.assertEqual(self.client(*ask, *self.authority.issue("client", "DNS:client")), (0, "1\n"))
 
 
 class ClientCertificates(TlsTest):

@@ -14,14 +14,17 @@ import os
 import re
 import shutil
 import signal
+import socket
 import ssl
+import subprocess
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from certificates import Authority  # noqa: E402
-from leafctl import LeafTest, Sandbox, main, poll, scaled  # noqa: E402
+from leafctl import ROOT, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
+from servers import free_port  # noqa: E402
 from zk_client import EPHEMERAL, OPEN_ACL, NoAuth  # noqa: E402
 from zookeeper import Ensemble, Proxy, ZooKeeper  # noqa: E402
 
@@ -573,6 +576,73 @@ class Credentials(RegistryTest):
         self.check_rules()
         self.assertNotIn("open-to-everyone", self.box.run(["doctor", *settings]).out)
         self.check_distinct(ids + self.box.next("order", "--direct", *settings))
+
+
+class Tunnel(RegistryTest):
+    """As leafctl(7) has it under "ZooKeeper over TLS": its file for stunnel, with the addresses of the test."""
+
+    def stunnel(self, name, text, ports):
+        """Runs it with a file; waits until it listens."""
+        tool = shutil.which("stunnel", path=os.environ.get("PATH", "") + ":/usr/sbin")
+        if not tool:
+            raise AssertionError("there is no stunnel: apt-get install stunnel4")
+        path = self.box.write(name + ".conf", "foreground = yes\npid =\nsyslog = no\n" + text)
+        with open(self.box.path(name + ".log"), "wb") as log:
+            process = subprocess.Popen([tool, path], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.addCleanup(lambda: (process.kill(), process.wait()))
+
+        def is_up():
+            self.assertIsNone(process.poll(), name)
+            for port in ports:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) != 0:
+                        return False
+            return True
+
+        poll(is_up, name + " listens")
+        return process
+
+    def serve_tls(self, authority, ports):
+        """In front of ZooKeeper, as its secureClientPort is."""
+        text = ""
+        for number, port in enumerate(ports, 1):
+            cert, key = authority.issue("zk%d" % number, "DNS:zk%d.example.org" % number)
+            text += "[zk%d]\naccept = 127.0.0.1:%d\nconnect = %s\ncert = %s\nkey = %s\n" % (
+                number, port, self.zookeeper.connect, cert, key,
+            )  # fmt: skip
+        return self.stunnel("server-" + os.path.basename(authority.folder), text, ports)
+
+    def example(self, authority, secure, local):
+        with open(os.path.join(ROOT, "man", "leafctl.7"), encoding="utf-8") as file:
+            text = re.search(r"\n(# /etc/stunnel/zookeeper\.conf\n.*?)\n\.Ed\n", file.read(), re.DOTALL).group(1)
+        for old, new in (
+            ("/etc/leafctl/zookeeper-ca.pem", authority.cert),
+            *(("127.0.0.1:1218%d" % n, "127.0.0.1:%d" % local[n - 1]) for n in (1, 2)),
+            *(("connect = zk%d.example.org:2281" % n, "connect = 127.0.0.1:%d" % secure[n - 1]) for n in (1, 2)),
+        ):
+            self.assertEqual(text.count(old), 1, old)
+            text = text.replace(old, new)
+        return text + "\n"
+
+    def test_the_example_of_the_manual(self):
+        authority = Authority(self.box.path("good"))
+        secure, local = [free_port(), free_port()], [free_port(), free_port()]
+        tunnel = self.serve_tls(authority, secure)
+        self.stunnel("client", self.example(authority, secure, local), local)
+        connect = ",".join("127.0.0.1:%d" % port for port in local)
+        daemon = self.serve(1, connect=connect)
+        self.assertEqual(len(set(self.take(daemon, 10))), 10)
+        self.assertEqual(len(self.forever()), 1)
+
+        # A server with another authority's certificates is given nothing.
+        daemon.terminate()
+        tunnel.kill()
+        tunnel.wait()
+        self.serve_tls(Authority(self.box.path("stranger"), "stranger"), secure)
+        names = self.settings(1, connect=connect)
+        refused = self.box.run(["worker", "list", *names, "--timeout", "3s"])
+        self.assertNotEqual(refused.rc, 0, refused)
+        self.assertEqual(refused.out, "")
 
 
 class Outage(RegistryTest):

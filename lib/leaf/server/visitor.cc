@@ -67,16 +67,6 @@ void Visitor::TakeCertificate(std::string_view name) {
   Look("");
 }
 
-bool Visitor::IsLast(std::string_view authorization) const {
-  if (authorization.size() != last_.size()) return false;
-  std::uint64_t different = 0;
-  std::size_t at = 0;
-  for (; at + sizeof different <= last_.size(); at += sizeof different)
-    different |= WordAt(authorization, at) ^ WordAt(last_, at);
-  for (; at < last_.size(); ++at) different |= static_cast<unsigned char>(authorization[at] ^ last_[at]);
-  return different == 0;
-}
-
 access::Gate::CallerPtr Visitor::FindBase() const {
   if (user_) return gate_.OfUser(*user_);
   if (!certificate_.empty()) {

@@ -10,6 +10,7 @@
 
 #include "leaf/access/gate.h"
 #include "leaf/base/clock.h"
+#include "leaf/base/secret.h"
 
 namespace leaf::server {
 
@@ -31,7 +32,7 @@ class Visitor {
   // says what is wrong. The reference is good until the next call. A header like the last one costs a
   // comparison, whose time does not tell where the two differ.
   const access::Caller& Identify(std::string_view authorization) {
-    if (generation_ == gate_.generation() && IsLast(authorization) && !HasExpired()) [[likely]]
+    if (generation_ == gate_.generation() && IsSameSecret(authorization, last_) && !HasExpired()) [[likely]]
       return *caller_;
     return Look(authorization);
   }
@@ -48,7 +49,6 @@ class Visitor {
   const access::Gate::CallerPtr& held() const { return caller_; }
 
  private:
-  bool IsLast(std::string_view authorization) const;
   bool HasExpired() const { return may_expire_ && *caller_->expires <= clock_.Wall(); }
   void TakeCertificate(std::string_view name);
   const access::Caller& Look(std::string_view authorization);

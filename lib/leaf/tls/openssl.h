@@ -75,6 +75,7 @@
   F(SSL_set_bio)                      \
   F(SSL_set_connect_state)            \
   F(SSL_shutdown)                     \
+  F(SSL_version)                      \
   F(SSL_write_ex)                     \
   F(TLS_client_method)                \
   F(TLS_server_method)                \

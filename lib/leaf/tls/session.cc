@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -16,6 +18,9 @@ namespace {
 // Renewed keys, refused renegotiations, tickets: no peer needs many of them in a row, and each costs more
 // than a request.
 constexpr unsigned kIdleRecordsMax = 32;
+
+// More is sent at once.
+constexpr std::size_t kHeldMax = std::size_t{4} * 1024;
 
 bool IsAddress(const std::string& host) {
   in6_addr address{};
@@ -100,17 +105,13 @@ struct Session::Callbacks {
     Wire& wire = *static_cast<Wire*>(ssl.BIO_get_data(bio));
     ssl.BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
     if (size <= 0) return 0;
-    ssize_t sent = 0;
-    do {
-      sent = send(wire.fd, from, static_cast<std::size_t>(size), MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    if (sent >= 0) {
-      wire.sent_bytes += static_cast<std::uint64_t>(sent);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);
-    } else {
-      wire.error_number = errno;
+    const std::string_view bytes(from, static_cast<std::size_t>(size));
+    if (wire.holds && wire.held.size() + bytes.size() <= kHeldMax) {
+      wire.held += bytes;
+      return size;
     }
+    const ssize_t sent = wire.Send(bytes);
+    if (sent < 0 && wire.error_number == 0) ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY);
     return static_cast<int>(sent);
   }
 
@@ -132,16 +133,52 @@ struct Session::Callbacks {
     return method;
   }
 
-  // Hears of every message of the protocol. A refused renegotiation shows in the alert that answers it.
+  // Hears of every message of the protocol after the handshake. A refused renegotiation shows in the alert
+  // that answers it.
   static void Message(int is_ours, int, int kind, const void*, std::size_t, SSL*, void* session) {
     auto& self = *static_cast<Session*>(session);
     const bool counts = is_ours != 0 ? kind == SSL3_RT_ALERT : kind == SSL3_RT_HANDSHAKE;
-    if (self.established_ && counts) ++self.idle_records_;
+    if (counts) ++self.idle_records_;
   }
 };
 
+// Behind what is held. How much of `bytes` was sent: -1 for none of it, with error_number if it never will
+// be.
+ssize_t Session::Wire::Send(std::string_view bytes) {
+  const auto part = [](std::string_view text) {
+    return iovec{.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
+  };
+  std::array<iovec, 2> parts{part(held), part(bytes)};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(fd, &message, MSG_NOSIGNAL | (ends ? MSG_MORE : 0));
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) error_number = errno;
+    return -1;
+  }
+  sent_bytes += static_cast<std::uint64_t>(sent);
+  const std::size_t of_held = std::min(static_cast<std::size_t>(sent), held.size());
+  held.erase(0, of_held);
+  if (held.empty()) held.shrink_to_fit();
+  const ssize_t rest = sent - static_cast<ssize_t>(of_held);
+  return rest == 0 && !bytes.empty() ? -1 : rest;
+}
+
+bool Session::Wire::SendHeld() {
+  while (!held.empty()) {
+    if (Send({}) >= 0) continue;
+    if (error_number == 0) return false;
+    held.clear();  // reading finds out
+  }
+  return true;
+}
+
 Session::Session(std::shared_ptr<const ServerContext> context, int fd, std::string_view early)
-    : context_(context) {
+    : context_(context), is_server_(true) {
   wire_.fd = fd;
   wire_.early = early;
   Attach(context->get());
@@ -149,7 +186,7 @@ Session::Session(std::shared_ptr<const ServerContext> context, int fd, std::stri
 }
 
 Session::Session(std::shared_ptr<const ClientContext> context, int fd, const std::string& host)
-    : context_(context) {
+    : context_(context), is_server_(false) {
   const OpenSsl& ssl = Ssl();
   wire_.fd = fd;
   Attach(context->get());
@@ -173,21 +210,35 @@ void Session::Attach(ssl_ctx_st* context) {
   ssl.BIO_set_data(bio, &wire_);
   ssl.BIO_set_init(bio, 1);
   ssl.SSL_set_bio(ssl_, bio, bio);  // owns it now
-  ssl.SSL_callback_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK, reinterpret_cast<void (*)()>(&Callbacks::Message));
-  ssl.SSL_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, this);
 }
 
 Session::Outcome Session::Handshake() {
   if (failed_) return Outcome::kFailed;
-  Ssl().ERR_clear_error();
+  if (!wire_.SendHeld()) return Outcome::kWantWrite;
+  wire_.holds = is_server_;
+  const Outcome outcome = Shake();
+  wire_.holds = false;
+  // A server's last words are a ticket in TLS 1.3, for which no client waits: it leaves with the first
+  // answer.
+  const bool may_wait = outcome == Outcome::kDone && Ssl().SSL_version(ssl_) == TLS1_3_VERSION;
+  if (may_wait || wire_.SendHeld() || outcome != Outcome::kWantRead) return outcome;
+  return Outcome::kWantWrite;
+}
+
+Session::Outcome Session::Shake() {
+  const OpenSsl& ssl = Ssl();
+  ssl.ERR_clear_error();
   for (;;) {
     wire_.asked_kernel = false;
     wire_.starved = false;
-    const int result = Ssl().SSL_do_handshake(ssl_);
+    const int result = ssl.SSL_do_handshake(ssl_);
     const Outcome outcome = result == 1 ? Outcome::kDone : Judge(result);
     if (outcome == Outcome::kWantRead && !wire_.starved) continue;
     if (outcome == Outcome::kDone) {
       established_ = true;
+      ssl.SSL_callback_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK,
+                            reinterpret_cast<void (*)()>(&Callbacks::Message));
+      ssl.SSL_ctrl(ssl_, SSL_CTRL_SET_MSG_CALLBACK_ARG, 0, this);
       NotePeerName();
     }
     return outcome;
@@ -221,13 +272,17 @@ Session::Moved Session::Read(char* to, std::size_t room) {
     if (outcome == Outcome::kFailed || moved.bytes == 0) moved.outcome = outcome;
     break;
   }
+  // There is no answer with which it could leave.
+  if (moved.bytes == 0 && !wire_.SendHeld() && moved.outcome == Outcome::kWantRead)
+    moved.outcome = Outcome::kWantWrite;
   return moved;
 }
 
-Session::Moved Session::Write(std::string_view bytes) {
+Session::Moved Session::Write(std::string_view bytes, Part part) {
   if (failed_) return {Outcome::kFailed, 0};
   const OpenSsl& ssl = Ssl();
   Moved moved{Outcome::kDone, 0};
+  wire_.holds = part == Part::kLast;
   ssl.ERR_clear_error();
   while (moved.bytes < bytes.size()) {
     const std::string_view rest = bytes.substr(moved.bytes);
@@ -241,6 +296,7 @@ Session::Moved Session::Write(std::string_view bytes) {
     }
     moved.bytes += sent;
   }
+  wire_.holds = false;
   return moved;
 }
 
@@ -248,10 +304,13 @@ bool Session::End() {
   if (failed_ || !established_) return true;
   const OpenSsl& ssl = Ssl();
   ssl.ERR_clear_error();
+  wire_.ends = true;
   const int result = ssl.SSL_shutdown(ssl_);
   const bool full = result < 0 && ssl.SSL_get_error(ssl_, result) == SSL_ERROR_WANT_WRITE;
   ssl.ERR_clear_error();
-  return !full;
+  const bool ended = !full && wire_.SendHeld();
+  wire_.ends = false;
+  return ended;
 }
 
 bool Session::has_input() const { return !wire_.early.empty() || Ssl().SSL_has_pending(ssl_) == 1; }

@@ -41,9 +41,13 @@ class Session {
   // are not kept waiting by a peer that sends without end. kDone: at least one byte.
   Moved Read(char* to, std::size_t room);
   // As much as the kernel takes. `bytes` may be more than zero with kWantWrite; then, and if it is zero, the
-  // next call must begin with the first byte that was not taken, and have no fewer.
-  Moved Write(std::string_view bytes);
-  // Tells the peer that nothing follows. False if the kernel has no room for that now: call it again.
+  // next call must begin with the first byte that was not taken, and have no fewer. kLast: a short text waits
+  // for End, which has to be called next.
+  enum class Part : std::uint8_t { kSome, kLast };
+  Moved Write(std::string_view bytes, Part part = Part::kSome);
+  // Tells the peer that nothing follows. False if the kernel has no room for that now: call it again. After
+  // true the caller shuts the socket down, or closes it: what is sent may wait in the kernel until then, so
+  // that all of it leaves in one packet.
   bool End();
 
   // Whether Read may return something although the socket has nothing to read.
@@ -68,7 +72,15 @@ class Session {
  private:
   // What OpenSSL reads from and writes to.
   struct Wire {
+    // Sends what is held. False if the kernel has no room for all of it.
+    bool SendHeld();
+    // The result of the call that sent: what to do about an error is told to OpenSSL by the caller.
+    ssize_t Send(std::string_view bytes);
+
     int fd = -1;
+    bool holds = false;  // short texts, which leave together with what follows them
+    bool ends = false;   // the call under way is End
+    std::string held{};
     std::string early{};
     bool asked_kernel = false;  // by the call under way
     bool starved = false;       // that call was told that there is nothing
@@ -79,11 +91,13 @@ class Session {
   struct Callbacks;
 
   void Attach(ssl_ctx_st* context);
+  Outcome Shake();
   Outcome Judge(int result);
   Outcome Fail(std::string why);
   void NotePeerName();
 
   const std::shared_ptr<const void> context_;
+  const bool is_server_;
   Wire wire_;
   ssl_st* ssl_ = nullptr;
   bool established_ = false;

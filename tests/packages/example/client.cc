@@ -1,6 +1,6 @@
-// Asks daemons for an ID of a tag: client GROUPS TAG. The nearest group first, with a semicolon before the
-// next one, and commas between the servers of a group:
-// "http://192.0.2.1:8080,http://192.0.2.2:8080;http://198.51.100.1:8080".
+// Asks daemons for an ID of a tag: client GROUPS TAG [CA [CERT KEY]]. The nearest group first, with a
+// semicolon before the next one, and commas between the servers of a group:
+// "http://192.0.2.1:8080,http://192.0.2.2:8080;http://198.51.100.1:8080". The files are for https.
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -9,8 +9,8 @@
 #include "leaf/leaf.h"
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: client GROUPS TAG\n";
+  if (argc < 3 || argc == 5 || argc > 6) {
+    std::cerr << "usage: client GROUPS TAG [CA [CERT KEY]]\n";
     return 2;
   }
   leaf::ClientOptions options;
@@ -19,6 +19,11 @@ int main(int argc, char** argv) {
     auto& servers = options.groups.emplace_back();
     std::istringstream list(group);
     for (std::string server; std::getline(list, server, ',');) servers.push_back(server);
+  }
+  if (argc > 3) options.ca = argv[3];
+  if (argc > 5) {
+    options.cert = argv[4];
+    options.key = argv[5];
   }
   auto client = leaf::Client::Open(std::move(options));
   if (!client.ok()) {

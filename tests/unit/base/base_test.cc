@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "leaf/base/decimal.h"
 #include "leaf/base/duration.h"
 #include "leaf/base/error.h"
 #include "leaf/base/id_range.h"
@@ -14,6 +15,25 @@ namespace leaf {
 namespace {
 
 using std::chrono::milliseconds;
+
+TEST(Decimal, IsWhatTheStandardLibraryWrites) {
+  const auto check = [](std::uint64_t value) { ASSERT_EQ(Decimal(value).text(), std::to_string(value)); };
+  for (std::uint64_t value = 0; value < 200'000; ++value) check(value);
+  std::uint64_t power = 1;
+  for (int digits = 1; digits <= 20; ++digits, power *= 10) {
+    for (const std::uint64_t value : {power - 1, power, power + 1, 9 * power - 1, power * 3 / 2})
+      check(value);
+  }
+  check(UINT64_MAX);
+  std::uint64_t value = 88172645463325252;
+  for (int i = 0; i < 200'000; ++i) {
+    // Xorshift, of every size.
+    value ^= value << 13U;
+    value ^= value >> 7U;
+    value ^= value << 17U;
+    check(value >> (static_cast<unsigned>(i) % 64U));
+  }
+}
 
 TEST(Duration, ReadsWhatItWrites) {
   for (const std::int64_t millis :

@@ -121,6 +121,67 @@ RequestReader::Outcome ReadOne(RequestReader& reader, std::string_view bytes) {
   return reader.Read(buffer);
 }
 
+// A client sends its token with each request. Whatever is different about a later line counts.
+TEST(RequestReader, ALineThatIsKnownIsReadAsIfItWereNot) {
+  const std::string line = "Authorization: Bearer leaf_0123456789\r\n";
+  const std::vector<std::string> others{
+      "Authorization: Bearer leaf_0123456780\r\n",
+      "Authorization: Bearer leaf_012345678\r\n",
+      "Authorization: Bearer leaf_01234567890\r\n",
+      "Authorization: Bearer leaf_0123456789 \r\n",
+      "authorization: Bearer leaf_0123456789\r\n",
+      "Authorization:\tBearer leaf_0123456789\r\n",
+      "Authorization:\r\n",
+      "Authorization: Bearer leaf_0123456789\r\n folded\r\n",
+      "Authorization: Bearer leaf_0123456789\n",
+      "Authorization: Bearer leaf_012345\x01"
+      "789\r\n",
+      "Authorizations: Bearer leaf_0123456789\r\n",
+      "",
+      line + line,
+      "X: y\r\n" + line + "X: y\r\n",
+  };
+  for (const std::string& other : others) {
+    // The known one last, too: it is known still.
+    std::string bytes;
+    for (const std::string& each : {line, line, other, line})
+      bytes += "GET /v1/segment/pay HTTP/1.1\r\nHost: a\r\n" + each + "\r\n";
+    const auto read = [&](bool uses_plain_form) {
+      std::vector<std::string> values;
+      ReadBuffer buffer;
+      boost::asio::buffer_copy(buffer.prepare(bytes.size()), boost::asio::buffer(bytes));
+      buffer.commit(bytes.size());
+      RequestReader reader;
+      reader.UsePlainForm(uses_plain_form);
+      while (buffer.size() > 0) {
+        if (reader.Read(buffer) != RequestReader::Outcome::kRequest) {
+          values.emplace_back("broken");
+          return values;
+        }
+        values.emplace_back(reader.request().authorization);
+        reader.Release(buffer);
+      }
+      return values;
+    };
+    const auto values = read(true);
+    EXPECT_EQ(values, read(false)) << other;
+    EXPECT_EQ(values.at(1), "Bearer leaf_0123456789");
+    if (other == line + line) {
+      EXPECT_EQ(values.back(), "broken");
+    }
+  }
+  // A part of it is not all of it.
+  const std::string bytes = "GET /v1/segment/pay HTTP/1.1\r\nHost: a\r\n" + line + "\r\n";
+  const KnownLine known{line, std::string_view(line).substr(15, 22)};
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(ParsePlainRequest(std::string_view(bytes).substr(0, size), known)) << size;
+  const auto whole = ParsePlainRequest(bytes, known);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->authorization, known.value);
+  EXPECT_EQ(whole->new_line, "");
+  EXPECT_EQ(whole->size, bytes.size());
+}
+
 TEST(RequestReader, WantsOneHost) {
   for (const std::string path : {"GET /v1/snowflake", "GET /health/live", "POST /v1/snowflake"}) {
     for (const auto& [fields, wrong] : std::initializer_list<std::pair<std::string, std::string>>{

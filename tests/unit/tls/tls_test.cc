@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -190,6 +191,70 @@ TEST(TlsSession, BothWays) {
   // The other direction goes on.
   EXPECT_EQ(server.Write("late").bytes, 4U);
   EXPECT_EQ(ReadSome(client), "late");
+}
+
+std::uint64_t Arrived(int fd) {
+  int bytes = 0;
+  EXPECT_EQ(ioctl(fd, FIONREAD, &bytes), 0);
+  return static_cast<std::uint64_t>(bytes);
+}
+
+// A connection with one request takes two packets of a server.
+TEST(TlsSession, ATicketLeavesWithTheNextAnswer) {
+  const Wire wire;
+  Session server(Server(), wire.server(), "");
+  Session client(Client(), wire.client(), "localhost");
+  ASSERT_EQ(Shake(server, client), kBothDone);
+  const std::uint64_t flight = server.sent_bytes();
+  EXPECT_EQ(Arrived(wire.client()), 0U);  // the ticket is held
+  client.Write("question");
+  EXPECT_EQ(ReadSome(server), "question");
+  EXPECT_EQ(server.Write("last answer", Session::Part::kLast).bytes, 11U);
+  EXPECT_EQ(server.sent_bytes(), flight);
+  EXPECT_TRUE(server.End());
+  EXPECT_EQ(Arrived(wire.client()), server.sent_bytes() - flight);
+  EXPECT_EQ(ReadSome(client), "last answer");
+  char byte = 0;
+  EXPECT_EQ(client.Read(&byte, 1).outcome, Outcome::kEnded);
+}
+
+TEST(TlsSession, WhatIsHeldDoesNotWaitForAClientThatAsksNothing) {
+  const Wire wire;
+  Session server(Server(), wire.server(), "");
+  Session client(Client(), wire.client(), "localhost");
+  ASSERT_EQ(Shake(server, client), kBothDone);
+  EXPECT_EQ(ReadSome(server), "");
+  EXPECT_GT(Arrived(wire.client()), 100U);
+  // A long answer does not wait for the end.
+  const std::string text(5000, 'x');
+  EXPECT_EQ(server.Write(text, Session::Part::kLast).bytes, text.size());
+  EXPECT_EQ(ReadSome(client, 9000), text);
+}
+
+TEST(TlsSession, TheLastAnswerWaitsUntilTheKernelHasRoom) {
+  const Wire wire;
+  Session server(Server(), wire.server(), "");
+  Session client(Client(), wire.client(), "localhost");
+  ASSERT_EQ(Shake(server, client), kBothDone);
+  std::string sent;
+  std::string rest;
+  while (rest.empty()) {
+    const std::string piece(3000, static_cast<char>('a' + sent.size() % 26));
+    rest = piece.substr(server.Write(piece).bytes);
+    sent += piece;
+  }
+  // The record that was begun goes on, and the end behind it.
+  rest += "end";
+  sent += "end";
+  EXPECT_EQ(server.Write(rest, Session::Part::kLast).bytes, rest.size());
+  EXPECT_FALSE(server.End());
+  std::string got;
+  while (!server.End()) got += ReadSome(client, 100'000);
+  for (std::string more; !(more = ReadSome(client, 100'000)).empty();) got += more;
+  EXPECT_EQ(got.size(), sent.size());
+  EXPECT_TRUE(got == sent);
+  char byte = 0;
+  EXPECT_EQ(client.Read(&byte, 1).outcome, Outcome::kEnded);
 }
 
 TEST(TlsSession, TakesWhatWasReadBefore) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "leaf/base/secret.h"
 #include "leaf/base/text.h"
 
 namespace leaf::server {
@@ -124,9 +125,17 @@ bool TakeHeader(std::string_view name, std::string_view value, Seen& seen, Plain
   }
 }
 
+// Whether the line that begins at `at` is that one. The time does not say how much of a secret is right; the
+// first letters of the name are none.
+bool IsNext(const KnownLine& known, std::string_view bytes, std::size_t at) {
+  const std::size_t size = known.bytes.size();
+  return size >= sizeof(std::uint64_t) && size <= bytes.size() - at &&
+         WordAt(bytes, at) == WordAt(known.bytes, 0) && IsSameSecret({bytes.data() + at, size}, known.bytes);
+}
+
 }  // namespace
 
-std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
+std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes, const KnownLine& known) {
   constexpr std::string_view kMethod = "GET ";
   constexpr std::string_view kVersion = " HTTP/1.1\r\n";
   bytes = bytes.substr(0, kBytesMax);
@@ -139,13 +148,21 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes) {
   at += kVersion.size();
   Seen seen;
   while (true) {
+    if (!seen.authorization && IsNext(known, bytes, at)) {
+      seen.authorization = true;
+      request.authorization = known.value;
+      at += known.bytes.size();
+      continue;
+    }
     const std::size_t name_end = EndOf(kNameChar, bytes, at);
     if (name_end == at) break;
     if (name_end == bytes.size() || bytes[name_end] != ':') return std::nullopt;
     const std::size_t value_end = EndOfValue(bytes, name_end + 1);
     if (!bytes.substr(value_end).starts_with("\r\n")) return std::nullopt;
     const std::string_view value = TrimBlanks(bytes.substr(name_end + 1, value_end - name_end - 1));
+    const bool had_authorization = seen.authorization;
     if (!TakeHeader(bytes.substr(at, name_end - at), value, seen, request)) return std::nullopt;
+    if (seen.authorization != had_authorization) request.new_line = bytes.substr(at, value_end + 2 - at);
     at = value_end + 2;
   }
   if (!seen.host || !bytes.substr(at).starts_with("\r\n")) return std::nullopt;

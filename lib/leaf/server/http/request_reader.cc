@@ -8,13 +8,15 @@
 
 #include "leaf/base/check.h"
 #include "leaf/base/text.h"
-#include "leaf/server/http/plain_request.h"
 
 namespace leaf::server {
 namespace {
 
 namespace http = boost::beast::http;
 using boost::system::error_code;
+
+// Longer lines hold no token, and are read anew.
+constexpr std::size_t kKnownLineMax = 512;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -86,7 +88,8 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     if (buffer.size() == 0) return Outcome::kMore;
     if (uses_plain_form_) {
       const auto bytes = buffer.data();
-      if (const auto plain = ParsePlainRequest({static_cast<const char*>(bytes.data()), bytes.size()})) {
+      if (const auto plain =
+              ParsePlainRequest({static_cast<const char*>(bytes.data()), bytes.size()}, known_)) {
         request_ = {.method = "GET",
                     .target = plain->target,
                     .host = plain->host,
@@ -99,6 +102,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
                     .origin = {},
                     .fetch_site = {}};
         plain_bytes_ = plain->size;
+        if (!plain->new_line.empty()) Remember(plain->new_line, plain->authorization);
         return Outcome::kRequest;
       }
     }
@@ -132,6 +136,14 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
   }
   if (buffer.size() == buffer.max_size()) return Refuse(431, error_code(http::error::header_limit).message());
   return wants_continue ? Outcome::kContinue : Outcome::kMore;
+}
+
+void RequestReader::Remember(std::string_view line, std::string_view value) {
+  if (line.size() > kKnownLineMax) return;
+  const std::size_t begin = static_cast<std::size_t>(value.data() - line.data());
+  known_line_ = line;
+  known_.bytes = known_line_;
+  known_.value = known_.bytes.substr(begin, value.size());
 }
 
 void RequestReader::Release(ReadBuffer& buffer) {

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "leaf/server/http/plain_request.h"
 #include "leaf/server/http/short_body.h"
 #include "leaf/server/net/protocol.h"
 
@@ -43,6 +45,9 @@ class RequestReader {
  public:
   // `room`: where longer bodies count; null for no bound. Outlives the reader.
   explicit RequestReader(UnreadBytes* room = nullptr) : room_(room) {}
+  // It has views of itself.
+  RequestReader(const RequestReader&) = delete;
+  RequestReader& operator=(const RequestReader&) = delete;
 
   enum class Outcome {
     kMore,      // the request is not whole yet
@@ -70,9 +75,12 @@ class RequestReader {
   Outcome Refuse(int status, std::string_view why);
   Outcome Refuse(boost::system::error_code failed);
   boost::system::error_code Feed(ReadBuffer& buffer);
+  void Remember(std::string_view line, std::string_view value);
 
   UnreadBytes* const room_;
   ReceivedRequest request_;
+  std::string known_line_;        // the last one with an Authorization header
+  KnownLine known_;               // views of it
   std::size_t plain_bytes_ = 0;   // of the request, if it has the plain form
   std::optional<Parser> parser_;  // of a request of any other form
   bool header_seen_ = false;

@@ -334,8 +334,8 @@ std::size_t Connection::ReadSome(asio::mutable_buffer room, error_code& failed) 
 }
 
 // As the socket's write_some.
-std::size_t Connection::WriteRecords(std::string_view bytes, error_code& failed) {
-  const tls::Session::Moved moved = tls_->Write(bytes);
+std::size_t Connection::WriteRecords(std::string_view bytes, error_code& failed, tls::Session::Part part) {
+  const tls::Session::Moved moved = tls_->Write(bytes, part);
   if (moved.outcome == tls::Session::Outcome::kFailed) {
     failed = asio::error::connection_reset;
     return 0;
@@ -412,7 +412,8 @@ void Connection::GiveUp() {
 }
 
 // Sends what is to be sent. True if all of it is; else the connection goes on once it is, or has ended.
-bool Connection::Flush() {
+// kLast: what follows is the end of the connection.
+bool Connection::Flush(tls::Session::Part part) {
   if (is_sending_ || !socket_.is_open()) return false;
   if (long_answer_) {
     // In its turn, even if it is the only one: other requests may have arrived.
@@ -423,7 +424,7 @@ bool Connection::Flush() {
   if (out_.empty()) return true;
   error_code failed;
   const std::size_t sent =
-      tls_ == nullptr ? socket_.write_some(asio::buffer(out_), failed) : WriteRecords(out_, failed);
+      tls_ == nullptr ? socket_.write_some(asio::buffer(out_), failed) : WriteRecords(out_, failed, part);
   if (failed && failed != asio::error::would_block) {
     Close();
     return false;
@@ -483,7 +484,7 @@ void Connection::Sent() {
 // Lets the peer read the answers: closing with unread input would reset the connection.
 void Connection::FinishAndClose() {
   is_last_ = true;
-  if (!Flush()) return;
+  if (!Flush(tls::Session::Part::kLast)) return;
   if (tls_ != nullptr && !tls_->End()) {
     BeginSending();
     return AwaitRoom(false);

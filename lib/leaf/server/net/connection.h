@@ -75,14 +75,15 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   void AwaitRecord();
   void TakeInput(boost::system::error_code failed, std::size_t bytes);
   std::size_t ReadSome(boost::asio::mutable_buffer room, boost::system::error_code& failed);
-  std::size_t WriteRecords(std::string_view bytes, boost::system::error_code& failed);
+  std::size_t WriteRecords(std::string_view bytes, boost::system::error_code& failed,
+                           tls::Session::Part part = tls::Session::Part::kSome);
   bool HandleRequest(Protocol::Step step);
   void BeginAnswering();
   bool EndRequest();
   void WatchPeer();
   bool ReadAhead();
   void GiveUp();
-  bool Flush();
+  bool Flush(tls::Session::Part part = tls::Session::Part::kSome);
   void BeginSending();
   void AwaitRoom(bool moved);
   bool NoteTaken();

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
+#include <cstring>
 
+#include "leaf/base/decimal.h"
 #include "leaf/server/error_meaning.h"
 
 namespace leaf::server::resp {
@@ -16,12 +17,13 @@ constexpr std::size_t kDigitsMax = 20;
 }  // namespace
 
 void ReplyWriter::Head(char sign, std::uint64_t value) {
-  std::array<char, kDigitsMax + 3> text{};
+  const Decimal decimal(value);
+  const std::string_view digits = decimal.text();
+  std::array<char, kDigitsMax + 3> text;
   text[0] = sign;
-  char* const end = std::to_chars(text.data() + 1, text.data() + 1 + kDigitsMax, value).ptr;
-  end[0] = '\r';
-  end[1] = '\n';
-  out_.append(text.data(), static_cast<std::size_t>(end + 2 - text.data()));
+  std::memcpy(&text[1], digits.data(), digits.size());
+  std::memcpy(&text[1 + digits.size()], kEnd.data(), kEnd.size());
+  out_.append(text.data(), 1 + digits.size() + kEnd.size());
 }
 
 void ReplyWriter::Simple(std::string_view text) {
@@ -44,11 +46,7 @@ void ReplyWriter::Bulk(std::string_view text) {
   out_ += kEnd;
 }
 
-void ReplyWriter::BulkId(std::uint64_t id) {
-  std::array<char, kDigitsMax> digits{};
-  const char* const end = std::to_chars(digits.data(), digits.data() + kDigitsMax, id).ptr;
-  Bulk({digits.data(), static_cast<std::size_t>(end - digits.data())});
-}
+void ReplyWriter::BulkId(std::uint64_t id) { Bulk(Decimal(id).text()); }
 
 void ReplyWriter::Null() { out_ += version_ == Version::kResp3 ? "_\r\n" : "$-1\r\n"; }
 
