@@ -21,6 +21,8 @@ inline constexpr std::string_view kAuditRecover = "recover";
 inline constexpr std::string_view kAuditRemove = "remove";
 inline constexpr std::string_view kAuditPause = "pause";
 inline constexpr std::string_view kAuditResume = "resume";
+inline constexpr std::string_view kAuditStrict = "strict";  // the order of its IDs
+inline constexpr std::string_view kAuditTrend = "trend";
 
 // Who asks for a change.
 struct Author {

@@ -6,6 +6,7 @@
 // out, busy: nothing happened, retry later), kPermission, kConfig (database or table missing), kInternal.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
 #include "leaf/core/exhaustion.h"
+#include "leaf/core/tag_orders.h"
 
 namespace leaf::core {
 
@@ -29,6 +31,10 @@ struct TagRow {
   std::int64_t step = 0;
   std::optional<std::string> description;
   WallTime update_time;
+  // Not of the row: filled in where the orders of tags were read, too, and the tag is strict (tag_orders.h).
+  std::optional<OrderRow> strict{};
+
+  TagOrder order() const { return strict ? TagOrder::kStrict : TagOrder::kTrend; }
 };
 
 // What a grant asks for, decided as late as can be, before the row is raised.
@@ -74,12 +80,22 @@ struct NewTag {
   std::optional<std::uint64_t> start;  // the first ID to issue; default: above every known mark, at least 1
   std::uint64_t mark = 0;              // what the caller knows was granted under this name before
   std::optional<std::string> description;
+  // These are not the row's, and TagAdmin leaves them alone.
+  TagOrder order = TagOrder::kTrend;
+  std::vector<std::string> gone{};                  // nodes that have ended for good, by OrderNode::id
+  std::optional<std::chrono::milliseconds> wait{};  // at most, for nodes that have to acknowledge
 };
 
 struct TagChange {
   std::optional<std::int64_t> step;
   std::optional<std::string> description;
   std::optional<std::uint64_t> max_id;  // only upward
+  // As of NewTag.
+  std::optional<TagOrder> order{};
+  std::vector<std::string> gone{};
+  std::optional<std::chrono::milliseconds> wait{};
+
+  bool changes_row() const { return step || description || max_id; }
 };
 
 // Port: provisioning of tags. Each call is one transaction and returns the row as it stands (or would stand)

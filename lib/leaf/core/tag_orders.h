@@ -1,0 +1,94 @@
+// The order in which the IDs of a tag follow each other, which belongs to the tag: all nodes of a table keep
+// to the same. And the port through which a node learns it and tells that it has.
+//
+// The table of orders has one version, which every change of it raises, and every node that starts. A node is
+// on the table's list of nodes before its first grant, and no later than that it reads the orders. So a
+// change, which writes first and reads the list then, meets each node either on the list or with the change
+// already read: whichever of the two is second waits for the row of the version.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/result.h"
+#include "leaf/base/time.h"
+
+namespace leaf::core {
+
+enum class TagOrder : std::uint8_t {
+  kTrend,  // as Leaf: the IDs of a node rise, those of several nodes rise by and large
+  // If one request was answered before another was sent, on whatever nodes, all IDs of the second are
+  // greater.
+  kStrict,
+};
+
+constexpr std::string_view TagOrderName(TagOrder order) {
+  return order == TagOrder::kStrict ? "strict" : "trend";
+}
+
+constexpr std::optional<TagOrder> TagOrderOf(std::string_view name) {
+  if (name == "trend") return TagOrder::kTrend;
+  if (name == "strict") return TagOrder::kStrict;
+  return std::nullopt;
+}
+
+// What the table has of a tag. A tag that was strict, and is not any more, or was removed, keeps its row: a
+// row that is missing was lost, with what a failover or a restore has lost.
+struct OrderRow {
+  std::string tag;
+  TagOrder order = TagOrder::kTrend;
+  // The promise holds for IDs from here on. Nothing while not all nodes have acknowledged: each that has read
+  // this keeps to the order, others may still have a reserve.
+  std::optional<std::uint64_t> since;
+  std::uint64_t version = 0;  // of the table, when the order was written
+};
+
+// What stands in the table.
+struct TagOrderTable {
+  std::uint64_t version = 0;
+  std::vector<OrderRow> rows{};
+  // Whether the node that read this is on the list. One whose user may read the table, and not write, is not.
+  bool listed = true;
+};
+
+// A node on the list: one run of one process that holds reserves.
+struct OrderNode {
+  std::string id;         // no other run has it
+  std::string process;    // for people: sys::ProcessName
+  std::string place;      // host and state directory: a later run there is proof that this one has ended
+  bool fallback = false;  // it goes on without the witness while that is away
+  std::uint64_t acknowledged = 0;  // the version that it keeps to
+  WallTime since{};                // filled in when it is read
+};
+
+// Port, of a node. Thread-safe; blocks. Errors: as of SegmentStore.
+class TagOrders {
+ public:
+  virtual ~TagOrders() = default;
+
+  // Enters `node` and returns what it has to keep to; nothing where there is no table of orders, or the user
+  // has no right to it: then no tag is strict. Earlier runs at its place leave the list. To be repeated
+  // safely.
+  virtual Result<std::optional<TagOrderTable>> Enter(const OrderNode& node) = 0;
+
+  struct Look {
+    std::uint64_t version = 0;                  // of the table
+    std::optional<std::uint64_t> acknowledged;  // by this node; nothing if it is not on the list any more
+  };
+  // Cheap. Nothing as of Enter.
+  virtual Result<std::optional<Look>> LookAt(const std::string& node) = 0;
+  // Nothing as of Enter.
+  virtual Result<std::optional<TagOrderTable>> Read() = 0;
+  // The table has lost the row of a tag that this node knows to be strict: it is written once more, as a
+  // change, unless there is one by now.
+  virtual Result<void> Restore(const OrderRow& row) = 0;
+  // The node keeps to `version` from now on. Never lowers it.
+  virtual Result<void> Acknowledge(const std::string& node, std::uint64_t version) = 0;
+  // The node has ended.
+  virtual Result<void> Leave(const std::string& node) = 0;
+};
+
+}  // namespace leaf::core
