@@ -60,6 +60,22 @@ CREATE TABLE IF NOT EXISTS leafctl_audit (
   PRIMARY KEY (id),
   KEY idx_tag (biz_tag, id)
 ) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_orders (
+  biz_tag varbinary(512) NOT NULL,
+  version bigint(20) NOT NULL,
+  strict int NOT NULL DEFAULT 0,
+  since bigint(20) DEFAULT NULL,
+  PRIMARY KEY (biz_tag)
+) ENGINE=InnoDB;
+CREATE TABLE IF NOT EXISTS leafctl_nodes (
+  id varchar(64) NOT NULL,
+  process varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  place varbinary(4608) NOT NULL,
+  fallback int NOT NULL,
+  acknowledged bigint(20) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  PRIMARY KEY (id)
+) ENGINE=InnoDB;
 CREATE TABLE IF NOT EXISTS leafctl_codes (
   biz_tag varbinary(512) NOT NULL,
   alphabet varchar(32) NOT NULL,

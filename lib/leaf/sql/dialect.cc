@@ -5,7 +5,7 @@
 namespace leaf::sql {
 namespace {
 
-constexpr std::array<std::string_view, 7> kMysqlSchema{
+constexpr std::array<std::string_view, 9> kMysqlSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
   max_id bigint(20) NOT NULL DEFAULT '1',
@@ -67,6 +67,22 @@ constexpr std::array<std::string_view, 7> kMysqlSchema{
   PRIMARY KEY (id),
   KEY idx_tag (biz_tag, id)
 ) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_orders (
+  biz_tag varbinary(512) NOT NULL,
+  version bigint(20) NOT NULL,
+  strict int NOT NULL DEFAULT 0,
+  since bigint(20) DEFAULT NULL,
+  PRIMARY KEY (biz_tag)
+) ENGINE=InnoDB)",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_nodes (
+  id varchar(64) NOT NULL,
+  process varchar(255) CHARACTER SET utf8mb4 NOT NULL,
+  place varbinary(4608) NOT NULL,
+  fallback int NOT NULL,
+  acknowledged bigint(20) NOT NULL,
+  since_ms bigint(20) NOT NULL,
+  PRIMARY KEY (id)
+) ENGINE=InnoDB)",
     R"(CREATE TABLE IF NOT EXISTS leafctl_codes (
   biz_tag varbinary(512) NOT NULL,
   alphabet varchar(32) NOT NULL,
@@ -77,7 +93,7 @@ constexpr std::array<std::string_view, 7> kMysqlSchema{
   PRIMARY KEY (biz_tag)
 ) ENGINE=InnoDB)"};
 
-constexpr std::array<std::string_view, 7> kSqliteSchema{
+constexpr std::array<std::string_view, 9> kSqliteSchema{
     R"(CREATE TABLE IF NOT EXISTS leaf_alloc (
   biz_tag TEXT NOT NULL PRIMARY KEY,
   max_id INTEGER NOT NULL DEFAULT 1,
@@ -132,6 +148,20 @@ constexpr std::array<std::string_view, 7> kSqliteSchema{
   description_after TEXT DEFAULT NULL,
   UNIQUE (biz_tag, id)
 ))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_orders (
+  biz_tag TEXT NOT NULL PRIMARY KEY,
+  version INTEGER NOT NULL,
+  strict INTEGER NOT NULL DEFAULT 0,
+  since INTEGER DEFAULT NULL
+))",
+    R"(CREATE TABLE IF NOT EXISTS leafctl_nodes (
+  id TEXT NOT NULL PRIMARY KEY,
+  process TEXT NOT NULL,
+  place TEXT NOT NULL,
+  fallback INTEGER NOT NULL,
+  acknowledged INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL
+))",
     R"(CREATE TABLE IF NOT EXISTS leafctl_codes (
   biz_tag TEXT NOT NULL PRIMARY KEY,
   alphabet TEXT NOT NULL,
@@ -158,6 +188,9 @@ const Dialect kMysql{
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",
+    .raise_orders_version =
+        "INSERT INTO leafctl_orders (biz_tag, version) VALUES (:tag, 1) "
+        "ON DUPLICATE KEY UPDATE version = version + 1",
     .schema = kMysqlSchema,
 };
 
@@ -177,6 +210,9 @@ const Dialect kSqlite{
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON CONFLICT (biz_tag) DO UPDATE SET max_id = max(max_id, excluded.max_id)",
+    .raise_orders_version =
+        "INSERT INTO leafctl_orders (biz_tag, version) VALUES (:tag, 1) "
+        "ON CONFLICT (biz_tag) DO UPDATE SET version = version + 1",
     .schema = kSqliteSchema,
 };
 

@@ -27,6 +27,8 @@ struct Dialect {
   std::string_view last_insert_id;    // the number that this connection's last INSERT got
   std::string_view now_ms;            // expression: the server's time as Unix milliseconds
   std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
+  // Raises the number of the row :tag of leafctl_orders by one; the row is made if it is missing.
+  std::string_view raise_orders_version;
   // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but
   // with a collation that tells all tags apart.
   std::span<const std::string_view> schema;

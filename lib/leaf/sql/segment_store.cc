@@ -12,6 +12,7 @@
 #include "leaf/sql/audit.h"
 #include "leaf/sql/error_map.h"
 #include "leaf/sql/mysql_session.h"
+#include "leaf/sql/tag_orders.h"
 
 namespace leaf::sql {
 namespace {
@@ -373,6 +374,8 @@ Result<core::TagRow> SqlSegmentStore::Add(const core::NewTag& tag, core::WriteMo
       return error;
     }
     LEAF_ASSIGN_OR_RETURN(row, ReadRow(session, dialect, tag.tag, false));
+    // A row of leaf_alloc may have been deleted by another program, which left the order of its tag behind.
+    if (tag.order == core::TagOrder::kTrend) EndOrderIn(session, dialect, tag.tag);
     if (mode == core::WriteMode::kCommit) recorded = RecordIn(session, core::kAuditAdd, nullptr, &row);
     return {};
   }));
@@ -458,6 +461,7 @@ Result<core::TagAdmin::Removal> SqlSegmentStore::Remove(std::string_view tag, co
          soci::use(removal.row.tag, "tag"));
     erase.execute(true);
     LEAF_RETURN_IF_ERROR(ExpectOneRow(erase.get_affected_rows(), tag));
+    EndOrderIn(session, dialect, removal.row.tag);
     if (mode == core::WriteMode::kCommit)
       recorded = RecordIn(session, core::kAuditRemove, &removal.row, nullptr);
     return {};

@@ -1,0 +1,310 @@
+#include "leaf/sql/tag_orders.h"
+
+#include <fmt/format.h>
+#include <soci/soci.h>
+
+#include "leaf/base/text.h"
+#include "leaf/sql/error_map.h"
+
+namespace leaf::sql {
+namespace {
+
+// The row of the version; no tag has this name.
+const std::string kVersionRow;
+
+bool IsNotForUs(const std::exception& exception) { return IsMissingTable(exception) || IsDenied(exception); }
+
+Error NoOrders() {
+  return {ErrorCode::kConfig,
+          "the database has no tables leafctl_orders and leafctl_nodes, or its user may not write to them",
+          "leafctl db init creates them"};
+}
+
+// Raises the version, and keeps its row locked until the transaction ends.
+std::uint64_t RaiseVersion(soci::session& session, const Dialect& dialect) {
+  session << std::string(dialect.raise_orders_version), soci::use(kVersionRow, "tag");
+  long long version = 0;
+  session << "SELECT version FROM leafctl_orders WHERE biz_tag = :tag", soci::use(kVersionRow, "tag"),
+      soci::into(version);
+  return static_cast<std::uint64_t>(version);
+}
+
+// One statement, so one state of the table.
+core::TagOrderTable ReadOrders(soci::session& session) {
+  core::TagOrderTable table;
+  std::string tag;
+  long long version = 0;
+  int strict = 0;
+  long long since = 0;
+  soci::indicator since_state = soci::i_null;
+  soci::statement read =
+      (session.prepare << "SELECT biz_tag, version, strict, since FROM leafctl_orders", soci::into(tag),
+       soci::into(version), soci::into(strict), soci::into(since, since_state));
+  read.execute();
+  while (read.fetch()) {
+    if (tag == kVersionRow) {
+      table.version = static_cast<std::uint64_t>(version);
+      continue;
+    }
+    core::OrderRow row{tag, strict != 0 ? core::TagOrder::kStrict : core::TagOrder::kTrend, std::nullopt,
+                       static_cast<std::uint64_t>(version)};
+    if (since_state == soci::i_ok) row.since = static_cast<std::uint64_t>(since);
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// The row of the tag, if there is one.
+std::optional<core::OrderRow> ReadOrder(soci::session& session, const std::string& tag) {
+  long long version = 0;
+  int strict = 0;
+  long long since = 0;
+  soci::indicator since_state = soci::i_null;
+  session << "SELECT version, strict, since FROM leafctl_orders WHERE biz_tag = :tag", soci::use(tag, "tag"),
+      soci::into(version), soci::into(strict), soci::into(since, since_state);
+  if (!session.got_data()) return std::nullopt;
+  core::OrderRow row{tag, strict != 0 ? core::TagOrder::kStrict : core::TagOrder::kTrend, std::nullopt,
+                     static_cast<std::uint64_t>(version)};
+  if (since_state == soci::i_ok) row.since = static_cast<std::uint64_t>(since);
+  return row;
+}
+
+bool IsStrictIn(soci::session& session, const std::string& tag) {
+  const auto row = ReadOrder(session, tag);
+  return row && row->order == core::TagOrder::kStrict;
+}
+
+void WriteOrder(soci::session& session, const std::string& tag, core::TagOrder order, std::uint64_t version) {
+  const auto number = static_cast<long long>(version);
+  const int strict = order == core::TagOrder::kStrict ? 1 : 0;
+  session << "DELETE FROM leafctl_orders WHERE biz_tag = :tag", soci::use(tag, "tag");
+  session << "INSERT INTO leafctl_orders (biz_tag, version, strict) VALUES (:tag, :version, :strict)",
+      soci::use(tag, "tag"), soci::use(number, "version"), soci::use(strict, "strict");
+}
+
+}  // namespace
+
+void EndOrderIn(soci::session& session, const Dialect& dialect, const std::string& tag) {
+  try {
+    if (IsStrictIn(session, tag))
+      WriteOrder(session, tag, core::TagOrder::kTrend, RaiseVersion(session, dialect));
+  } catch (const std::exception& exception) {
+    if (!IsNotForUs(exception)) throw;
+  }
+}
+
+Result<std::optional<core::TagOrderTable>> SqlTagOrders::Enter(const core::OrderNode& node) {
+  // Whether there is a table for this user is asked apart: what the transaction reads must be younger than
+  // the lock of the version.
+  LEAF_ASSIGN_OR_RETURN(std::optional<core::TagOrderTable> table, Read());
+  if (!table) return table;
+  const int fallback = node.fallback ? 1 : 0;
+  const auto entered = Change("enter this node in the list of nodes",
+                              [&](soci::session& session, std::uint64_t) -> Result<void> {
+                                session << "DELETE FROM leafctl_nodes WHERE place = :place OR id = :id",
+                                    soci::use(node.place, "place"), soci::use(node.id, "id");
+                                session << fmt::format(
+                                    "INSERT INTO leafctl_nodes (id, process, place, fallback, acknowledged, "
+                                    "since_ms) VALUES (:id, :process, :place, :fallback, 0, {})",
+                                    database_.dialect().now_ms),
+                                    soci::use(node.id, "id"), soci::use(node.process, "process"),
+                                    soci::use(node.place, "place"), soci::use(fallback, "fallback");
+                                table = ReadOrders(session);
+                                return {};
+                              });
+  if (entered.ok()) return table;
+  if (entered.error().code != ErrorCode::kConfig) return entered.error();
+  // The user may read the table, and not write to it.
+  table->listed = false;
+  return table;
+}
+
+Result<void> SqlTagOrders::Change(std::string_view what,
+                                  const std::function<Result<void>(soci::session&, std::uint64_t)>& body) {
+  return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+    try {
+      const std::uint64_t version = RaiseVersion(session, database_.dialect());
+      return body(session, version);
+    } catch (const std::exception& exception) {
+      if (!IsNotForUs(exception)) throw;
+      return NoOrders();
+    }
+  });
+}
+
+Result<std::optional<core::TagOrders::Look>> SqlTagOrders::LookAt(const std::string& node) {
+  std::optional<Look> look;
+  LEAF_RETURN_IF_ERROR(database_.Run("read the order of tags", [&](soci::session& session) -> Result<void> {
+    look.reset();
+    long long version = 0;
+    long long acknowledged = 0;
+    soci::indicator acknowledged_state = soci::i_null;
+    try {
+      session << "SELECT o.version, n.acknowledged FROM leafctl_orders o LEFT JOIN leafctl_nodes n ON n.id = "
+                 ":id WHERE o.biz_tag = :tag",
+          soci::use(node, "id"), soci::use(kVersionRow, "tag"), soci::into(version),
+          soci::into(acknowledged, acknowledged_state);
+    } catch (const std::exception& exception) {
+      if (!IsNotForUs(exception)) throw;
+      return {};
+    }
+    look.emplace();
+    // No row: the tables were made anew.
+    if (!session.got_data()) return {};
+    look->version = static_cast<std::uint64_t>(version);
+    if (acknowledged_state == soci::i_ok) look->acknowledged = static_cast<std::uint64_t>(acknowledged);
+    return {};
+  }));
+  return look;
+}
+
+Result<std::optional<core::TagOrderTable>> SqlTagOrders::Read() {
+  std::optional<core::TagOrderTable> table;
+  LEAF_RETURN_IF_ERROR(database_.Run("read the order of tags", [&](soci::session& session) -> Result<void> {
+    table.reset();
+    try {
+      table = ReadOrders(session);
+    } catch (const std::exception& exception) {
+      if (!IsNotForUs(exception)) throw;
+    }
+    return {};
+  }));
+  return table;
+}
+
+Result<void> SqlTagOrders::Restore(const core::OrderRow& row) {
+  return Change(fmt::format("tell the table that tag {} is strict", Quoted(row.tag)),
+                [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+                  if (ReadOrder(session, row.tag)) return {};
+                  WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
+                  if (!row.since) return {};
+                  const auto since = static_cast<long long>(*row.since);
+                  session << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag",
+                      soci::use(since, "since"), soci::use(row.tag, "tag");
+                  return {};
+                });
+}
+
+Result<void> SqlTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
+  const auto number = static_cast<long long>(version);
+  return database_.Transact(
+      "acknowledge the order of tags", Database::Finish::kCommit,
+      [&](soci::session& session) -> Result<void> {
+        session
+            << "UPDATE leafctl_nodes SET acknowledged = :version WHERE id = :id AND acknowledged < :version",
+            soci::use(number, "version"), soci::use(node, "id");
+        return {};
+      });
+}
+
+Result<void> SqlTagOrders::Leave(const std::string& node) {
+  return database_.Transact("take a node off the list of nodes", Database::Finish::kCommit,
+                            [&](soci::session& session) -> Result<void> {
+                              try {
+                                session << "DELETE FROM leafctl_nodes WHERE id = :id", soci::use(node, "id");
+                              } catch (const std::exception& exception) {
+                                if (!IsNotForUs(exception)) throw;
+                                return NoOrders();
+                              }
+                              return {};
+                            });
+}
+
+Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
+  const std::string name(tag);
+  Begun begun;
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)),
+                              [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+                                begun = {.version = raised, .since = std::nullopt};
+                                const auto row = ReadOrder(session, name);
+                                if (row && row->order == core::TagOrder::kStrict && row->since) {
+                                  begun = {.version = row->version, .since = row->since};
+                                } else {
+                                  WriteOrder(session, name, core::TagOrder::kStrict, raised);
+                                }
+                                return {};
+                              }));
+  return begun;
+}
+
+Result<void> SqlTagOrders::Abandon(std::string_view tag, std::uint64_t version) {
+  const std::string name(tag);
+  return Change(fmt::format("leave the order of tag {} as it was", Quoted(tag)),
+                [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+                  const auto row = ReadOrder(session, name);
+                  if (row && row->version == version && !row->since)
+                    WriteOrder(session, name, core::TagOrder::kTrend, raised);
+                  return {};
+                });
+}
+
+Result<std::uint64_t> SqlTagOrders::Complete(std::string_view tag, std::uint64_t version) {
+  const std::string what = fmt::format("make tag {} strict", Quoted(tag));
+  const std::string name(tag);
+  const auto number = static_cast<long long>(version);
+  long long since = 0;
+  LEAF_RETURN_IF_ERROR(
+      database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+        const Dialect& dialect = database_.dialect();
+        session << fmt::format("SELECT max_id FROM leaf_alloc WHERE {}{}", dialect.tag_matches,
+                               dialect.for_update),
+            soci::use(name, "tag"), soci::into(since);
+        if (!session.got_data()) return UnknownTag(tag);
+        soci::statement update =
+            (session.prepare
+                 << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag AND version = :version "
+                    "AND strict = 1",
+             soci::use(since, "since"), soci::use(name, "tag"), soci::use(number, "version"));
+        update.execute(true);
+        if (update.get_affected_rows() == 1) return {};
+        return Error{ErrorCode::kRefused,
+                     fmt::format("cannot {}: another command has changed its order meanwhile", what),
+                     TagCommand("show", tag)};
+      }));
+  return static_cast<std::uint64_t>(since);
+}
+
+Result<bool> SqlTagOrders::End(std::string_view tag) {
+  const std::string name(tag);
+  bool was = false;
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("end the strict order of tag {}", Quoted(tag)),
+                              [&](soci::session& session, std::uint64_t version) -> Result<void> {
+                                was = IsStrictIn(session, name);
+                                if (was) WriteOrder(session, name, core::TagOrder::kTrend, version);
+                                return {};
+                              }));
+  return was;
+}
+
+Result<std::vector<core::OrderNode>> SqlTagOrders::Nodes() {
+  std::vector<core::OrderNode> nodes;
+  LEAF_RETURN_IF_ERROR(database_.Run("read the list of nodes", [&](soci::session& session) -> Result<void> {
+    nodes.clear();
+    core::OrderNode node;
+    int fallback = 0;
+    long long acknowledged = 0;
+    long long since_ms = 0;
+    try {
+      soci::statement read =
+          (session.prepare
+               << "SELECT id, process, place, fallback, acknowledged, since_ms FROM leafctl_nodes "
+                  "ORDER BY since_ms, id",
+           soci::into(node.id), soci::into(node.process), soci::into(node.place), soci::into(fallback),
+           soci::into(acknowledged), soci::into(since_ms));
+      read.execute();
+      while (read.fetch()) {
+        node.fallback = fallback != 0;
+        node.acknowledged = static_cast<std::uint64_t>(acknowledged);
+        node.since = WallTimeOf(since_ms);
+        nodes.push_back(node);
+      }
+    } catch (const std::exception& exception) {
+      if (!IsNotForUs(exception)) throw;
+      return NoOrders();
+    }
+    return {};
+  }));
+  return nodes;
+}
+
+}  // namespace leaf::sql

@@ -1,0 +1,59 @@
+// The tables leafctl_orders and leafctl_nodes: which tags are strict, and which nodes keep to that. One code
+// for both databases.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/core/tag_orders.h"
+#include "leaf/sql/database.h"
+
+namespace leaf::sql {
+
+// Thread-safe. `database` outlives it. Calls block.
+class SqlTagOrders final : public core::TagOrders {
+ public:
+  explicit SqlTagOrders(Database& database) : database_(database) {}
+
+  Result<std::optional<core::TagOrderTable>> Enter(const core::OrderNode& node) override;
+  Result<std::optional<Look>> LookAt(const std::string& node) override;
+  Result<std::optional<core::TagOrderTable>> Read() override;
+  Result<void> Restore(const core::OrderRow& row) override;
+  Result<void> Acknowledge(const std::string& node, std::uint64_t version) override;
+  Result<void> Leave(const std::string& node) override;
+
+  // For commands. Errors further than those of the database: kConfig where there is no table.
+
+  // The tag is to be strict.
+  struct Begun {
+    std::uint64_t version = 0;           // that all nodes have to acknowledge
+    std::optional<std::uint64_t> since;  // it is strict already, and nothing was changed
+  };
+  // Whether there is such a tag is not looked at.
+  Result<Begun> Begin(std::string_view tag);
+  // All have: the promise holds from the returned ID on, which is the row's max_id. Errors: kNotFound for a
+  // tag that is not there; kRefused if the order was changed since Begin returned `version`.
+  Result<std::uint64_t> Complete(std::string_view tag, std::uint64_t version);
+  // Not all have: it is not to be strict, unless the order was changed since Begin returned `version`.
+  Result<void> Abandon(std::string_view tag, std::uint64_t version);
+  // The tag is not strict any more. Whether it was.
+  Result<bool> End(std::string_view tag);
+  // All nodes on the list, the oldest first.
+  Result<std::vector<core::OrderNode>> Nodes();
+
+ private:
+  // With the version raised, and its row locked until the transaction ends.
+  Result<void> Change(std::string_view what,
+                      const std::function<Result<void>(soci::session&, std::uint64_t)>& body);
+
+  Database& database_;
+};
+
+// Within the transaction that removes the tag, or adds one of its name: it is not strict any more, if it was.
+void EndOrderIn(soci::session& session, const Dialect& dialect, const std::string& tag);
+
+}  // namespace leaf::sql
