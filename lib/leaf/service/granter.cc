@@ -23,14 +23,15 @@ Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence
     : store_(store), marks_(marks), fence_(fence), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
 
 Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                         std::uint64_t seen) {
+                         std::uint64_t seen, std::optional<MonotonicTime> until) {
   Obtained obtained{core::Grant{}, 0, 0};
-  obtained.grant = TryObtain(tag, sizer, held, seen, obtained);
+  obtained.grant = TryObtain(tag, sizer, held, seen, until, obtained);
   return obtained;
 }
 
 Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSizer& sizer,
-                                       const HeldAfter& held, std::uint64_t seen, Obtained& obtained) {
+                                       const HeldAfter& held, std::uint64_t seen,
+                                       std::optional<MonotonicTime> until, Obtained& obtained) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, marks_.Acquire(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Mark known, marks_.Load(tag));
   ClusterFence::Look look;
@@ -39,7 +40,7 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     if (fence_->has_membership() && !look.away && look.state.end < known.witness)
       return fence_->WentBack(tag, look, known.witness);
   }
-  for (int attempt = 0; attempt < kOutbidMax; ++attempt) {
+  for (int attempt = 0; attempt < kOutbidMax || (until && clock_.Monotonic() < *until); ++attempt) {
     // A look that failed, or an older server's answer, may be behind what was seen before.
     obtained.witness = std::max(seen, look.state.end);
     LEAF_ASSIGN_OR_RETURN(core::Grant grant,
@@ -63,9 +64,8 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     return grant;
   }
   return Error{ErrorCode::kUnavailable,
-               fmt::format("cannot use a grant for {}: other nodes were faster {} times in a row",
-                           Quoted(tag), kOutbidMax),
-               "give the tag a larger step"};
+               fmt::format("cannot use a grant for {}: other nodes were faster each time", Quoted(tag)),
+               until ? "retry soon" : "give the tag a larger step"};
 }
 
 Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSizer& sizer,
@@ -112,6 +112,12 @@ Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSize
   if (auto judged = core::JudgeGrant(tag, grant->range, level); !judged.ok())
     return drop(std::move(judged).error());
   return grant;
+}
+
+Error NoStrictWithFallback(std::string_view tag) {
+  return {ErrorCode::kConfig,
+          fmt::format("tag {} is strict, and this node may go on without the witness", Quoted(tag)),
+          "set segment.witness_fallback = false"};
 }
 
 core::GrantSizer ExactSizer(std::uint64_t count) {

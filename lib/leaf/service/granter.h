@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "leaf/base/clock.h"
@@ -42,14 +43,15 @@ class Granter {
   // `seen`: the highest witness of the tag that the caller knows of; it remains a fence while the witness is
   // away and this node goes on without it. Read before this is called. `held`: how many IDs the caller may
   // hold unissued once it has the grant, told by the grant's size, or nothing for a caller that hands all of
-  // them out.
+  // them out. `until`: how long a range that another node has outbid is followed by another one; a few are,
+  // without it.
   using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
   Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr,
-                  std::uint64_t seen = 0);
+                  std::uint64_t seen = 0, std::optional<MonotonicTime> until = std::nullopt);
 
  private:
   Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                                std::uint64_t seen, Obtained& obtained);
+                                std::uint64_t seen, std::optional<MonotonicTime> until, Obtained& obtained);
   // One range out of the store, judged by `level`.
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer, core::FenceLevel level,
                               std::uint64_t& dropped);
@@ -61,6 +63,10 @@ class Granter {
   Logger& log_;
   const std::chrono::milliseconds reply_timeout_;
 };
+
+// Why a node that may go on without the witness takes no IDs of a strict tag: two nodes may be granted ranges
+// by two databases then, in no order.
+Error NoStrictWithFallback(std::string_view tag);
 
 // The sizer of a grant of exactly `count` IDs.
 core::GrantSizer ExactSizer(std::uint64_t count);

@@ -51,6 +51,7 @@ void Node::Stop() {
   if (!segment_) return;
   // Nothing is granted any more that could be missed.
   segment_->LeaveCluster();
+  segment_->LeaveOrders();
   if (const auto recorded = segment_->RecordUnissued(); !recorded.ok())
     log_.Warning("cannot record what was left in reserve: {}", recorded.error().message);
 }

@@ -11,6 +11,8 @@ namespace {
 
 // How often a witness that is away is looked for.
 constexpr std::chrono::milliseconds kWitnessProbeInterval{1000};
+// How often the order of the tags is looked at: a command that makes a tag strict waits for all nodes.
+constexpr std::chrono::milliseconds kOrderLook{2000};
 // No tag's name: what is asked for to find out whether the witness can be used at all.
 constexpr std::string_view kNoTag = "\x01";
 
@@ -77,6 +79,20 @@ void SegmentService::RefreshNow() {
   refresher_.Post([this, chain] { RunRefresh(chain); });
 }
 
+void SegmentService::AdoptOrders() {
+  for (const auto& generator : directory_.All()) generator->SetOrder(orders_.Of(generator->tag()));
+}
+
+void SegmentService::ScheduleOrderLook() {
+  timers_.PostAt(clock_.Monotonic() + kOrderLook, [this] {
+    refresher_.Post([this] {
+      if (context_.stop.raised()) return;
+      (void)orders_.Look();  // what was read last counts on, and the next look is not far
+      ScheduleOrderLook();
+    });
+  });
+}
+
 void SegmentService::Forget(const std::string& tag) {
   if (const auto generator = directory_.Find(tag)) {
     generator->Remove();
@@ -99,6 +115,8 @@ Result<void> SegmentService::Refresh() {
     LEAF_RETURN_IF_ERROR(marks_.BeginRun());
     run_begun_ = true;
   }
+  // What was read last counts on, if it was read.
+  if (const auto looked = orders_.Look(); !looked.ok()) LEAF_RETURN_IF_ERROR(orders_.Known());
   // Marks as they stand before the query: a row below one of them went back.
   LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> mark_list, marks_.LoadAll());
   std::unordered_map<std::string_view, const core::Mark*> marks;

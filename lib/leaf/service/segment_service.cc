@@ -25,6 +25,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       cluster_(executors.cluster),
       log_(log),
       granter_(store, marks, options.fence, clock, log, options.reply_timeout),
+      orders_(options.orders, options.order_node, log, [this] { AdoptOrders(); }),
       context_{.store = store,
                .marks = marks,
                .granter = granter_,
@@ -34,6 +35,8 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
                .workers = executors.workers,
                .slow_workers = executors.slow_workers,
                .log = log,
+               .orders = orders_,
+               .fallback = options.fence != nullptr && options.fence->Status().fallback_allowed,
                .step_policy = options.step_policy,
                .step_max = options.step_max,
                .reserve_time = options.reserve_time,
@@ -45,6 +48,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
 
 void SegmentService::Start() {
   refresher_.Post([this] { RunRefresh(0); });
+  if (options_.orders != nullptr) ScheduleOrderLook();
   if (options_.fence == nullptr || !options_.fence->has_membership()) return;
   LEAF_CHECK(cluster_ != nullptr);
   cluster_->Post([this] { StepMembership(); });
@@ -265,12 +269,13 @@ void SegmentService::ReadTable(TableCallback done) {
   context_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
 }
 
-// Called under the lock of the name's shard. A pause that comes at the same time either is in the list
-// already, or finds the generator once that lock is free: none is missed.
+// Called under the lock of the name's shard. A pause, or an order, that comes at the same time either is in
+// the list already, or finds the generator once that lock is free: none is missed.
 std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag, bool confirmed,
                                                             const core::Mark& mark, std::uint64_t witness) {
   auto generator = std::make_shared<TagGenerator>(std::string(tag), context_, confirmed, mark, witness);
   if (options_.paused != nullptr && options_.paused->Contains(tag)) generator->SetPaused(true);
+  generator->SetOrder(orders_.Of(tag));
   return generator;
 }
 

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "leaf/base/mutex.h"
+#include "leaf/core/tag_orders.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/order_book.h"
 #include "leaf/service/paused_tags.h"
 #include "leaf/service/request_limit.h"
 #include "leaf/service/tag_directory.h"
@@ -34,6 +36,9 @@ struct SegmentOptions {
   PausedTags* paused = nullptr;
   // The witness of the cluster; null for the node fence. Outlives the service.
   ClusterFence* fence = nullptr;
+  // Which tags are strict; null where none ever is. Outlives the service.
+  core::TagOrders* orders = nullptr;
+  core::OrderNode order_node{};  // this node, where `orders` is not null
 };
 
 // Where segment mode works. All of them outlive it; `timers` must not be held up, the others may block.
@@ -73,6 +78,7 @@ class SegmentService {
 
   // Blocks. After Stop, once the executors have ended: other nodes need not count on this one any more.
   void LeaveCluster();
+  void LeaveOrders() { orders_.Leave(); }
 
   // Takes `count` IDs of `tag` from its reserve, or none. Never blocks; never allocates for a tag that this
   // thread asked for lately.
@@ -164,6 +170,9 @@ class SegmentService {
   Result<std::shared_ptr<TagGenerator>> FindOrLookUp(std::string_view tag);
   std::shared_ptr<TagGenerator> MakeGenerator(std::string_view tag, bool confirmed, const core::Mark& mark,
                                               std::uint64_t witness);
+  // Every generator keeps to the order that the book has.
+  void AdoptOrders();
+  void ScheduleOrderLook();
   void RunRefresh(std::uint64_t chain);
   Result<void> Refresh();
   bool FenceIsAway() const;
@@ -199,6 +208,7 @@ class SegmentService {
   Executor* const cluster_;
   Logger& log_;
   Granter granter_;
+  OrderBook orders_;
   TagContext context_;
   TagDirectory directory_;
   std::atomic<std::chrono::milliseconds> refresh_interval_;

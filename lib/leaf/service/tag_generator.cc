@@ -186,6 +186,13 @@ void TagGenerator::EndWait(std::uint64_t ticket, std::size_t cause_slot,
   if (retire) context_.retire(tag_, false);
 }
 
+void TagGenerator::SetOrder(core::TagOrder order) {
+  const MutexLock lock(mutex_);
+  if (std::exchange(order_, order) == order || !IsStrictLocked()) return;
+  ledger_.Drop(ClearReserveLocked());
+  refill_.Unwant();
+}
+
 void TagGenerator::AdoptReserveTime() {
   const MutexLock lock(mutex_);
   if (reserve_policy_) reserve_policy_->set_reserve_time(context_.reserve_time.load());

@@ -30,8 +30,10 @@
 #include "leaf/core/reserve_policy.h"
 #include "leaf/core/segment_buffer.h"
 #include "leaf/core/step_policy.h"
+#include "leaf/core/tag_orders.h"
 #include "leaf/service/failure_log.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/order_book.h"
 #include "leaf/service/refill_schedule.h"
 #include "leaf/service/request_limit.h"
 #include "leaf/service/stop_sign.h"
@@ -53,6 +55,10 @@ struct TagContext {
   Executor& workers;       // may block
   Executor& slow_workers;  // may block; for tags whose last grant failed, and names not confirmed yet
   Logger& log;
+  // What is strict; a grant is asked for only once it is known.
+  OrderBook& orders;
+  // Grants may go without a claim while the witness is away: then no strict tag is served.
+  bool fallback = false;
   core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
   std::int64_t step_max = 0;
   std::atomic<std::chrono::milliseconds> reserve_time{};
@@ -107,7 +113,8 @@ class ParkedRequest {
 
 struct TagStatus {
   std::string tag;
-  std::string_view state;            // "idle", "active", "frozen", "paused"
+  std::string_view state;  // "idle", "active", "frozen", "paused"
+  core::TagOrder order = core::TagOrder::kTrend;
   std::uint64_t reserve = 0;         // IDs
   std::uint64_t reserve_target = 0;  // IDs to hold at the rate and grant latency seen (core/reserve_policy)
   double ids_per_second = 0;
@@ -199,6 +206,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // Cuts the tag off, or lets it go on. Its reserve is kept; what is parked fails with kPaused. A request
   // that begins after this returned is given nothing until the tag is resumed.
   void SetPaused(bool paused);
+  // From now on IDs follow each other in this order. What is in reserve of a tag that becomes strict is
+  // dropped, and a request that begins after this returned is served from a grant that began after it.
+  void SetOrder(core::TagOrder order);
   // Looks at the rate, for its peak. Cheap for a tag that was never used.
   void ObservePeak();
   // SegmentOptions::reserve_time has changed.
@@ -242,6 +252,11 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   Obtained ObtainGrant();
   void OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions)
       LEAF_REQUIRES(mutex_);
+  // A grant of a tag that is strict, or not.
+  void HandOutLocked(const IdRange& range, std::chrono::nanoseconds latency, Completions& completions)
+      LEAF_REQUIRES(mutex_);
+  void StockLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions)
+      LEAF_REQUIRES(mutex_);
   // Serves waiters in order from the reserve and then from `grant`, whose begin moves up.
   void ServeWaitersLocked(IdRange& grant, Completions& completions) LEAF_REQUIRES(mutex_);
   // Takes `count` contiguous IDs for the first in line from the reserve, from `grant`, or from the end of the
@@ -275,7 +290,13 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void ClearProblemLocked() LEAF_REQUIRES(mutex_);
   void ObserveRateLocked() LEAF_REQUIRES(mutex_);
   core::SegmentBuffer& BufferLocked() LEAF_REQUIRES(mutex_);
-  bool WantedLocked() const LEAF_REQUIRES(mutex_) { return refill_.wanted() || !waiters_.empty(); }
+  bool IsStrictLocked() const LEAF_REQUIRES(mutex_) { return order_ == core::TagOrder::kStrict; }
+  // Of a strict tag nothing is held in reserve.
+  bool WantedLocked() const LEAF_REQUIRES(mutex_) {
+    return (refill_.wanted() && !IsStrictLocked()) || !waiters_.empty();
+  }
+  // How many IDs the grant is to have; see tag_refill.cc.
+  Result<core::GrantSize> SizeGrant(const core::TagRow& row);
 
   // A hundred thousand idle tags must stay small: what only a tag in use has is made when it is first used,
   // and small members stand together.
@@ -288,6 +309,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::atomic<bool> paused_{false};  // changed under mutex_
 
   TagState state_ LEAF_GUARDED_BY(mutex_);
+  core::TagOrder order_ LEAF_GUARDED_BY(mutex_) = core::TagOrder::kTrend;
   bool near_exhaustion_told_ LEAF_GUARDED_BY(mutex_) = false;
   RefillSchedule refill_ LEAF_GUARDED_BY(mutex_);
   mutable Mutex mutex_;
@@ -296,6 +318,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::unique_ptr<core::ReservePolicy> reserve_policy_ LEAF_GUARDED_BY(mutex_);
   std::unique_ptr<core::PeakRate> peak_ LEAF_GUARDED_BY(mutex_);
   WaitingLine<Waiter> waiters_ LEAF_GUARDED_BY(mutex_);
+  // The last in line when the last grant was sized: a strict tag serves nothing behind it from that grant.
+  std::uint64_t sized_up_to_ LEAF_GUARDED_BY(mutex_) = 0;
   // The first in line when the last grant was sized, in IDs.
   std::uint64_t sized_for_ LEAF_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<Error> problem_ LEAF_GUARDED_BY(mutex_);

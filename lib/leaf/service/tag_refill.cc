@@ -40,7 +40,7 @@ void TagGenerator::WantRefill() {
 }
 
 void TagGenerator::StartRefillLocked() {
-  if (!MayRefill(state_) || !refill_.Begin()) return;
+  if (!MayRefill(state_) || (IsStrictLocked() && waiters_.empty()) || !refill_.Begin()) return;
   // Unknown names, and tags in trouble, wait for each other and do not hold up the rest.
   const bool slow = refill_.failures() > 0 || state_ == TagState::kUnconfirmed;
   Executor& workers = slow ? context_.slow_workers : context_.workers;
@@ -76,11 +76,17 @@ void TagGenerator::RunRefill() {
 }
 
 Obtained TagGenerator::ObtainGrant() {
+  if (auto known = context_.orders.Ensure(); !known.ok()) return {std::move(known).error(), 0, 0};
   bool confirmed = false;
   std::uint64_t witness = 0;
+  std::optional<MonotonicTime> until;
   {
     const MutexLock lock(mutex_);
     if (state_ == TagState::kStopped) return {context_.stop.why(), 0, 0};
+    if (IsStrictLocked()) {
+      if (context_.fallback) return {NoStrictWithFallback(tag_), 0, 0};
+      if (!waiters_.empty()) until = waiters_.front().deadline;
+    }
     confirmed = state_ != TagState::kUnconfirmed;
     witness = witness_;
   }
@@ -88,22 +94,29 @@ Obtained TagGenerator::ObtainGrant() {
     // A plain read first: an unknown name must not take locks in the table.
     if (auto row = context_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0, 0};
   }
-  // Decided as late as can be, once the row was read: requests that parked or left while the database was
-  // slow count.
-  const auto size = [this](const core::TagRow& row) -> Result<core::GrantSize> {
-    const MutexLock lock(mutex_);
-    const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
-    const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
-    sized_for_ = first;
-    // At least what is parked, up to step_max; the first in line is always served whole.
-    const std::uint64_t enlarged =
-        std::min(waiters_.ids(), std::max(static_cast<std::uint64_t>(context_.step_max), first));
-    // Where the numbers end, the reserve and what is left may still be enough together.
-    const std::uint64_t in_reserve = !waiters_.empty() && waiters_.front().contiguous ? 0 : reserve();
-    return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
-  };
   return context_.granter.Obtain(
-      tag_, size, [this](std::uint64_t granted) { return reserve() + granted; }, witness);
+      tag_, [this](const core::TagRow& row) { return SizeGrant(row); },
+      [this](std::uint64_t granted) { return reserve() + granted; }, witness, until);
+}
+
+// Decided as late as can be, once the row was read: requests that parked or left while the database was slow
+// count. The row is raised after this, so all that are in line now have come before the grant.
+Result<core::GrantSize> TagGenerator::SizeGrant(const core::TagRow& row) {
+  const MutexLock lock(mutex_);
+  const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
+  sized_for_ = first;
+  sized_up_to_ = waiters_.last_ticket();
+  if (IsStrictLocked()) {
+    if (waiters_.empty()) return Error{ErrorCode::kExhausted, "no request waits any more", ""};
+    return core::GrantSize{waiters_.ids(), first};
+  }
+  const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
+  // At least what is parked, up to step_max; the first in line is always served whole.
+  const std::uint64_t enlarged =
+      std::min(waiters_.ids(), std::max(static_cast<std::uint64_t>(context_.step_max), first));
+  // Where the numbers end, the reserve and what is left may still be enough together.
+  const std::uint64_t in_reserve = !waiters_.empty() && waiters_.front().contiguous ? 0 : reserve();
+  return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
 }
 
 void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
@@ -120,12 +133,34 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
     }
     return;
   }
-  const MonotonicTime now = context_.clock.Monotonic();
   ClearProblemLocked();
   refill_.Unwant();
   table_step_ = grant.table_step;
   max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
   ledger_.BeginAt(grant.range.end, context_.clock.Wall());
+  if (IsStrictLocked()) {
+    HandOutLocked(grant.range, latency, completions);
+  } else {
+    StockLocked(grant, latency, completions);
+  }
+  if (!waiters_.empty()) refill_.Want();
+  WatchExhaustionLocked(completions);
+  if (WantedLocked()) StartRefillLocked();
+}
+
+void TagGenerator::HandOutLocked(const IdRange& range, std::chrono::nanoseconds latency,
+                                 Completions& completions) {
+  BufferLocked();
+  reserve_policy_->ObserveGrant(latency);
+  IdRange rest = range;
+  ServeWaitersLocked(rest, completions);
+  // Requests that have left meanwhile. What comes later gets none of it: its grant would have begun before.
+  ledger_.Drop(rest.size());
+}
+
+void TagGenerator::StockLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
+                               Completions& completions) {
+  const MonotonicTime now = context_.clock.Monotonic();
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
   policy_.Commit(policy_.Propose(grant.table_step, now), grant.table_step, now);
 
@@ -154,15 +189,13 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
         });
     }
   }
-  if (!waiters_.empty()) refill_.Want();
-  WatchExhaustionLocked(completions);
-  if (refill_.wanted()) StartRefillLocked();
 }
 
 void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) {
   core::SegmentBuffer& buffer = BufferLocked();
   while (!waiters_.empty() && waiters_.front().count <= grant.size() + buffer.remaining()) {
     const Waiter& waiter = waiters_.front();
+    if (IsStrictLocked() && waiter.ticket > sized_up_to_) return;
     IdSpans spans;
     if (waiter.contiguous) {
       if (!TakeContiguousLocked(waiter.count, grant, spans)) return;
@@ -212,6 +245,11 @@ bool TagGenerator::TakeContiguousLocked(std::uint64_t count, IdRange& grant, IdS
 void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable_mark,
                                    Completions& completions, bool& retire) {
   if (!MayRefill(state_)) return;
+  // The last request has left while the database was slow: nothing was granted, and nothing failed.
+  if (error.code == ErrorCode::kExhausted) {
+    if (WantedLocked()) StartRefillLocked();
+    return;
+  }
   // That there is no such tag is an answer, not a failure: a caller may ask for any name.
   if (error.code != ErrorCode::kNotFound) ledger_.CountFailedRefill();
   if (error.code == ErrorCode::kNotFound) {

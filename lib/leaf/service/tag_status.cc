@@ -71,6 +71,7 @@ TagStatus TagGenerator::Status() {
   TagStatus status;
   status.tag = tag_;
   status.paused = paused_.load(std::memory_order_relaxed);
+  status.order = order_;
   const TagLedger::Account& account = ledger_.account();
   status.state = status.paused                 ? "paused"
                  : state_ == TagState::kFrozen ? "frozen"
@@ -78,7 +79,7 @@ TagStatus TagGenerator::Status() {
                                                : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
   if (reserve_policy_) {
-    status.reserve_target = reserve_policy_->Target();
+    if (!IsStrictLocked()) status.reserve_target = reserve_policy_->Target();
     status.ids_per_second = reserve_policy_->ids_per_second();
     status.grant_latency = reserve_policy_->grant_latency();
     status.peak_ids_per_second = std::max(peak_->ids_per_second(), status.ids_per_second);

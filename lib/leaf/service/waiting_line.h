@@ -43,6 +43,9 @@ class WaitingLine {
   // IDs that are asked for in the whole line.
   std::uint64_t ids() const { return ids_; }
 
+  // The ticket of the request that was added last, whether it still waits or not; 0 if none was.
+  std::uint64_t last_ticket() const { return next_ticket_ - 1; }
+
   // Requires: not empty.
   Request& front() { return requests_.front(); }
   const Request& front() const { return requests_.front(); }

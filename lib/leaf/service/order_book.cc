@@ -1,0 +1,155 @@
+#include "leaf/service/order_book.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "leaf/base/text.h"
+
+namespace leaf::service {
+
+OrderBook::OrderBook(core::TagOrders* orders, core::OrderNode node, Logger& log,
+                     std::function<void()> adopted)
+    : orders_(orders), node_(std::move(node)), log_(log), adopted_(std::move(adopted)) {
+  known_ = orders_ == nullptr;
+}
+
+core::TagOrder OrderBook::Of(std::string_view tag) const {
+  const MutexLock lock(mutex_);
+  return strict_.contains(tag) ? core::TagOrder::kStrict : core::TagOrder::kTrend;
+}
+
+Result<void> OrderBook::Known() const {
+  const MutexLock lock(mutex_);
+  if (known_) return {};
+  if (problem_) return *problem_;
+  return Error{ErrorCode::kUnavailable, "the order of the tags is being read", "retry soon"};
+}
+
+bool OrderBook::has_table() const {
+  const MutexLock lock(mutex_);
+  return has_table_;
+}
+
+Result<void> OrderBook::Ensure() {
+  {
+    const MutexLock lock(mutex_);
+    if (known_) return {};
+  }
+  const auto looked = Look();
+  // Another look may have come first.
+  return Known().ok() ? Result<void>() : looked;
+}
+
+Result<void> OrderBook::Look() {
+  if (orders_ == nullptr) return {};
+  std::uint64_t look = 0;
+  bool entered = false;
+  std::uint64_t seen = 0;
+  {
+    const MutexLock lock(mutex_);
+    look = ++looks_;
+    entered = entered_;
+    seen = seen_;
+  }
+  const auto learn = [&]() -> Result<void> {
+    if (entered) {
+      LEAF_ASSIGN_OR_RETURN(const auto state, orders_->LookAt(node_.id));
+      if (!state) return Adopt(look, std::nullopt);
+      if (state->acknowledged == state->version && state->version == seen) return {};
+      if (state->acknowledged) {
+        LEAF_ASSIGN_OR_RETURN(const auto table, orders_->Read());
+        return Adopt(look, table);
+      }
+      log_.Warning("this node is not on the table's list of nodes any more, and is entered again");
+    }
+    LEAF_ASSIGN_OR_RETURN(const auto table, orders_->Enter(node_));
+    return Adopt(look, table);
+  };
+  auto learned = learn();
+  const MutexLock lock(mutex_);
+  if (learned.ok()) {
+    problem_.reset();
+  } else {
+    problem_ = Error{learned.error().code,
+                     fmt::format("cannot read the order of the tags: {}", learned.error().message),
+                     learned.error().hint};
+    if (!known_) return *problem_;
+  }
+  return learned;
+}
+
+Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table) {
+  {
+    const MutexLock adopting(adopting_);
+    if (!AdoptRows(look, table)) return {};
+    if (table) adopted_();
+    // Not before the generators know: a grant of one that does not would go into its reserve.
+    const MutexLock lock(mutex_);
+    known_ = true;
+  }
+  if (!table) return {};
+  if (!table->listed) {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(unlisted_told_, true)) {
+      log_.Warning(
+          "this node is not on the list of nodes: its database user may not write to leafctl_orders and "
+          "leafctl_nodes. A tag that becomes strict does not wait for it");
+    }
+    return {};
+  }
+  // The change of which raises the version: what is acknowledged is what was read.
+  for (const core::OrderRow& row : LostBy(*table)) {
+    log_.Warning("the table has lost that tag {} is strict, and is told again", Quoted(row.tag));
+    LEAF_RETURN_IF_ERROR(orders_->Restore(row));
+  }
+  LEAF_RETURN_IF_ERROR(orders_->Acknowledge(node_.id, table->version));
+  const MutexLock lock(mutex_);
+  seen_ = table->version;
+  return {};
+}
+
+std::vector<core::OrderRow> OrderBook::LostBy(const core::TagOrderTable& table) const {
+  std::map<std::string, core::OrderRow, std::less<>> lost;
+  {
+    const MutexLock lock(mutex_);
+    lost = strict_;
+  }
+  for (const core::OrderRow& row : table.rows) lost.erase(row.tag);
+  std::vector<core::OrderRow> rows;
+  for (auto& [tag, row] : lost) rows.push_back(std::move(row));
+  return rows;
+}
+
+bool OrderBook::AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table) {
+  const MutexLock lock(mutex_);
+  if (look < adopted_look_) return false;
+  adopted_look_ = look;
+  has_table_ = table.has_value();
+  entered_ = table.has_value() && table->listed;
+  // A table that was here and cannot be seen now: what was read last counts.
+  if (!table) return true;
+  for (const core::OrderRow& row : table->rows) {
+    const auto known = strict_.find(row.tag);
+    if (row.order == core::TagOrder::kStrict) {
+      // Since one that is known stays so, the newer of the two is kept.
+      if (known == strict_.end() || known->second.version <= row.version)
+        strict_.insert_or_assign(row.tag, row);
+    } else if (known != strict_.end() && row.version > known->second.version) {
+      strict_.erase(known);
+    }
+  }
+  return true;
+}
+
+void OrderBook::Leave() {
+  {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(entered_, false)) return;
+  }
+  if (const auto left = orders_->Leave(node_.id); !left.ok())
+    log_.Warning("this node is still on the table's list of nodes: {}", left.error().message);
+}
+
+}  // namespace leaf::service

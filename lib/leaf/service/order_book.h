@@ -1,0 +1,79 @@
+// Which tags are strict, as this node has read it.
+//
+// Invariant: once this node has acknowledged a version of the table, it issues no ID of a tag that is strict
+// in it but from a grant that began after the request had arrived. So what a tag held in reserve is dropped
+// before the version is acknowledged, and a node that has never read the table grants nothing.
+// Schedules: a generator is made while the orders change (it asks Of() under the lock of its directory's
+// shard, and Adopted is told of all that are there: it meets one of the two); two looks at once (one that
+// began earlier changes nothing, and only one at a time tells the generators: else the earlier one could take
+// back what the later one has told and acknowledged); a refill begins while the first look is adopted (the
+// orders are not known before every generator was told); the table lost a change (what was strict stays
+// strict, until a row says in a later version that it is not, and is written into the table again, for nodes
+// that start).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
+#include "leaf/base/result.h"
+#include "leaf/core/tag_orders.h"
+
+namespace leaf::service {
+
+// Thread-safe.
+class OrderBook {
+ public:
+  // `orders`: null where no tag is ever strict. It and `log` outlive this. `adopted` is called when orders
+  // may have changed, and before this node says that it keeps to them: from then on every generator must. It
+  // may ask Of and Known, and must not look.
+  OrderBook(core::TagOrders* orders, core::OrderNode node, Logger& log, std::function<void()> adopted);
+
+  core::TagOrder Of(std::string_view tag) const;
+  // Errors: why the orders were never read.
+  Result<void> Known() const;
+
+  // Looks at the table, keeps to what it says, and acknowledges that. Blocks. Errors: those of the port; what
+  // was read last counts on.
+  Result<void> Look();
+  // The same if they were never read.
+  Result<void> Ensure();
+
+  // Blocks. Once nothing is granted any more.
+  void Leave();
+
+  // Whether the table has orders at all, as read last.
+  bool has_table() const;
+
+ private:
+  Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
+  // False for a look that has no say any more.
+  bool AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
+  // Strict tags that the table has no row of.
+  std::vector<core::OrderRow> LostBy(const core::TagOrderTable& table) const;
+
+  core::TagOrders* const orders_;
+  const core::OrderNode node_;
+  Logger& log_;
+  const std::function<void()> adopted_;
+
+  Mutex adopting_;  // taken before mutex_, and before those of generators
+  mutable Mutex mutex_;
+  std::uint64_t looks_ LEAF_GUARDED_BY(mutex_) = 0;         // begun
+  std::uint64_t adopted_look_ LEAF_GUARDED_BY(mutex_) = 0;  // the newest that had a say
+  bool known_ LEAF_GUARDED_BY(mutex_) = false;
+  bool entered_ LEAF_GUARDED_BY(mutex_) = false;
+  bool has_table_ LEAF_GUARDED_BY(mutex_) = false;
+  std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
+  std::map<std::string, core::OrderRow, std::less<>> strict_ LEAF_GUARDED_BY(mutex_);  // the strict ones
+  bool unlisted_told_ LEAF_GUARDED_BY(mutex_) = false;
+  std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
+};
+
+}  // namespace leaf::service
