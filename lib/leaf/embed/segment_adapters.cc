@@ -1,5 +1,10 @@
 #include "leaf/embed/segment_adapters.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
 #include "leaf/base/limits.h"
 #include "leaf/sys/process_name.h"
 
@@ -32,13 +37,32 @@ Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Environment& envi
   LEAF_ASSIGN_OR_RETURN(adapters->cluster_,
                         ClusterLink::Join(environment, log, sys::ProcessName(process), *adapters->marks_,
                                           ClusterLink::JoinAs::kDaemon));
+  adapters->orders_ = std::make_unique<sql::SqlTagOrders>(adapters->store_->database());
+  adapters->order_node_ = adapters->NewOrderNode(process);
   if (adapters->cluster_) adapters->cluster_thread_.emplace("leaf-cluster", 1, environment.ClockInUse());
   if (adapters->cluster_) log.Info("grants are claimed from the witness {}", adapters->cluster_->name());
   return adapters;
 }
 
+core::OrderNode SegmentAdapters::NewOrderNode(const std::string& process) {
+  // The state directory has one process at a time, so a later one there is proof that this one has ended. A
+  // copy of it, or a directory that took its place, is another one.
+  struct stat status {};
+  const bool known = stat(config_.state_dir.c_str(), &status) == 0;
+  return {
+      .id = fmt::format("{:016x}", random_.Next()),
+      .process = sys::ProcessName(process),
+      .place = fmt::format("{}:{}:{}:{}", sys::HostName(), known ? status.st_dev : 0,
+                           known ? status.st_ino : 0, std::filesystem::absolute(config_.state_dir).string()),
+      .fallback = cluster_ != nullptr && cluster_->fence().Status().fallback_allowed,
+      .acknowledged = 0,
+      .since = {}};
+}
+
 service::SegmentPorts SegmentAdapters::Ports() {
   service::SegmentOptions options = SegmentOptionsOf(environment_, config_, paused_);
+  options.orders = orders_.get();
+  options.order_node = order_node_;
   if (cluster_) options.fence = &cluster_->fence();
   return {.options = options,
           .store = store_->segments(),

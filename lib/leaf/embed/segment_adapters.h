@@ -11,6 +11,7 @@
 #include "leaf/embed/stores.h"
 #include "leaf/service/node.h"
 #include "leaf/service/paused_tags.h"
+#include "leaf/sql/tag_orders.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/system_random.h"
@@ -39,6 +40,8 @@ class SegmentAdapters {
 
  private:
   SegmentAdapters(const Environment& environment, const config::Config& config);
+  // How this run is called on the table's list of nodes.
+  core::OrderNode NewOrderNode(const std::string& process);
 
   const Environment& environment_;
   const config::Config& config_;
@@ -47,6 +50,8 @@ class SegmentAdapters {
   service::PausedTags paused_;
   sys::SystemRandom random_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<sql::SqlTagOrders> orders_;
+  core::OrderNode order_node_;
   std::unique_ptr<sql::SqliteMarkStore> marks_;
   std::unique_ptr<ClusterLink> cluster_;
   sys::ThreadPool timers_;
