@@ -1,13 +1,16 @@
 #include "daemon_book.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
+#include "leaf/server/http/tag_body.h"
 
 namespace leaf::cmd {
 namespace {
@@ -41,6 +44,13 @@ std::optional<core::AuditState> StateIn(const Json& json, const char* name) {
   const auto step = NumberIn<std::int64_t>(*found, "step");
   if (!max_id || !step) return std::nullopt;
   return core::AuditState{.max_id = *max_id, .step = *step, .description = StringIn(*found, "description")};
+}
+
+void AddOrder(Json& body, core::TagOrder order, const std::vector<std::string>& gone,
+              std::optional<std::chrono::milliseconds> wait) {
+  body["order"] = core::TagOrderName(order);
+  if (wait) body["wait_ms"] = std::min(*wait, server::kOrderWaitMax).count();
+  if (!gone.empty()) body["gone"] = fmt::format("{}", fmt::join(gone, ","));
 }
 
 std::string PathOf(const std::string& tag) { return "/" + client::DaemonClient::PathSegment(tag); }
@@ -82,6 +92,10 @@ Result<core::TagRow> DaemonBook::RowOf(const Json& json) const {
   row.step = *step;
   row.description = StringIn(json, "description");
   row.update_time = WallTimeOf(*updated);
+  // A daemon of an earlier version says nothing of it.
+  if (StringIn(json, "order") == core::TagOrderName(core::TagOrder::kStrict))
+    row.strict =
+        core::OrderRow{row.tag, core::TagOrder::kStrict, NumberIn<std::uint64_t>(json, "strict_since"), 0};
   return row;
 }
 
@@ -166,6 +180,7 @@ Result<core::TagRow> DaemonBook::Add(const core::NewTag& tag, core::WriteMode mo
   Json body{{"tag", tag.tag}, {"step", tag.step}};
   if (tag.start) body["start"] = std::to_string(*tag.start);
   if (tag.description) body["description"] = *tag.description;
+  if (tag.order == core::TagOrder::kStrict) AddOrder(body, tag.order, tag.gone, tag.wait);
   return AskRow(Method::kPost, WithMode("", mode), body);
 }
 
@@ -175,6 +190,7 @@ Result<core::TagRow> DaemonBook::Change(const std::string& tag, const core::TagC
   if (change.step) body["step"] = *change.step;
   if (change.description) body["description"] = *change.description;
   if (change.max_id) body["max_id"] = std::to_string(*change.max_id);
+  if (change.order) AddOrder(body, *change.order, change.gone, change.wait);
   return AskRow(Method::kPatch, WithMode(PathOf(tag), mode), body);
 }
 

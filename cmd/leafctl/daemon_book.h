@@ -22,11 +22,16 @@ class DaemonBook final : public TagBook {
   // Longer than a daemon lets a change take.
   static constexpr std::chrono::milliseconds kTimeout{15'000};
 
-  // `tls`, `token`: as of DaemonClient. `timeout`: of a change, unless --timeout says otherwise.
+  // And than it waits for other nodes, if it is not told how long.
+  static constexpr std::chrono::milliseconds kTimeoutWithNodes{60'000};
+
+  // `tls`, `token`: as of DaemonClient. `timeout`: of a change, unless --timeout says otherwise; `more`: what
+  // is allowed beyond that.
   DaemonBook(CommandContext& context, const std::vector<std::string>& servers, client::TlsSource tls,
-             std::string token, std::chrono::milliseconds timeout = kTimeout)
+             std::string token, std::chrono::milliseconds timeout = kTimeout,
+             std::chrono::milliseconds more = std::chrono::milliseconds{0})
       : context_(context),
-        daemon_(servers, context.flags.timeout.value_or(timeout), std::move(tls), std::move(token)) {}
+        daemon_(servers, context.flags.timeout.value_or(timeout) + more, std::move(tls), std::move(token)) {}
 
   Result<std::vector<core::TagRow>> List() override;
   Result<std::vector<ListedTag>> ListWithDays() override;

@@ -19,6 +19,7 @@
 #include "leaf/client/daemon_client.h"
 #include "leaf/embed/cluster_link.h"
 #include "leaf/embed/node.h"
+#include "leaf/sql/tag_orders.h"
 #include "leaf/sys/paused_tags_file.h"
 #include "leaf/sys/process_name.h"
 #include "report.h"
@@ -195,6 +196,12 @@ Result<std::shared_ptr<const FixedIdText>> CodesToIssue(CommandContext& context,
   return std::shared_ptr<const FixedIdText>(std::move(codes));
 }
 
+bool IsStrict(const core::TagOrderTable& table, const std::string& tag) {
+  return std::any_of(table.rows.begin(), table.rows.end(), [&](const core::OrderRow& row) {
+    return row.tag == tag && row.order == core::TagOrder::kStrict;
+  });
+}
+
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
 Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std::uint64_t count,
                         IdPrinter& printer) {
@@ -227,9 +234,18 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
         codes->Check(static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)) + count - 1));
     printer.SetText(codes);
   }
+  std::optional<MonotonicTime> until;
+  if (cluster) {
+    sql::SqlTagOrders orders(store->database());
+    LEAF_ASSIGN_OR_RETURN(const auto table, orders.Read());
+    if (table && IsStrict(*table, tag)) {
+      if (resolved->config.segment.witness_fallback) return service::NoStrictWithFallback(tag);
+      until = context.clock.Monotonic() + context.flags.timeout.value_or(kTakeTimeout);
+    }
+  }
   if (cluster)
     LEAF_RETURN_IF_ERROR(cluster->AwaitClaims(*marks, context.flags.timeout.value_or(kTakeTimeout)));
-  auto granted = granter.Obtain(tag, service::ExactSizer(count)).grant;
+  auto granted = granter.Obtain(tag, service::ExactSizer(count), nullptr, 0, until).grant;
   if (cluster) {
     // A daemon of this state directory may have made its marks known again before this one's was among them.
     if (granted.ok()) {

@@ -86,7 +86,7 @@ std::string StatusText(const Json& json, const std::string& server) {
   for (const Json& tag : tags) {
     out += fmt::format(
         "{:<{}}  {:<7}  {:>12}  {:>10}  {:>10.0f}  {:>12}  {:>10}  {:>8}\n", tag.value("tag", ""), width,
-        tag.value("state", ""), tag.value("reserve", std::uint64_t{0}), tag.value("step", std::int64_t{0}),
+        StateShown(tag), tag.value("reserve", std::uint64_t{0}), tag.value("step", std::int64_t{0}),
         tag.value("rate", 0.0), tag.value("issued", std::uint64_t{0}),
         tag.value("wasted", std::uint64_t{0}) + tag.value("wasted_by_restarts", std::uint64_t{0}),
         tag.value("waiting", std::uint64_t{0}));

@@ -56,6 +56,12 @@ std::string UpTime(const Json& status) {
 
 }  // namespace
 
+std::string StateShown(const Json& tag) {
+  const std::string state = tag.value("state", "");
+  const bool calm = state == "active" || state == "idle";
+  return calm && tag.value("order", "") == "strict" ? "strict" : Printable(state);
+}
+
 std::string_view StatusScreen::NameOf(Sort sort) {
   switch (sort) {
     case Sort::kName:
@@ -118,7 +124,7 @@ void StatusScreen::ShowDaemon(const std::string& server, const Json& status) {
   for (const Json& tag : status.value("segment", Json::object()).value("tags", Json::array())) {
     AddRow(
         {.name = Printable(tag.value("tag", "")),
-         .state = Printable(tag.value("state", "")),
+         .state = StateShown(tag),
          .rate = tag.value("rate", 0.0),
          .reserve = tag.value("reserve", std::uint64_t{0}),
          .full = std::max({tag.value("reserve_target", std::uint64_t{0}), tag.value("step", std::uint64_t{0}),
@@ -265,8 +271,8 @@ std::string StatusScreen::Bar(const Row& row) const {
 // not at all. What is said first stays longest.
 std::string StatusScreen::Line(const Row* row, std::size_t name_width, std::size_t columns) const {
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
-  const bool calm =
-      row != nullptr && (row->state == "ready" || row->state == "idle" || row->state == "active");
+  const bool calm = row != nullptr && (row->state == "ready" || row->state == "idle" ||
+                                       row->state == "active" || row->state == "strict");
   struct Cell {
     int rank;  // which of them is given up last
     std::size_t width;

@@ -14,6 +14,10 @@
 
 namespace leaf::cmd {
 
+// The state of a tag in a status document, for people: a strict tag holds no reserve by intention, which is
+// said where all is well.
+std::string StateShown(const Json& tag);
+
 class StatusScreen {
  public:
   struct Look {

@@ -23,6 +23,8 @@ struct TagAddOptions {
   std::optional<std::string> step;
   std::optional<std::string> start;
   std::optional<std::string> description;
+  std::optional<std::string> order;
+  std::vector<std::string> gone;
   bool if_absent = false;
   TagPlace place;
   ConfirmFlags confirm;
@@ -42,6 +44,10 @@ void NoteDifferences(CommandContext& context, const core::TagRow& row, const Tag
     note(
         row.description ? fmt::format("the description '{}'", Printable(*row.description)) : "no description",
         TagCommand("set", row.tag, fmt::format("--description {}", ShellWord(*options.description))));
+  }
+  if (options.order && row.order() != wanted.order) {
+    note(fmt::format("order {}, not {}", core::TagOrderName(row.order()), core::TagOrderName(wanted.order)),
+         TagCommand("set", row.tag, fmt::format("--order {}", core::TagOrderName(wanted.order))));
   }
   if (wanted.start && row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) < *wanted.start) {
     note(fmt::format("max_id {}, below --start {}", row.max_id, *wanted.start),
@@ -64,8 +70,8 @@ Result<Json> AddOne(CommandContext& context, TagBook& book, const TagAddOptions&
                    : fmt::format("tag {} exists already", Quoted(tag.tag));
     row = std::move(existing);
   } else if (row.ok()) {
-    text = fmt::format("{} tag {}: step {}, first ID {}", dry_run ? "would add" : "added", Quoted(row->tag),
-                       row->step, row->max_id);
+    text = fmt::format("{} tag {}: step {}, first ID {}{}", dry_run ? "would add" : "added", Quoted(row->tag),
+                       row->step, row->max_id, row->strict ? ", " + OrderText(*row) : "");
   }
   if (!row.ok()) return std::move(row).error();
   if (!context.flags.json) context.Report(text);
@@ -84,12 +90,18 @@ Result<void> RunTagAdd(CommandContext& context, const TagAddOptions& options) {
   }
   if (options.description) LEAF_RETURN_IF_ERROR(ValidateDescription(*options.description));
   tag.description = options.description;
+  LEAF_ASSIGN_OR_RETURN(const auto order, ParseOrder(options.order, options.gone));
+  tag.order = order.value_or(core::TagOrder::kTrend);
+  tag.gone = options.gone;
+  if (order) tag.wait = context.flags.timeout;
 
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
                                fmt::format("add tag {}", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
-  LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, options.place,
-                                                     Store::AccessFor(options.confirm.dry_run), "tag add"));
+  TagPlace place = options.place;
+  place.waits = tag.order == core::TagOrder::kStrict;
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, place, Store::AccessFor(options.confirm.dry_run), "tag add"));
   if (options.tags.size() > 1 && !options.confirm.dry_run) {
     // What would fail is found before the first of several is added.
     for (const std::string& name : options.tags) {
@@ -119,6 +131,7 @@ Run AddTagAdd(CLI::App& app, CommandContext&) {
                  "The first ID to issue; 1 if not given, or above a removed tag's mark")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
+  AddOrderFlags(app, options->order, options->gone);
   app.add_flag("--if-absent", options->if_absent, "Succeed if the tag already exists");
   AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm, Asks::kNever);
@@ -126,7 +139,8 @@ Run AddTagAdd(CLI::App& app, CommandContext&) {
       "Examples:\n"
       "  leafctl tag add pay\n"
       "  leafctl tag add pay order user --step 1000 --if-absent\n"
-      "  leafctl tag add pay --start 5000001 --dry-run");
+      "  leafctl tag add pay --start 5000001 --dry-run\n"
+      "  leafctl tag add version --order strict");
   return [options](CommandContext& context) { return RunTagAdd(context, *options); };
 }
 

@@ -67,11 +67,12 @@ TagStep PlanAdd(const WantedTag& wanted, std::uint64_t mark) {
   // max_id is "at least": what was granted before is passed over without being asked for.
   if (wanted.max_id && *wanted.max_id >= mark) step.add.start = wanted.max_id;
   step.add.description = wanted.description;
+  step.add.order = wanted.order.value_or(core::TagOrder::kTrend);
   const std::uint64_t first = step.add.start.value_or(std::max<std::uint64_t>(mark, 1));
   const std::string why_far = first > mark ? WhyFarAbove(first) : "";
   step.severe = !why_far.empty();
-  step.text =
-      fmt::format("add tag {}: step {}, first ID {}{}", Quoted(wanted.tag), step.add.step, first, why_far);
+  step.text = fmt::format("add tag {}: step {}, first ID {}{}{}", Quoted(wanted.tag), step.add.step, first,
+                          step.add.order == core::TagOrder::kStrict ? ", order strict" : "", why_far);
   return step;
 }
 
@@ -86,6 +87,11 @@ void PlanExisting(CommandContext& context, const WantedTag& wanted, const core::
   if (wanted.description && wanted.description != row.description) {
     set.set.description = wanted.description;
     what += fmt::format("{}description {}", what.empty() ? "" : ", ", Quoted(*wanted.description));
+  }
+  if (wanted.order && *wanted.order != row.order()) {
+    set.set.order = wanted.order;
+    what += fmt::format("{}order {} instead of {}", what.empty() ? "" : ", ",
+                        core::TagOrderName(*wanted.order), core::TagOrderName(row.order()));
   }
   if (!what.empty()) {
     set.text = fmt::format("set tag {}: {}", Quoted(wanted.tag), what);
@@ -165,8 +171,10 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   LEAF_ASSIGN_OR_RETURN(const std::vector<WantedTag> wanted,
                         ReadTagFile(content, options.file == "-" ? "stdin" : options.file));
   const bool dry_run = options.confirm.dry_run;
-  LEAF_ASSIGN_OR_RETURN(const auto book,
-                        OpenTagBook(context, options.place, Store::AccessFor(dry_run), "tag apply"));
+  TagPlace place = options.place;
+  place.waits = std::any_of(wanted.begin(), wanted.end(),
+                            [](const WantedTag& tag) { return tag.order == core::TagOrder::kStrict; });
+  LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, place, Store::AccessFor(dry_run), "tag apply"));
   LEAF_ASSIGN_OR_RETURN(const std::vector<TagStep> plan, MakePlan(context, *book, wanted, options.prune));
   if (plan.empty()) {
     if (context.flags.json) {
@@ -230,7 +238,9 @@ Run AddTagApply(CLI::App& app, CommandContext&) {
   AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm);
   app.footer(
-      "Adds tags that are missing and changes step and description where they differ; max_id only moves up. "
+      "Adds tags that are missing and changes step, description and order where they differ; max_id only "
+      "moves "
+      "up. "
       "Shows the plan and asks, and with --yes does not ask. A plan that removes a tag, or jumps over more "
       "than 1000 steps of one, needs the name 'all' typed, or --confirm all. Running it again changes "
       "nothing.\n"

@@ -15,11 +15,15 @@
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/sys/process_name.h"
+#include "leaf/sys/state_dir.h"
 #include "tag_output.h"
 #include "universe.h"
 
 namespace leaf::cmd {
 namespace {
+
+// How long nodes are waited for that have to keep to another order, if the caller does not say.
+constexpr std::chrono::milliseconds kOrderPatience{20'000};
 
 // The store that a command opens by itself.
 class OwnStoreBook final : public TagBook {
@@ -102,6 +106,14 @@ std::string DaemonOfStore(CommandContext& context, const config::Config& config)
   return server;
 }
 
+// The daemon, or the program with the library, that has this state directory; 0 for none.
+pid_t HolderOfReserves(const std::string& state_dir) {
+  const auto lock = sys::StateDirLock::Take(state_dir, sys::StateDirUse::kCommand);
+  if (lock.ok() || lock.error().code != ErrorCode::kRefused) return 0;
+  const auto holder = sys::StateDirLock::HolderOf(state_dir);
+  return holder && holder->is_seen && holder->use != sys::StateDirUse::kCommand ? holder->pid : 0;
+}
+
 std::string UserName() {
   const passwd* const entry = getpwuid(geteuid());
   return entry != nullptr ? entry->pw_name : fmt::format("user {}", geteuid());
@@ -109,8 +121,36 @@ std::string UserName() {
 
 }  // namespace
 
-Result<std::vector<ListedTag>> StoreBook::ListWithDays() {
+Result<void> StoreBook::FillOrders(const std::vector<core::TagRow*>& rows) {
+  LEAF_ASSIGN_OR_RETURN(const auto table, orders_.Read());
+  if (!table) return {};
+  std::unordered_map<std::string_view, const core::OrderRow*> strict;
+  for (const core::OrderRow& row : table->rows) {
+    if (row.order == core::TagOrder::kStrict) strict.emplace(row.tag, &row);
+  }
+  for (core::TagRow* const row : rows) {
+    if (const auto found = strict.find(row->tag); found != strict.end()) row->strict = *found->second;
+  }
+  return {};
+}
+
+Result<std::vector<core::TagRow>> StoreBook::List() {
   LEAF_ASSIGN_OR_RETURN(auto rows, segments_.List());
+  std::vector<core::TagRow*> all;
+  all.reserve(rows.size());
+  for (core::TagRow& row : rows) all.push_back(&row);
+  LEAF_RETURN_IF_ERROR(FillOrders(all));
+  return rows;
+}
+
+Result<core::TagRow> StoreBook::Describe(const std::string& tag) {
+  LEAF_ASSIGN_OR_RETURN(core::TagRow row, segments_.Describe(tag));
+  LEAF_RETURN_IF_ERROR(FillOrders({&row}));
+  return row;
+}
+
+Result<std::vector<ListedTag>> StoreBook::ListWithDays() {
+  LEAF_ASSIGN_OR_RETURN(auto rows, List());
   LEAF_ASSIGN_OR_RETURN(const auto mark_list, LocalMarks(ports_.environment));
   std::unordered_map<std::string_view, const core::Mark*> marks;
   for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
@@ -127,7 +167,7 @@ Result<std::vector<ListedTag>> StoreBook::ListWithDays() {
 
 Result<TagDetails> StoreBook::Show(const std::string& tag) {
   TagDetails details;
-  LEAF_ASSIGN_OR_RETURN(details.row, segments_.Describe(tag));
+  LEAF_ASSIGN_OR_RETURN(details.row, Describe(tag));
   LEAF_ASSIGN_OR_RETURN(details.mark, LocalMark(ports_.environment, tag));
   details.days_left = DaysLeft(details.row, details.mark, ports_.environment.ClockInUse().Wall());
   return details;
@@ -151,7 +191,88 @@ Result<std::vector<core::AuditLine>> StoreBook::History(const std::string& tag, 
   return lines;
 }
 
-Result<StoreBook::Added> StoreBook::AddAbove(core::NewTag tag, core::WriteMode mode) {
+Result<TagOrderDesk> StoreBook::OrderDesk(std::optional<std::chrono::milliseconds> wait) {
+  LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, ports_.environment.Config());
+  LEAF_ASSIGN_OR_RETURN(embed::ClusterLink* const cluster, ports_.cluster());
+  TagOrderDesk::Ports ports{.orders = orders_,
+                            .clock = ports_.environment.ClockInUse(),
+                            .daemons = nullptr,
+                            .look = ports_.look_at_orders,
+                            .patience = wait.value_or(kOrderPatience),
+                            .fallback = cluster != nullptr && resolved->config.segment.witness_fallback};
+  ports.holder = HolderOfReserves(resolved->config.state_dir);
+  if (cluster != nullptr) ports.daemons = [cluster] { return cluster->Daemons(); };
+  return TagOrderDesk(std::move(ports));
+}
+
+void StoreBook::WarnOfJava(const std::string& tag) {
+  if (ports_.database.connector() == nullptr) return;  // no Java Leaf on SQLite
+  ports_.warn(
+      fmt::format("Java Leaf does not know of it, nor does leafctl before this version: no such node may "
+                  "serve tag {} from this table",
+                  Quoted(tag)));
+}
+
+Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode) {
+  const bool commits = mode == core::WriteMode::kCommit;
+  if (*change.order == core::TagOrder::kTrend) {
+    if (row.strict && commits) {
+      LEAF_RETURN_IF_ERROR(orders_.End(row.tag));
+      if (ports_.look_at_orders) ports_.look_at_orders();
+      LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditTrend));
+    }
+    row.strict.reset();
+    return {};
+  }
+  if (row.strict && row.strict->since) return {};
+  LEAF_ASSIGN_OR_RETURN(TagOrderDesk desk, OrderDesk(change.wait));
+  LEAF_RETURN_IF_ERROR(desk.Check(row.tag, change.gone));
+  core::OrderRow strict{row.tag, core::TagOrder::kStrict,
+                        static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)), 0};
+  if (commits) {
+    LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(row.tag, change.gone));
+    strict.version = begun.version;
+    strict.since = begun.since;
+    if (!begun.since) {
+      LEAF_ASSIGN_OR_RETURN(strict.since, orders_.Complete(row.tag, begun.version));
+      LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditStrict));
+    }
+  }
+  WarnOfJava(row.tag);
+  row.strict = std::move(strict);
+  return {};
+}
+
+// The order comes first: a tag that was to be strict has no ID that is not.
+Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::WriteMode mode) {
+  if (tag.order == core::TagOrder::kTrend) return AddRow(tag, mode);
+  LEAF_ASSIGN_OR_RETURN(Added added, AddRow(tag, core::WriteMode::kDryRun));
+  LEAF_ASSIGN_OR_RETURN(TagOrderDesk desk, OrderDesk(tag.wait));
+  LEAF_RETURN_IF_ERROR(desk.Check(tag.tag, tag.gone));
+  core::OrderRow strict{tag.tag, core::TagOrder::kStrict, static_cast<std::uint64_t>(added.row.max_id), 0};
+  if (mode == core::WriteMode::kCommit) {
+    LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag.tag, tag.gone));
+    strict.version = begun.version;
+    auto made = AddRow(tag, mode);
+    if (!made.ok()) {
+      // Another command may have added the tag meanwhile: it is as that one made it.
+      if (made.error().code != ErrorCode::kOutcomeUnknown)
+        LEAF_RETURN_IF_ERROR(orders_.Abandon(tag.tag, begun.version));
+      return std::move(made).error();
+    }
+    added = *std::move(made);
+    strict.since = begun.since;
+    if (!begun.since) {
+      LEAF_ASSIGN_OR_RETURN(strict.since, orders_.Complete(tag.tag, begun.version));
+    }
+    LEAF_RETURN_IF_ERROR(segments_.Record(tag.tag, core::kAuditStrict));
+  }
+  WarnOfJava(tag.tag);
+  added.row.strict = std::move(strict);
+  return added;
+}
+
+Result<StoreBook::Added> StoreBook::AddRow(core::NewTag tag, core::WriteMode mode) {
   Added added;
   LEAF_ASSIGN_OR_RETURN(added.mark, LocalMark(ports_.environment, tag.tag));
   tag.mark = added.mark.end;
@@ -171,7 +292,12 @@ Result<core::TagRow> StoreBook::Add(const core::NewTag& tag, core::WriteMode mod
 
 Result<core::TagRow> StoreBook::Change(const std::string& tag, const core::TagChange& change,
                                        core::WriteMode mode) {
-  return segments_.Update(tag, change, mode);
+  LEAF_ASSIGN_OR_RETURN(core::TagRow row, Describe(tag));
+  if (change.order) LEAF_RETURN_IF_ERROR(SetOrder(row, change, mode));
+  if (!change.changes_row()) return row;
+  LEAF_ASSIGN_OR_RETURN(core::TagRow changed, segments_.Update(tag, change, mode));
+  changed.strict = std::move(row.strict);
+  return changed;
 }
 
 Result<core::TagRow> StoreBook::Advance(const std::string& tag, std::uint64_t to, core::WriteMode mode) {
@@ -228,18 +354,21 @@ Result<std::unique_ptr<TagBook>> OpenTagBook(CommandContext& context, const TagP
                                              Store::Access access, std::string_view command) {
   if (!place.servers.empty() && place.direct)
     return Error{ErrorCode::kInvalidArgument, "--direct and --server exclude each other", ""};
+  // --timeout is how long the daemon waits for other nodes; its answer takes longer.
+  const auto timeout = place.waits ? DaemonBook::kTimeoutWithNodes : DaemonBook::kTimeout;
+  const auto more = place.waits ? DaemonBook::kTimeout : std::chrono::milliseconds{0};
   if (!place.servers.empty()) {
     LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
     LEAF_ASSIGN_OR_RETURN(std::string token, ClientToken(*resolved));
-    return std::unique_ptr<TagBook>(
-        std::make_unique<DaemonBook>(context, place.servers, TlsOf(*resolved), std::move(token)));
+    return std::unique_ptr<TagBook>(std::make_unique<DaemonBook>(context, place.servers, TlsOf(*resolved),
+                                                                 std::move(token), timeout, more));
   }
   LEAF_RETURN_IF_ERROR(CheckUniverse(context));
   if (place.changes && !place.direct) {
     LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
     if (const std::string server = DaemonOfStore(context, resolved->config); !server.empty())
       return std::unique_ptr<TagBook>(
-          std::make_unique<DaemonBook>(context, std::vector{server}, nullptr, ""));
+          std::make_unique<DaemonBook>(context, std::vector{server}, nullptr, "", timeout, more));
   }
   LEAF_ASSIGN_OR_RETURN(auto store, Store::Open(context, access));
   return std::unique_ptr<TagBook>(std::make_unique<OwnStoreBook>(context, std::move(store), command));

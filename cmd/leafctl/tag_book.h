@@ -20,6 +20,7 @@
 #include "leaf/sql/database.h"
 #include "leaf/sql/segment_store.h"
 #include "stores.h"
+#include "tag_order.h"
 
 namespace leaf::cmd {
 
@@ -73,13 +74,17 @@ class StoreBook final : public TagBook {
     std::string command;  // "tag add", for the records
     core::AuditListener changed;
     std::function<void(const std::string&)> warn;  // one line, without an end
+    // Makes the caller's own node look at the orders of tags now; null for none.
+    std::function<void()> look_at_orders{};
   };
   explicit StoreBook(Ports ports)
-      : ports_(std::move(ports)), segments_(ports_.database, ports_.author, ports_.changed) {}
+      : ports_(std::move(ports)),
+        segments_(ports_.database, ports_.author, ports_.changed),
+        orders_(ports_.database) {}
 
-  Result<std::vector<core::TagRow>> List() override { return segments_.List(); }
+  Result<std::vector<core::TagRow>> List() override;
   Result<std::vector<ListedTag>> ListWithDays() override;
-  Result<core::TagRow> Describe(const std::string& tag) override { return segments_.Describe(tag); }
+  Result<core::TagRow> Describe(const std::string& tag) override;
   Result<TagDetails> Show(const std::string& tag) override;
   Result<std::uint64_t> KnownMark(const std::string& tag) override;
   Result<std::vector<core::AuditLine>> History(const std::string& tag, std::uint64_t limit) override;
@@ -95,13 +100,21 @@ class StoreBook final : public TagBook {
     core::Mark mark;
     std::uint64_t witness = 0;
   };
-  Result<Added> AddAbove(core::NewTag tag, core::WriteMode mode);
+  Result<Added> AddAbove(const core::NewTag& tag, core::WriteMode mode);
 
   sql::SqlSegmentStore& segments() { return segments_; }
 
  private:
+  Result<TagOrderDesk> OrderDesk(std::optional<std::chrono::milliseconds> wait);
+  Result<Added> AddRow(core::NewTag tag, core::WriteMode mode);
+  Result<void> SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode);
+  // Fills in core::TagRow::strict of all.
+  Result<void> FillOrders(const std::vector<core::TagRow*>& rows);
+  void WarnOfJava(const std::string& tag);
+
   const Ports ports_;
   sql::SqlSegmentStore segments_;
+  sql::SqlTagOrders orders_;
 };
 
 // Where the tag commands work.
@@ -109,6 +122,7 @@ struct TagPlace {
   std::vector<std::string> servers;  // --server: a daemon's, instead of the store itself
   bool direct = false;               // --direct: on the store itself, also beside a daemon
   bool changes = false;              // what changes something goes through the daemon that serves the store
+  bool waits = false;                // for other nodes
 };
 // --server of the commands that read the store without it; and, of those that change it, also --direct.
 void AddTagServerFlag(CLI::App& app, TagPlace& place);

@@ -37,6 +37,39 @@ std::string AdvanceText(const core::TagRow& row, std::uint64_t to) {
   return fmt::format("advance tag {} from {} to {}{}", Quoted(row.tag), row.max_id, to, WhyFar(row, to));
 }
 
+void AddOrderFlags(CLI::App& app, std::optional<std::string>& order, std::vector<std::string>& gone) {
+  app.add_option(
+         "--order", order,
+         "trend: as Leaf, fast; strict: whatever node answers, a later request gets a greater ID, and "
+         "every answer waits for the database")
+      ->type_name("trend|strict");
+  app.add_option("--gone", gone,
+                 "With --order strict: this node, by the name that a refusal shows, has ended for good")
+      ->type_name("NODE")
+      ->allow_extra_args(false);
+}
+
+Result<std::optional<core::TagOrder>> ParseOrder(const std::optional<std::string>& order,
+                                                 const std::vector<std::string>& gone) {
+  std::optional<core::TagOrder> parsed;
+  if (order) {
+    parsed = core::TagOrderOf(*order);
+    if (!parsed) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad --order {}: not trend or strict", Quoted(*order)), ""};
+    }
+  }
+  if (!gone.empty() && parsed != core::TagOrder::kStrict)
+    return Error{ErrorCode::kInvalidArgument, "--gone goes with --order strict only", ""};
+  return parsed;
+}
+
+std::string OrderText(const core::TagRow& row) {
+  if (!row.strict) return "order trend";
+  return row.strict->since ? fmt::format("order strict from ID {} on", *row.strict->since)
+                           : "order strict, not acknowledged by all nodes";
+}
+
 Result<void> ValidateTags(const std::vector<std::string>& tags) {
   std::set<std::string_view> seen;
   for (const std::string& tag : tags) {

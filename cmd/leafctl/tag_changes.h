@@ -1,7 +1,9 @@
 // Changes of tags that several commands make: one tag at a time, and several in one call.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,14 @@ std::string AdvanceText(const core::TagRow& row, std::uint64_t to);
 
 // The same as WhyFar for a tag that is to begin there: only how few IDs are left counts.
 std::string WhyFarAbove(std::uint64_t begin);
+
+// --order, and --gone that goes with it.
+void AddOrderFlags(CLI::App& app, std::optional<std::string>& order, std::vector<std::string>& gone);
+// Nothing if it is not given. Errors: kInvalidArgument.
+Result<std::optional<core::TagOrder>> ParseOrder(const std::optional<std::string>& order,
+                                                 const std::vector<std::string>& gone);
+// "order strict from ID 4711 on", "order trend".
+std::string OrderText(const core::TagRow& row);
 
 // The tags of a call, each once. Errors: kInvalidArgument for a bad name, or one that is given twice.
 Result<void> ValidateTags(const std::vector<std::string>& tags);

@@ -55,7 +55,8 @@ StoreBook NodeTagDesk::BookFor(const std::string& who, Warnings& warnings) {
                     .author = {.who = who, .origin = sys::ProcessName("serve")},
                     .command = "serve",
                     .changed = Listener(),
-                    .warn = [&warnings](const std::string& text) { warnings.push_back(text); }});
+                    .warn = [&warnings](const std::string& text) { warnings.push_back(text); },
+                    .look_at_orders = [this] { node_.segment()->RefreshNow(); }});
 }
 
 Result<DeskJson> NodeTagDesk::List(const Listing& listing) {
@@ -114,7 +115,7 @@ Result<server::TagDesk::Outcome<DeskJson>> NodeTagDesk::Change(const std::string
     if (!WhyFar(before, *change.max_id).empty() && confirm.empty() && Commits(caller))
       return Outcome<DeskJson>{.unconfirmed = Unconfirmed{AdvanceText(before, *change.max_id)}};
   }
-  const bool only_advances = change.max_id && !change.step && !change.description;
+  const bool only_advances = change.max_id && !change.step && !change.description && !change.order;
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row,
                         Watched(only_advances ? book.Advance(tag, *change.max_id, caller.mode)
                                               : book.Change(tag, change, caller.mode),

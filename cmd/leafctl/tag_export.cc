@@ -38,6 +38,7 @@ Result<void> RunTagExport(CommandContext& context, const TagExportOptions& optio
     Json tag{{"tag", row.tag}};
     if (!options.no_max_id) tag["max_id"] = std::to_string(row.max_id);
     tag["step"] = row.step;
+    if (row.strict) tag["order"] = core::TagOrderName(row.order());
     tag["description"] = row.description ? Json(*row.description) : Json(nullptr);
     tags.push_back(std::move(tag));
   }

@@ -17,7 +17,8 @@ namespace leaf::cmd {
 namespace {
 
 // Further fields of `leafctl tag list --json`, which say nothing about how a tag should be.
-constexpr std::array<std::string_view, 3> kIgnored{"update_time", "update_time_ms", "days_to_exhaustion"};
+constexpr std::array<std::string_view, 4> kIgnored{"update_time", "update_time_ms", "days_to_exhaustion",
+                                                   "strict_since"};
 
 Error BadFile(const std::string& name, const std::string& what) {
   return {ErrorCode::kInvalidArgument, fmt::format("bad file {}: {}", Printable(name), what), ""};
@@ -124,9 +125,12 @@ Result<WantedTag> ReadTag(const Json& item) {
       wanted.description = value.get<std::string>();
       if (auto valid = ValidateDescription(*wanted.description); !valid.ok())
         return within(std::move(valid).error());
+    } else if (field == "order") {
+      wanted.order = core::TagOrderOf(value.is_string() ? value.get<std::string>() : "");
+      if (!wanted.order) return within(bad("order is neither trend nor strict"));
     } else {
-      return within(
-          bad(fmt::format("unknown field {}; known are tag, max_id, step and description", Quoted(field))));
+      return within(bad(fmt::format("unknown field {}; known are tag, max_id, step, description and order",
+                                    Quoted(field))));
     }
   }
   return wanted;
@@ -163,6 +167,7 @@ std::string FormatTagFile(const std::vector<core::TagRow>& rows, bool with_max_i
     text += fmt::format("\n[[tags]]\ntag = {}\n", config::FormatToml(row.tag));
     if (with_max_id) text += fmt::format("max_id = {}\n", row.max_id);
     text += fmt::format("step = {}\n", row.step);
+    if (row.strict) text += "order = \"strict\"\n";
     if (row.description) text += fmt::format("description = {}\n", config::FormatToml(*row.description));
   }
   return text;

@@ -18,6 +18,7 @@ struct WantedTag {
   std::optional<std::uint64_t> max_id;  // at least
   std::optional<std::int64_t> step;
   std::optional<std::string> description;
+  std::optional<core::TagOrder> order;
 };
 
 // Reads TOML ([[tags]] tables) or, if the first character is '{', JSON ({"tags": [...]}), also as `leafctl

@@ -52,7 +52,9 @@ double DaysOf(const ListedTag& tag) {
   return tag.days_left.value_or(std::numeric_limits<double>::infinity());
 }
 
-constexpr std::array<Column, 6> kColumns{{
+std::string OrderOf(const ListedTag& tag) { return std::string(core::TagOrderName(tag.row.order())); }
+
+constexpr std::array<Column, 7> kColumns{{
     {"tag", "TAG", 3, false, ShownTag, [](const ListedTag& tag) { return tag.row.tag; },
      [](const ListedTag& a, const ListedTag& b) { return a.row.tag < b.row.tag; }},
     {"max_id", "MAX_ID", 19, true, [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
@@ -67,6 +69,8 @@ constexpr std::array<Column, 6> kColumns{{
     {"days_left", "DAYS LEFT", 9, true, [](const ListedTag& tag) { return DaysLeftText(tag.days_left); },
      [](const ListedTag& tag) { return tag.days_left ? fmt::format("{:.1f}", *tag.days_left) : ""; },
      [](const ListedTag& a, const ListedTag& b) { return DaysOf(a) < DaysOf(b); }},
+    {"order", "ORDER", 6, false, OrderOf, OrderOf,
+     [](const ListedTag& a, const ListedTag& b) { return a.row.order() < b.row.order(); }},
     {"description", "DESCRIPTION", 0, false, ShownDescription, DescriptionOf,
      [](const ListedTag& a, const ListedTag& b) { return DescriptionOf(a) < DescriptionOf(b); }},
 }};
@@ -216,7 +220,7 @@ Run AddTagList(CLI::App& app, CommandContext&) {
   app.footer(
       "MAX_ID is where the next grant begins. DAYS LEFT: until the numbers end at 2^63, at the rate at which "
       "MAX_ID moved since this node was first granted the tag, or over the last one to two weeks.\n"
-      "Columns: tag, max_id, step, updated, days_left, description.\n"
+      "Columns: tag, max_id, step, updated, days_left, order, description.\n"
       "Examples:\n"
       "  leafctl tag list\n"
       "  leafctl tag list 'order*' --sort max_id --reverse --limit 10\n"

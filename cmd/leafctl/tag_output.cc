@@ -15,6 +15,9 @@ Json TagJson(const core::TagRow& row) {
           {"max_id", std::to_string(row.max_id)},
           {"step", row.step},
           {"description", row.description ? Json(*row.description) : Json(nullptr)},
+          {"order", core::TagOrderName(row.order())},
+          {"strict_since",
+           row.strict && row.strict->since ? Json(std::to_string(*row.strict->since)) : Json(nullptr)},
           {"update_time", FormatRfc3339(row.update_time)},
           {"update_time_ms", UnixMillis(row.update_time)}};
 }
@@ -65,9 +68,11 @@ namespace {
 
 std::string_view PastOf(std::string_view action) {
   constexpr std::pair<std::string_view, std::string_view> kPast[] = {
-      {core::kAuditAdd, "added"},       {core::kAuditSet, "changed"},       {core::kAuditAdvance, "advanced"},
-      {core::kAuditRepair, "repaired"}, {core::kAuditRecover, "recovered"}, {core::kAuditRemove, "removed"},
-      {core::kAuditPause, "paused"},    {core::kAuditResume, "resumed"}};
+      {core::kAuditAdd, "added"},          {core::kAuditSet, "changed"},
+      {core::kAuditAdvance, "advanced"},   {core::kAuditRepair, "repaired"},
+      {core::kAuditRecover, "recovered"},  {core::kAuditRemove, "removed"},
+      {core::kAuditPause, "paused"},       {core::kAuditResume, "resumed"},
+      {core::kAuditStrict, "made strict"}, {core::kAuditTrend, "made trend"}};
   for (const auto& [name, past] : kPast) {
     if (name == action) return past;
   }

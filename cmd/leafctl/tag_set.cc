@@ -20,6 +20,8 @@ struct TagSetOptions {
   std::vector<std::string> tags;
   std::optional<std::string> step;
   std::optional<std::string> description;
+  std::optional<std::string> order;
+  std::vector<std::string> gone;
   TagPlace place;
   ConfirmFlags confirm;
 };
@@ -32,14 +34,19 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
   }
   if (options.description) LEAF_RETURN_IF_ERROR(ValidateDescription(*options.description));
   change.description = options.description;
-  if (!change.step && !change.description) {
-    return Error{ErrorCode::kInvalidArgument, "nothing to set", "give --step or --description"};
+  LEAF_ASSIGN_OR_RETURN(change.order, ParseOrder(options.order, options.gone));
+  change.gone = options.gone;
+  if (change.order) change.wait = context.flags.timeout;
+  if (!change.changes_row() && !change.order) {
+    return Error{ErrorCode::kInvalidArgument, "nothing to set", "give --step, --description or --order"};
   }
   LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kHarmless,
                                fmt::format("change tag {}", QuotedList(options.tags)),
                                ConfirmName(options.tags)));
-  LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, options.place,
-                                                     Store::AccessFor(options.confirm.dry_run), "tag set"));
+  TagPlace place = options.place;
+  place.waits = change.order == core::TagOrder::kStrict;
+  LEAF_ASSIGN_OR_RETURN(const auto book,
+                        OpenTagBook(context, place, Store::AccessFor(options.confirm.dry_run), "tag set"));
   // A missing tag is an error before the first of several tags is changed.
   for (const std::string& tag : options.tags) LEAF_RETURN_IF_ERROR(book->Describe(tag));
   return ForEachTag(context, options.tags, "changed", [&](const std::string& tag) -> Result<Json> {
@@ -47,8 +54,9 @@ Result<void> RunTagSet(CommandContext& context, const TagSetOptions& options) {
     const bool dry_run = options.confirm.dry_run;
     if (!context.flags.json) {
       context.Report(
-          fmt::format("{} tag {}: step {}{}", dry_run ? "would set" : "set", Quoted(row.tag), row.step,
-                      row.description ? fmt::format(", description {}", Quoted(*row.description)) : ""));
+          fmt::format("{} tag {}: step {}{}{}", dry_run ? "would set" : "set", Quoted(row.tag), row.step,
+                      row.description ? fmt::format(", description {}", Quoted(*row.description)) : "",
+                      change.order ? ", " + OrderText(row) : ""));
     }
     Json json = TagJson(row);
     json["dry_run"] = dry_run;
@@ -65,12 +73,14 @@ Run AddTagSet(CLI::App& app, CommandContext&) {
                  "How many IDs a grant has; running daemons use it from their next grant on")
       ->type_name("N");
   app.add_option("--description", options->description, "A note for people")->type_name("TEXT");
+  AddOrderFlags(app, options->order, options->gone);
   AddTagServerFlags(app, options->place);
   AddConfirmFlags(app, options->confirm, Asks::kNever);
   app.footer(
       "Examples:\n"
       "  leafctl tag set pay --step 5000\n"
-      "  leafctl tag set pay --description 'payments, team billing'");
+      "  leafctl tag set pay --description 'payments, team billing'\n"
+      "  leafctl tag set pay --order strict");
   return [options](CommandContext& context) { return RunTagSet(context, *options); };
 }
 

@@ -36,6 +36,12 @@ Result<Json> ShowOne(CommandContext& context, TagBook& book, const std::string& 
                                                    : fmt::format("{} by restarts, {} of them by the last one",
                                                                  mark.wasted, mark.wasted_last)));
   }
+  if (row.strict) {
+    context.out.Write(fmt::format("order:        strict{}\n",
+                                  row.strict->since
+                                      ? fmt::format(" from ID {} on", *row.strict->since)
+                                      : ", not acknowledged by all nodes; repeat tag set --order strict"));
+  }
   if (row.description) context.out.Write(fmt::format("description:  {}\n", Printable(*row.description)));
   return Json();
 }

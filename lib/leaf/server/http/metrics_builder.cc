@@ -137,11 +137,20 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
   gauge("leaf_tag_reserve_ids", "IDs of the tag in reserve.",
         [](const Tag& tag) -> Value { return Number(tag.reserve); });
   gauge("leaf_tag_reserve_target_ids", "IDs to hold at the rate and the grants' latency seen.",
-        [](const Tag& tag) -> Value { return Number(tag.reserve_target); });
+        [](const Tag& tag) -> Value {
+          // Of a strict tag nothing is held, by intention.
+          if (tag.order == core::TagOrder::kStrict) return std::nullopt;
+          return Number(tag.reserve_target);
+        });
   gauge("leaf_tag_reserve_seconds", "How long the reserve lasts at the rate seen.",
         [](const Tag& tag) -> Value {
-          if (tag.ids_per_second < kRateLeast) return std::nullopt;
+          if (tag.ids_per_second < kRateLeast || tag.order == core::TagOrder::kStrict) return std::nullopt;
           return Number(tag.reserve) / tag.ids_per_second;
+        });
+  gauge("leaf_tag_strict", "1 for a tag whose IDs rise strictly over all nodes.",
+        [](const Tag& tag) -> Value {
+          if (tag.order != core::TagOrder::kStrict) return std::nullopt;
+          return 1;
         });
   gauge("leaf_tag_waiting_requests", "Requests that are waiting for IDs of the tag.",
         [](const Tag& tag) -> Value { return Number(tag.waiting); });

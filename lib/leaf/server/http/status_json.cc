@@ -40,6 +40,7 @@ Json ErrorJson(const Error& error) {
 Json TagJson(const service::TagStatus& tag) {
   Json json{{"tag", tag.tag},
             {"state", tag.state},
+            {"order", core::TagOrderName(tag.order)},
             {"reserve", tag.reserve},
             {"reserve_target", tag.reserve_target},
             {"rate", tag.ids_per_second},

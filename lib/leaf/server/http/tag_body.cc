@@ -141,12 +141,38 @@ Result<std::optional<std::string>> DescriptionOf(const Fields& fields) {
   return description;
 }
 
-// How the IDs of a tag follow each other: there is one way, which need not be said.
-Result<void> CheckOrder(const Fields& fields) {
-  LEAF_ASSIGN_OR_RETURN(const auto order, TextOf(fields, "order"));
-  if (!order || *order == "trend") return {};
-  if (*order == "strict") return BadBody("bad order 'strict': not available in this version; use trend");
-  return BadBody(fmt::format("bad order {}: not trend", Quoted(*order)));
+Result<std::optional<core::TagOrder>> OrderOf(const Fields& fields) {
+  LEAF_ASSIGN_OR_RETURN(const auto text, TextOf(fields, "order"));
+  if (!text) return std::optional<core::TagOrder>();
+  const auto order = core::TagOrderOf(*text);
+  if (!order) return BadBody(fmt::format("bad order {}: not trend or strict", Quoted(*text)));
+  return order;
+}
+
+// Names of nodes with a comma between.
+Result<std::vector<std::string>> GoneOf(const Fields& fields, std::optional<core::TagOrder> order) {
+  std::vector<std::string> gone;
+  LEAF_ASSIGN_OR_RETURN(const auto text, TextOf(fields, "gone"));
+  if (!text) return gone;
+  if (order != core::TagOrder::kStrict) return BadBody("bad gone: it goes with order 'strict' only");
+  std::string_view rest = *text;
+  while (true) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view name = TrimBlanks(rest.substr(0, comma));
+    if (name.empty()) return BadBody(fmt::format("bad gone {}: a name is empty", Quoted(*text)));
+    gone.emplace_back(name);
+    if (comma == std::string_view::npos) return gone;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
+Result<std::optional<std::chrono::milliseconds>> WaitOf(const Fields& fields,
+                                                        std::optional<core::TagOrder> order) {
+  const auto most = static_cast<std::uint64_t>(kOrderWaitMax.count());
+  LEAF_ASSIGN_OR_RETURN(const auto wait, NumberOf(fields, "wait_ms", 0, most, false));
+  if (!wait) return std::optional<std::chrono::milliseconds>();
+  if (!order) return BadBody("bad wait_ms: it goes with an order only");
+  return std::optional(std::chrono::milliseconds(*wait));
 }
 
 Result<std::string> ConfirmOf(const Fields& fields) {
@@ -162,7 +188,7 @@ bool IsJsonOrUnsaid(std::string_view content_type) {
 }
 
 Result<core::NewTag> ReadNewTag(std::string_view body) {
-  constexpr std::string_view kNames[] = {"tag", "step", "start", "description", "order"};
+  constexpr std::string_view kNames[] = {"tag", "step", "start", "description", "order", "gone", "wait_ms"};
   LEAF_ASSIGN_OR_RETURN(const Fields fields, FlatObject(kNames).Read(body));
   core::NewTag tag;
   LEAF_ASSIGN_OR_RETURN(auto name, TextOf(fields, "tag"));
@@ -173,20 +199,26 @@ Result<core::NewTag> ReadNewTag(std::string_view body) {
   tag.step = step.value_or(kStepDefault);
   LEAF_ASSIGN_OR_RETURN(tag.start, NumberOf(fields, "start", 0, kMaxIdLimit - 1, true));
   LEAF_ASSIGN_OR_RETURN(tag.description, DescriptionOf(fields));
-  LEAF_RETURN_IF_ERROR(CheckOrder(fields));
+  LEAF_ASSIGN_OR_RETURN(const auto order, OrderOf(fields));
+  LEAF_ASSIGN_OR_RETURN(tag.gone, GoneOf(fields, order));
+  LEAF_ASSIGN_OR_RETURN(tag.wait, WaitOf(fields, order));
+  tag.order = order.value_or(core::TagOrder::kTrend);
   return tag;
 }
 
 Result<TagPatch> ReadTagPatch(std::string_view body) {
-  constexpr std::string_view kNames[] = {"step", "description", "order", "max_id", "confirm"};
+  constexpr std::string_view kNames[] = {"step",    "description", "order",  "gone",
+                                         "wait_ms", "max_id",      "confirm"};
   LEAF_ASSIGN_OR_RETURN(const Fields fields, FlatObject(kNames).Read(body));
   TagPatch patch;
   LEAF_ASSIGN_OR_RETURN(patch.change.step, StepOf(fields));
   LEAF_ASSIGN_OR_RETURN(patch.change.description, DescriptionOf(fields));
-  LEAF_RETURN_IF_ERROR(CheckOrder(fields));
+  LEAF_ASSIGN_OR_RETURN(patch.change.order, OrderOf(fields));
+  LEAF_ASSIGN_OR_RETURN(patch.change.gone, GoneOf(fields, patch.change.order));
+  LEAF_ASSIGN_OR_RETURN(patch.change.wait, WaitOf(fields, patch.change.order));
   LEAF_ASSIGN_OR_RETURN(patch.change.max_id, NumberOf(fields, "max_id", 0, kMaxIdLimit, true));
   LEAF_ASSIGN_OR_RETURN(patch.confirm, ConfirmOf(fields));
-  if (!patch.change.step && !patch.change.description && !patch.change.max_id && !fields.contains("order"))
+  if (!patch.change.changes_row() && !patch.change.order)
     return BadBody("nothing to change: give step, description, order or max_id");
   return patch;
 }

@@ -1,6 +1,7 @@
 // The JSON bodies of requests that change tags: one flat object of a few fields.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,9 @@ namespace leaf::server {
 
 // Whether a body of this Content-Type is read: JSON, or not said.
 bool IsJsonOrUnsaid(std::string_view content_type);
+
+// How long a request that changes the order of a tag may have nodes waited for.
+inline constexpr std::chrono::milliseconds kOrderWaitMax{50'000};
 
 // What a PATCH asks for.
 struct TagPatch {

@@ -181,14 +181,19 @@ Withdraw ListTags(TagCall& request, const Call& call) {
   });
 }
 
+// A tag becomes strict when all nodes have acknowledged it, which takes longer than a change of the table.
+TagLane::Kind LaneOf(std::optional<core::TagOrder> order) {
+  return order == core::TagOrder::kStrict ? TagLane::Kind::kRepair : TagLane::Kind::kChange;
+}
+
 Withdraw PatchTag(TagCall& request) {
   auto patch = ReadTagPatch(request.body());
   if (!patch.ok()) {
     request.Refuse(patch.error());
     return nullptr;
   }
-  return request.Run(TagLane::Kind::kChange, [&backend = request.backend(), tag = request.tag(),
-                                              patch = *std::move(patch), caller = request.caller()] {
+  return request.Run(LaneOf(patch->change.order), [&backend = request.backend(), tag = request.tag(),
+                                                   patch = *std::move(patch), caller = request.caller()] {
     return OutcomeResponse(backend, tag,
                            backend.tags.desk()->Change(tag, patch.change, patch.confirm, caller));
   });
@@ -218,10 +223,9 @@ Withdraw V1Tags(Backend& backend, const Call& call, Respond respond) {
     return nullptr;
   }
   const int done = request.dry_run() ? 200 : 201;
-  return request.Run(TagLane::Kind::kChange,
-                     [&backend, tag = *std::move(tag), caller = request.caller(), done] {
-                       return JsonOrError(backend, backend.tags.desk()->Add(tag, caller), done);
-                     });
+  return request.Run(LaneOf(tag->order), [&backend, tag = *std::move(tag), caller = request.caller(), done] {
+    return JsonOrError(backend, backend.tags.desk()->Add(tag, caller), done);
+  });
 }
 
 Withdraw V1Tag(Backend& backend, const Call& call, Respond respond) {

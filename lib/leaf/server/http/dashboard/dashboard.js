@@ -266,14 +266,15 @@ function fillRow(row, tag) {
   setText(cells[0], tag.tag);
   const state = cells[1].firstChild;
   state.className = "state " + (broken ? "bad" : tag.state === "active" ? "good" : tag.state === "paused" ? "warn" : "");
-  setText(state, broken && tag.state !== "frozen" ? "failing" : tag.state);
+  const strict = tag.order === "strict" ? " · strict" : "";
+  setText(state, (broken && tag.state !== "frozen" ? "failing" : tag.state) + strict);
   setText(cells[2], rate(tag.rate));
   drawChart(cells[3].firstChild, samples, TAG_SAMPLES, 1);
   // Full is what the node wants to hold, and no less than a grant.
   const full = Math.max(tag.reserve_target, tag.step, tag.table_step, 1);
   const share = Math.min(1, tag.reserve / full);
   const meter = cells[4].firstChild;
-  meter.className = "meter" + (share < 0.1 && tag.state === "active" ? " low" : "");
+  meter.className = "meter" + (share < 0.1 && tag.state === "active" && strict === "" ? " low" : "");
   meter.firstChild.style.width = (100 * share).toFixed(1) + "%";
   setText(cells[4].lastChild, count(tag.reserve));
   setText(cells[5], duration(tag.reserve_s));
