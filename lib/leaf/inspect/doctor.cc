@@ -9,6 +9,7 @@
 #include "leaf/base/endpoint.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/core/id_layout.h"
+#include "leaf/embed/cluster_link.h"
 #include "leaf/embed/registries.h"
 #include "leaf/embed/stores.h"
 #include "leaf/embed/tls_files.h"
@@ -19,6 +20,7 @@
 #include "leaf/inspect/tags.h"
 #include "leaf/sql/code_records.h"
 #include "leaf/sql/server_clock.h"
+#include "leaf/sql/tag_orders.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/worker_state_file.h"
 
@@ -173,6 +175,19 @@ class NodeChecks : DoctorChecks {
     }
   }
 
+  void CheckOrders(sql::Database& database) {
+    sql::SqlTagOrders orders(database);
+    const auto table = orders.Read();
+    if (!table.ok()) return Failed("tag-order", table.error(), "a node that has not read it serves no tag");
+    if (!*table) return;
+    for (const core::OrderRow& row : (*table)->rows)
+      shared_.strict_tags += row.order == core::TagOrder::kStrict ? 1 : 0;
+    const auto nodes = orders.Nodes();
+    if (nodes.ok())
+      Add(InspectOrders(**table, *nodes,
+                        config_.segment.witness_fallback && embed::ClusterLink::IsConfigured(resolved_)));
+  }
+
   void CheckDatabase() {
     if (!UsesDatabase()) return;
     auto store = embed::Store::Open(environment_, embed::Store::Access::kExamine);
@@ -195,6 +210,7 @@ class NodeChecks : DoctorChecks {
     } else if (report->problems == 0) {
       Failed("tags", rows.error(), "no range can be granted");
     }
+    CheckOrders((*store)->database());
     if (const auto clock = sql::ReadServerClock((*store)->database(), environment_.ClockInUse());
         clock.ok() && *clock)
       CompareClock("database-clock", "the database server's clock", (*clock)->ahead, (*clock)->uncertainty);

@@ -24,6 +24,7 @@ class DoctorChecks {
     const config::Resolved& resolved;
     std::vector<Diagnosis> found{};
     std::optional<core::WorkerState> state{};  // of the state directory, as far as it can be read
+    std::size_t strict_tags = 0;               // of the table
   };
   explicit DoctorChecks(Shared& shared)
       : shared_(shared),

@@ -103,6 +103,11 @@ class ClusterChecks : DoctorChecks {
     }
     if (!moved.empty()) {
       Ok("java-nodes", fmt::format("running, and not leafctl: {}", fmt::join(moved, ", ")));
+      if (shared_.strict_tags > 0) {
+        Problem("tag-order", "nodes of Java Leaf run, and there are strict tags",
+                "Java Leaf knows nothing of the order: what it is granted of a strict tag is out of order",
+                "let no Java Leaf serve these tags");
+      }
       if (config_.snowflake.recycle)
         Warn("java-nodes", "this node leases its number while nodes of Java Leaf run",
              "their numbers are never freed, and a node that is cut off continues unseen: leases stay above "

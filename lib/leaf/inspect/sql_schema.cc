@@ -19,7 +19,8 @@ void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFin
   }
 }
 
-void CheckOwnTables(bool has_removed_tags, bool has_audit, std::vector<SchemaFinding>& findings) {
+void CheckOwnTables(bool has_removed_tags, bool has_audit, bool has_orders,
+                    std::vector<SchemaFinding>& findings) {
   if (!has_removed_tags) {
     findings.push_back({false,
                         "table leafctl_removed_tags is missing: only the state directories of the nodes that "
@@ -29,6 +30,10 @@ void CheckOwnTables(bool has_removed_tags, bool has_audit, std::vector<SchemaFin
   if (!has_audit) {
     findings.push_back(
         {false, "table leafctl_audit is missing: who changed a tag is not recorded", "leafctl db init"});
+  }
+  if (!has_orders) {
+    findings.push_back({false, "tables leafctl_orders and leafctl_nodes are missing: no tag can be strict",
+                        "leafctl db init"});
   }
 }
 
@@ -57,7 +62,11 @@ std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
   int audit = 0;
   session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_audit'",
       soci::into(audit);
-  CheckOwnTables(removed_tags > 0, audit > 0, findings);
+  int orders = 0;
+  session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('leafctl_orders', "
+             "'leafctl_nodes')",
+      soci::into(orders);
+  CheckOwnTables(removed_tags > 0, audit > 0, orders == 2, findings);
   return findings;
 }
 
@@ -117,7 +126,11 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session) {
   session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
              "= 'leafctl_audit'",
       soci::into(audit);
-  CheckOwnTables(removed_tags > 0, audit > 0, findings);
+  int orders = 0;
+  session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
+             "IN ('leafctl_orders', 'leafctl_nodes')",
+      soci::into(orders);
+  CheckOwnTables(removed_tags > 0, audit > 0, orders == 2, findings);
   return findings;
 }
 

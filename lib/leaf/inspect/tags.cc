@@ -218,4 +218,48 @@ std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span
   return TagInspector(rows, marks, now, redis_port, codes).Run();
 }
 
+std::vector<Diagnosis> InspectOrders(const core::TagOrderTable& table, std::span<const core::OrderNode> nodes,
+                                     bool fallback) {
+  constexpr const char* kCheck = "tag-order";
+  std::vector<Diagnosis> found;
+  std::size_t strict = 0;
+  std::uint64_t version = 0;  // the newest that a strict tag needs
+  for (const core::OrderRow& row : table.rows) {
+    if (row.order != core::TagOrder::kStrict) continue;
+    ++strict;
+    if (row.since) version = std::max(version, row.version);
+    if (!row.since && found.size() < kTagDiagnosesMax) {
+      found.push_back(
+          {kCheck, Level::kWarning,
+           fmt::format("tag {}: to be strict, and not acknowledged by all nodes", Quoted(row.tag)),
+           "a command has ended before they had; the order is not promised yet",
+           TagCommand("set", row.tag, "--order strict"), row.tag});
+    }
+  }
+  if (strict == 0) return {};
+  std::vector<std::string> falling_back;
+  if (fallback) falling_back.emplace_back("this node");
+  for (const core::OrderNode& node : nodes) {
+    if (node.fallback) falling_back.push_back(Printable(node.process));
+    if (node.acknowledged >= version) continue;
+    found.push_back({kCheck, Level::kWarning,
+                     fmt::format("{} has not read the order of all tags", Printable(node.process)),
+                     "the database has lost its acknowledgement, or it has just begun",
+                     "it reads them within seconds, if it runs"});
+  }
+  if (!falling_back.empty()) {
+    found.push_back(
+        {kCheck, Level::kProblem,
+         fmt::format("segment.witness_fallback is true on {}, and {} strict", fmt::join(falling_back, ", "),
+                     strict == 1 ? "a tag is" : fmt::format("{} tags are", strict)),
+         "such a node does not serve a strict tag", "set segment.witness_fallback = false"});
+  }
+  if (found.empty()) {
+    return {Diagnosis::Ok(kCheck, fmt::format("{} strict; {} node{} to that",
+                                              strict == 1 ? "a tag is" : fmt::format("{} tags are", strict),
+                                              nodes.size(), nodes.size() == 1 ? " keeps" : "s keep"))};
+  }
+  return found;
+}
+
 }  // namespace leaf::inspect

@@ -18,6 +18,11 @@ std::vector<Diagnosis> InspectTags(std::span<const core::TagRow> rows, std::span
                                    WallTime now, bool redis_port = false,
                                    std::span<const core::CodeRecord> codes = {});
 
+// What keeps strict tags from their order. `nodes`: the table's list; `fallback`: as this node has
+// segment.witness_fallback. Nothing at all where no tag is strict.
+std::vector<Diagnosis> InspectOrders(const core::TagOrderTable& table, std::span<const core::OrderNode> nodes,
+                                     bool fallback);
+
 inline constexpr std::size_t kTagDiagnosesMax = 20;
 
 }  // namespace leaf::inspect
