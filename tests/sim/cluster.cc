@@ -11,8 +11,10 @@
 #include "leaf/inspect/zookeeper_snapshot.h"
 #include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/service/cluster_fence.h"
+#include "leaf/service/granter.h"
 #include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/witness.h"
+#include "tag_order.h"
 
 namespace leaf::sim {
 namespace {
@@ -24,10 +26,38 @@ Nanos Seconds(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
 
 }  // namespace
 
+struct Cluster::OneShots {
+  OneShots(Surroundings& around, Node& node)
+      : process(fmt::format("next{}", node.number), around.next_process++),
+        issuer{process.number, node.number, node.state->number, false},
+        state(node.state),
+        log(around.world, process, around.loud),
+        marks(around.world, process, state->marks, around.history, issuer) {
+    const auto reserved = [this](std::string_view tag, const IdRange& range) { marks.Reserved(tag, range); };
+    if (around.sql != nullptr) {
+      sql = std::make_unique<SqlPorts>(*around.sql, process, node.number, *node.machine, log, reserved);
+    } else {
+      plain = std::make_unique<SimSegmentStore>(around.database, process, node.number, reserved);
+    }
+    core::SegmentStore& store = sql ? static_cast<core::SegmentStore&>(sql->store()) : *plain;
+    granter.emplace(store, marks, nullptr, *node.machine, log, std::chrono::milliseconds{4000});
+  }
+
+  Process process;
+  const Issuer issuer;
+  const DirPtr state;
+  Journal log;
+  SimMarks marks;
+  std::unique_ptr<SqlPorts> sql;
+  std::unique_ptr<SimSegmentStore> plain;
+  std::optional<service::Granter> granter;
+};
+
 Cluster::Cluster(Surroundings& around, Process& outside)
     : around_(around),
       world_(around.world),
       outside_(outside),
+      desk_(around.world, "desk"),
       operator_(around.ensemble, outside, kOperator),
       operator_log_(around.world, outside, around.loud) {
   const Plan& plan = around_.plan;
@@ -93,6 +123,7 @@ void Cluster::Supervise(Node& node) {
       node.java_leaf.reset();
     } else {
       node.state->disk.Restart();
+      around_.history.ProcessStarts();
       // Processes keep a directory they began with, whatever happens to the name.
       const DirPtr state = node.state;
       node.daemon = std::make_unique<Daemon>(
@@ -319,6 +350,12 @@ void Cluster::Do(const Act& act) {
     });
   } else if (what == "repair") {
     RepairTags();
+  } else if (what == "tag_strict") {
+    MakeStrict(tag, act.node, act.figure);
+  } else if (what == "one_shots") {
+    RunOneShots(node, tag, time);
+  } else if (what == "tag_trend") {
+    MakeTrend(tag);
   } else if (what == "db_step") {
     OnceFree(tag,
              [&database, tag, step = static_cast<std::int64_t>(act.figure)] { database.SetStep(tag, step); });
@@ -388,6 +425,10 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "clock_jump") act.figure = either_way(3600);
   if (kind == "clock_strobe") act.figure = 4 * dice.Real();
   if (kind == "clock_drift") act.figure = either_way(0.05);
+  if (kind == "tag_order") {
+    act.what = dice.Chance(0.7) ? "tag_strict" : "tag_trend";
+    act.figure = dice.Chance(0.5) ? 2 : 0;
+  }
   if (kind == "suspend" || kind == "state_copied" || kind == "db_remove")
     act.figure = dice.Chance(0.5) ? 1 : 0;
   // Two live copies of one identity are told apart as long as both reach the registry in time.
@@ -498,6 +539,92 @@ void Cluster::RepairTags() {
     database.RaiseTo(tag, known);
     database.SetStep(tag, around_.plan.step);
   }
+}
+
+// 0: none. 1: those of `node`, although it runs. 2: those whose process has ended.
+std::vector<std::string> Cluster::GoneNodes(std::uint64_t node, double gone) {
+  std::vector<std::string> ids;
+  if (gone == 0) return ids;
+  const auto listed = operator_sql_->orders().Nodes();
+  if (!listed.ok()) return ids;
+  for (const core::OrderNode& each : *listed) {
+    const auto runs = std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& other) {
+      return other->daemon && other->daemon->order_node().id == each.id && !other->daemon->process().dead;
+    });
+    if (gone == 1 ? runs != nodes_.end() && (*runs)->number == node : runs == nodes_.end())
+      ids.push_back(each.id);
+  }
+  return ids;
+}
+
+void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone) {
+  if (!ordering_.insert(tag).second) return;
+  cmd::TagOrderDesk::Ports ports{.orders = operator_sql_->orders(),
+                                 .clock = desk_,
+                                 .daemons = nullptr,
+                                 .look = nullptr,
+                                 .patience = std::chrono::seconds{20},
+                                 .fallback = false};
+  if (around_.plan.fence == Fence::kCluster) {
+    ports.daemons = [this]() -> Result<std::vector<zookeeper::DaemonRecord>> {
+      world_.Block(outside_, kMilli);
+      if (around_.ensemble.away) return Error{ErrorCode::kUnavailable, "ZooKeeper is away", ""};
+      std::vector<zookeeper::DaemonRecord> daemons;
+      for (const auto& each : nodes_) {
+        if (each->daemon && !each->daemon->process().dead)
+          daemons.push_back({each->machine->name(), each->daemon->order_node().process, {}});
+      }
+      return daemons;
+    };
+  }
+  cmd::TagOrderDesk desk(std::move(ports));
+  constexpr int kAttempts = 5;
+  const auto make = [&]() -> Result<void> {
+    LEAF_ASSIGN_OR_RETURN(const auto table, desk.orders().Read());
+    for (const core::OrderRow& row : table->rows) {
+      if (row.tag == tag && row.order == core::TagOrder::kStrict && row.since) return {};
+    }
+    LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag, GoneNodes(node, gone)));
+    if (begun.since) return {};
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, desk.orders().Complete(tag, begun.version));
+    operator_log_.Info("tag {} is strict from {} on", tag, since);
+    // It may be lost by now.
+    if (around_.database.IsStrict(tag)) around_.history.OrderBegins(tag);
+    return {};
+  };
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto made = make();
+    if (made.ok()) break;
+    operator_log_.Info("{}", made.error().message);
+    if (made.error().code == ErrorCode::kRefused) break;
+    world_.Block(outside_, 200 * kMilli);
+  }
+  ordering_.erase(tag);
+}
+
+void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time) {
+  one_shots_.push_back(std::make_unique<OneShots>(around_, node));
+  OneShots& shots = *one_shots_.back();
+  world_.Spawn(&shots.process, [this, &shots, tag, until = world_.now() + time] {
+    Dice& dice = world_.dice();
+    while (world_.now() < until) {
+      world_.Block(shots.process, dice.Around(around_.plan.think_time));
+      const std::uint64_t sent = around_.history.Sent();
+      const auto count = static_cast<std::uint64_t>(dice.Between(1, 3));
+      const auto grant = shots.granter->Obtain(tag, service::ExactSizer(count)).grant;
+      if (!grant.ok() || shots.process.dead) continue;
+      around_.history.Issued(shots.issuer, tag, grant->range);
+      around_.history.Answered(shots.issuer, tag, sent, grant->range.begin, grant->range.end - 1);
+    }
+  });
+}
+
+void Cluster::MakeTrend(const std::string& tag) {
+  if (!ordering_.insert(tag).second) return;
+  around_.history.OrderEnds(tag);
+  if (const auto ended = operator_sql_->orders().End(tag); !ended.ok())
+    operator_log_.Info("{}", ended.error().message);
+  ordering_.erase(tag);
 }
 
 void Cluster::RecoverWithoutTheLost() {
@@ -661,6 +788,7 @@ void Cluster::KillAll() {
   for (const auto& node : nodes_) {
     if (Process* const process = node->process()) world_.Kill(*process);
   }
+  for (const auto& shots : one_shots_) world_.Kill(shots->process);
 }
 
 }  // namespace leaf::sim

@@ -79,6 +79,14 @@ class Cluster {
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);
   void RepairTags();
+  // As `leafctl tag set --order strict`. `gone`: as Act::figure of "tag_strict".
+  void MakeStrict(const std::string& tag, std::uint64_t node, double gone);
+  void MakeTrend(const std::string& tag);
+  // As `leafctl next --direct`, one after the other for so long, beside what runs on the node. Without a
+  // witness only.
+  void RunOneShots(Node& node, const std::string& tag, Nanos time);
+  // Which nodes that are on the table's list an operator says to have ended for good.
+  std::vector<std::string> GoneNodes(std::uint64_t node, double gone);
   // As `leafctl cluster recover --beyond`, where all nodes that are missing have lost their state
   // directories.
   void RecoverWithoutTheLost();
@@ -87,12 +95,16 @@ class Cluster {
   Surroundings& around_;
   World& world_;
   Process& outside_;
+  Machine desk_;  // the operator's own
   SimClient operator_;
   Journal operator_log_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  struct OneShots;
+  std::vector<std::unique_ptr<OneShots>> one_shots_;
   std::unique_ptr<SqlPorts> operator_sql_;  // null without such a database
   std::uint64_t next_state_ = 1;
-  std::set<std::string> lost_;  // nodes of the cluster whose state directories are lost
+  std::set<std::string> ordering_;  // tags whose order a command is changing
+  std::set<std::string> lost_;      // nodes of the cluster whose state directories are lost
   std::uint64_t acts_ = 0;
   std::uint64_t starts_ = 0;
 };

@@ -64,6 +64,13 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       setting_(setting),
       process_(fmt::format("node{}", setting.node), around.next_process++),
       issuer_{process_.number, setting.node, setting.state.number, false},
+      order_node_{
+          .id = fmt::format("p{}", process_.number),
+          .process = fmt::format("leafctl serve, process {} on host{}", process_.number, setting.node),
+          .place = fmt::format("host{}:{}", setting.node, setting.state.number),
+          .fallback = around.plan.fence == Fence::kFallback,
+          .acknowledged = 0,
+          .since = {}},
       log_(around.world, process_, around.loud),
       random_(around.world.dice().Next()),
       disk_(around.world, process_, setting.state.disk,
@@ -76,6 +83,7 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       plain_store_(around.sql != nullptr ? nullptr
                                          : std::make_unique<SimSegmentStore>(around.database, process_,
                                                                              setting.node, OnReserved())),
+      plain_orders_(around.database, process_, setting.node),
       store_(sql_ ? sql_->store() : *plain_store_),
       zookeeper_(around.ensemble, process_, setting.node),
       tree_(ClusterTree()),
@@ -110,6 +118,11 @@ void Daemon::Launch() {
 service::SegmentOptions Daemon::SegmentOptionsOf() {
   service::SegmentOptions options;
   if (around_.plan.fence != Fence::kNode) options.fence = &fence_;
+  if (around_.plan.HasOrders()) {
+    options.orders = &plain_orders_;
+    if (sql_) options.orders = &sql_->orders();
+    options.order_node = order_node_;
+  }
   options.refresh_interval = around_.plan.refresh_interval;
   options.step_policy =
       around_.plan.fixed_step ? core::StepPolicy::Kind::kFixed : core::StepPolicy::Kind::kLeaf;
@@ -296,6 +309,7 @@ void Daemon::LeaveLine(const std::string& tag, std::uint64_t number, bool served
 bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why) {
   World& world = around_.world;
   ++around_.requests;
+  const std::uint64_t sent = around_.history.Sent();
   const bool contiguous = around_.plan.contiguous && count % 2 == 0;
   // P3: what is in reserve is had at once: so many IDs are left then. Other takers may come in between at a
   // failpoint.
@@ -322,6 +336,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
       last = range.end - 1;
     }
     CheckOrder(seen, tag, first, last);
+    if (around_.plan.HasOrders()) around_.history.Answered(issuer_, tag, sent, first, last);
   };
   IdSpans spans;
   if (contiguous ? node_.segment()->TryNextContiguous(tag, count, spans)

@@ -78,6 +78,9 @@ class Daemon {
   const std::optional<Error>& failure() const { return failure_; }
   bool serves() const { return serving_ && !process_.dead && !process_.stopped && !terminating_; }
 
+  // Its entry on the table's list of nodes.
+  const core::OrderNode& order_node() const { return order_node_; }
+
   // One ID of `tag` ("" for snowflake) as a caller would get it; whether there was one. From a task outside.
   bool Try(const std::string& tag, std::string& why);
   std::string Describe(const std::string& tag);
@@ -107,6 +110,7 @@ class Daemon {
   const DaemonSetting setting_;
   Process process_;
   const Issuer issuer_;
+  const core::OrderNode order_node_;
   Journal log_;
   Dice random_;
   SimDisk disk_;
@@ -114,6 +118,7 @@ class Daemon {
   SimMarks marks_;
   std::unique_ptr<SqlPorts> sql_;                 // null without such a database
   std::unique_ptr<SimSegmentStore> plain_store_;  // null with one
+  SimTagOrders plain_orders_;
   WatchedStore& store_;
   SimClient zookeeper_;
   const zookeeper::Tree tree_;

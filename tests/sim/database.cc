@@ -23,6 +23,29 @@ void Database::Put(const std::string& tag, std::int64_t max_id, std::int64_t ste
   NoteRegressions();
 }
 
+void Database::PutStrict(const std::string& tag) {
+  Orders& orders = orders_[primary_];
+  orders.table.rows.push_back({tag, core::TagOrder::kStrict, 1, ++orders.table.version});
+  orders_[1 - primary_] = orders;
+}
+
+void Database::ChangeOrders(std::uint64_t node, const std::function<void(Orders&)>& change) {
+  Orders& orders = orders_[ServerOf(node)];
+  change(orders);
+  if (!split_) log_.push_back({world_.now(), "", std::nullopt, orders});
+}
+
+bool Database::IsStrictOn(std::size_t server, const std::string& tag) {
+  const auto& rows = orders_[server].table.rows;
+  return std::any_of(rows.begin(), rows.end(), [&](const core::OrderRow& row) {
+    return row.tag == tag && row.order == core::TagOrder::kStrict;
+  });
+}
+
+bool Database::IsStrict(const std::string& tag) {
+  return IsStrictOn(primary_, tag) && (!split_ || IsStrictOn(1 - primary_, tag));
+}
+
 void Database::Store(std::size_t server, const std::string& tag, const std::optional<core::TagRow>& row) {
   if (row) {
     servers_[server][tag] = *row;
@@ -44,7 +67,7 @@ void Database::Live(const Process& outside) {
 }
 
 void Database::KeepBackup(std::size_t most) {
-  backups_.push_back({world_.now(), rows()});
+  backups_.push_back({world_.now(), rows(), orders_[primary_]});
   if (backups_.size() > most) backups_.pop_front();
 }
 
@@ -55,6 +78,7 @@ bool Database::LoadBackup(Nanos age) {
     if (backup.at <= world_.now() - age) chosen = &backup;
   }
   servers_ = {chosen->rows, chosen->rows};
+  orders_ = {chosen->orders, chosen->orders};
   return true;
 }
 
@@ -62,7 +86,9 @@ void Database::Replicate(bool all) {
   while (!split_ && !log_.empty() && (all || log_.front().at + lag <= world_.now())) {
     const Change& change = log_.front();
     Rows& replica = servers_[1 - primary_];
-    if (change.row) {
+    if (change.orders) {
+      orders_[1 - primary_] = *change.orders;
+    } else if (change.row) {
       replica[change.tag] = *change.row;
     } else {
       replica.erase(change.tag);
@@ -73,8 +99,9 @@ void Database::Replicate(bool all) {
 
 void Database::Log(const std::string& tag) {
   const auto found = servers_[primary_].find(tag);
-  log_.push_back(
-      {world_.now(), tag, found == servers_[primary_].end() ? std::nullopt : std::optional(found->second)});
+  log_.push_back({world_.now(), tag,
+                  found == servers_[primary_].end() ? std::nullopt : std::optional(found->second),
+                  std::nullopt});
 }
 
 void Database::Changed(std::size_t server, const std::string& tag) {
@@ -92,6 +119,9 @@ void Database::NoteRegressions() {
     for (const auto& [tag, row] : RowsOf(server)) {
       if (row.max_id < static_cast<std::int64_t>(highest_[tag])) history_.WentBack(tag);
     }
+  }
+  for (const std::string& tag : history_.StrictTags()) {
+    if (!IsStrict(tag)) history_.OrderLost(tag);
   }
 }
 
@@ -208,13 +238,17 @@ Result<core::Grant> Database::RaiseByStep(std::uint64_t node, const std::string&
   return *grant;
 }
 
-void SimSegmentStore::Travel() {
+void WayToDatabase::Travel() {
   World& world = database_.world();
   const auto usual = static_cast<double>(world.dice().Between(200 * kMicro, 3 * kMilli));
   world.Block(process_, static_cast<Nanos>(usual * database_.slowness));
 }
 
-Result<void> SimSegmentStore::Ask() {
+bool WayToDatabase::Reaches() const {
+  return !process_.dead && !database_.away && !database_.cut_off.contains(node_);
+}
+
+Result<void> WayToDatabase::Ask() {
   if (process_.dead) {
     database_.world().Block(process_, 0);
     return DatabaseAway();
@@ -240,11 +274,9 @@ Result<core::Grant> SimSegmentStore::RaiseFrom(std::string_view tag, const core:
     const core::TagRow row = found->second;
     if (!CanGrant(row)) return Error{ErrorCode::kRefused, "bad step or max_id of " + Quoted(tag), ""};
     LEAF_ASSIGN_OR_RETURN(const core::GrantSize size, sizer(row));
-    Travel();
+    way_.Travel();
     // The connection was to that server.
-    if (process_.dead || database_.away || database_.cut_off.contains(node_) ||
-        server != &database_.RowsFor(node_))
-      return DatabaseAway();
+    if (!way_.Reaches() || server != &database_.RowsFor(node_)) return DatabaseAway();
     LEAF_ASSIGN_OR_RETURN(const auto grant, database_.Raise(node_, row, size));
     if (grant) return *grant;
   }
@@ -252,7 +284,7 @@ Result<core::Grant> SimSegmentStore::RaiseFrom(std::string_view tag, const core:
 }
 
 Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
-  LEAF_RETURN_IF_ERROR(Ask());
+  LEAF_RETURN_IF_ERROR(way_.Ask());
   World& world = database_.world();
   const Error lost{ErrorCode::kOutcomeUnknown, "the reply to COMMIT was lost", ""};
   const bool loses = world.dice().Chance(database_.loses_reply);
@@ -261,7 +293,7 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
     const Database::Rows& rows = database_.RowsFor(node_);
     if (const auto found = rows.find(std::string(tag)); found != rows.end() && CanGrant(found->second))
       (void)sizer(found->second);
-    Travel();
+    way_.Travel();
     return lost;
   }
   auto grant = RaiseFrom(tag, sizer);
@@ -270,29 +302,91 @@ Result<core::Grant> SimSegmentStore::Reserve(std::string_view tag, const core::G
     world.Trace(grant->range.begin);
     on_reserved_(tag, grant->range);
   }
-  Travel();
+  way_.Travel();
   if (loses && grant.ok()) return lost;
   return grant;
 }
 
 Result<std::vector<core::TagRow>> SimSegmentStore::List() {
-  LEAF_RETURN_IF_ERROR(Ask());
+  LEAF_RETURN_IF_ERROR(way_.Ask());
   std::vector<core::TagRow> rows;
   for (const auto& [tag, row] : database_.RowsFor(node_)) rows.push_back(row);
-  Travel();
+  way_.Travel();
   SawAll(rows);
   return rows;
 }
 
 Result<core::TagRow> SimSegmentStore::Describe(std::string_view tag) {
-  LEAF_RETURN_IF_ERROR(Ask());
+  LEAF_RETURN_IF_ERROR(way_.Ask());
   const Database::Rows& rows = database_.RowsFor(node_);
   const auto found = rows.find(std::string(tag));
   if (found == rows.end()) return Error{ErrorCode::kNotFound, "unknown tag " + Quoted(tag), ""};
   const core::TagRow row = found->second;
   Saw(tag);
-  Travel();
+  way_.Travel();
   return row;
+}
+
+// ---- the orders of tags
+
+Result<void> SimTagOrders::Write(const std::function<void(Database::Orders&)>& change) {
+  LEAF_RETURN_IF_ERROR(way_.Ask());
+  World& world = database_.world();
+  const bool loses = world.dice().Chance(database_.loses_reply);
+  const bool happens = !loses || world.dice().Chance(0.5);
+  if (happens) database_.ChangeOrders(node_, change);
+  way_.Travel();
+  if (loses) return Error{ErrorCode::kOutcomeUnknown, "the reply to COMMIT was lost", ""};
+  return {};
+}
+
+Result<std::optional<core::TagOrderTable>> SimTagOrders::Enter(const core::OrderNode& node) {
+  core::TagOrderTable table;
+  LEAF_RETURN_IF_ERROR(Write([&](Database::Orders& orders) {
+    std::erase_if(orders.nodes, [&](const auto& entry) { return entry.second.place == node.place; });
+    orders.nodes[node.id] = node;
+    ++orders.table.version;
+    table = orders.table;
+  }));
+  return std::optional(std::move(table));
+}
+
+Result<std::optional<core::TagOrders::Look>> SimTagOrders::LookAt(const std::string& node) {
+  LEAF_RETURN_IF_ERROR(way_.Ask());
+  const Database::Orders& orders = database_.OrdersFor(node_);
+  Look look{orders.table.version, std::nullopt};
+  if (const auto found = orders.nodes.find(node); found != orders.nodes.end())
+    look.acknowledged = found->second.acknowledged;
+  way_.Travel();
+  return std::optional(look);
+}
+
+Result<std::optional<core::TagOrderTable>> SimTagOrders::Read() {
+  LEAF_RETURN_IF_ERROR(way_.Ask());
+  core::TagOrderTable table = database_.OrdersFor(node_).table;
+  way_.Travel();
+  return std::optional(std::move(table));
+}
+
+Result<void> SimTagOrders::Restore(const core::OrderRow& row) {
+  return Write([&](Database::Orders& orders) {
+    const bool there = std::any_of(orders.table.rows.begin(), orders.table.rows.end(),
+                                   [&](const core::OrderRow& one) { return one.tag == row.tag; });
+    if (there) return;
+    orders.table.rows.push_back(row);
+    orders.table.rows.back().version = ++orders.table.version;
+  });
+}
+
+Result<void> SimTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
+  return Write([&](Database::Orders& orders) {
+    if (const auto found = orders.nodes.find(node); found != orders.nodes.end())
+      found->second.acknowledged = std::max(found->second.acknowledged, version);
+  });
+}
+
+Result<void> SimTagOrders::Leave(const std::string& node) {
+  return Write([&](Database::Orders& orders) { orders.nodes.erase(node); });
 }
 
 void WatchedStore::SawAll(const std::vector<core::TagRow>& rows) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "leaf/core/ports.h"
+#include "leaf/core/tag_orders.h"
 #include "sim/history.h"
 #include "sim/world.h"
 
@@ -29,6 +31,8 @@ class Database {
   Database& operator=(const Database&) = delete;
 
   void Put(const std::string& tag, std::int64_t max_id, std::int64_t step);
+  // The tag is strict from its first ID on; before there are nodes, or replicas.
+  virtual void PutStrict(const std::string& tag);
   // Replicates and keeps backups; a task of its own.
   void Live(const Process& outside);
 
@@ -60,6 +64,16 @@ class Database {
   void RaiseTo(const std::string& tag, std::uint64_t max_id);
 
   const Rows& rows() const { return RowsOf(primary_); }
+  // Whether each server that takes writes says that `tag` is strict.
+  bool IsStrict(const std::string& tag);
+
+  // The orders of tags, and the nodes that keep to them, of a server of two maps.
+  struct Orders {
+    core::TagOrderTable table;
+    std::map<std::string, core::OrderNode> nodes;
+  };
+  const Orders& OrdersFor(std::uint64_t node) const { return orders_[ServerOf(node)]; }
+  void ChangeOrders(std::uint64_t node, const std::function<void(Orders&)>& change);
   // Whether a transaction holds the row of `tag` on the primary: every other statement waits for it.
   virtual bool IsHeld(const std::string& /*tag*/) { return false; }
   // The highest max_id a tag ever had on any server.
@@ -81,7 +95,10 @@ class Database {
   // By hand; nothing: deleted.
   virtual void Store(std::size_t server, const std::string& tag, const std::optional<core::TagRow>& row);
   // Becomes what the other one is.
-  virtual void Overwrite(std::size_t server) { servers_[server] = servers_[1 - server]; }
+  virtual void Overwrite(std::size_t server) {
+    servers_[server] = servers_[1 - server];
+    orders_[server] = orders_[1 - server];
+  }
   // What the replica has not got yet, up to its lag; every 100 ms, and `all` of it.
   virtual void Replicate(bool all);
   virtual void ForgetLog() { log_.clear(); }
@@ -91,6 +108,7 @@ class Database {
   virtual bool LoadBackup(Nanos age);
   // The primary has changed, or whether it takes writes, or whether there are two servers that do.
   virtual void RolesChanged() {}
+  virtual bool IsStrictOn(std::size_t server, const std::string& tag);
   bool switching() const { return switching_; }
 
   // A row that `server` has now, because it was committed there.
@@ -103,13 +121,16 @@ class Database {
     Nanos at = 0;
     std::string tag;
     std::optional<core::TagRow> row;  // nothing: deleted
+    std::optional<Orders> orders;     // what all of them were then; nothing: a change of `row`
   };
-  // The table is no longer what it was: notes every tag that is lower than it was once.
+  // The table is no longer what it was: notes every tag that is lower than it was once, or has lost its
+  // order.
   void NoteRegressions();
 
   World& world_;
   History& history_;
   std::array<Rows, 2> servers_;
+  std::array<Orders, 2> orders_;
   std::size_t primary_ = 0;
   bool split_ = false;
   bool switching_ = false;
@@ -117,6 +138,7 @@ class Database {
   struct Backup {
     Nanos at = 0;
     Rows rows;
+    Orders orders;
   };
   std::deque<Backup> backups_;
   std::optional<Nanos> backed_up_at_;
@@ -141,11 +163,30 @@ class WatchedStore : public core::SegmentStore {
   std::map<std::string, std::uint64_t> seen_;  // lists_ when the tag was there
 };
 
-// One process's way to it.
+// One process's way to a database of two maps.
+class WayToDatabase {
+ public:
+  WayToDatabase(Database& database, const Process& process, std::uint64_t node)
+      : database_(database), process_(process), node_(node) {}
+
+  // The way there, and whether the database answers.
+  Result<void> Ask();
+  void Travel();
+  bool Reaches() const;
+
+ private:
+  Database& database_;
+  const Process& process_;
+  const std::uint64_t node_;
+};
+
 class SimSegmentStore final : public WatchedStore {
  public:
   SimSegmentStore(Database& database, const Process& process, std::uint64_t node, OnReserved on_reserved)
-      : database_(database), process_(process), node_(node), on_reserved_(std::move(on_reserved)) {}
+      : database_(database),
+        node_(node),
+        way_(database, process, node),
+        on_reserved_(std::move(on_reserved)) {}
 
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
   Result<std::vector<core::TagRow>> List() override;
@@ -153,14 +194,34 @@ class SimSegmentStore final : public WatchedStore {
 
  private:
   Result<core::Grant> RaiseFrom(std::string_view tag, const core::GrantSizer& sizer);
-  // The way there.
-  Result<void> Ask();
-  void Travel();
 
   Database& database_;
-  const Process& process_;
   const std::uint64_t node_;
+  WayToDatabase way_;
   const OnReserved on_reserved_;
+};
+
+// The same for the orders of tags. Which tags are strict does not change in this database: commands work with
+// the one of sql_database.h.
+class SimTagOrders final : public core::TagOrders {
+ public:
+  SimTagOrders(Database& database, const Process& process, std::uint64_t node)
+      : database_(database), node_(node), way_(database, process, node) {}
+
+  Result<std::optional<core::TagOrderTable>> Enter(const core::OrderNode& node) override;
+  Result<std::optional<Look>> LookAt(const std::string& node) override;
+  Result<std::optional<core::TagOrderTable>> Read() override;
+  Result<void> Restore(const core::OrderRow& row) override;
+  Result<void> Acknowledge(const std::string& node, std::uint64_t version) override;
+  Result<void> Leave(const std::string& node) override;
+
+ private:
+  // Takes effect or not, as any commit.
+  Result<void> Write(const std::function<void(Database::Orders&)>& change);
+
+  Database& database_;
+  const std::uint64_t node_;
+  WayToDatabase way_;
 };
 
 }  // namespace leaf::sim

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "leaf/base/limits.h"
 #include "leaf/base/time.h"
@@ -62,6 +63,37 @@ void History::IssuedSnowflake(const Issuer& issuer, const void* life, const IdRa
   if (added) return;
   found->second.first = std::min(found->second.first, first.time);
   found->second.last = std::max(found->second.last, last.time);
+}
+
+void History::Answered(const Issuer& issuer, std::string_view tag, std::uint64_t sent, std::uint64_t lowest,
+                       std::uint64_t highest) {
+  orders_[std::string(tag)].requests.push_back(
+      {sent, ++moment_, {lowest, highest + 1}, issuer, world_.now()});
+}
+
+void History::OrderBegins(const std::string& tag) {
+  Order& order = orders_[tag];
+  if (!order.holds.empty() && order.holds.back().second == 0) return;
+  order_lost_.erase(tag);
+  order.holds.emplace_back(++moment_, 0);
+  ++orders_begun_;
+}
+
+void History::OrderEnds(const std::string& tag) {
+  Order& order = orders_[tag];
+  if (!order.holds.empty() && order.holds.back().second == 0) order.holds.back().second = ++moment_;
+}
+
+std::vector<std::string> History::StrictTags() const {
+  std::vector<std::string> tags;
+  for (const auto& [tag, order] : orders_) {
+    if (!order.holds.empty() && order.holds.back().second == 0) tags.push_back(tag);
+  }
+  return tags;
+}
+
+void History::ProcessStarts() {
+  for (const std::string& tag : std::exchange(order_lost_, {})) OrderEnds(tag);
 }
 
 std::string History::Describe(const Record& record) {
@@ -135,12 +167,45 @@ void History::CheckLives() {
   }
 }
 
+// Each request that was sent while the order held, against the highest ID of all that were answered before it
+// was sent, whenever they were sent.
+void History::CheckOrder(const std::string& tag) {
+  const Order& order = orders_[tag];
+  std::vector<const Request*> by_sent;
+  for (const Request& request : order.requests) by_sent.push_back(&request);
+  std::stable_sort(by_sent.begin(), by_sent.end(),
+                   [](const Request* a, const Request* b) { return a->sent < b->sent; });
+  std::size_t before = 0;
+  const Request* highest = nullptr;
+  for (const Request* const request : by_sent) {
+    for (; before < order.requests.size() && order.requests[before].answered < request->sent; ++before) {
+      if (highest == nullptr || order.requests[before].span.end > highest->span.end)
+        highest = &order.requests[before];
+    }
+    const bool holds = std::any_of(order.holds.begin(), order.holds.end(), [&](const auto& period) {
+      return period.first < request->sent && (period.second == 0 || request->answered < period.second);
+    });
+    if (!holds) continue;
+    ++strict_requests_;
+    strict_pairs_ += before;
+    if (highest == nullptr || request->span.begin >= highest->span.end) continue;
+    const auto text = [](const Request& of) {
+      return Describe({of.span, of.issuer, of.at}) +
+             fmt::format(" (sent as {}, answered as {})", of.sent, of.answered);
+    };
+    Broken(fmt::format("P9: a later request for {} has a lower ID: {} after {}", tag, text(*request),
+                       text(*highest)));
+    if (violations_.size() >= kViolationsMax) return;
+  }
+}
+
 void History::Check() {
   for (const auto& [tag, of] : tags_) {
     CheckDisjoint("IDs", tag, of.issued);
     CheckDisjoint("grants", tag, of.grants);
   }
   for (const auto& [tag, of] : tags_) CheckWithinGrants(tag);
+  for (const auto& [tag, order] : orders_) CheckOrder(tag);
   CheckDisjoint("IDs", "snowflake", snowflakes_);
   CheckLives();
 }

@@ -42,6 +42,22 @@ class History {
   // `life`: one generator, of which there is one at a time in a process. `wall`: of its node, at that moment.
   void IssuedSnowflake(const Issuer& issuer, const void* life, const IdRange& range, WallTime wall,
                        std::chrono::milliseconds window);
+  // ---- P9, over all nodes
+  // The order in which requests are sent and answered, of which the caller keeps the first.
+  std::uint64_t Sent() { return ++moment_; }
+  // A request for IDs of `tag`, of the lowest and the highest of which it was told just now.
+  void Answered(const Issuer& issuer, std::string_view tag, std::uint64_t sent, std::uint64_t lowest,
+                std::uint64_t highest);
+  // From now on, and until now, it holds for requests that are sent.
+  void OrderBegins(const std::string& tag);
+  void OrderEnds(const std::string& tag);
+  // Those for which it holds.
+  std::vector<std::string> StrictTags() const;
+  // No server has it any more that the tag is strict. Nodes that have read it keep to it; one that starts
+  // cannot know.
+  void OrderLost(const std::string& tag) { order_lost_.insert(tag); }
+  void ProcessStarts();
+
   // A promise that was found broken where it was.
   void Broken(std::string what);
 
@@ -52,6 +68,10 @@ class History {
   std::uint64_t ids() const { return ids_; }
   std::uint64_t grants() const { return grants_; }
   std::uint64_t regressions() const { return went_back_.size(); }
+  // Requests for IDs of a strict tag, and how many pairs of one and another that was answered before.
+  std::uint64_t strict_requests() const { return strict_requests_; }
+  std::uint64_t strict_pairs() const { return strict_pairs_; }
+  std::uint64_t orders_begun() const { return orders_begun_; }
 
  private:
   struct Record {
@@ -70,6 +90,7 @@ class History {
   void CheckDisjoint(std::string_view what, const std::string& tag, std::vector<Record> records);
   void CheckWithinGrants(const std::string& tag);
   void CheckLives();
+  void CheckOrder(const std::string& tag);
   static std::string Describe(const Record& record);
 
   const World& world_;
@@ -82,6 +103,23 @@ class History {
     std::map<std::uint64_t, std::size_t> last_of;  // process → its last in `issued`
   };
   std::map<std::string, OfTag, std::less<>> tags_;
+  struct Request {
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    IdRange span;  // from its lowest to its highest
+    Issuer issuer;
+    Nanos at = 0;
+  };
+  struct Order {
+    std::vector<Request> requests;                               // as they were answered
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> holds;  // from one moment to another; 0: to the end
+  };
+  std::map<std::string, Order, std::less<>> orders_;
+  std::set<std::string> order_lost_;
+  std::uint64_t moment_ = 0;
+  std::uint64_t strict_requests_ = 0;
+  std::uint64_t strict_pairs_ = 0;
+  std::uint64_t orders_begun_ = 0;
   std::vector<Record> snowflakes_;
   std::map<std::uint64_t, std::size_t> last_snowflake_of_;
   std::map<std::pair<std::uint64_t, const void*>, Life> lives_;

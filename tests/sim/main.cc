@@ -38,6 +38,9 @@ struct Totals {
   std::uint64_t acts = 0;
   std::uint64_t starts = 0;
   std::uint64_t regressions = 0;
+  std::uint64_t orders_begun = 0;
+  std::uint64_t strict_requests = 0;
+  std::uint64_t strict_pairs = 0;
   double node_hours = 0;
 
   void Add(const Outcome& outcome) {
@@ -49,13 +52,19 @@ struct Totals {
     acts += outcome.acts;
     starts += outcome.starts;
     regressions += outcome.regressions;
+    orders_begun += outcome.orders_begun;
+    strict_requests += outcome.strict_requests;
+    strict_pairs += outcome.strict_pairs;
     node_hours += outcome.node_seconds / 3600;
   }
   void Print() const {
     fmt::print(
         "leafsim: {} runs, {:.1f} simulated node-hours, {} faults, {} starts of a process, {} tags whose row "
-        "went back, {} requests ({} refused), {} grants, {} IDs checked\n",
-        runs, node_hours, acts, starts, regressions, requests, errors, grants, ids);
+        "went back, {} requests ({} refused), {} grants, {} IDs checked, {} times that a tag became strict, "
+        "{} "
+        "requests for it in {} pairs\n",
+        runs, node_hours, acts, starts, regressions, requests, errors, grants, ids, orders_begun,
+        strict_requests, strict_pairs);
   }
 };
 

@@ -99,6 +99,11 @@ const std::vector<std::string>& SqlFaultKinds() {
   return kinds;
 }
 
+const std::vector<std::string>& OrderKinds() {
+  static const std::vector<std::string> kinds = {"tag_order", "tag_strict", "tag_trend"};
+  return kinds;
+}
+
 namespace {
 
 // ZooKeeper that goes back, in some of the runs, and with the fence of a cluster the database, too, at any
@@ -135,6 +140,22 @@ void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
   plan.faults.insert(dice.Chance(0.7) ? "zk_restore" : "zk_wipe");
 }
 
+// Strict tags, in some of the runs: from their first ID on, and made so, and trend again, by commands.
+void DrawOrders(std::uint64_t seed, Plan& plan) {
+  Dice dice(seed ^ 0x57121C7U);
+  // What is served without the witness while that is away has no order.
+  if (!dice.Chance(0.5) || plan.fence == Fence::kFallback) return;
+  // Without a witness the table alone says what was granted.
+  if (plan.fence == Fence::kNode) {
+    for (const char* const kind :
+         {"db_failover", "db_restore", "db_split", "db_lower", "db_remove", "both_restore"})
+      plan.faults.erase(kind);
+    plan.privileged = false;
+  }
+  plan.strict = dice.Below(plan.tags + 1);
+  if (plan.sql) plan.faults.insert("tag_order");
+}
+
 }  // namespace
 
 Plan Plan::Draw(std::uint64_t seed) {
@@ -169,6 +190,7 @@ Plan Plan::Draw(std::uint64_t seed) {
   // The seeds by which planted bugs are caught stay what they were before there was any of this.
   constexpr std::uint64_t kOldSeeds = 1000;
   plan.contiguous = seed >= kOldSeeds && Dice(seed ^ 0xC0471600U).Chance(0.5);
+  if (seed >= kOldSeeds) DrawOrders(seed, plan);
   return plan;
 }
 
@@ -177,6 +199,11 @@ bool Plan::GoesBack() const {
   return std::any_of(faults.begin(), faults.end(),
                      [](const std::string& kind) { return kKinds.contains(kind); }) ||
          std::any_of(acts.begin(), acts.end(), [](const Act& act) { return kKinds.contains(act.what); });
+}
+
+bool Plan::HasOrders() const {
+  return strict > 0 || faults.contains("tag_order") ||
+         std::any_of(acts.begin(), acts.end(), [](const Act& act) { return act.what.starts_with("tag_"); });
 }
 
 std::vector<Plan> Plan::Combinations() {
@@ -241,16 +268,16 @@ std::vector<Plan> Plan::Combinations() {
 
 std::string Plan::Text() const {
   return fmt::format(
-      "{}nodes {}, Java {}, tags {}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} "
+      "{}nodes {}, Java {}, tags {}{}, step {}{}{}, fence {}, registry {}{}{}{}{}, refresh {} ms, window {} "
       "ms, "
       "lease {} "
       "ms, preemption {:.3f}, {} connections a node every {} ms, batches up to {}{}, {} s of trouble, each "
       "kind "
       "every {} s: {}",
-      scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags, step,
-      fixed_step ? " (fixed)" : "", near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry),
-      claim_watch ? "" : " watched", workers > 0 ? fmt::format(" of {} numbers", workers) : "",
-      peer_clocks ? " with peers' clocks" : "",
+      scenario.empty() ? "" : fmt::format("scenario {}: ", scenario), nodes, java_nodes, tags,
+      strict > 0 ? fmt::format(" ({} strict)", strict) : "", step, fixed_step ? " (fixed)" : "",
+      near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry), claim_watch ? "" : " watched",
+      workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
       sql ? fmt::format(", SQL with {} endpoint{}{}{}", endpoints, endpoints == 1 ? "" : "s",
                         privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
           : "",
@@ -297,6 +324,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   number(file, "nodes", plan.nodes);
   number(file, "java_nodes", plan.java_nodes);
   number(file, "tags", plan.tags);
+  number(file, "strict", plan.strict);
   number(file, "step", plan.step);
   number(file, "workers", plan.workers);
   number(file, "preemption", plan.preemption);
@@ -309,7 +337,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   if (const toml::array* const expected = file["expected"].as_array()) {
     for (const toml::node& node : *expected) {
       const auto promise = node.value_or<std::string>("");
-      if (promise.size() != 2 || promise[0] != 'P' || promise[1] < '1' || promise[1] > '8')
+      if (promise.size() != 2 || promise[0] != 'P' || promise[1] < '1' || promise[1] > '9')
         return Bad(path, "expected " + promise);
       plan.expected.insert(promise);
     }
@@ -355,8 +383,8 @@ Result<Plan> Plan::Load(const std::string& path) {
       return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
     return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
-           kind == "db_wipe" || kind == "repair" || is_one_of(FaultKinds()) ||
-           (plan.sql && is_one_of(SqlFaultKinds()));
+           kind == "db_wipe" || kind == "repair" || (kind == "one_shots" && plan.fence == Fence::kNode) ||
+           is_one_of(FaultKinds()) || (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(OrderKinds())));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {
@@ -389,11 +417,13 @@ Result<Plan> Plan::Load(const std::string& path) {
         "fixed_step", "near_end",    "fence",      "registry",      "database",   "endpoints",
         "privileged", "trigger",     "expected",   "faults",        "act",        "refresh_interval_ms",
         "window_ms",  "think_ms",    "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
-        "caught_by",  "claim_watch", "contiguous"};
+        "caught_by",  "claim_watch", "contiguous", "strict"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;
   if (plan.nodes == 0 || plan.tags == 0 || plan.step < 1) return Bad(path, "nothing to do");
+  if (plan.HasOrders() && plan.fence == Fence::kFallback)
+    return Bad(path, "no tag is strict where nodes go on without the witness");
   return plan;
 }
 

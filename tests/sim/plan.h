@@ -54,6 +54,8 @@ struct Plan {
   bool fixed_step = false;
   bool near_end = false;    // one tag has few numbers left
   bool contiguous = false;  // some batches are of IDs without a gap
+  // So many tags, from the first on, are strict from their first ID on.
+  std::uint64_t strict = 0;
   std::chrono::milliseconds refresh_interval{5000};
   std::chrono::milliseconds window{3000};
   std::chrono::milliseconds lease_time{10'000};
@@ -73,6 +75,8 @@ struct Plan {
 
   // Whether ZooKeeper forgets something in it.
   bool GoesBack() const;
+  // Whether the database has a table of orders.
+  bool HasOrders() const;
   bool HasLocalNumbers() const { return registry == Registry::kStatic || registry == Registry::kMap; }
 
   // Every option is drawn from `seed`; some kinds of faults are left out, so that others get further.
@@ -91,5 +95,7 @@ struct Plan {
 const std::vector<std::string>& FaultKinds();
 // What takes a database that is more than two maps.
 const std::vector<std::string>& SqlFaultKinds();
+// Commands that change the order of tags, which take such a database, too: to strict, to trend, and either.
+const std::vector<std::string>& OrderKinds();
 
 }  // namespace leaf::sim

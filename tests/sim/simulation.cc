@@ -53,6 +53,10 @@ Outcome Simulate(const Plan& plan, bool loud) {
       const bool near_end = plan.near_end && i == 0;
       database.Put(around.tags.back(),
                    near_end ? static_cast<std::int64_t>(kMaxIdLimit) - 300 * plan.step : 1, plan.step);
+      if (i < plan.strict) {
+        database.PutStrict(around.tags.back());
+        history.OrderBegins(around.tags.back());
+      }
     }
     Cluster cluster(around, outside);
 
@@ -109,6 +113,9 @@ Outcome Simulate(const Plan& plan, bool loud) {
   outcome.ids = history.ids();
   outcome.grants = history.grants();
   outcome.regressions = history.regressions();
+  outcome.orders_begun = history.orders_begun();
+  outcome.strict_requests = history.strict_requests();
+  outcome.strict_pairs = history.strict_pairs();
   return outcome;
 }
 

@@ -83,6 +83,21 @@ void SqlDatabase::Store(std::size_t server, const std::string& tag, const std::o
          {{"tag", tag}, {"max_id", row->max_id}, {"step", row->step}});
 }
 
+void SqlDatabase::PutStrict(const std::string& tag) {
+  const auto raise = std::string(sql::kSqlite.raise_orders_version);
+  ByHand(primary(), raise, {{"tag", ""}});
+  ByHand(primary(),
+         "INSERT INTO leafctl_orders (biz_tag, version, strict, since) "
+         "SELECT :tag, version, 1, 1 FROM leafctl_orders WHERE biz_tag = ''",
+         {{"tag", tag}});
+}
+
+bool SqlDatabase::IsStrictOn(std::size_t server, const std::string& tag) {
+  const auto rows = servers_[server]->Look(
+      "SELECT strict FROM leafctl_orders WHERE biz_tag = :tag AND strict = 1", {{"tag", tag}});
+  return !rows.empty();
+}
+
 void SqlDatabase::Overwrite(std::size_t server) { servers_[server]->Load(servers_[1 - server]->Save()); }
 
 void SqlDatabase::Replicate(bool all) {
@@ -244,7 +259,8 @@ SqlPorts::SqlPorts(SqlDatabase& database, Process& process, std::uint64_t node, 
     : connector_(MakeConnector(database, process, node, clock, log)),
       database_(connector_),
       registry_database_(connector_, sql::Use::kUrgent),
-      store_(database.world(), database_, std::move(on_reserved)) {}
+      store_(database.world(), database_, std::move(on_reserved)),
+      orders_(database_) {}
 
 Result<core::Grant> SqlPorts::Store::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
   auto grant = store_.Reserve(tag, sizer);

@@ -19,6 +19,7 @@
 #include "leaf/sql/database.h"
 #include "leaf/sql/mysql_connector.h"
 #include "leaf/sql/segment_store.h"
+#include "leaf/sql/tag_orders.h"
 #include "sim/database.h"
 #include "sim/plan.h"
 #include "sim/sql_server.h"
@@ -30,6 +31,7 @@ class SqlDatabase final : public Database {
   SqlDatabase(World& world, History& history, const Plan& plan);
   ~SqlDatabase() override;
 
+  void PutStrict(const std::string& tag) override;
   Result<core::Grant> RaiseByStep(std::uint64_t node, const std::string& tag) override;
   bool IsHeld(const std::string& tag) override;
   // An unknown client locks the row of `tag`, and keeps it until told.
@@ -76,6 +78,7 @@ class SqlDatabase final : public Database {
   void KeepBackup(std::size_t most) override;
   bool LoadBackup(Nanos age) override;
   void RolesChanged() override;
+  bool IsStrictOn(std::size_t server, const std::string& tag) override;
 
  private:
   struct LogEntry {
@@ -109,6 +112,7 @@ class SqlPorts {
            WatchedStore::OnReserved on_reserved);
 
   WatchedStore& store() { return store_; }
+  sql::SqlTagOrders& orders() { return orders_; }
   // Of the registry.
   sql::Database& registry_database() { return registry_database_; }
 
@@ -131,6 +135,7 @@ class SqlPorts {
   sql::Database database_;
   sql::Database registry_database_;
   Store store_;
+  sql::SqlTagOrders orders_;
 };
 
 }  // namespace leaf::sim

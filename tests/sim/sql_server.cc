@@ -84,6 +84,11 @@ const SqlServer::Statement& SqlServer::Translate(const std::string& statement) {
     made.kind = Kind::kInsert;
     made.table = "leafctl_removed_tags";
     text = sqlite.remember_removed;
+  } else if (text == mysql.raise_orders_version) {
+    // What it locks, each other writer of the table needs, too.
+    made.kind = Kind::kInsert;
+    made.table = "leafctl_orders";
+    text = sqlite.raise_orders_version;
   } else {
     if (CutEnd(text, mysql.for_update_now)) {
       made.locks = true;
@@ -94,6 +99,7 @@ const SqlServer::Statement& SqlServer::Translate(const std::string& statement) {
     Replace(text, mysql.tag_matches, sqlite.tag_matches);
     Replace(text, mysql.update_time_ms, sqlite.update_time_ms);
     Replace(text, mysql.read_only, "server_is_read_only()");
+    Replace(text, mysql.now_ms, ":server_now_ms");
     Replace(text, "LAST_INSERT_ID(", "last_insert_id(");
     if (text.starts_with("SELECT")) {
       made.kind = Kind::kRead;
@@ -289,7 +295,9 @@ SqlServer::Outcome SqlServer::Execute(std::uint64_t connection, const std::strin
   found->second.used_at = now;
   found->second.waits_for.reset();
   try {
-    return Do(connection, found->second, Translate(statement), binds);
+    Binds all = binds;
+    all["server_now_ms"] = now / kMilli;
+    return Do(connection, found->second, Translate(statement), all);
   } catch (const SqlFailure& failure) {
     if ((failure.code & 0xFF) == SQLITE_CONSTRAINT) return Failed(kDuplicate, failure.message);
     LEAF_CHECK(failure.message.find("no such table") != std::string::npos);  // or the translation is wrong
