@@ -85,6 +85,19 @@ class Bench:
     def mariadb(self):
         return self.once("mariadb", lambda: self._owned(MariaDb(flush=True)))
 
+    def primary(self):
+        """A MariaDB that replicas could follow, and that loses nothing."""
+
+        def make():
+            server = self._owned(MariaDb(flush=True))
+            server.stop()
+            server.command += ["--server-id=1", "--log-bin", "--sync-binlog=1", "--binlog-format=ROW"]
+            server.start()
+            server.sql("SET GLOBAL max_connections = 400")
+            return server
+
+        return self.once("primary", make)
+
     def nginx(self):
         return self.once("nginx", lambda: self._owned(Nginx(self.path("nginx"), NGINX_BODIES, SERVER_CORE)))
 
@@ -106,13 +119,16 @@ class Bench:
 
     def counters(self):
         """The database with the tables of IdStatements."""
+        return self.once("counters", lambda: self._make_counters(self.mariadb()))
 
-        def make():
-            self.mariadb().sql("CREATE DATABASE counters CHARACTER SET utf8mb4")
-            self.mariadb().sql(IdStatements.TABLES, "counters")
-            return "counters"
+    def primary_counters(self):
+        return self.once("primary_counters", lambda: self._make_counters(self.primary()))
 
-        return self.once("counters", make)
+    @staticmethod
+    def _make_counters(server):
+        server.sql("CREATE DATABASE counters CHARACTER SET utf8mb4")
+        server.sql(IdStatements.TABLES, "counters")
+        return "counters"
 
     # ---- leafctl
 
@@ -141,9 +157,9 @@ class Bench:
 
         return self.once("counted", make)
 
-    def _mysql_box(self, port=None):
+    def _mysql_box(self, port=None, server=None):
         """With an empty database of its own; through `port` instead of the server's."""
-        server = self.mariadb()
+        server = server or self.mariadb()
         self._databases += 1
         database = "bench%d" % self._databases
         server.sql("CREATE DATABASE %s CHARACTER SET utf8mb4" % database)
@@ -194,8 +210,28 @@ class Bench:
 
         return self.once("server", make)
 
+    def strict_server(self):
+        """The same with a strict tag, which is called pay as well, on primary()."""
+
+        def make():
+            box = self._mysql_box(server=self.primary())
+            box.ok("tag", "add", "pay", "--order", "strict", "--start", str(FIRST_ID))
+            return self._serve_pinned(box)
+
+        return self.once("strict_server", make)
+
+    def strict_sqlite_server(self):
+        """A daemon without any configuration but its limits, with a strict tag pay."""
+
+        def make():
+            box = self._box()
+            box.ok("tag", "add", "pay", "--order", "strict")
+            return self._serve_pinned(box)
+
+        return self.once("strict_sqlite_server", make)
+
     def tls_server(self):
-        """The same, and its ports speak TLS."""
+        """The same as server(), and its ports speak TLS."""
 
         def make():
             box = self._mysql_box()

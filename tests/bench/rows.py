@@ -24,7 +24,14 @@ from measure import (
     resident_mb,
     tool,
 )
-from yardsticks import IdStatements, Redis, client_environment, client_flags, start_on_free_port
+from yardsticks import (
+    IdStatements,
+    Redis,
+    client_environment,
+    client_flags,
+    start_on_free_port,
+    tickets_per_second,
+)
 
 LEAF = "/api/segment/get/pay"
 V1 = "/v1/segment/pay?count=%d"
@@ -41,6 +48,7 @@ FIGURES = {
     "calls_per_s": "calls/s",
     "requests_per_s": "requests/s",
     "cpu_us": "CPU µs/request",
+    "ids_per_grant": "IDs/transaction",
     "cpu_ns": "CPU ns/ID",
     "instructions": "instructions/request",
     "token_instructions": "of these the token",
@@ -308,11 +316,11 @@ def token(bench):
     return ours, theirs
 
 
-def redis_benchmark(port, requests, depth):
+def redis_benchmark(port, requests, depth, clients=50):
     """Calls a second, and p99 in milliseconds."""
     with on_core(LOAD_CORE):
         done = subprocess.run(
-            [tool("redis-benchmark"), "-p", str(port), "-c", "50", "-n", str(requests), "-P", str(depth), "--csv",
+            [tool("redis-benchmark"), "-p", str(port), "-c", str(clients), "-n", str(requests), "-P", str(depth), "--csv",
              "INCR", "pay"],
             check=False, capture_output=True, text=True,
         )  # fmt: skip
@@ -522,6 +530,78 @@ def database_row(name, theirs, statements):
 
 database_row("ticket", "a ticket server: REPLACE and LAST_INSERT_ID, one connection", IdStatements.TICKET)
 database_row("update", "an UPDATE for each ID, one connection", IdStatements.UPDATE)
+
+
+# ---- Strict tags ----------------------------------------------------------------------------------------------------
+
+
+def strict_row(callers, **goals):
+    """Every ID waits for the database. Theirs: a ticket table, one connection for each caller. The database has a
+    binary log, as each primary of replicas has: without it MariaDB lets the next caller have the row before the last
+    commit is on the disk."""
+
+    @row(
+        "strict.%d" % callers,
+        "a strict tag, one ID a call, %d connections" % callers,
+        "a ticket table, %d connections: UPDATE … LAST_INSERT_ID" % callers,
+        requests_per_s=Goal("ratio", "least", goals["least"]),
+        **({"ids_per_grant": Goal("ours", "least", callers / 2)} if callers > 1 else {}),
+    )
+    def run(bench):
+        daemon, server = bench.strict_server(), bench.primary()
+        database = bench.primary_counters()
+        rate = [20.0 * callers]
+
+        def ours():
+            before = daemon.tag_status("pay")
+            sample, _ = ask_hard(bench, daemon.url + LEAF, [daemon.process.pid], ids=1, connections=callers)
+            after = daemon.tag_status("pay")
+            grants = max(1, after["grants"] - before["grants"])
+            return {
+                "requests_per_s": sample["requests_per_s"],
+                "p99_ms": sample["p99_ms"],
+                "ids_per_grant": (after["issued"] - before["issued"]) / grants,
+            }
+
+        def theirs():
+            # As long as ours, about; how many that is shows the time before.
+            count = max(callers, int(rate[0] * bench.seconds))
+            rate[0] = tickets_per_second(server, database, callers, IdStatements.UPDATE, count)
+            return {"requests_per_s": rate[0]}
+
+        theirs()
+        return bench.alternate(ours, theirs)
+
+
+strict_row(1, least=0.45)
+strict_row(64, least=15)
+strict_row(256, least=40)
+
+
+def strict_redis_row(callers):
+    """On one machine, without another server: every answer is on the disk."""
+
+    @row(
+        "strict.redis%d" % callers,
+        "INCR of a strict tag on SQLite, %d connections" % callers,
+        "Redis with appendfsync always",
+        requests_per_s=Goal("ratio", "least", 0.4),
+    )
+    def run(bench):
+        daemon = bench.strict_sqlite_server()
+        redis = bench.pinned_redis("redis.durable", "--appendonly", "yes", "--appendfsync", "always")
+        port = int(daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)").group(1))
+
+        def ask(of_port):
+            warm_up, _ = redis_benchmark(of_port, 20 * callers, 1, callers)
+            rate, p99 = redis_benchmark(of_port, max(callers, int(warm_up * bench.seconds)), 1, callers)
+            return {"requests_per_s": rate, "p99_ms": p99}
+
+        return bench.alternate(lambda: ask(port), lambda: ask(redis.port))
+
+
+strict_redis_row(64)
+strict_redis_row(256)
 
 
 # ---- Start and memory ----------------------------------------------------------------------------------------------

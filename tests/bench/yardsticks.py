@@ -229,6 +229,22 @@ class IdStatements:
         self._process.stdout.close()
 
 
+def tickets_per_second(server, database, clients, statements, count):
+    """IDs a second that so many connections make with `statements`, which are two for an ID: `count` in all, about."""
+    done = subprocess.run(
+        [tool("mariadb-slap"), "--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--port=%d" % server.port,
+         "--user=leaf", "--create-schema=" + database, "--concurrency=%d" % clients, "--iterations=1", "--delimiter=;",
+         "--number-of-queries=%d" % (2 * max(count, clients)), "--query=" + statements.strip().rstrip(";"), "--csv",
+         "--no-drop"],
+        check=False, capture_output=True, text=True, env=client_environment(),
+    )  # fmt: skip
+    parts = done.stdout.strip().split(",")
+    # Engine, load, average, least and longest time, clients, and statements of each.
+    if done.returncode != 0 or len(parts) != 7 or int(parts[5]) != clients:
+        raise BenchError("mariadb-slap: %d %s%s" % (done.returncode, done.stdout, done.stderr))
+    return clients * (int(parts[6]) // 2) / float(parts[2])
+
+
 def client_flags(server):
     """Of the mariadb client, to get in as the user of leafctl does."""
     return ["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--port=%d" % server.port, "--user=leaf",
