@@ -7,6 +7,7 @@
 #   steady     latencies at a steady rate on a slow database and on a quick one
 #   neighbour  grants beside a node whose round trips take 1.5 s longer
 #   tags       a table of 100 000 tags
+#   order      10^6 requests for a strict tag on three nodes that die, stop and are cut off: compared in real time
 #   refills    thousands of tags drained at once
 #   unique     10^8 IDs in batches from two daemons, compared
 #   snowflake  the race for snowflake IDs: 10^8 from 4 threads
@@ -45,6 +46,7 @@
 #              LEAFCTL_PRESSURE_ROUNDS    pairs of such runs, whose medians are compared (default 5)
 #              LEAFCTL_PRESSURE_OUTAGE_S  seconds without a database (default 600)
 #              LEAFCTL_PRESSURE_IDS       IDs to take in batches and compare (default 100000000)
+#              LEAFCTL_ORDER_REQUESTS     requests for a strict tag (default 1000000)
 #              LEAFCTL_PRESSURE_REFILLS   tags that are drained at once (default 2000)
 #              LEAF_SNOWFLAKE_IDS         IDs of the race (default 100000000)
 #              LEAFCTL_GRANTS_S           seconds of each run of grants (default 10)
@@ -100,6 +102,7 @@ export LEAFCTL_CROWD_IDLE=${LEAFCTL_CROWD_IDLE:-10000}
 export LEAFCTL_CROWD_SLOW=${LEAFCTL_CROWD_SLOW:-200}
 export LEAFCTL_ABUSE_S=${LEAFCTL_ABUSE_S:-600}
 export LEAF_SIM_SEEDS=${LEAF_SIM_SEEDS:-10000}
+export LEAFCTL_ORDER_REQUESTS=${LEAFCTL_ORDER_REQUESTS:-1000000}
 export LEAF_SIM_HOURS=${LEAF_SIM_HOURS:-20}
 export LEAFCTL_FUZZ_S=${LEAFCTL_FUZZ_S:-3600}
 export LEAFCTL_ZK_ROUNDS=${LEAFCTL_ZK_ROUNDS:-20}
@@ -112,7 +115,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
+names=(issue143 steady neighbour tags order refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -122,6 +125,7 @@ tests_of() {
     neighbour) echo test_pressure.py SlowNeighbour ;;
     outage) echo test_pressure.py LongOutage ;;
     tags) echo test_pressure.py ManyTags ;;
+    order) echo test_strict.py Shared.test_nodes_that_die_and_stop_and_are_cut_off Failover ;;
     refills) echo test_pressure.py ManyRefills ;;
     unique) echo test_pressure.py Batches ;;
     snowflake) echo 'SnowflakeThreads.*' ;;

@@ -32,6 +32,7 @@ import explain  # noqa: E402
 import fault_matrix  # noqa: E402
 import kill_at  # noqa: E402
 import metrics  # noqa: E402
+import real_time_order  # noqa: E402
 from cluster import ClusterTest  # noqa: E402
 from delay_proxy import DelayProxy  # noqa: E402
 from fake_clock import FakeClock  # noqa: E402
@@ -39,6 +40,7 @@ from fault_matrix import NO_ANSWER, Row, Table, go_on  # noqa: E402
 from galera import GaleraCluster  # noqa: E402
 from id_ledger import IdLedger  # noqa: E402
 from leafctl import DEADLINE_S, LeafTest, Sandbox, main, poll  # noqa: E402
+from real_time_order import OrderTaker  # noqa: E402
 from restores import Restores  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 from zookeeper import Ensemble, ZooKeeper  # noqa: E402
@@ -96,6 +98,8 @@ ROWS = {
     "disk-full": "nothing more can be written to the state directory",
     "one-directory": "two processes with one state directory",
     "one-address": "two daemons with one address",
+    "strict-nodes": "a strict tag: its nodes killed, and stopped by SIGSTOP while another one goes on",
+    "strict-database": "a strict tag: kill -9 of the database, its restart, and connections cut",
     "nodes-at-once": "32 nodes start at once on one virgin namespace and one table",
 }
 TABLE = Table(ROWS, os.environ.get("LEAFCTL_MATRIX_TABLE", ""))
@@ -1340,7 +1344,76 @@ class Identity(MatrixTest):
             self.fill(row, [customer])
 
 
-# ---- 9. many at once ----------------------------------------------------------------------------------------------
+# ---- 9. strict tags -----------------------------------------------------------------------------------------------
+
+
+class StrictTags(MatrixTest):
+    """The IDs of all nodes follow the order of requests in real time."""
+
+    @contextlib.contextmanager
+    def order(self, row, boxes):
+        takers = [OrderTaker(box, "version", connections=8, count=COUNT) for box in boxes]
+        try:
+            yield
+        finally:
+            answers = [taker.stop() for taker in takers]
+        for number, seen in enumerate(answers, 1):
+            for _, _, first, last in seen:
+                row.got("version", first, last + 1, "node %d" % number)
+        row.saw("requests in order", real_time_order.check([request for seen in answers for request in seen]))
+
+    def goes_on(self, daemons):
+        """Each of them is granted more."""
+
+        def granted():
+            return [(daemon.tag_status("version") or {"grants": 0})["grants"] for daemon in daemons]
+
+        before = granted()
+        poll(lambda: all(now > then + 3 for now, then in zip(granted(), before)), "grants", PATIENCE_S)
+
+    def serve_strict(self):
+        self.box.ok("db", "init")
+        daemons = self.serve_two()
+        self.box.ok("tag", "add", "version", "--order", "strict")
+        return daemons
+
+    def test_nodes(self):
+        daemons = self.serve_strict()
+        boxes = [daemon.box for daemon in daemons]
+        beside = self.node()
+        with self.row("strict-nodes", "kills", "stops", "requests in order") as row, self.order(row, boxes):
+            self.goes_on(daemons)
+            for index in (0, 1):
+                daemons[index].kill()
+                row.saw("kills")
+                self.goes_on([daemons[1 - index]])
+                daemons[index] = boxes[index].serve()
+                self.goes_on(daemons)
+                daemons[index].signal(signal.SIGSTOP)
+                row.saw("stops")
+                # What is granted meanwhile is above all that the one that is stopped may still answer.
+                beside.next("version", "--direct")
+                self.goes_on([daemons[1 - index]])
+                daemons[index].signal(signal.SIGCONT)
+                self.goes_on(daemons)
+
+    def test_database(self):
+        daemons = self.serve_strict()
+        boxes = [daemon.box for daemon in daemons]
+        with self.row("strict-database", "kills", "cuts", "requests in order") as row, self.order(row, boxes):
+            self.goes_on(daemons)
+            self.one.kill()
+            row.saw("kills")
+            time.sleep(OUTAGE_S / 3)
+            self.one.start()
+            self.goes_on(daemons)
+            for _ in range(3):
+                self.one.cut("leaf")
+                row.saw("cuts")
+                self.goes_on(daemons)
+
+
+# ---- 10. many at once ----------------------------------------------------------------------------------------------
 
 
 class AtOnce(MatrixTest):

@@ -8,9 +8,11 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import real_time_order  # noqa: E402
 from cluster import Taker  # noqa: E402
 from galera import PASSWORD, GaleraCluster  # noqa: E402
 from leafctl import LeafTest, Sandbox, main, poll  # noqa: E402
+from real_time_order import OrderTaker  # noqa: E402
 from zookeeper import ZooKeeper  # noqa: E402
 
 # A cluster on a busy machine takes its time to agree on its members.
@@ -110,6 +112,10 @@ class Galera(LeafTest):
         self.assertEqual([item["takes_writes"] for item in report["endpoints"]], [True, True, True])
         self.assertIn("Galera: Synced in a primary component, 3 nodes", json.dumps(report["endpoints"][0]))
 
+        # A tag whose IDs follow the order of requests, whatever happens to the nodes of either kind.
+        self.box.ok("tag", "add", "version", "--order", "strict", "--timeout", "2m")
+        takers = [OrderTaker(box, "version", connections=2) for box in (self.box, *others)]
+
         self.disturbed = []
         self.loads = [Taker(daemon, self.tags, pause=0.01, count=10) for daemon in daemons]
         try:
@@ -145,6 +151,10 @@ class Galera(LeafTest):
                     node.thaw()
             for load in self.loads:
                 load.stop()
+            seen = [request for taker in takers for request in taker.stop()]
+        self.assertGreater(real_time_order.check(seen), len(seen) // 2)
+        for index, daemon in enumerate(daemons):
+            self.assertEqual(daemon.tag_status("version")["order"], "strict", index)
         for tag in self.tags:
             self.check_distinct([value for load in self.loads for value in load.ids[tag]])
             for load in self.loads:

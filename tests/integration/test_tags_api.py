@@ -151,7 +151,7 @@ class Sqlite(ApiTest):
         self.assertIn("unknown field 'steps'", post({"tag": "a", "steps": 1}))
         self.assertIn("is there twice", post('{"tag":"a","tag":"b"}'))
         self.assertIn("bad step '0'", post({"tag": "a", "step": 0}))
-        self.assertIn("strict", post({"tag": "a", "order": "strict"}))
+        self.assertIn("not trend or strict", post({"tag": "a", "order": "up"}))
         self.assertIn("a/b", post({"tag": "a/b"}))
         self.assertIn("not a JSON object", post("[" * 60000))
         self.expect(415, "POST", "/v1/tags", '{"tag":"a"}', headers={"Content-Type": "text/plain"})

@@ -2,6 +2,7 @@
 #include "leaf/inspect/host.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -207,6 +208,35 @@ TEST_F(HostInspectionTest, TheShippedUnitIsSound) {
   EXPECT_EQ(Worst(InspectUnitText("unit", text + "ExecStart=/no/such serve\n", {"/var/lib/leafctl", "", 1})),
             Level::kProblem);
   EXPECT_EQ(Worst(InspectUnitText("unit", "", {"", "", 1})), Level::kProblem);
+}
+
+std::vector<std::string> OrdersFound(const core::TagOrderTable& table,
+                                     const std::vector<core::OrderNode>& nodes, bool fallback = false) {
+  std::vector<std::string> found;
+  for (const Diagnosis& one : InspectOrders(table, nodes, fallback))
+    found.push_back(fmt::format("{}: {}", DiagnosisLevelName(one.level), one.found));
+  return found;
+}
+
+TEST(Orders, AreSoundOrNot) {
+  using core::TagOrder;
+  const core::OrderNode up_to_date{.id = "a", .process = "A", .place = "a", .acknowledged = 7};
+  const core::OrderNode behind{.id = "b", .process = "B", .place = "b", .acknowledged = 4};
+  const core::OrderNode falling_back{
+      .id = "c", .process = "C", .place = "c", .fallback = true, .acknowledged = 7};
+  const core::TagOrderTable trend{.version = 9, .rows = {{"old", TagOrder::kTrend, std::nullopt, 9}}};
+  EXPECT_TRUE(OrdersFound(trend, {behind}, true).empty());
+  const core::TagOrderTable strict{.version = 9, .rows = {{"pay", TagOrder::kStrict, 77, 5}}};
+  EXPECT_EQ(OrdersFound(strict, {up_to_date}),
+            std::vector<std::string>{"ok: a tag is strict; 1 node keeps to that"});
+  EXPECT_EQ(OrdersFound(strict, {up_to_date, behind}),
+            std::vector<std::string>{"warning: B has not read the order of all tags"});
+  EXPECT_EQ(OrdersFound(strict, {falling_back}, true),
+            std::vector<std::string>{
+                "problem: segment.witness_fallback is true on this node, C, and a tag is strict"});
+  const core::TagOrderTable pending{.version = 9, .rows = {{"pay", TagOrder::kStrict, std::nullopt, 9}}};
+  EXPECT_EQ(OrdersFound(pending, {up_to_date}),
+            std::vector<std::string>{"warning: tag 'pay': to be strict, and not acknowledged by all nodes"});
 }
 
 }  // namespace

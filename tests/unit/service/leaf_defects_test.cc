@@ -419,7 +419,8 @@ TEST_P(Issue143, AThousandCallersOnStep100SeeNoError) {
   EXPECT_EQ(repeated.load(), 0U);
   EXPECT_EQ(issued.load(), kIssue143Calls);
   const auto granted = static_cast<std::uint64_t>(table.MaxId("pay")) - 1;
-  const std::uint64_t allowed = LeafTraceAllows(kIssue143Calls, 100, SegmentOptions{}.step_max);
+  const std::uint64_t allowed =
+      LeafTraceAllows(kIssue143Calls, 100, static_cast<std::uint64_t>(SegmentOptions{}.step_max));
   const auto ratio = [](std::uint64_t a, std::uint64_t b) {
     return static_cast<double>(a) / static_cast<double>(b);
   };

@@ -1,0 +1,261 @@
+// The table of orders and the list of nodes, on SQLite and on a real MariaDB.
+#include "leaf/sql/tag_orders.h"
+
+#include <gtest/gtest.h>
+#include <soci/soci.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "contract/mariadb.h"
+#include "leaf/sql/database.h"
+#include "leaf/sql/schema.h"
+#include "leaf/sql/segment_store.h"
+#include "support/temp_dir.h"
+
+namespace leaf::testing {
+namespace {
+
+using core::OrderNode;
+using core::TagOrder;
+
+OrderNode NodeAt(const std::string& id, const std::string& place) {
+  return {.id = id, .process = "leafctl serve, process 1 on " + place, .place = place};
+}
+
+// What each test does with either database.
+class TagOrdersChecks {
+ public:
+  explicit TagOrdersChecks(sql::Database& database)
+      : database_(database), orders_(database), segments_(database) {}
+
+  void Prepare() {
+    ASSERT_TRUE(sql::InitSchema(database_).ok());
+    Execute("DELETE FROM leafctl_orders");
+    Execute("DELETE FROM leafctl_nodes");
+    Execute("DELETE FROM leaf_alloc");
+    ASSERT_TRUE(segments_.Add(Tag(), core::WriteMode::kCommit).ok());
+  }
+
+  void ANodeEntersAcknowledgesAndLeaves() {
+    const auto first = orders_.Enter(NodeAt("a1", "a"));
+    ASSERT_TRUE(first.ok() && first->has_value());
+    EXPECT_EQ((*first)->version, 1U);
+    EXPECT_TRUE((*first)->rows.empty());
+    EXPECT_EQ(Acknowledged("a1"), 0U);
+    ASSERT_TRUE(orders_.Acknowledge("a1", 1).ok());
+    EXPECT_EQ(Acknowledged("a1"), 1U);
+    // Never lower; a node that is not on the list has nothing to acknowledge.
+    ASSERT_TRUE(orders_.Acknowledge("a1", 0).ok());
+    EXPECT_EQ(Acknowledged("a1"), 1U);
+    ASSERT_TRUE(orders_.Acknowledge("other", 1).ok());
+    const auto unlisted = orders_.LookAt("other");
+    ASSERT_TRUE(unlisted.ok() && unlisted->has_value());
+    EXPECT_EQ((*unlisted)->version, 1U);
+    EXPECT_FALSE((*unlisted)->acknowledged);
+    ASSERT_TRUE(orders_.Enter(NodeAt("b1", "b")).ok());
+    EXPECT_EQ((**orders_.LookAt("a1")).version, 2U) << "a node that enters raises the version";
+    // A later run at its place.
+    ASSERT_TRUE(orders_.Enter(NodeAt("a2", "a")).ok());
+    ASSERT_TRUE(orders_.Enter(NodeAt("a2", "a")).ok());
+    EXPECT_EQ(Ids(), (std::vector<std::string>{"a2", "b1"}));
+    ASSERT_TRUE(orders_.Leave("a2").ok());
+    ASSERT_TRUE(orders_.Leave("a2").ok());
+    EXPECT_EQ(Ids(), std::vector<std::string>{"b1"});
+  }
+
+  void ATagBecomesStrictAndTrend() {
+    ASSERT_TRUE(orders_.Enter(NodeAt("a1", "a")).ok());
+    const auto begun = orders_.Begin("pay");
+    ASSERT_TRUE(begun.ok());
+    EXPECT_FALSE(begun->since);
+    const std::uint64_t version = begun->version;
+    EXPECT_EQ(version, 2U);
+    auto row = RowOf("pay");
+    EXPECT_EQ(row.order, TagOrder::kStrict);
+    EXPECT_EQ(row.version, 2U);
+    EXPECT_FALSE(row.since);
+    ASSERT_TRUE(segments_.Advance("pay", 77, core::WriteMode::kCommit).ok());
+    EXPECT_EQ(orders_.Complete("pay", version - 1).error().code, ErrorCode::kRefused);
+    EXPECT_EQ(*orders_.Complete("pay", version), 77U);
+    EXPECT_EQ(RowOf("pay").since, 77U);
+    EXPECT_EQ(orders_.Complete("other", version).error().code, ErrorCode::kNotFound);
+    // Another command changes nothing of it, and cannot take it back.
+    const auto again = orders_.Begin("pay");
+    EXPECT_EQ(again->since, 77U);
+    EXPECT_EQ(again->version, version);
+    ASSERT_TRUE(orders_.Abandon("pay", version).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
+    EXPECT_TRUE(*orders_.End("pay"));
+    EXPECT_FALSE(*orders_.End("pay"));
+    row = RowOf("pay");
+    EXPECT_EQ(row.order, TagOrder::kTrend);
+    EXPECT_GT(row.version, 2U);
+    EXPECT_EQ(orders_.Complete("pay", version).error().code, ErrorCode::kRefused);
+  }
+
+  void ATagThatIsRemovedIsStrictNoMore() {
+    const std::uint64_t version = orders_.Begin("pay")->version;
+    ASSERT_TRUE(segments_.Remove("pay", core::WriteMode::kDryRun).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
+    ASSERT_TRUE(segments_.Remove("pay", core::WriteMode::kCommit).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
+    EXPECT_GT(RowOf("pay").version, version);
+    // Deleted by another program: a tag that is added does not inherit the order.
+    ASSERT_TRUE(segments_.Add(Tag(), core::WriteMode::kCommit).ok());
+    ASSERT_TRUE(orders_.Begin("pay").ok());
+    Execute("DELETE FROM leaf_alloc");
+    ASSERT_TRUE(segments_.Add(Tag(), core::WriteMode::kCommit).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
+  }
+
+  void ARowThatIsLostIsWrittenAgain() {
+    const std::uint64_t version = orders_.Begin("pay")->version;
+    ASSERT_TRUE(orders_.Complete("pay", version).ok());
+    const core::OrderRow row = RowOf("pay");
+    ASSERT_TRUE(orders_.Restore(row).ok());
+    EXPECT_EQ(RowOf("pay").version, version) << "it is there";
+    Execute("DELETE FROM leafctl_orders WHERE biz_tag = 'pay'");
+    ASSERT_TRUE(orders_.Restore(row).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
+    EXPECT_EQ(RowOf("pay").since, row.since);
+    EXPECT_GT(RowOf("pay").version, version);
+  }
+
+  void WhatIsNotAcknowledgedIsAbandoned() {
+    const std::uint64_t version = orders_.Begin("pay")->version;
+    const std::uint64_t later = orders_.Begin("pay")->version;
+    ASSERT_TRUE(orders_.Abandon("pay", version).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict) << "another command waits";
+    ASSERT_TRUE(orders_.Abandon("pay", later).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
+  }
+
+  void WithoutTablesThereIsNothing() {
+    Execute("DROP TABLE leafctl_orders");
+    EXPECT_FALSE(orders_.Enter(NodeAt("a1", "a"))->has_value());
+    EXPECT_FALSE(orders_.LookAt("a1")->has_value());
+    EXPECT_FALSE(orders_.Read()->has_value());
+    EXPECT_EQ(orders_.Begin("pay").error().code, ErrorCode::kConfig);
+    EXPECT_TRUE(segments_.Remove("pay", core::WriteMode::kCommit).ok());
+    ASSERT_TRUE(sql::InitSchema(database_).ok());
+    // The tables are there, and empty: a node that was entered is not listed.
+    const auto look = orders_.LookAt("a1");
+    ASSERT_TRUE(look.ok() && look->has_value());
+    EXPECT_FALSE((*look)->acknowledged);
+  }
+
+  // Whichever comes second waits for the first: the change is seen by the node, or the node by the change.
+  void AChangeAndANodeThatStartsMeet() {
+    for (int round = 0; round < 30; ++round) {
+      const std::string id = "n" + std::to_string(round);
+      std::uint64_t seen = 0;
+      std::thread node([&] { seen = (**orders_.Enter(NodeAt(id, id))).version; });
+      const auto begun = orders_.Begin("pay");
+      const auto listed = Ids();
+      node.join();
+      ASSERT_TRUE(begun.ok());
+      EXPECT_TRUE(seen > begun->version || std::find(listed.begin(), listed.end(), id) != listed.end());
+    }
+  }
+
+ private:
+  static core::NewTag Tag() {
+    return {.tag = "pay", .step = 10, .start = std::nullopt, .description = std::nullopt};
+  }
+  void Execute(const std::string& sql) {
+    ASSERT_TRUE(database_
+                    .Run("prepare the test",
+                         [&](soci::session& session) -> Result<void> {
+                           session << sql;
+                           return {};
+                         })
+                    .ok());
+  }
+  std::vector<std::string> Ids() {
+    std::vector<std::string> ids;
+    const auto nodes = orders_.Nodes();
+    EXPECT_TRUE(nodes.ok());
+    for (const OrderNode& node : *nodes) ids.push_back(node.id);
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
+  std::uint64_t Acknowledged(const std::string& id) {
+    return (**orders_.LookAt(id)).acknowledged.value_or(99);
+  }
+  core::OrderRow RowOf(const std::string& tag) {
+    const auto table = orders_.Read();
+    EXPECT_TRUE(table.ok() && table->has_value());
+    for (const core::OrderRow& row : (*table)->rows) {
+      if (row.tag == tag) return row;
+    }
+    ADD_FAILURE() << "no row of " << tag;
+    return {};
+  }
+
+  sql::Database& database_;
+  sql::SqlTagOrders orders_;
+  sql::SqlSegmentStore segments_;
+};
+
+using Check = void (TagOrdersChecks::*)();
+
+void OnSqlite(Check check) {
+  const TempDir dir;
+  sql::Database database(sql::SqliteOptions{.path = dir.path() + "/leaf.db"});
+  TagOrdersChecks checks(database);
+  checks.Prepare();
+  (checks.*check)();
+}
+
+void OnMariaDb(Check check) {
+  sql::Database database(MysqlFromEnvironment(), kSystemClock);
+  TagOrdersChecks checks(database);
+  checks.Prepare();
+  (checks.*check)();
+}
+
+TEST(SqliteTagOrders, ANodeEntersAcknowledgesAndLeaves) {
+  OnSqlite(&TagOrdersChecks::ANodeEntersAcknowledgesAndLeaves);
+}
+TEST(SqliteTagOrders, ATagBecomesStrictAndTrend) { OnSqlite(&TagOrdersChecks::ATagBecomesStrictAndTrend); }
+TEST(SqliteTagOrders, ATagThatIsRemovedIsStrictNoMore) {
+  OnSqlite(&TagOrdersChecks::ATagThatIsRemovedIsStrictNoMore);
+}
+TEST(SqliteTagOrders, WithoutTablesThereIsNothing) {
+  OnSqlite(&TagOrdersChecks::WithoutTablesThereIsNothing);
+}
+TEST(SqliteTagOrders, AChangeAndANodeThatStartsMeet) {
+  OnSqlite(&TagOrdersChecks::AChangeAndANodeThatStartsMeet);
+}
+TEST(SqliteTagOrders, ARowThatIsLostIsWrittenAgain) {
+  OnSqlite(&TagOrdersChecks::ARowThatIsLostIsWrittenAgain);
+}
+TEST(SqliteTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
+  OnSqlite(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);
+}
+TEST(MariaDbTagOrders, ANodeEntersAcknowledgesAndLeaves) {
+  OnMariaDb(&TagOrdersChecks::ANodeEntersAcknowledgesAndLeaves);
+}
+TEST(MariaDbTagOrders, ATagBecomesStrictAndTrend) { OnMariaDb(&TagOrdersChecks::ATagBecomesStrictAndTrend); }
+TEST(MariaDbTagOrders, ATagThatIsRemovedIsStrictNoMore) {
+  OnMariaDb(&TagOrdersChecks::ATagThatIsRemovedIsStrictNoMore);
+}
+TEST(MariaDbTagOrders, WithoutTablesThereIsNothing) {
+  OnMariaDb(&TagOrdersChecks::WithoutTablesThereIsNothing);
+}
+TEST(MariaDbTagOrders, AChangeAndANodeThatStartsMeet) {
+  OnMariaDb(&TagOrdersChecks::AChangeAndANodeThatStartsMeet);
+}
+TEST(MariaDbTagOrders, ARowThatIsLostIsWrittenAgain) {
+  OnMariaDb(&TagOrdersChecks::ARowThatIsLostIsWrittenAgain);
+}
+TEST(MariaDbTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
+  OnMariaDb(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);
+}
+
+}  // namespace
+}  // namespace leaf::testing

@@ -1,0 +1,305 @@
+// Strict tags: every ID comes from a grant that began after its request had arrived.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/fake_orders.h"
+#include "unit/service/segment_service_fixture.h"
+
+namespace leaf::service {
+namespace {
+
+using testing::FaultySegmentStore;
+using testing::MemoryTagOrders;
+
+constexpr std::chrono::milliseconds kLongerThanALook{2100};
+
+class StrictTagTest : public SegmentServiceTest {
+ protected:
+  void SetUp() override {
+    table_.Put("pay", 1, 1000);
+    table_.Put("ship", 1, 1000);
+    options_.orders = &orders_;
+    options_.order_node = {
+        .id = "a1", .process = "leafctl serve, process 1 on a", .place = "a:/state", .since = {}};
+  }
+  void Start() {
+    StartService();
+    Run();
+  }
+  std::uint64_t Acknowledged() { return orders_.nodes.at("a1").acknowledged; }
+
+  MemoryTagOrders orders_;
+};
+
+TEST_F(StrictTagTest, NothingIsHeldInReserve) {
+  orders_.MakeStrict("pay");
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_EQ(table_.MaxId("pay"), 3);
+  EXPECT_EQ(Get("ship")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("ship").reserve, 999U);
+  EXPECT_EQ(StatusOf("ship").order, core::TagOrder::kTrend);
+}
+
+// One grant is as large as what waits, in the order of arrival.
+TEST_F(StrictTagTest, WhatWaitsIsGrantedTogether) {
+  orders_.MakeStrict("pay");
+  Start();
+  const int before = store_.reserves();
+  const auto first = Ask("pay", 3);
+  const auto second = Ask("pay", {2, true});
+  const auto third = Ask("pay");
+  Run();
+  EXPECT_EQ(first->ids(), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(second->ids(), (std::vector<std::uint64_t>{4, 5}));
+  EXPECT_EQ(third->ids(), (std::vector<std::uint64_t>{6}));
+  EXPECT_EQ(store_.reserves(), before + 1);
+  EXPECT_EQ(table_.MaxId("pay"), 7);
+}
+
+// Another node may have been granted, and may have answered, between this grant and the request.
+TEST_F(StrictTagTest, AGrantThatHasBegunServesNothingThatComesLater) {
+  orders_.MakeStrict("pay");
+  Start();
+  std::shared_ptr<Answer> late;
+  std::uint64_t of_another_node = 0;
+  store_.on_slow = [&] {
+    const auto grant = table_.Reserve("pay", ExactSizer(10));
+    of_another_node = grant->range.end - 1;
+    late = Ask("pay");
+  };
+  store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+  const auto early = Ask("pay");
+  const auto leaves = Ask("pay");
+  Run();
+  EXPECT_EQ(early->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(leaves->done());
+  ASSERT_TRUE(late->done());
+  EXPECT_GT(late->ids().front(), of_another_node);
+}
+
+// Nor what a request that has left would have got.
+TEST_F(StrictTagTest, WhatARequestLeftBehindIsWasted) {
+  orders_.MakeStrict("pay");
+  Start();
+  std::shared_ptr<Answer> late;
+  auto leaves = std::make_shared<Answer>();
+  store_.on_slow = [&] {
+    leaves->parked.Withdraw();
+    late = Ask("pay");
+  };
+  store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+  const auto early = Ask("pay");
+  leaves = Ask("pay", 5);
+  Run();
+  EXPECT_EQ(early->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(leaves->code(), ErrorCode::kExhausted);
+  EXPECT_EQ(late->ids(), std::vector<std::uint64_t>{7});
+  EXPECT_EQ(StatusOf("pay").wasted, 5U);
+}
+
+TEST_F(StrictTagTest, NothingIsGrantedIfAllHaveLeft) {
+  orders_.MakeStrict("pay");
+  Start();
+  const auto answer = Ask("pay");
+  answer->parked.Withdraw();
+  Run();
+  EXPECT_EQ(answer->code(), ErrorCode::kExhausted);
+  EXPECT_EQ(table_.MaxId("pay"), 1);
+  EXPECT_EQ(StatusOf("pay").failures, 0U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+}
+
+// A node says that it keeps to the order only when it holds nothing any more.
+TEST_F(StrictTagTest, BecomingStrictDropsTheReserve) {
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  const std::uint64_t version = orders_.MakeStrict("pay");
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_LT(Acknowledged(), version);
+  Pass(kLongerThanALook);
+  EXPECT_GE(Acknowledged(), version);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1001});
+  EXPECT_EQ(StatusOf("pay").wasted, 998U);
+}
+
+// The grant was asked for while the tag was not strict, and arrives when this node has acknowledged that it
+// is.
+TEST_F(StrictTagTest, AGrantFromBeforeTheChangeServesNothingThatComesAfterIt) {
+  Start();
+  std::shared_ptr<Answer> late;
+  store_.on_slow = [&] {
+    orders_.MakeStrict("pay");
+    service_->RefreshNow();
+    Run();
+    EXPECT_EQ(Acknowledged(), orders_.table.version);
+    (void)table_.Reserve("pay", ExactSizer(10));
+    late = Ask("pay");
+  };
+  store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+  const auto early = Ask("pay");
+  Run();
+  EXPECT_EQ(early->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(late->ids(), std::vector<std::uint64_t>{1011});
+}
+
+TEST_F(StrictTagTest, ATagMayBecomeTrendAgain) {
+  orders_.MakeStrict("pay");
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  orders_.MakeTrend("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_GT(StatusOf("pay").reserve, 0U);
+}
+
+TEST_F(StrictTagTest, ATagThatIsAddedIsStrictFromItsFirstId) {
+  Start();
+  orders_.MakeStrict("new");
+  Pass(kLongerThanALook);
+  table_.Put("new", 1, 1000);
+  EXPECT_EQ(Get("new")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("new"), 2);
+}
+
+TEST_F(StrictTagTest, WithoutATableNoTagIsStrict) {
+  orders_.has_table = false;
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(orders_.nodes.empty());
+  orders_.has_table = true;
+  orders_.MakeStrict("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+}
+
+TEST_F(StrictTagTest, ANodeThatNeverReadTheOrdersServesNoTag) {
+  orders_.problem = Error{ErrorCode::kUnavailable, "the disk is full", ""};
+  Start();
+  const auto answer = Get("pay");
+  ASSERT_FALSE(answer->result->ok());
+  EXPECT_NE(answer->result->error().message.find("the disk is full"), std::string::npos);
+  EXPECT_NE(service_->CanIssue().error().message.find("cannot read the order of the tags"),
+            std::string::npos);
+  EXPECT_EQ(table_.MaxId("pay"), 1);
+  orders_.problem.reset();
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_TRUE(service_->CanIssue().ok());
+}
+
+TEST_F(StrictTagTest, WhatWasReadLastCounts) {
+  orders_.MakeStrict("pay");
+  Start();
+  orders_.problem = Error{ErrorCode::kUnavailable, "the disk is full", ""};
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+}
+
+// A failover has lost the change: the nodes that saw it keep to it, and tell those that start.
+TEST_F(StrictTagTest, WhatWasStrictStaysStrictInATableThatWentBack) {
+  orders_.MakeStrict("pay");
+  Start();
+  orders_.table.version = 1;
+  orders_.table.rows.clear();
+  orders_.nodes.clear();
+  Pass(2 * kLongerThanALook);
+  EXPECT_EQ(orders_.nodes.size(), 1U) << "it is entered again";
+  ASSERT_EQ(orders_.table.rows.size(), 1U);
+  EXPECT_EQ(orders_.table.rows[0].order, core::TagOrder::kStrict);
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+}
+
+// A row of an order that was changed before.
+TEST_F(StrictTagTest, AnOlderRowDoesNotEndTheOrder) {
+  orders_.MakeStrict("ship");
+  const std::uint64_t strict = orders_.MakeStrict("pay");
+  Start();
+  orders_.table.rows = {{"pay", core::TagOrder::kTrend, std::nullopt, strict - 1}};
+  ++orders_.table.version;
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  orders_.MakeTrend("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+}
+
+// Its database user may read the orders, and not write to the list.
+TEST_F(StrictTagTest, ANodeThatCannotBeListedServesAllTheSame) {
+  orders_.MakeStrict("pay");
+  orders_.table.listed = false;
+  Start();
+  EXPECT_EQ(Get("ship")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+  Pass(kLongerThanALook);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "is not on the list of nodes"), 1U);
+}
+
+// The same number may stand for another table.
+TEST_F(StrictTagTest, AnAcknowledgementThatTheTableLostIsGivenAgain) {
+  Start();
+  orders_.nodes.at("a1").acknowledged = 0;
+  orders_.table.rows.push_back({"pay", core::TagOrder::kStrict, std::nullopt, orders_.table.version});
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+}
+
+TEST_F(StrictTagTest, TheLastNumbersAreHandedOutInOrder) {
+  table_.Put("pay", static_cast<std::int64_t>(kMaxIdLimit - 4), 1000);
+  orders_.MakeStrict("pay");
+  Start();
+  const auto first = Ask("pay", 2);
+  const auto second = Ask("pay", 2);
+  const auto third = Ask("pay", 2);
+  Run();
+  EXPECT_EQ(first->ids().front(), kMaxIdLimit - 4);
+  EXPECT_EQ(second->ids().front(), kMaxIdLimit - 2);
+  EXPECT_EQ(third->code(), ErrorCode::kOverflow);
+}
+
+TEST_F(StrictTagTest, ALostReplyIsFollowedByAnotherGrant) {
+  orders_.MakeStrict("pay");
+  Start();
+  store_.FailReserves(FaultySegmentStore::Fault::kLostReply, 1);
+  const auto first = Ask("pay", 2);
+  const auto second = Ask("pay");
+  Run();
+  EXPECT_EQ(first->ids(), (std::vector<std::uint64_t>{4, 5}));
+  EXPECT_EQ(second->ids(), std::vector<std::uint64_t>{6});
+}
+
+TEST_F(StrictTagTest, WithoutTheDatabaseItFails) {
+  orders_.MakeStrict("pay");
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  store_.SetDown(true);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  store_.SetDown(false);
+  Pass(std::chrono::seconds{3});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(StrictTagTest, ANodeThatStopsLeavesTheList) {
+  Start();
+  EXPECT_EQ(orders_.nodes.size(), 1U);
+  service_->Stop();
+  service_->LeaveOrders();
+  EXPECT_TRUE(orders_.nodes.empty());
+}
+
+}  // namespace
+}  // namespace leaf::service
