@@ -32,6 +32,7 @@ Result<void> TagOrderDesk::Check(const std::string& tag, const std::vector<std::
         std::any_of(nodes.begin(), nodes.end(), [&](const core::OrderNode& node) { return node.id == name; });
     if (listed) continue;
     std::vector<std::string> there;
+    there.reserve(nodes.size());
     for (const core::OrderNode& node : nodes) there.push_back(NodeText(node));
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("bad --gone {}: no such node is listed", Quoted(name)),

@@ -192,8 +192,9 @@ Withdraw PatchTag(TagCall& request) {
     request.Refuse(patch.error());
     return nullptr;
   }
-  return request.Run(LaneOf(patch->change.order), [&backend = request.backend(), tag = request.tag(),
-                                                   patch = *std::move(patch), caller = request.caller()] {
+  const TagLane::Kind lane = LaneOf(patch->change.order);
+  return request.Run(lane, [&backend = request.backend(), tag = request.tag(), patch = *std::move(patch),
+                            caller = request.caller()] {
     return OutcomeResponse(backend, tag,
                            backend.tags.desk()->Change(tag, patch.change, patch.confirm, caller));
   });
@@ -223,7 +224,8 @@ Withdraw V1Tags(Backend& backend, const Call& call, Respond respond) {
     return nullptr;
   }
   const int done = request.dry_run() ? 200 : 201;
-  return request.Run(LaneOf(tag->order), [&backend, tag = *std::move(tag), caller = request.caller(), done] {
+  const TagLane::Kind lane = LaneOf(tag->order);
+  return request.Run(lane, [&backend, tag = *std::move(tag), caller = request.caller(), done] {
     return JsonOrError(backend, backend.tags.desk()->Add(tag, caller), done);
   });
 }
