@@ -13,6 +13,7 @@ import time
 
 import explain
 import sql_client
+from servers import suspend
 
 START_TIMEOUT_S = 240.0
 PROVIDER = "/usr/lib/galera/libgalera_smm.so"
@@ -146,7 +147,7 @@ class Node:
         self.process = None
 
     def freeze(self):
-        os.kill(self.process.pid, signal.SIGSTOP)
+        suspend(self.process.pid)
 
     def thaw(self):
         os.kill(self.process.pid, signal.SIGCONT)

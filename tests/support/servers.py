@@ -25,6 +25,22 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def suspend(pid):
+    """Stops a process, and waits until each of its threads stands still: on a busy machine one may answer meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        states = set()
+        for task in os.listdir("/proc/%d/task" % pid):
+            with contextlib.suppress(OSError), open("/proc/%d/task/%s/stat" % (pid, task), encoding="utf-8") as file:
+                states.add(file.read().rsplit(")", 1)[1].split()[0])
+        if states <= {"T"}:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError("process %d does not stop: %s" % (pid, states))
+        time.sleep(0.002)
+
+
 class MariaDb:
     """The server of scripts/dev_up.sh. User `leaf` has PASSWORD and may do anything; `root` comes in by the socket."""
 
@@ -138,7 +154,7 @@ class MariaDb:
 
     def freeze(self):
         """Hangs: connections stay open, nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        suspend(self.pid)
 
     def thaw(self):
         os.kill(self.pid, signal.SIGCONT)

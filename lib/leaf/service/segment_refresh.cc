@@ -87,7 +87,9 @@ void SegmentService::ScheduleOrderLook() {
   timers_.PostAt(clock_.Monotonic() + kOrderLook, [this] {
     refresher_.Post([this] {
       if (context_.stop.raised()) return;
-      (void)orders_.Look();  // what was read last counts on, and the next look is not far
+      // What was read last counts on, and the next look is not far. Where there are no orders, the refresh
+      // looks for them: a daemon at rest costs such a database nothing.
+      if (orders_.has_table()) (void)orders_.Look();
       ScheduleOrderLook();
     });
   });

@@ -175,9 +175,13 @@ TEST_F(StrictTagTest, WithoutATableNoTagIsStrict) {
   Start();
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
   EXPECT_TRUE(orders_.nodes.empty());
+  // Looked for by the refresh.
   orders_.has_table = true;
   orders_.MakeStrict("pay");
   Pass(kLongerThanALook);
+  EXPECT_TRUE(orders_.nodes.empty());
+  service_->RefreshNow();
+  Run();
   EXPECT_EQ(Acknowledged(), orders_.table.version);
   EXPECT_EQ(StatusOf("pay").reserve, 0U);
 }
