@@ -1556,7 +1556,7 @@ class Judge(LeafTest):
 # Faults are mostly waited for, so these run beside each other, each part with servers of its own.
 PARTS = (
     ("KillAt", "Pause", "Database", "State", "Identity"),
-    ("Galera", "Registry", "Clock", "AtOnce", "Judge"),
+    ("Galera", "Registry", "Clock", "StrictTags", "AtOnce", "Judge"),
     ("GoesBack",),
     ("BothGoBack",),
 )
