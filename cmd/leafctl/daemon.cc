@@ -117,7 +117,7 @@ LogLevel LevelOf(const config::Config& config, bool verbose) {
 
 namespace {
 
-// Null where they are not configured. A key that cannot be used is told at the start.
+// Null where they are not configured. The start names a key that cannot be used.
 Result<std::unique_ptr<NodeCodeDesk>> OpenCodes(const Daemon::Ground& ground, embed::Node& node) {
   const config::Config& config = ground.resolved.config;
   if (config.codes.key_file.empty()) return std::unique_ptr<NodeCodeDesk>();

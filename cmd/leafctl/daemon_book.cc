@@ -201,7 +201,7 @@ Result<core::TagRow> DaemonBook::Advance(const std::string& tag, std::uint64_t t
 }
 
 Result<Evidence> DaemonBook::PlanRepair(const core::TagRow& row) {
-  // With "to" a mark that is not known is told, and no reason to refuse: the command refuses by itself.
+  // With "to" the daemon only reports a mark that it does not know; the command decides whether to refuse.
   LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kPost, PathOf(row.tag) + "/repair", Json{{"to", "0"}}));
   const auto before = NumberIn<std::int64_t>(json, "max_id_before");
   const auto marks = json.find("marks");

@@ -225,7 +225,7 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
                                                                      *marks, JoinAs(*resolved)));
   service::Granter granter(store->segments(), *marks, cluster ? &cluster->fence() : nullptr, context.clock,
                            log, ReplyTimeout(context, resolved->config));
-  // An unknown tag is told before anything is locked or made for it, and IDs without a code are not taken.
+  // The command refuses an unknown tag before it locks or makes anything, and takes no ID that has no code.
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(tag));
   std::shared_ptr<const FixedIdText> codes;
   if (options.is_code()) {

@@ -38,10 +38,9 @@ std::string AdvanceText(const core::TagRow& row, std::uint64_t to) {
 }
 
 void AddOrderFlags(CLI::App& app, std::optional<std::string>& order, std::vector<std::string>& gone) {
-  app.add_option(
-         "--order", order,
-         "trend: as Leaf, fast; strict: whatever node answers, a later request gets a greater ID, and "
-         "every answer waits for the database")
+  app.add_option("--order", order,
+                 "trend: as Leaf, fast; strict: a later request gets a greater ID, from any node, and every "
+                 "answer waits for the database")
       ->type_name("trend|strict");
   app.add_option("--gone", gone,
                  "With --order strict: this node, by the name that a refusal shows, has ended for good")

@@ -245,7 +245,7 @@ Result<std::uint64_t> ParseTimedId(std::string_view text, IdFormat format, const
     below = in_high << rest_bits | rest;
   }
   const std::uint64_t id = (time - epoch) << split.low_bits | below;
-  // Whatever else is in it did not come from here.
+  // leafctl never writes other bits.
   const WidePair again = TimedBits(id, format, split);
   if (again.high != bits->high || again.low != bits->low) return foreign();
   return id;

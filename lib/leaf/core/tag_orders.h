@@ -20,7 +20,7 @@ namespace leaf::core {
 
 enum class TagOrder : std::uint8_t {
   kTrend,  // as Leaf: the IDs of a node rise, those of several nodes rise by and large
-  // If one request was answered before another was sent, on whatever nodes, all IDs of the second are
+  // If one request was answered before another was sent, on any nodes, all IDs of the second are
   // greater.
   kStrict,
 };
