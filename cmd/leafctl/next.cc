@@ -234,18 +234,22 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
         codes->Check(static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)) + count - 1));
     printer.SetText(codes);
   }
-  std::optional<MonotonicTime> until;
+  std::optional<service::StrictGrant> strict;
   if (cluster) {
     sql::SqlTagOrders orders(store->database());
     LEAF_ASSIGN_OR_RETURN(const auto table, orders.Read());
     if (table && IsStrict(*table, tag)) {
       if (resolved->config.segment.witness_fallback) return service::NoStrictWithFallback(tag);
-      until = context.clock.Monotonic() + context.flags.timeout.value_or(kTakeTimeout);
+      strict = {.size = [count]() -> Result<core::GrantSize> {
+                  return core::GrantSize{count, count};
+                },
+                .until = context.clock.Monotonic() + context.flags.timeout.value_or(kTakeTimeout)};
     }
   }
   if (cluster)
     LEAF_RETURN_IF_ERROR(cluster->AwaitClaims(*marks, context.flags.timeout.value_or(kTakeTimeout)));
-  auto granted = granter.Obtain(tag, service::ExactSizer(count), nullptr, 0, until).grant;
+  auto granted =
+      granter.Obtain(tag, service::ExactSizer(count), nullptr, 0, strict ? &*strict : nullptr).grant;
   if (cluster) {
     // A daemon of this state directory may have made its marks known again before this one's was among them.
     if (granted.ok()) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -295,6 +296,29 @@ TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatIsMadeReadOnlyMeanwhile)
   EXPECT_EQ(after->range, (IdRange{end - 10, end}))
       << "a replica that is told the statement raises its row, too";
   EXPECT_EQ(questions, 2) << "it is no reason to take the server for one that does not tell where ranges end";
+}
+
+// Nor by one that said a moment ago that it takes writes, and is written to unasked.
+TEST_F(MariaDbConnections, NothingIsGrantedUnreadByAServerThatIsMadeReadOnlyMeanwhile) {
+  root_ << "GRANT READ_ONLY ADMIN ON *.* TO leaf";
+  connector_->pool().DropIdle();  // the right comes with the next connection
+  bool sized = false;
+  std::optional<Result<std::optional<core::Grant>>> lost;
+  // On a machine that is busy, the server may have to be asked again.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!sized && std::chrono::steady_clock::now() < until) {
+    ASSERT_TRUE(Reserve(TagName(0)).ok());
+    lost = store_->ReserveUnread(TagName(0), 0, [&]() -> Result<core::GrantSize> {
+      sized = true;
+      root_ << "SET GLOBAL read_only = 1";
+      return core::GrantSize{10, 10};
+    });
+  }
+  root_ << "SET GLOBAL read_only = 0";
+  root_ << "REVOKE READ_ONLY ADMIN ON *.* FROM leaf";
+  ASSERT_TRUE(sized);
+  ASSERT_FALSE(lost->ok());
+  EXPECT_EQ(lost->error().code, ErrorCode::kOutcomeUnknown) << lost->error().message;
 }
 
 TEST_F(MariaDbConnections, AConnectionThatWasEndedCostsNoGrant) {

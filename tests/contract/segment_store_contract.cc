@@ -57,6 +57,51 @@ TEST_P(SegmentStoreContract, TheSizerSeesTheRowAndItsErrorLeavesTheRowAlone) {
   EXPECT_TRUE(store().Reserve("pay", Exactly(1)).ok()) << "the row is not left locked";
 }
 
+// A row that is not read first moves as it would else, or not at all.
+TEST_P(SegmentStoreContract, AnUnreadRowMovesOnlyIfItFits) {
+  const auto size = []() -> Result<core::GrantSize> { return core::GrantSize{5, 1}; };
+  world_->Put("pay", 100, 1000);
+  world_->Put("bad", 100, 0);
+  world_->Put("negative", -1, 1000);
+  world_->Put("end", static_cast<std::int64_t>(kMaxIdLimit - 4), 1000);
+  // A server is asked whether it takes writes before it is written to unasked.
+  const auto unread = [&](const std::string& tag, std::uint64_t floor,
+                          const core::SegmentStore::UnreadSizer& of) {
+    EXPECT_TRUE(store().Reserve("pay", Exactly(1)).ok());
+    return store().ReserveUnread(tag, floor, of);
+  };
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const auto before = static_cast<std::uint64_t>(store().Describe("pay")->max_id) + 1;
+    const auto grant = unread("pay", before, size);
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    const auto after = static_cast<std::uint64_t>(store().Describe("pay")->max_id);
+    EXPECT_EQ(after, before + (*grant ? 5 : 0));
+    if (!*grant) continue;
+    EXPECT_EQ((*grant)->range, (IdRange{before, before + 5}));
+    break;
+  }
+  const auto stays = [&](const std::string& tag, std::uint64_t floor) {
+    const auto before = store().Describe(tag)->max_id + (tag == "pay" ? 1 : 0);
+    const auto grant = unread(tag, floor, size);
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    EXPECT_FALSE(grant->has_value()) << tag;
+    EXPECT_EQ(store().Describe(tag)->max_id, before) << tag;
+  };
+  stays("pay", static_cast<std::uint64_t>(store().Describe("pay")->max_id) + 2);
+  stays("bad", 0);
+  stays("negative", 0);
+  stays("end", 0);
+  EXPECT_FALSE(unread("none", 0, size)->has_value());
+  const auto before = store().Describe("pay")->max_id;
+  const auto refused = unread("pay", 0, []() -> Result<core::GrantSize> {
+    return Error{ErrorCode::kExhausted, "no", ""};
+  });
+  if (!refused.ok()) {
+    EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+  }
+  EXPECT_EQ(store().Describe("pay")->max_id, before + 1);
+}
+
 TEST_P(SegmentStoreContract, AnUnknownTagIsNotFound) {
   EXPECT_EQ(store().Reserve("none", Exactly(1)).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(store().Describe("none").error().code, ErrorCode::kNotFound);

@@ -3,11 +3,13 @@
 #include <soci/mysql/soci-mysql.h>
 #include <soci/soci.h>
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -218,6 +220,40 @@ TEST(MariaDbStore, AGrantIsTriedAgainAfterAConflictOfTwoNodes) {
   EXPECT_NE(refused.error().message.find("1213"), std::string::npos) << refused.error().message;
   EXPECT_EQ(world.store().Describe("pay")->max_id, 501);
   world.Execute("DROP TABLE leaf_alloc, conflicts");
+}
+
+// A server that has not just said that it takes writes is asked first, and nothing is written unasked.
+TEST(MariaDbStore, ARowIsMovedUnreadOnlyWhileTheServerIsTrusted) {
+  MariaDbWorld world("", "");
+  world.Put("pay", 1, 1000);
+  int sized = 0;
+  const auto unread = [&] {
+    return world.store().ReserveUnread("pay", 0, [&]() -> Result<core::GrantSize> {
+      ++sized;
+      return core::GrantSize{10, 1};
+    });
+  };
+  const auto never_asked = unread();
+  ASSERT_TRUE(never_asked.ok()) << never_asked.error().message;
+  EXPECT_FALSE(never_asked->has_value());
+  EXPECT_EQ(sized, 0);
+  // On a machine that is busy, the time may be over before the row is moved.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (sized == 0 && std::chrono::steady_clock::now() < until) {
+    const auto read = world.store().Reserve("pay", [](const core::TagRow&) -> Result<core::GrantSize> {
+      return core::GrantSize{10, 10};
+    });
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    const auto grant = unread();
+    ASSERT_TRUE(grant.ok()) << grant.error().message;
+    EXPECT_EQ(grant->has_value(), sized == 1);
+  }
+  EXPECT_EQ(sized, 1);
+  std::this_thread::sleep_for(sql::Database::kTrustTime * 2);
+  const auto too_late = unread();
+  ASSERT_TRUE(too_late.ok()) << too_late.error().message;
+  EXPECT_FALSE(too_late->has_value());
+  EXPECT_EQ(sized, 1);
 }
 
 // With any trigger at the table, the reply to an UPDATE does not tell where the range ends.

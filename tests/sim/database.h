@@ -189,6 +189,11 @@ class SimSegmentStore final : public WatchedStore {
         on_reserved_(std::move(on_reserved)) {}
 
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
+  // Nothing: sql_database.h has the real one.
+  Result<std::optional<core::Grant>> ReserveUnread(std::string_view /*tag*/, std::uint64_t /*floor*/,
+                                                   const UnreadSizer& /*size*/) override {
+    return std::optional<core::Grant>();
+  }
   Result<std::vector<core::TagRow>> List() override;
   Result<core::TagRow> Describe(std::string_view tag) override;
 

@@ -264,14 +264,26 @@ SqlPorts::SqlPorts(SqlDatabase& database, Process& process, std::uint64_t node, 
 
 Result<core::Grant> SqlPorts::Store::Reserve(std::string_view tag, const core::GrantSizer& sizer) {
   auto grant = store_.Reserve(tag, sizer);
+  Note(tag, grant);
+  return grant;
+}
+
+Result<std::optional<core::Grant>> SqlPorts::Store::ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                                  const UnreadSizer& size) {
+  auto grant = store_.ReserveUnread(tag, floor, size);
   if (!grant.ok()) {
-    world_.Trace(static_cast<std::uint64_t>(grant.error().code));
-    return grant;
+    Note(tag, grant.error());
+  } else if (*grant) {
+    Note(tag, **grant);
   }
+  return grant;
+}
+
+void SqlPorts::Store::Note(std::string_view tag, const Result<core::Grant>& grant) {
+  if (!grant.ok()) return world_.Trace(static_cast<std::uint64_t>(grant.error().code));
   Saw(tag);
   world_.Trace(grant->range.begin);
   on_reserved_(tag, grant->range);
-  return grant;
 }
 
 Result<std::vector<core::TagRow>> SqlPorts::Store::List() {

@@ -122,10 +122,14 @@ class SqlPorts {
     Store(World& world, sql::Database& database, OnReserved on_reserved)
         : world_(world), store_(database), on_reserved_(std::move(on_reserved)) {}
     Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
+    Result<std::optional<core::Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                     const UnreadSizer& size) override;
     Result<std::vector<core::TagRow>> List() override;
     Result<core::TagRow> Describe(std::string_view tag) override;
 
    private:
+    void Note(std::string_view tag, const Result<core::Grant>& grant);
+
     World& world_;
     sql::SqlSegmentStore store_;
     const OnReserved on_reserved_;

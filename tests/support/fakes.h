@@ -177,6 +177,20 @@ class MemorySegmentStore final : public core::SegmentStore, public core::TagAdmi
     row.max_id += static_cast<std::int64_t>(count);
     return core::Grant{{begin, begin + count}, row.step};
   }
+  Result<std::optional<core::Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                   const UnreadSizer& size) override {
+    const std::lock_guard lock(mutex_);
+    const auto found = rows_.find(std::string(tag));
+    if (found == rows_.end()) return std::optional<core::Grant>();
+    core::TagRow& row = found->second;
+    LEAF_ASSIGN_OR_RETURN(const core::GrantSize wanted, size());
+    const std::uint64_t count = wanted.wanted;
+    const auto begin = static_cast<std::uint64_t>(row.max_id);
+    if (row.step < 1 || row.step > kStepMax || row.max_id < 0 || begin < floor || kMaxIdLimit - begin < count)
+      return std::optional<core::Grant>();
+    row.max_id += static_cast<std::int64_t>(count);
+    return std::optional(core::Grant{{begin, begin + count}, 0});
+  }
   Result<std::vector<core::TagRow>> List() override {
     const std::lock_guard lock(mutex_);
     std::vector<core::TagRow> rows;
@@ -332,6 +346,24 @@ class FaultySegmentStore final : public core::SegmentStore {
     if (fault == Fault::kSlowReply) on_slow();
     return grant;
   }
+  // Only where a test asks for it: what is to fail is a Reserve.
+  Result<std::optional<core::Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                   const UnreadSizer& size) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!unread_) return std::optional<core::Grant>();
+      ++unread_reserves_;
+    }
+    return inner_.ReserveUnread(tag, floor, size);
+  }
+  void ReserveUnreadFromNowOn() {
+    const std::lock_guard lock(mutex_);
+    unread_ = true;
+  }
+  int unread_reserves() const {
+    const std::lock_guard lock(mutex_);
+    return unread_reserves_;
+  }
   Result<std::vector<core::TagRow>> List() override {
     {
       const std::lock_guard lock(mutex_);
@@ -361,6 +393,8 @@ class FaultySegmentStore final : public core::SegmentStore {
   std::optional<Error> error_;
   int reserves_ = 0;
   int describes_ = 0;
+  bool unread_ = false;
+  int unread_reserves_ = 0;
 };
 
 class MemoryMarkStore final : public core::MarkStore, public core::ClusterMemoryStore {

@@ -48,7 +48,7 @@ using GrantSizer = std::function<Result<GrantSize>(const TagRow&)>;
 
 struct Grant {
   IdRange range;
-  std::int64_t table_step = 0;
+  std::int64_t table_step = 0;  // 0: the row was not read
 };
 
 // Port: the table that hands out ranges. Tags are matched byte for byte, whatever the column's collation.
@@ -63,6 +63,15 @@ class SegmentStore {
   // returned; kOutcomeUnknown if the commit's reply was lost: the row may have moved, the range must not be
   // used, asking again is safe.
   virtual Result<Grant> Reserve(std::string_view tag, const GrantSizer& sizer) = 0;
+
+  // The same for a grant whose size does not depend on the row, without a look at it first, which saves a
+  // round trip to a server. `size` is called as a sizer is. The row moves only if its max_id is `floor` or
+  // more, and only by all that is wanted. Nothing, and nothing has happened, if the row does not fit (Reserve
+  // says why), or where there is nothing to save. Errors: what `size` returned; kUnavailable and
+  // kOutcomeUnknown as of Reserve.
+  using UnreadSizer = std::function<Result<GrantSize>()>;
+  virtual Result<std::optional<Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                     const UnreadSizer& size) = 0;
 
   // Every row. An empty table is an empty list, not an error.
   virtual Result<std::vector<TagRow>> List() = 0;

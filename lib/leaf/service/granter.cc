@@ -23,15 +23,15 @@ Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence
     : store_(store), marks_(marks), fence_(fence), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
 
 Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                         std::uint64_t seen, std::optional<MonotonicTime> until) {
+                         std::uint64_t seen, const StrictGrant* strict) {
   Obtained obtained{core::Grant{}, 0, 0};
-  obtained.grant = TryObtain(tag, sizer, held, seen, until, obtained);
+  obtained.grant = TryObtain(tag, sizer, held, seen, strict, obtained);
   return obtained;
 }
 
 Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSizer& sizer,
-                                       const HeldAfter& held, std::uint64_t seen,
-                                       std::optional<MonotonicTime> until, Obtained& obtained) {
+                                       const HeldAfter& held, std::uint64_t seen, const StrictGrant* strict,
+                                       Obtained& obtained) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, marks_.Acquire(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Mark known, marks_.Load(tag));
   ClusterFence::Look look;
@@ -40,11 +40,12 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     if (fence_->has_membership() && !look.away && look.state.end < known.witness)
       return fence_->WentBack(tag, look, known.witness);
   }
-  for (int attempt = 0; attempt < kOutbidMax || (until && clock_.Monotonic() < *until); ++attempt) {
+  for (int attempt = 0; attempt < kOutbidMax || (strict != nullptr && clock_.Monotonic() < strict->until);
+       ++attempt) {
     // A look that failed, or an older server's answer, may be behind what was seen before.
     obtained.witness = std::max(seen, look.state.end);
     LEAF_ASSIGN_OR_RETURN(core::Grant grant,
-                          Reserve(tag, sizer, {known.end, obtained.witness}, obtained.dropped));
+                          Reserve(tag, sizer, {known.end, obtained.witness}, strict, obtained.dropped));
     const std::uint64_t granted = grant.range.size();
     obtained.dropped += granted;  // until all of the following went well
     if (fence_ != nullptr) {
@@ -65,11 +66,12 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
   }
   return Error{ErrorCode::kUnavailable,
                fmt::format("cannot use a grant for {}: other nodes were faster each time", Quoted(tag)),
-               until ? "retry soon" : "give the tag a larger step"};
+               strict != nullptr ? "retry soon" : "give the tag a larger step"};
 }
 
 Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSizer& sizer,
-                                     core::FenceLevel level, std::uint64_t& dropped) {
+                                     core::FenceLevel level, const StrictGrant* strict,
+                                     std::uint64_t& dropped) {
   const MonotonicTime deadline = clock_.Monotonic() + reply_timeout_;
   const auto check_deadline = [&]() -> Result<void> {
     if (clock_.Monotonic() <= deadline) return {};
@@ -88,8 +90,22 @@ Result<core::Grant> Granter::Reserve(std::string_view tag, const core::GrantSize
     if (size.ok()) asked_for = size->wanted;
     return size;
   };
+  const core::SegmentStore::UnreadSizer unread_sizer = [&]() -> Result<core::GrantSize> {
+    LEAF_RETURN_IF_ERROR(check_deadline());
+    auto size = strict->size();
+    if (size.ok()) asked_for = size->wanted;
+    return size;
+  };
+  const auto ask_store = [&]() -> Result<core::Grant> {
+    if (strict != nullptr) {
+      LEAF_ASSIGN_OR_RETURN(const auto unread,
+                            store_.ReserveUnread(tag, std::max(level.mark, level.witness), unread_sizer));
+      if (unread) return *unread;
+    }
+    return store_.Reserve(tag, fenced_sizer);
+  };
   const auto reserve = [&] {
-    Result<core::Grant> reserved = store_.Reserve(tag, fenced_sizer);
+    Result<core::Grant> reserved = ask_store();
     if (!reserved.ok() && reserved.error().code == ErrorCode::kOutcomeUnknown) dropped += asked_for;
     return reserved;
   };

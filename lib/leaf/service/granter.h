@@ -27,6 +27,14 @@ struct Obtained {
   std::uint64_t witness = 0;
 };
 
+// What is special about a grant of a strict tag.
+struct StrictGrant {
+  // How many IDs are waited for, whatever the row says.
+  core::SegmentStore::UnreadSizer size;
+  // How long a range that another node has outbid is followed by another one; of other tags a few are.
+  MonotonicTime until;
+};
+
 // Thread-safe; blocks; for worker threads only.
 class Granter {
  public:
@@ -43,18 +51,17 @@ class Granter {
   // `seen`: the highest witness of the tag that the caller knows of; it remains a fence while the witness is
   // away and this node goes on without it. Read before this is called. `held`: how many IDs the caller may
   // hold unissued once it has the grant, told by the grant's size, or nothing for a caller that hands all of
-  // them out. `until`: how long a range that another node has outbid is followed by another one; a few are,
-  // without it.
+  // them out. `strict`: null for a tag that follows the trend only.
   using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
   Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr,
-                  std::uint64_t seen = 0, std::optional<MonotonicTime> until = std::nullopt);
+                  std::uint64_t seen = 0, const StrictGrant* strict = nullptr);
 
  private:
   Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                                std::uint64_t seen, std::optional<MonotonicTime> until, Obtained& obtained);
+                                std::uint64_t seen, const StrictGrant* strict, Obtained& obtained);
   // One range out of the store, judged by `level`.
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer, core::FenceLevel level,
-                              std::uint64_t& dropped);
+                              const StrictGrant* strict, std::uint64_t& dropped);
 
   core::SegmentStore& store_;
   core::MarkStore& marks_;

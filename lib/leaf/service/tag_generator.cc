@@ -108,6 +108,7 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
                         batch.contiguous});
       ledger_.CountWait();
       ScheduleExpiryLocked(ticket, first_look);
+      if (gathering_) gathering_->OnRequest(now);
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), ticket);
       return true;

@@ -32,6 +32,7 @@
 #include "leaf/core/step_policy.h"
 #include "leaf/core/tag_orders.h"
 #include "leaf/service/failure_log.h"
+#include "leaf/service/gathering.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/order_book.h"
 #include "leaf/service/refill_schedule.h"
@@ -248,6 +249,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   bool TakeOvershoot(core::SegmentBuffer& buffer, std::uint64_t position, IdSpans& out);
   void WantRefill();
   void StartRefillLocked() LEAF_REQUIRES(mutex_);
+  // Whether the next grant of this strict tag waits for more requests; a timer ends that.
+  bool GathersLocked() LEAF_REQUIRES(mutex_);
   void RunRefill();
   Obtained ObtainGrant();
   void OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency, Completions& completions)
@@ -297,6 +300,11 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   }
   // How many IDs the grant is to have; see tag_refill.cc.
   Result<core::GrantSize> SizeGrant(const core::TagRow& row);
+  // Of a strict tag, which the row has no say in. Errors: kExhausted if no request waits.
+  Result<core::GrantSize> SizeStrictGrant();
+  Result<core::GrantSize> SizeStrictLocked() LEAF_REQUIRES(mutex_);
+  // Notes for which requests the grant is sized: the count of the first in line.
+  std::uint64_t NoteLineLocked() LEAF_REQUIRES(mutex_);
 
   // A hundred thousand idle tags must stay small: what only a tag in use has is made when it is first used,
   // and small members stand together.
@@ -311,6 +319,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   TagState state_ LEAF_GUARDED_BY(mutex_);
   core::TagOrder order_ LEAF_GUARDED_BY(mutex_) = core::TagOrder::kTrend;
   bool near_exhaustion_told_ LEAF_GUARDED_BY(mutex_) = false;
+  bool gathering_timer_ LEAF_GUARDED_BY(mutex_) = false;  // is set
   RefillSchedule refill_ LEAF_GUARDED_BY(mutex_);
   mutable Mutex mutex_;
   core::StepPolicy policy_ LEAF_GUARDED_BY(mutex_);
@@ -318,6 +327,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::unique_ptr<core::ReservePolicy> reserve_policy_ LEAF_GUARDED_BY(mutex_);
   std::unique_ptr<core::PeakRate> peak_ LEAF_GUARDED_BY(mutex_);
   WaitingLine<Waiter> waiters_ LEAF_GUARDED_BY(mutex_);
+  std::unique_ptr<Gathering> gathering_ LEAF_GUARDED_BY(mutex_);  // made at the first grant of a strict tag
   // The last in line when the last grant was sized: a strict tag serves nothing behind it from that grant.
   std::uint64_t sized_up_to_ LEAF_GUARDED_BY(mutex_) = 0;
   // The first in line when the last grant was sized, in IDs.

@@ -40,11 +40,28 @@ void TagGenerator::WantRefill() {
 }
 
 void TagGenerator::StartRefillLocked() {
-  if (!MayRefill(state_) || (IsStrictLocked() && waiters_.empty()) || !refill_.Begin()) return;
+  if (!MayRefill(state_) || (IsStrictLocked() && (waiters_.empty() || GathersLocked())) || !refill_.Begin())
+    return;
   // Unknown names, and tags in trouble, wait for each other and do not hold up the rest.
   const bool slow = refill_.failures() > 0 || state_ == TagState::kUnconfirmed;
   Executor& workers = slow ? context_.slow_workers : context_.workers;
   workers.Post([self = shared_from_this()] { self->RunRefill(); });
+}
+
+bool TagGenerator::GathersLocked() {
+  if (!gathering_ || refill_.in_flight() || refill_.failures() > 0) return false;
+  const auto until = gathering_->WaitsUntil(context_.clock.Monotonic());
+  if (!until) return false;
+  if (!std::exchange(gathering_timer_, true)) {
+    context_.timers.PostAt(*until, [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self) return;
+      const MutexLock lock(self->mutex_);
+      self->gathering_timer_ = false;
+      if (self->WantedLocked()) self->StartRefillLocked();
+    });
+  }
+  return true;
 }
 
 void TagGenerator::RunRefill() {
@@ -79,13 +96,14 @@ Obtained TagGenerator::ObtainGrant() {
   if (auto known = context_.orders.Ensure(); !known.ok()) return {std::move(known).error(), 0, 0};
   bool confirmed = false;
   std::uint64_t witness = 0;
-  std::optional<MonotonicTime> until;
+  std::optional<StrictGrant> strict;
   {
     const MutexLock lock(mutex_);
     if (state_ == TagState::kStopped) return {context_.stop.why(), 0, 0};
     if (IsStrictLocked()) {
       if (context_.fallback) return {NoStrictWithFallback(tag_), 0, 0};
-      if (!waiters_.empty()) until = waiters_.front().deadline;
+      if (!waiters_.empty())
+        strict = {.size = [this] { return SizeStrictGrant(); }, .until = waiters_.front().deadline};
     }
     confirmed = state_ != TagState::kUnconfirmed;
     witness = witness_;
@@ -96,20 +114,15 @@ Obtained TagGenerator::ObtainGrant() {
   }
   return context_.granter.Obtain(
       tag_, [this](const core::TagRow& row) { return SizeGrant(row); },
-      [this](std::uint64_t granted) { return reserve() + granted; }, witness, until);
+      [this](std::uint64_t granted) { return reserve() + granted; }, witness, strict ? &*strict : nullptr);
 }
 
 // Decided as late as can be, once the row was read: requests that parked or left while the database was slow
 // count. The row is raised after this, so all that are in line now have come before the grant.
 Result<core::GrantSize> TagGenerator::SizeGrant(const core::TagRow& row) {
   const MutexLock lock(mutex_);
-  const std::uint64_t first = waiters_.empty() ? 1 : waiters_.front().count;
-  sized_for_ = first;
-  sized_up_to_ = waiters_.last_ticket();
-  if (IsStrictLocked()) {
-    if (waiters_.empty()) return Error{ErrorCode::kExhausted, "no request waits any more", ""};
-    return core::GrantSize{waiters_.ids(), first};
-  }
+  if (IsStrictLocked()) return SizeStrictLocked();
+  const std::uint64_t first = NoteLineLocked();
   const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
   // At least what is parked, up to step_max; the first in line is always served whole.
   const std::uint64_t enlarged =
@@ -117,6 +130,23 @@ Result<core::GrantSize> TagGenerator::SizeGrant(const core::TagRow& row) {
   // Where the numbers end, the reserve and what is left may still be enough together.
   const std::uint64_t in_reserve = !waiters_.empty() && waiters_.front().contiguous ? 0 : reserve();
   return core::GrantSize{std::max({step, enlarged, first}), first > in_reserve ? first - in_reserve : 1};
+}
+
+Result<core::GrantSize> TagGenerator::SizeStrictGrant() {
+  const MutexLock lock(mutex_);
+  return SizeStrictLocked();
+}
+
+Result<core::GrantSize> TagGenerator::SizeStrictLocked() {
+  const std::uint64_t first = NoteLineLocked();
+  if (waiters_.empty()) return Error{ErrorCode::kExhausted, "no request waits any more", ""};
+  return core::GrantSize{waiters_.ids(), first};
+}
+
+std::uint64_t TagGenerator::NoteLineLocked() {
+  sized_for_ = waiters_.empty() ? 1 : waiters_.front().count;
+  sized_up_to_ = waiters_.last_ticket();
+  return sized_for_;
 }
 
 void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
@@ -135,7 +165,7 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
   }
   ClearProblemLocked();
   refill_.Unwant();
-  table_step_ = grant.table_step;
+  if (grant.table_step != 0) table_step_ = grant.table_step;
   max_id_ = std::max(max_id_, static_cast<std::int64_t>(grant.range.end));
   ledger_.BeginAt(grant.range.end, context_.clock.Wall());
   if (IsStrictLocked()) {
@@ -153,7 +183,10 @@ void TagGenerator::HandOutLocked(const IdRange& range, std::chrono::nanoseconds 
   BufferLocked();
   reserve_policy_->ObserveGrant(latency);
   IdRange rest = range;
+  const std::size_t waiting = waiters_.size();
   ServeWaitersLocked(rest, completions);
+  if (!gathering_) gathering_ = std::make_unique<Gathering>();
+  gathering_->OnAnswered(waiting - waiters_.size(), latency, context_.clock.Monotonic());
   // Requests that have left meanwhile. What comes later gets none of it: its grant would have begun before.
   ledger_.Drop(rest.size());
 }
@@ -161,8 +194,10 @@ void TagGenerator::HandOutLocked(const IdRange& range, std::chrono::nanoseconds 
 void TagGenerator::StockLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
                                Completions& completions) {
   const MonotonicTime now = context_.clock.Monotonic();
+  // Of a tag that was strict when the grant began, the row may not have been read.
+  const std::int64_t table_step = std::max<std::int64_t>(1, table_step_);
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
-  policy_.Commit(policy_.Propose(grant.table_step, now), grant.table_step, now);
+  policy_.Commit(policy_.Propose(table_step, now), table_step, now);
 
   core::SegmentBuffer& buffer = BufferLocked();
   IdRange rest = grant.range;

@@ -87,6 +87,8 @@ class ConnectionPool {
     bool asks_;  // is the task that asks a server which refused the ones before
   };
 
+  // What the clock says; always the same without one.
+  MonotonicTime Now() const { return clock_ == nullptr ? MonotonicTime{} : clock_->Monotonic(); }
   // When a task that comes now gives up waiting.
   MonotonicTime Deadline() const { return Now() + options_.wait; }
   // Blocks for so long, if there is a clock.
@@ -94,6 +96,11 @@ class ConnectionPool {
     if (clock_ != nullptr) clock_->WaitUntil(Now() + time);
   }
 
+  // Whether a task for `use` that comes now need not wait for another one to end.
+  bool HasPlaceFor(Use use) const {
+    const MutexLock lock(mutex_);
+    return waiters_.empty() && IsFreeForLocked(use);
+  }
   // Blocks until `deadline` at most. Errors, without "cannot …": kUnavailable.
   Result<Place> Take(Use use, MonotonicTime deadline);
   // For another task, or to rest.
@@ -123,7 +130,6 @@ class ConnectionPool {
   struct Waiter;
   struct Idle;
 
-  MonotonicTime Now() const { return clock_ == nullptr ? MonotonicTime{} : clock_->Monotonic(); }
   bool IsFreeForLocked(Use use) const LEAF_REQUIRES(mutex_);
   bool MayConnectLocked() const LEAF_REQUIRES(mutex_);
   // Connections that are up, and will be given back.

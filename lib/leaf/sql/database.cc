@@ -112,6 +112,17 @@ Result<void> Database::Autocommit::BeginWrite() {
   return {};
 }
 
+void Database::Trust(std::uint64_t term) {
+  const MutexLock lock(mutex_);
+  trusted_term_ = term;
+  trusted_at_ = pool_->Now();
+}
+
+bool Database::Trusts(std::uint64_t term) const {
+  const MutexLock lock(mutex_);
+  return trusted_at_ && trusted_term_ == term && pool_->Now() - *trusted_at_ <= kTrustTime;
+}
+
 Error Database::WithDisk(Error error, const std::exception& exception) const {
   if (!sqlite_ || !IsAboutFiles(exception)) return error;
   // SQLite says "unable to open" or "disk I/O error" of a disk that is full or read-only.

@@ -98,6 +98,11 @@ class Database {
     // What was read may be due to a server that takes no writes any more. If the
     // connection was not asked after its rest, `body` is called once more, with one that was.
     void Doubt() { doubtful_ = true; }
+    // The server in use takes writes: it has just said so.
+    void Trust() { database_.Trust(term_); }
+    // Whether it said so within kTrustTime. Then `body` need not ask before it writes: a server that was
+    // demoted since tells so in its reply.
+    bool IsTrusted() const { return database_.Trusts(term_); }
 
    private:
     friend class Database;
@@ -110,10 +115,14 @@ class Database {
     Phase phase_ = Phase::kStatement;
     bool doubtful_ = false;
   };
+  static constexpr std::chrono::milliseconds kTrustTime{100};
+  // Whether a call for `use` would get a connection without waiting for another one to end, as of now.
+  bool HasPlaceFor(Use use) const { return pool_->HasPlaceFor(use); }
+
   // Runs `body` outside of a transaction, and saves the statement that only checks a connection: `body` reads
-  // dialect().read_only before it writes, and calls Doubt if it has to. It may be called twice, the second
-  // time after it has written nothing. Errors: those of `body`, and kOutcomeUnknown as of Transact. kPatient:
-  // it may wait for a row that another client holds.
+  // dialect().read_only before it writes (but see IsTrusted), and calls Doubt if it has to. It may be called
+  // twice, the second time after it has written nothing. Errors: those of `body`, and kOutcomeUnknown as of
+  // Transact. kPatient: it may wait for a row that another client holds.
   Result<void> RunAutocommit(std::string_view what, const std::function<Result<void>(Autocommit&)>& body,
                              Use use = Use::kOrdinary);
 
@@ -150,6 +159,8 @@ class Database {
   // Whether an idle connection can be used again. Asks the server.
   bool IsUsable(const PooledConnection& connection) const;
   bool InUse(std::uint64_t term) const { return !mysql_ || mysql_->InUse(term); }
+  void Trust(std::uint64_t term);
+  bool Trusts(std::uint64_t term) const;
   // A statement failed, on a connection that is dropped. If the server is to blame, the idle ones go as well.
   Error Failed(std::string_view what, const std::exception& exception, Phase phase);
   void GiveBack(Place place);
@@ -162,6 +173,9 @@ class Database {
   mutable Mutex mutex_;
   DatabaseState state_ LEAF_GUARDED_BY(mutex_);  // but for what the connector knows
   bool lost_ LEAF_GUARDED_BY(mutex_) = false;    // a connection, since the last one was made
+  // The server of that term said at this time that it takes writes.
+  std::uint64_t trusted_term_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::optional<MonotonicTime> trusted_at_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::sql

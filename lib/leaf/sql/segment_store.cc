@@ -246,22 +246,65 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
     return read.error();
   }
   const core::TagRow& row = *read;
+  connection.Trust();
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t count, CountOf(row, what, sizer));
+  LEAF_ASSIGN_OR_RETURN(const auto range, Raise(connection, what, row.tag, row.max_id, count));
+  if (!range) return std::optional<core::Grant>();
+  return std::optional(core::Grant{.range = *range, .table_step = row.step});
+}
+
+// A row that another client holds is waited for, so this is for kPatient, and only while there is a place for
+// it: else Reserve looks first and does not wait. Where the server has not said a moment ago that it takes
+// writes, Reserve asks.
+Result<std::optional<core::Grant>> SqlSegmentStore::ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                                  const UnreadSizer& size) {
+  std::optional<core::Grant> grant;
+  if (!database_.dialect().raises_in_one_statement || !ends_are_told_.load() || floor > kMaxIdLimit ||
+      !database_.HasPlaceFor(Use::kPatient)) {
+    return grant;
+  }
+  const std::string what = fmt::format("reserve IDs of {}", Quoted(tag));
+  const auto raise = [&](Database::Autocommit& connection) -> Result<void> {
+    if (!connection.IsTrusted()) return {};
+    LEAF_ASSIGN_OR_RETURN(const core::GrantSize wanted, size());
+    if (wanted.wanted > kMaxIdLimit) return {};
+    try {
+      LEAF_ASSIGN_OR_RETURN(const auto range, Raise(connection, what, std::string(tag),
+                                                    static_cast<std::int64_t>(floor), wanted.wanted));
+      if (!range) return {};
+      connection.Trust();
+      grant = core::Grant{.range = *range, .table_step = 0};
+    } catch (const std::exception& exception) {
+      if (!IsConflict(exception)) throw;
+      connection.Undone();
+    }
+    return {};
+  };
+  LEAF_RETURN_IF_ERROR(database_.RunAutocommit(what, raise, Use::kPatient));
+  return grant;
+}
+
+Result<std::optional<IdRange>> SqlSegmentStore::Raise(Database::Autocommit& connection, std::string_view what,
+                                                      const std::string& tag, std::int64_t floor,
+                                                      std::uint64_t count) {
+  const Dialect& dialect = database_.dialect();
+  soci::session& session = connection.session();
   LEAF_RETURN_IF_ERROR(connection.BeginWrite());
   // By our own number, never by the table's column.
   const auto delta = static_cast<long long>(count);
-  const long long seen = row.max_id;
+  const long long seen = floor;
+  const long long step_max = kStepMax;
   const auto highest = static_cast<long long>(kMaxIdLimit - count);
   soci::statement update =
       (session.prepare << fmt::format(
            "UPDATE leaf_alloc SET max_id = max_id + :delta WHERE {} AND max_id BETWEEN :seen AND :highest "
-           "AND LAST_INSERT_ID((max_id + :delta) * ({} = 0)) >= 0",
+           "AND step BETWEEN 1 AND :step_max AND LAST_INSERT_ID((max_id + :delta) * ({} = 0)) >= 0",
            dialect.tag_matches, dialect.read_only),
-       soci::use(delta, "delta"), soci::use(row.tag, "tag"), soci::use(seen, "seen"),
-       soci::use(highest, "highest"));
+       soci::use(delta, "delta"), soci::use(tag, "tag"), soci::use(seen, "seen"),
+       soci::use(highest, "highest"), soci::use(step_max, "step_max"));
   update.execute(true);
   const long long changed = update.get_affected_rows();
-  if (changed == 0) return std::optional<core::Grant>();
+  if (changed == 0) return std::optional<IdRange>();
   LEAF_RETURN_IF_ERROR(ExpectOneRow(changed, tag));
   long long end = 0;
   const bool told = session.get_last_insert_id("leaf_alloc", end);
@@ -276,7 +319,7 @@ Result<std::optional<core::Grant>> SqlSegmentStore::TryToRaise(Database::Autocom
         "a trigger of leaf_alloc, or a proxy, removes that from the reply"};
   }
   const auto range_end = static_cast<std::uint64_t>(end);
-  return std::optional(core::Grant{.range = {range_end - count, range_end}, .table_step = row.step});
+  return std::optional(IdRange{range_end - count, range_end});
 }
 
 Result<core::Grant> SqlSegmentStore::ReserveInTransaction(std::string_view tag,

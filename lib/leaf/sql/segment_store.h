@@ -26,6 +26,8 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
       : database_(database), author_(std::move(author)), listener_(std::move(listener)) {}
 
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer) override;
+  Result<std::optional<core::Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                   const UnreadSizer& size) override;
   Result<std::vector<core::TagRow>> List() override;
   Result<core::TagRow> Describe(std::string_view tag) override;
 
@@ -62,6 +64,10 @@ class SqlSegmentStore final : public core::SegmentStore, public core::TagAdmin {
   // One attempt. `locked`: nothing was done, since another client holds the row, and `use` does not wait for
   // that.
   Result<core::Grant> RaiseRow(std::string_view tag, const core::GrantSizer& sizer, Use use, bool& locked);
+  // Moves the row up by `count`, if its max_id is in [seen, 2^63 - count]. Nothing if it is not. Throws what
+  // SOCI throws.
+  Result<std::optional<IdRange>> Raise(Database::Autocommit& connection, std::string_view what,
+                                       const std::string& tag, std::int64_t seen, std::uint64_t count);
   // Nothing if the row has changed since it was read. Throws what SOCI throws.
   Result<std::optional<core::Grant>> TryToRaise(Database::Autocommit& connection, std::string_view what,
                                                 std::string_view tag, const core::GrantSizer& sizer, Use use,

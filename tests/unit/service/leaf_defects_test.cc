@@ -335,6 +335,11 @@ class DelayedStore final : public core::SegmentStore {
     std::this_thread::sleep_for(delay_);
     return inner_.Reserve(tag, sizer);
   }
+  Result<std::optional<core::Grant>> ReserveUnread(std::string_view tag, std::uint64_t floor,
+                                                   const UnreadSizer& size) override {
+    std::this_thread::sleep_for(delay_);
+    return inner_.ReserveUnread(tag, floor, size);
+  }
   Result<std::vector<core::TagRow>> List() override { return inner_.List(); }
   Result<core::TagRow> Describe(std::string_view tag) override { return inner_.Describe(tag); }
 

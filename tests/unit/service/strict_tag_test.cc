@@ -64,6 +64,99 @@ TEST_F(StrictTagTest, WhatWaitsIsGrantedTogether) {
   EXPECT_EQ(table_.MaxId("pay"), 7);
 }
 
+// The row of a strict tag has no say in the size of its grant.
+TEST_F(StrictTagTest, TheRowIsNotReadWhereThatSavesARoundTrip) {
+  orders_.MakeStrict("pay");
+  store_.ReserveUnreadFromNowOn();
+  Start();
+  const int before = store_.reserves();
+  const auto first = Ask("pay", 3);
+  const auto second = Ask("pay");
+  Run();
+  EXPECT_EQ(first->ids(), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(second->ids(), (std::vector<std::uint64_t>{4}));
+  EXPECT_EQ(store_.reserves(), before);
+  EXPECT_EQ(store_.unread_reserves(), 1);
+  EXPECT_EQ(StatusOf("pay").table_step, 1000) << "as the last refresh saw it";
+
+  // A row that went back is read, and says so.
+  table_.Put("pay", 2, 1000);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kFrozen);
+  EXPECT_EQ(table_.MaxId("pay"), 2) << "left for a repair";
+  // Others get ranges with a reserve, by their row's step.
+  EXPECT_EQ(Get("ship")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("ship").reserve, 999U);
+  EXPECT_EQ(store_.unread_reserves(), 2);
+}
+
+// Callers that were answered together come back together: the next grant is for all of them.
+TEST_F(StrictTagTest, AGrantWaitsForCallersThatComeBackAtOnce) {
+  orders_.MakeStrict("pay");
+  Start();
+  const int before = store_.reserves();
+  store_.on_slow = [&] { clock_.Advance(std::chrono::milliseconds{8}); };
+  const auto round = [&] {
+    store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+    std::vector<std::shared_ptr<Answer>> answers{Ask("pay"), Ask("pay"), Ask("pay")};
+    Run();
+    for (const auto& answer : answers) EXPECT_TRUE(answer->done());
+  };
+  for (int i = 0; i < 3; ++i) round();
+  EXPECT_EQ(store_.reserves(), before + 3);
+
+  // The first two of them are not served before the third.
+  store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+  const auto first = Ask("pay");
+  const auto second = Ask("pay");
+  Run();
+  EXPECT_FALSE(first->done());
+  const auto third = Ask("pay");
+  Run();
+  EXPECT_EQ(first->ids(), std::vector<std::uint64_t>{10});
+  EXPECT_EQ(third->ids(), std::vector<std::uint64_t>{12});
+  EXPECT_EQ(store_.reserves(), before + 4);
+
+  // One that does not come back costs the others a part of a grant, once.
+  const auto alone = Ask("pay");
+  Run();
+  EXPECT_FALSE(alone->done());
+  Pass(std::chrono::milliseconds{10});
+  EXPECT_EQ(alone->ids(), std::vector<std::uint64_t>{13});
+  const auto again = Ask("pay");
+  Run();
+  EXPECT_TRUE(again->done());
+}
+
+// A request waits for others no longer than it waits at all, nor beyond the end of the order or of the
+// service.
+TEST_F(StrictTagTest, WaitingForOthersEndsWithTheOrderAndTheService) {
+  orders_.MakeStrict("pay");
+  Start();
+  store_.on_slow = [&] { clock_.Advance(std::chrono::milliseconds{8}); };
+  const auto gather = [&] {
+    for (int i = 0; i < 3; ++i) {
+      store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+      const auto one = Ask("pay");
+      const auto other = Ask("pay");
+      Run();
+      EXPECT_TRUE(one->done() && other->done());
+    }
+    const auto waits = Ask("pay");
+    Run();
+    EXPECT_FALSE(waits->done());
+    return waits;
+  };
+  const auto leaves = gather();
+  leaves->parked.Withdraw();
+  EXPECT_EQ(leaves->code(), ErrorCode::kExhausted);
+  Pass(std::chrono::milliseconds{30});
+  EXPECT_EQ(table_.MaxId("pay"), 7) << "no grant for a request that has left";
+  const auto cut_off = gather();
+  service_->Stop();
+  EXPECT_EQ(cut_off->code(), ErrorCode::kUnavailable);
+  Pass(std::chrono::milliseconds{30});
+}
+
 // Another node may have been granted, and may have answered, between this grant and the request.
 TEST_F(StrictTagTest, AGrantThatHasBegunServesNothingThatComesLater) {
   orders_.MakeStrict("pay");
