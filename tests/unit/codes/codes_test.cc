@@ -12,6 +12,7 @@
 #include "leaf/codes/code_book.h"
 #include "leaf/codes/code_key.h"
 #include "leaf/codes/code_shape.h"
+#include "support/scale.h"
 
 namespace leaf::codes {
 namespace {
@@ -141,7 +142,9 @@ TEST(TagCodes, GivesEachIdOfADomainACodeOfItsOwn) {
   std::unordered_set<std::string> seen;
   std::string text;
   std::uint64_t wrong = 0;
-  for (std::uint64_t id = 0; id < 1'000'000; ++id) {
+  std::size_t asked_for = 0;
+  for (std::uint64_t id = 0; id < 1'000'000; id += testing::kScaleDownMuch) {
+    ++asked_for;
     text.clear();
     (*codes)->Append(text, id);
     ASSERT_EQ(text.size(), (*codes)->width());
@@ -150,7 +153,7 @@ TEST(TagCodes, GivesEachIdOfADomainACodeOfItsOwn) {
     seen.insert(text);
   }
   EXPECT_EQ(wrong, 0U);
-  EXPECT_EQ(seen.size(), 1'000'000U);
+  EXPECT_EQ(seen.size(), asked_for);
   EXPECT_TRUE((*codes)->Check(999'999).ok());
   const auto beyond = (*codes)->Check(1'000'000);
   ASSERT_FALSE(beyond.ok());
