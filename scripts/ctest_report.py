@@ -8,7 +8,8 @@ tests with their share of all. The second names the case in each test that faile
 exit code is the pipe's with `set -o pipefail`. If ctest is ended early, what there is up to then is told.
 
   --test-dir DIR  where ctest is asked for the labels; without it a test's label is the second part of its name
-  --phases FILE   lines "name<TAB>seconds" of what was done before; the tests are added
+  --phases FILE   lines "name<TAB>seconds<TAB>%" of what was done before, and how busy the processors were; the tests are
+                  added
   --table FILE    the first part goes to this file as well
 """
 
@@ -196,15 +197,32 @@ def labels_of(test_dir):
         return {}
 
 
+def processor_time():
+    """(busy, all) of this machine's processors, since it was started; nothing where that is not told."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            times = [int(field) for field in file.readline().split()[1:9]]
+        return sum(times) - times[3] - times[4], sum(times)  # 3, 4: idle, or waiting for a disk
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def busy_since(before):
+    """Per cent."""
+    now = processor_time()
+    return share(now[0] - before[0], now[1] - before[1]) if before and now else None
+
+
 def read_phases(path):
+    """(name, seconds, per cent that the processors were busy, or None)"""
     phases = []
     if path:
         try:
             with open(path, encoding="utf-8") as file:
                 for line in file:
-                    name, tab, seconds = line.rstrip("\n").rpartition("\t")
-                    if tab:
-                        phases.append((name, float(seconds)))
+                    fields = line.rstrip("\n").split("\t")
+                    if len(fields) >= 2:
+                        phases.append((fields[0], float(fields[1]), float(fields[2]) if len(fields) > 2 else None))
         except (OSError, ValueError) as error:
             print("ctest_report.py: %s: %s" % (path, error), file=sys.stderr)
     return phases
@@ -215,9 +233,10 @@ def share(part, whole):
 
 
 def table(tests, phases, labels):
-    lines = ["phase                              minutes"]
-    lines += ["  %-30s  %8.1f" % (name, seconds / 60) for name, seconds in phases]
-    lines.append("  %-30s  %8.1f" % ("all", sum(seconds for _, seconds in phases) / 60))
+    lines = ["phase                              minutes  busy %"]
+    for name, seconds, busy in phases:
+        lines.append("  %-30s  %8.1f%s" % (name, seconds / 60, "" if busy is None else "%8.0f" % busy))
+    lines.append("  %-30s  %8.1f" % ("all", sum(seconds for _, seconds, _ in phases) / 60))
 
     all_seconds = sum(test.seconds for test in tests)
     sums = collections.defaultdict(float)
@@ -305,6 +324,7 @@ def main():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     out = sys.stdout.buffer
     began = time.monotonic()
+    processors = processor_time()
     report = Report()
     while raw := sys.stdin.buffer.readline():
         try:
@@ -313,7 +333,7 @@ def main():
             lines = [raw, ("ctest_report.py: %r\n" % error).encode()]
         out.writelines(lines)
         out.flush()
-    phases = [*read_phases(options.phases), ("tests", time.monotonic() - began)]
+    phases = [*read_phases(options.phases), ("tests", time.monotonic() - began, busy_since(processors))]
     try:
         lines = table(report.tests, phases, labels_of(options.test_dir))
         if options.table:

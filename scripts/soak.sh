@@ -23,7 +23,7 @@
 #   matrix     the table of faults, with 10^8 IDs compared, every call of a program killed once, and outages of 10
 #              minutes: about an hour and a half
 #   power      the power goes at 5000 moments of each test of power_loss
-#   sim        10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
+#   sim        the museum, 10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   model      the reserve and snowflake IDs through every interleaving, with the scenarios that take minutes, too
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
@@ -173,12 +173,13 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 export LEAF_SNOWFLAKE_IDS=${LEAF_SNOWFLAKE_IDS:-100000000}
 
-# Fresh seeds on all processors, and then some clusters that are in trouble for an hour each.
+# The museum, fresh seeds on all processors, and then some clusters that are in trouble for an hour each.
 simulate() {
   local first=${LEAF_SIM_SEED:-$(date +%s)} jobs share runs=() job failed=0
   jobs=$(nproc)
   share=$((LEAF_SIM_SEEDS / jobs + 1))
   echo "sim: $((share * jobs)) seeds from $first on, and $((LEAF_SIM_HOURS)) hours of clusters"
+  "$1" --quiet --seeds 10 --scenario tests/sim/museum/*.toml || failed=1
   for ((job = 0; job < jobs; job++)); do
     { "$1" --quiet --seed $((first + job * share)) --seeds "$share" &&
       "$1" --quiet --seed $((first + job)) --seeds $((LEAF_SIM_HOURS / jobs + 1)) --hours 1; } &

@@ -11,13 +11,25 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source-path=SCRIPTDIR
 . scripts/lib.sh
 
-# What each step took, for the table before the summary.
+# What each step took, and how busy it kept the processors, for the table before the summary.
 phases=build/phases.txt
 phase() {
-  local name=$1 started=$EPOCHREALTIME
+  local name=$1 started=$EPOCHREALTIME before after
   shift
+  before=$(head -n 1 /proc/stat)
   "$@"
-  awk -v name="$name" -v from="$started" -v to="$EPOCHREALTIME" 'BEGIN { printf "%s\t%.1f\n", name, to - from }' >>"$phases"
+  after=$(head -n 1 /proc/stat)
+  # cpu, user, nice, system, idle, waiting for a disk, ...
+  awk -v name="$name" -v seconds="$started $EPOCHREALTIME" -v times="$before $after" 'BEGIN {
+    split(seconds, second)
+    fields = split(times, time) / 2
+    for (i = 2; i <= 9; i++) {
+      spent = time[fields + i] - time[i]
+      all += spent
+      if (i != 5 && i != 6) busy += spent
+    }
+    printf "%s\t%.1f\t%.0f\n", name, second[2] - second[1], (all ? 100 * busy / all : 0)
+  }' >>"$phases"
 }
 
 build_preset() {

@@ -204,7 +204,7 @@ class CTest(LeafTest):
         self.box.write("project/CTestTestfile.cmake", "\n".join(lines) + "\n")
 
     def report(self, *, until=None):
-        self.box.write("phases.txt", "installing\t30\nbuild release\t90.5\n")
+        self.box.write("phases.txt", "installing\t30\nbuild release\t90.5\t87\n")
         script = 'set -o pipefail; ctest --test-dir "$1" --output-on-failure -j 2 2>&1 | "$2" "$3" --test-dir "$1" --phases "$4" --table "$5"'
         process = subprocess.Popen(
             ["bash", "-c", script, "bash", self.folder, sys.executable, CTEST_REPORT, self.box.path("phases.txt"),
@@ -228,7 +228,7 @@ class CTest(LeafTest):
         self.assertEqual(code, 8, said)  # ctest's own
         order = (
             r"#\d: release\.unit\.bad \.+\*\*\*Failed.*\nfailed: A\.test_b.*==== where the time went\n.*"
-            r"  installing +0\.5\n  build release +1\.5\n  tests +0\.0\n  all +2\.0\n.*"
+            r"  installing +0\.5\n  build release +1\.5 +87\n  tests +0\.0 +\d+\n  all +2\.0\n.*"
             r"  label-of-slow +1\.\d +1\.\d +\d+\.\d +1\n.*the 20 slowest tests.*\n  release\.unit\.slow +1\.\d +\d+\.\d\n.*"
             r"==== what failed\n\nrelease\.unit\.bad \(Failed, \d\.\d s\)\n    A\.test_b: AssertionError: 1 != 2\n\n"
             r"67% tests passed, 1 tests failed out of 3\n.*The following tests FAILED:\n.*release\.unit\.bad \(Failed\)[^\n]*\n"
