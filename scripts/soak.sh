@@ -8,6 +8,7 @@
 #   neighbour  grants beside a node whose round trips take 1.5 s longer
 #   tags       a table of 100 000 tags
 #   order      10^6 requests for a strict tag on three nodes that die, stop and are cut off: compared in real time
+#   order_galera  the same on a Galera cluster whose nodes are killed, hang and come back
 #   refills    thousands of tags drained at once
 #   unique     10^8 IDs in batches from two daemons, compared
 #   snowflake  the race for snowflake IDs: 10^8 from 4 threads
@@ -115,7 +116,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags order refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
+names=(issue143 steady neighbour tags order order_galera refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -126,6 +127,7 @@ tests_of() {
     outage) echo test_pressure.py LongOutage ;;
     tags) echo test_pressure.py ManyTags ;;
     order) echo test_strict.py Shared.test_nodes_that_die_and_stop_and_are_cut_off Failover ;;
+    order_galera) echo test_galera.py ;;
     refills) echo test_pressure.py ManyRefills ;;
     unique) echo test_pressure.py Batches ;;
     snowflake) echo 'SnowflakeThreads.*' ;;
@@ -289,7 +291,7 @@ for name in "$@"; do
     failed+=("$name")
   fi
   table+=("$(printf '%-10s %-7s %6d s' "$name" "$result" $((SECONDS - started)))")
-  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|codes|lifecycle|limits|fence|leafsim|suites): //p' "$scratch/log")
+  while IFS= read -r line; do table+=("           $line"); done < <(sed -nE 's/.*(pressure|order|codes|lifecycle|limits|fence|leafsim|suites): //p' "$scratch/log")
   if [[ $name == matrix && -f $LEAFCTL_MATRIX_TABLE ]]; then
     while IFS= read -r line; do table+=("           $line"); done <"$LEAFCTL_MATRIX_TABLE"
   fi

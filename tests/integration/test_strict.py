@@ -298,7 +298,7 @@ class Shared(ClusterTest):
         finally:
             seen = [request for taker in takers for request in taker.stop()]
         pairs = real_time_order.check(seen)
-        print("%d requests of three nodes, %d of them after another one's answer: all in order" % (len(seen), pairs))
+        print("order: %d requests of three nodes, %d of them after another one's answer: all in order" % (len(seen), pairs))
         self.assertGreater(pairs, len(seen) // 2)
 
 

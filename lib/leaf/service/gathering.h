@@ -52,8 +52,8 @@ class Gathering {
  private:
   // More callers than come back in so long are no group.
   static constexpr std::chrono::milliseconds kPatienceMax{20};
-  // Once may be chance.
-  static constexpr int kConvinced = 2;
+  // Requests at random come back so soon in one of four rounds.
+  static constexpr int kConvinced = 4;
 
   std::size_t awaited_ = 0;  // of those answered last, how many have not been followed by a request
   bool back_ = true;         // none is awaited

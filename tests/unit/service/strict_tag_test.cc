@@ -101,8 +101,8 @@ TEST_F(StrictTagTest, AGrantWaitsForCallersThatComeBackAtOnce) {
     Run();
     for (const auto& answer : answers) EXPECT_TRUE(answer->done());
   };
-  for (int i = 0; i < 3; ++i) round();
-  EXPECT_EQ(store_.reserves(), before + 3);
+  for (int i = 0; i < 5; ++i) round();
+  EXPECT_EQ(store_.reserves(), before + 5);
 
   // The first two of them are not served before the third.
   store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
@@ -112,16 +112,16 @@ TEST_F(StrictTagTest, AGrantWaitsForCallersThatComeBackAtOnce) {
   EXPECT_FALSE(first->done());
   const auto third = Ask("pay");
   Run();
-  EXPECT_EQ(first->ids(), std::vector<std::uint64_t>{10});
-  EXPECT_EQ(third->ids(), std::vector<std::uint64_t>{12});
-  EXPECT_EQ(store_.reserves(), before + 4);
+  EXPECT_EQ(first->ids(), std::vector<std::uint64_t>{16});
+  EXPECT_EQ(third->ids(), std::vector<std::uint64_t>{18});
+  EXPECT_EQ(store_.reserves(), before + 6);
 
   // One that does not come back costs the others a part of a grant, once.
   const auto alone = Ask("pay");
   Run();
   EXPECT_FALSE(alone->done());
   Pass(std::chrono::milliseconds{10});
-  EXPECT_EQ(alone->ids(), std::vector<std::uint64_t>{13});
+  EXPECT_EQ(alone->ids(), std::vector<std::uint64_t>{19});
   const auto again = Ask("pay");
   Run();
   EXPECT_TRUE(again->done());
@@ -134,7 +134,7 @@ TEST_F(StrictTagTest, WaitingForOthersEndsWithTheOrderAndTheService) {
   Start();
   store_.on_slow = [&] { clock_.Advance(std::chrono::milliseconds{8}); };
   const auto gather = [&] {
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 5; ++i) {
       store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
       const auto one = Ask("pay");
       const auto other = Ask("pay");
@@ -150,7 +150,7 @@ TEST_F(StrictTagTest, WaitingForOthersEndsWithTheOrderAndTheService) {
   leaves->parked.Withdraw();
   EXPECT_EQ(leaves->code(), ErrorCode::kExhausted);
   Pass(std::chrono::milliseconds{30});
-  EXPECT_EQ(table_.MaxId("pay"), 7) << "no grant for a request that has left";
+  EXPECT_EQ(table_.MaxId("pay"), 11) << "no grant for a request that has left";
   const auto cut_off = gather();
   service_->Stop();
   EXPECT_EQ(cut_off->code(), ErrorCode::kUnavailable);
