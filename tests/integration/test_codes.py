@@ -226,6 +226,74 @@ class CommandLine(CodesTest):
         self.assertEqual(self.box.ok("next", "order"), "1\n")
 
 
+class DaysLeft(CodesTest):
+    """How long the codes of a tag last, wherever the days left of a tag are shown, and of such tags alone."""
+
+    config = '[codes.tags."invoice"]\nlength = 8'
+
+    def setUp(self):
+        super().setUp()
+        for tag in ("invoice", "plain"):
+            self.box.ok("tag", "add", tag, "--step", "1000")
+        self.plain = [self.box.ok("tag", "show", "plain"), self.box.ok("tag", "list", "plain")]
+
+    def use(self, tag, ids):
+        """So many IDs within the last ten days."""
+        self.box.ok("next", tag, "--direct", "--range", "-n", str(ids))
+        with sqlite3.connect(os.path.join(self.box.state, "marks.db")) as marks:
+            marks.execute("UPDATE marks SET base_at = base_at - 864000000, base_end = 1 WHERE tag = ?", (tag,))
+
+    def listed(self, *args):
+        tags = json.loads(self.box.ok("tag", "list", "--json", *args))["tags"]
+        return {each["tag"]: each for each in tags}
+
+    def test_from_afar(self):
+        self.configure("length = 6\n" + self.config)
+        self.code_of("order", 1)
+        self.use("order", 100_000)
+        self.use("invoice", 100_000)
+        before = self.listed()
+        self.assertEqual(before["order"]["codes_end"], "1000000")
+        self.assertAlmostEqual(before["order"]["codes_days_to_exhaustion"], 90, delta=1)
+        self.assertAlmostEqual(before["invoice"]["codes_days_to_exhaustion"], 9990, delta=10)
+        self.assertNotIn("codes_end", before["plain"])
+        self.assertRegex(self.box.ok("tag", "show", "order"), r"\ncodes left:   \d+\.\d days; IDs from 1000000 on have no code\n")
+        shown = json.loads(self.box.ok("tag", "show", "order", "--json"))
+        self.assertEqual(shown["codes_end"], "1000000")
+        self.assertIn("CODE DAYS", self.box.ok("tag", "list"))
+        # Others are shown as ever.
+        self.assertEqual([self.box.ok("tag", "show", "plain"), self.box.ok("tag", "list", "plain")], self.plain)
+        order = self.box.ok("tag", "list", "--sort", "code_days_left", "--columns", "tag,code_days_left", "-o", "csv")
+        self.assertRegex(order, r"^tag,code_days_left\norder,\d+\.\d\ninvoice,\d{4}\.\d\nplain,\n$")
+        with self.subTest("by a daemon"):
+            daemon = self.serve()
+            url = "http://127.0.0.1:%d" % daemon.port
+            daemon.ids("order")
+            tags = {each["tag"]: each for each in daemon.status()["segment"]["tags"]}
+            self.assertEqual(tags["order"]["codes_end"], "1000000")
+            self.assertAlmostEqual(tags["order"]["codes_days_to_exhaustion"], 90, delta=1)
+            self.assertNotIn("codes_end", tags["plain"])
+            seen = self.listed("--server", url)
+            self.assertAlmostEqual(seen["order"]["codes_days_to_exhaustion"], 90, delta=1)
+            self.assertNotIn("codes_end", seen["plain"])
+            self.assertIn("codes left:", self.box.ok("tag", "show", "order", "--server", url))
+            metrics = daemon.get("/metrics").body
+            self.assertRegex(metrics, r'leaf_tag_codes_exhaustion_seconds\{tag="order"\} 7\d{6}\b')
+            self.assertNotIn('leaf_tag_codes_exhaustion_seconds{tag="plain"}', metrics)
+            result = self.box.run(["status", "--server", url])
+            self.assertIn("codes are left for", result.out + result.err)
+            problems = [problem["code"] for problem in daemon.status()["problems"]]
+            self.assertEqual(problems, ["codes_near_end"])
+
+    def test_a_store_without_the_table(self):
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("DROP TABLE IF EXISTS leafctl_codes")
+        self.assertEqual(self.listed()["invoice"]["codes_end"], "100000000")
+        self.configure()
+        self.assertNotIn("codes_end", self.listed()["invoice"])
+        self.assertEqual(self.box.ok("tag", "list", "plain"), self.plain[1])
+
+
 class Shapes(CodesTest):
     config = 'alphabet = "base32"\nlength = 8\ngroup = 3\n[codes.tags."pay"]\nlength = 10\ngroup = 0\ncheck = false'
 

@@ -24,6 +24,7 @@
 #include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/core/exhaustion.h"
 #include "leaf/core/fence.h"
 #include "leaf/core/peak_rate.h"
 #include "leaf/core/ports.h"
@@ -137,8 +138,10 @@ struct TagStatus {
   std::uint32_t failures = 0;  // grants that failed in a row
   std::optional<double> days_to_exhaustion;
   bool near_exhaustion = false;
-  std::optional<Error> problem;           // why it is frozen, or its last grant failed
-  std::optional<WallTime> problem_since;  // when it froze, or the first grant failed of those in a row
+  std::optional<core::Baseline> base;         // from where the days left are reckoned
+  std::optional<core::CodesLeft> codes_left;  // filled in by SegmentService; nothing for a tag without codes
+  std::optional<Error> problem;               // why it is frozen, or its last grant failed
+  std::optional<WallTime> problem_since;      // when it froze, or the first grant failed of those in a row
   std::optional<WallTime> frozen_since;
   bool paused = false;
   std::optional<WallTime> paused_since;       // filled in by SegmentService; nothing if not known

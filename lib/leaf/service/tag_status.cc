@@ -99,6 +99,7 @@ TagStatus TagGenerator::Status() {
   status.grants = account.grants;
   status.failures = refill_.failures();
   status.days_to_exhaustion = DaysToExhaustionLocked();
+  status.base = account.base;
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
   if (problem_) status.problem = *problem_;
   status.problem_since = problem_since_;
