@@ -182,7 +182,7 @@ Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const 
                                              const IssuedIds& ids, ReplyWriter& reply) {
   using Rest = std::unique_ptr<LongAnswer>;
   std::shared_ptr<const FixedIdText> text = take.text;
-  if (take.ids.as_code) text = backend.issuer.CodesFor(take.ids);
+  if (take.ids.as_code) text = ids.codes();
   LEAF_CHECK((text != nullptr) == (take.reply == IdReply::kTexts));
   return ids.With([&](std::span<const IdRange> ranges) -> Result<Rest> {
     if (text != nullptr) LEAF_RETURN_IF_ERROR(text->Check(ranges.back().end - 1));
