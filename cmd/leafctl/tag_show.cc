@@ -28,9 +28,9 @@ Result<Json> ShowOne(CommandContext& context, TagBook& book, const std::string& 
       "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n",
       Printable(row.tag), row.max_id, row.step, FormatRfc3339(row.update_time), DaysLeftText(days)));
   if (codes) {
-    context.out.Write(fmt::format(
-        "codes left:   {}{}\n", DaysLeftText(codes->days),
-        codes->end >= kIdEnd ? "" : fmt::format(" days; IDs from {} on have no code", codes->end)));
+    context.out.Write(
+        fmt::format("codes left:   {}{}{}\n", DaysLeftText(codes->days), codes->days ? " days" : "",
+                    codes->end >= kIdEnd ? "" : fmt::format("; IDs from {} on have no code", codes->end)));
   }
   if (mark.end == 0) {
     context.out.Write("mark:         none on this node\n");
