@@ -127,6 +127,23 @@ class Keys(CodesTest):
             self.codes(daemon, "pay")
             self.check_error(self.redis(daemon).ask("LEAF.CODE", "order"), "another key")
 
+    def test_no_code_without_a_record(self):
+        """The first code of a tag leaves once its key and shape are in the database, and not before."""
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("CREATE TRIGGER never BEFORE INSERT ON leafctl_codes BEGIN SELECT RAISE(ABORT, 'no'); END")
+        for args in (["code", "of", "order", "1"], ["next", "order", "--format", "code", "--direct"]):
+            result = self.box.run(args)
+            self.assertNotEqual(result.rc, 0)
+            self.assertEqual(result.out, "")
+        daemon = self.serve()
+        response = daemon.get("/v1/segment/order?form=code")
+        self.assertEqual(response.status, 503, response.body)
+        # Nothing was taken for it.
+        self.assertEqual(daemon.ids("order"), [1])
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("DROP TRIGGER never")
+        poll(lambda: daemon.get("/v1/segment/order?form=code").status == 200, "codes, now that they can be kept")
+
     def test_the_record_outlives_the_tag(self):
         code = self.code_of("order", 1)[0]
         self.box.ok("tag", "remove", "order", "--yes")
