@@ -631,7 +631,7 @@ class Redis(CodesTest):
                 texts += redis.ask("LEAF.SNOWFLAKE", str(count), form)
             self.assertEqual((len(texts), {len(text) for text in texts}), (1302, {size}))
             self.assertEqual(texts, sorted(set(texts)))
-        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "code"), "neither uuid nor ulid")
+        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "code"), "none of uuid, ulid")
         self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "uuid", "x"), "wrong number of arguments")
         text = json.loads(daemon.get("/v1/snowflake?form=ulid").body)["ids"][0]
         answer = redis.ask("LEAF.DECODE", text)

@@ -137,8 +137,8 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
   if (command.route == Route::kRedisSnowflake && words.size() == 3) {
     const auto form = ParseIdForm(words[2]);
     if (!form || !IdFormatRowOf(*form).has_time)
-      return Error{ErrorCode::kInvalidArgument, "bad form " + Quoted(words[2]) + ": neither uuid nor ulid",
-                   ""};
+      return Error{ErrorCode::kInvalidArgument,
+                   "bad form " + Quoted(words[2]) + ": none of " + FormNames(true), ""};
     LEAF_ASSIGN_OR_RETURN(const TimedIdText text,
                           TimedIdText::Make(*form, backend.options.layout.TimeSplit()));
     take.text = std::make_shared<const TimedIdText>(text);
