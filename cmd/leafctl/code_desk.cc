@@ -15,9 +15,10 @@ Result<void> NodeCodeDesk::Prepare(const std::optional<Options>& options) {
 }
 
 void NodeCodeDesk::Adopt(std::optional<Options> options) {
-  if (options) store_->Reconfigure(*std::move(options));
+  CodeStore* const store = options ? store_.get() : nullptr;
+  if (store != nullptr) store->Reconfigure(*std::move(options));
   settings_.fetch_add(1);
-  in_use_.store(options ? store_.get() : nullptr, std::memory_order_release);
+  in_use_.store(store, std::memory_order_release);
 }
 
 std::string NodeCodeDesk::KeyInUse() const {

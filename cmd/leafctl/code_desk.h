@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,7 +53,9 @@ class NodeCodeDesk final : public server::CodeDesk {
     Purpose purpose;
     std::uint64_t settings;  // what was opened, or refused, with earlier ones says nothing of these
 
-    auto operator<=>(const Wanted&) const = default;
+    bool operator<(const Wanted& other) const {
+      return std::tie(tag, purpose, settings) < std::tie(other.tag, other.purpose, other.settings);
+    }
   };
   // Requests that wait; they are few, as each tag is opened once.
   static constexpr std::size_t kWaitingMax = 1000;
