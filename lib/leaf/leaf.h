@@ -212,12 +212,11 @@ class Generators {
  public:
   // Blocks while the worker number is claimed, a few seconds at most: if the registry does not answer by then
   // it is claimed once it does, and meanwhile SnowflakeGenerator says why it has none. The database is not
-  // waited for. Errors: kInvalidArgument (options; also both
-  // modes off, a key in `settings` that another member says, and a file with a key of codes that has none),
-  // kRefused (the state directory is in
-  // use, or is not what it was: another cluster, another machine's; a number that is taken), kPermission,
-  // kConfig, kClock (too far behind or ahead of what was issued, with the figures), kUnavailable (the disk),
-  // kOverflow.
+  // waited for. Errors: kInvalidArgument (options; also both modes off, and a key in `settings` that another
+  // member says), kRefused (the state directory is in use, or is not what it was: another cluster, another
+  // machine's; a number that is taken), kPermission, kConfig (also a codes.key_file without a key, or that
+  // other users may read), kClock (too far behind or ahead of what was issued, with the figures),
+  // kUnavailable (the disk), kOverflow.
   static Result<Generators> Open(const GeneratorOptions& options);
   // Closes. In a child of fork: does nothing.
   ~Generators();
