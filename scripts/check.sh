@@ -205,8 +205,8 @@ allowed_parts() {
     java) echo "config core base" ;;
     access | codes | service | sys | sql | zookeeper) echo "core base" ;;
     server) echo "access codes java service core tls base" ;;
-    embed) echo "java service sql sys zookeeper client config core tls base" ;;
-    inspect) echo "access embed java service sql sys zookeeper client config core tls base" ;;
+    embed) echo "codes java service sql sys zookeeper client config core tls base" ;;
+    inspect) echo "access embed codes java service sql sys zookeeper client config core tls base" ;;
     *) return 1 ;;
   esac
 }

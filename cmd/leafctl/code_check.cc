@@ -48,7 +48,7 @@ Result<void> RunCodeCheck(CommandContext& context, const std::string& tag) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const auto store,
                         CodeStore::Open(context, Store::Access::kLook, ClusterNameOf(resolved->config)));
-  const codes::CodeShape& wanted_shape = store->book().ShapeFor(tag);
+  const codes::CodeShape wanted_shape = store->book().ShapeFor(tag);
   const core::CodeRecord wanted{.tag = tag,
                                 .alphabet = std::string(codes::AlphabetName(wanted_shape.alphabet)),
                                 .check = wanted_shape.check,

@@ -3,17 +3,40 @@
 #include <optional>
 
 #include "leaf/base/limits.h"
+#include "leaf/server/issue/issuer.h"
 
 namespace leaf::cmd {
 
+Result<void> NodeCodeDesk::Prepare(const std::optional<Options>& options) {
+  if (!options || store_ != nullptr) return {};
+  LEAF_ASSIGN_OR_RETURN(store_, make_(*options));
+  thread_.emplace("leaf-codes", 1, clock_);
+  return {};
+}
+
+void NodeCodeDesk::Adopt(std::optional<Options> options) {
+  CodeStore* const store = options ? store_.get() : nullptr;
+  if (store != nullptr) store->Reconfigure(*std::move(options));
+  settings_.fetch_add(1);
+  in_use_.store(store, std::memory_order_release);
+}
+
+std::string NodeCodeDesk::KeyInUse() const {
+  const CodeStore* const store = in_use_.load(std::memory_order_acquire);
+  return store == nullptr ? "" : store->book().fingerprint();
+}
+
 server::CodeDesk::Codes NodeCodeDesk::Find(std::string_view tag, Purpose purpose) const {
-  return purpose == Purpose::kIssue ? store_->book().FindToIssue(tag) : store_->book().FindToReveal(tag);
+  const CodeStore* const store = in_use_.load(std::memory_order_acquire);
+  if (store == nullptr) return nullptr;
+  return purpose == Purpose::kIssue ? store->book().FindToIssue(tag) : store->book().FindToReveal(tag);
 }
 
 void NodeCodeDesk::Open(std::string_view tag, Purpose purpose, Opened opened) {
-  const Wanted wanted{std::string(tag), purpose};
+  if (!is_on()) return opened(server::Issuer::NoCodes());
+  const Wanted wanted{std::string(tag), purpose, settings_.load()};
   if (const auto failed = Refuse(wanted)) return opened(*failed);
-  if (Join(wanted, std::move(opened))) thread_.Post([this, wanted] { OpenNow(wanted); });
+  if (Join(wanted, std::move(opened))) thread_->Post([this, wanted] { OpenNow(wanted); });
 }
 
 std::optional<Error> NodeCodeDesk::Refuse(const Wanted& wanted) const {
@@ -34,7 +57,7 @@ bool NodeCodeDesk::Join(const Wanted& wanted, Opened opened) {
 
 void NodeCodeDesk::OpenNow(const Wanted& wanted) {
   const auto codes =
-      wanted.second == Purpose::kIssue ? store_->ToIssue(wanted.first) : store_->ToReveal(wanted.first);
+      wanted.purpose == Purpose::kIssue ? store_->ToIssue(wanted.tag) : store_->ToReveal(wanted.tag);
   std::vector<Opened> waiting;
   {
     const MutexLock lock(mutex_);

@@ -1,12 +1,16 @@
 // What a daemon does for those who ask it for codes: CodeStore, on a thread of its own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,20 +22,41 @@
 
 namespace leaf::cmd {
 
-// Thread-safe. The clock outlives it.
+// Thread-safe, but for Prepare, Adopt and Stop, which are one thread's. The clock outlives it.
 class NodeCodeDesk final : public server::CodeDesk {
  public:
-  NodeCodeDesk(std::unique_ptr<CodeStore> store, const Clock& clock)
-      : store_(std::move(store)), clock_(clock), thread_("leaf-codes", 1, clock) {}
+  using Options = codes::CodeBook::Options;
+  using MakeStore = std::function<Result<std::unique_ptr<CodeStore>>(Options)>;
+  // There are no codes before Adopt.
+  NodeCodeDesk(MakeStore make, const Clock& clock) : make_(std::move(make)), clock_(clock) {}
 
+  // What Adopt needs for these options, if they are the first ones. Errors: those of CodeStore::Open.
+  Result<void> Prepare(const std::optional<Options>& options);
+  // From now on codes are made as these options say; nothing: there are none. Requires: Prepare.
+  void Adopt(std::optional<Options> options);
+
+  // Its fingerprint; "" where there are no codes.
+  std::string KeyInUse() const;
+
+  bool is_on() const override { return in_use_.load(std::memory_order_acquire) != nullptr; }
   Codes Find(std::string_view tag, Purpose purpose) const override;
   void Open(std::string_view tag, Purpose purpose, Opened opened) override;
 
   // Nothing is opened from here on. What was asked for is not answered.
-  void Stop() { thread_.Stop(); }
+  void Stop() {
+    if (thread_) thread_->Stop();
+  }
 
  private:
-  using Wanted = std::pair<std::string, Purpose>;
+  struct Wanted {
+    std::string tag;
+    Purpose purpose;
+    std::uint64_t settings;  // what was opened, or refused, with earlier ones says nothing of these
+
+    bool operator<(const Wanted& other) const {
+      return std::tie(tag, purpose, settings) < std::tie(other.tag, other.purpose, other.settings);
+    }
+  };
   // Requests that wait; they are few, as each tag is opened once.
   static constexpr std::size_t kWaitingMax = 1000;
   // A failure is remembered for so long, of so many tags: clients that repeat their request ask the database
@@ -49,13 +74,16 @@ class NodeCodeDesk final : public server::CodeDesk {
   bool Join(const Wanted& wanted, Opened opened);
   void OpenNow(const Wanted& wanted);
 
-  const std::unique_ptr<CodeStore> store_;
+  const MakeStore make_;
   const Clock& clock_;
+  std::unique_ptr<CodeStore> store_;         // made once, by Prepare
+  std::atomic<CodeStore*> in_use_{nullptr};  // null while there are no codes
+  std::atomic<std::uint64_t> settings_{0};   // counts what Adopt was told
   mutable Mutex mutex_;
   std::map<Wanted, std::vector<Opened>> waiting_ LEAF_GUARDED_BY(mutex_);
   std::size_t waiting_count_ LEAF_GUARDED_BY(mutex_) = 0;
   std::map<Wanted, Failure> failures_ LEAF_GUARDED_BY(mutex_);
-  sys::ThreadPool thread_;
+  std::optional<sys::ThreadPool> thread_;  // made with the store
 };
 
 }  // namespace leaf::cmd

@@ -117,10 +117,16 @@ LogLevel LevelOf(const config::Config& config, bool verbose) {
 
 namespace {
 
-// Null where they are not configured. The start names a key that cannot be used.
+// Nothing where there are none.
+Result<std::optional<NodeCodeDesk::Options>> CodeOptionsOf(const config::Config& config) {
+  if (config.codes.key_file.empty()) return std::optional<NodeCodeDesk::Options>();
+  LEAF_ASSIGN_OR_RETURN(auto options, embed::LoadCodeOptions(config.codes));
+  return std::optional(std::move(options));
+}
+
+// The start names a key that cannot be used.
 Result<std::unique_ptr<NodeCodeDesk>> OpenCodes(const Daemon::Ground& ground, embed::Node& node) {
   const config::Config& config = ground.resolved.config;
-  if (config.codes.key_file.empty()) return std::unique_ptr<NodeCodeDesk>();
   const auto cluster = [&node, configured = ClusterNameOf(config)]() -> Result<std::string> {
     if (node.snowflake() != nullptr) {
       if (std::string name = node.snowflake()->Status().cluster.name; !name.empty()) return name;
@@ -128,9 +134,15 @@ Result<std::unique_ptr<NodeCodeDesk>> OpenCodes(const Daemon::Ground& ground, em
     }
     return configured();
   };
-  LEAF_ASSIGN_OR_RETURN(auto store,
-                        CodeStore::Open(ground.context, Store::Access::kWrite, cluster, &ground.log));
-  return std::make_unique<NodeCodeDesk>(std::move(store), ground.context.clock);
+  auto desk = std::make_unique<NodeCodeDesk>(
+      [&context = ground.context, &log = ground.log, cluster](NodeCodeDesk::Options options) {
+        return CodeStore::Open(context, std::move(options), Store::Access::kWrite, cluster, &log);
+      },
+      ground.context.clock);
+  LEAF_ASSIGN_OR_RETURN(auto options, CodeOptionsOf(config));
+  LEAF_RETURN_IF_ERROR(desk->Prepare(options));
+  desk->Adopt(std::move(options));
+  return desk;
 }
 
 }  // namespace
@@ -288,6 +300,18 @@ void Daemon::WatchThreads() {
   heartbeat_.Watch("leaf-slow", probe_of(adapters.slow_workers()), refill_patience);
 }
 
+void Daemon::AdoptCodes(std::optional<NodeCodeDesk::Options> options) {
+  const std::string before = codes_->KeyInUse();
+  codes_->Adopt(std::move(options));
+  const std::string after = codes_->KeyInUse();
+  if (after == before) return;
+  if (after.empty()) {
+    ground_.log.Info("codes: no key any more, so there are none");
+  } else {
+    ground_.log.Info("codes: made with key {} from now on, of tags that have no other", after);
+  }
+}
+
 std::string Daemon::Reload() {
   const Clock& clock = ground_.context.clock;
   sys::SpdlogLogger& log = ground_.log;
@@ -308,7 +332,11 @@ std::string Daemon::Reload() {
     if (!read.ok()) return failed(read.error());
     tls = *std::move(read);
   }
+  auto codes = CodeOptionsOf(loaded->config);
+  if (!codes.ok()) return failed(codes.error());
+  if (const auto prepared = codes_->Prepare(*codes); !prepared.ok()) return failed(prepared.error());
   if (const auto set = SetGate(gate_, loaded->config); !set.ok()) return failed(set.error());
+  AdoptCodes(*std::move(codes));
   if (has_tls) {
     WarnOfCertificate(*tls, path, clock, log);
     log.Info("TLS with the certificate in {}, good up to {}", path, FormatRfc3339(tls->expires_at()));
@@ -320,8 +348,14 @@ std::string Daemon::Reload() {
   SetRequestLimit(request_limit_, in_force_);
   server_.SetLimits(ConnectionLimitsOf(in_force_));
   issuer_.SetMaxCount(static_cast<std::uint64_t>(in_force_.server.max_count));
-  if (service::SegmentService* const segment = node_->segment())
+  if (service::SegmentService* const segment = node_->segment()) {
+    node_->segment_adapters().SetCodes(in_force_.codes);
     segment->Reconfigure(in_force_.segment.refresh_interval, in_force_.segment.reserve_time);
+    // Status tells where the codes of tags end.
+    if (std::any_of(plan.changed.begin(), plan.changed.end(),
+                    [](const std::string& change) { return change.starts_with("codes."); }))
+      segment->RefreshNow();
+  }
   ids_.ConfigRead(clock.Wall());
   router_.Changed();
   for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
@@ -375,7 +409,7 @@ void Daemon::Stop() {
   for (sys::ThreadPool* const pool :
        {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &watching_})
     pool->Stop();
-  if (codes_ != nullptr) codes_->Stop();
+  codes_->Stop();
   // Parked requests hold connections: they are let go of before the server is.
   node_->Stop();
 }

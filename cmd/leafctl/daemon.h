@@ -79,6 +79,7 @@ class Daemon {
   void WatchThreads();
   // On SIGHUP: what went wrong, or "".
   std::string Reload();
+  void AdoptCodes(std::optional<NodeCodeDesk::Options> options);
   void EachSecond();
   // Idempotent.
   void Stop();
@@ -100,7 +101,7 @@ class Daemon {
   // Waits for ZooKeeper or the database, and nothing waits for it.
   sys::ThreadPool looking_;
   NodeTagDesk tag_desk_;
-  const std::unique_ptr<NodeCodeDesk> codes_;  // null without codes.key_file
+  const std::unique_ptr<NodeCodeDesk> codes_;
   // What is read of the table of tags, and what is changed in it: a change does not wait for readers.
   sys::ThreadPool tag_reads_;
   sys::ThreadPool tag_changes_;

@@ -31,10 +31,16 @@ std::optional<Number> NumberIn(const Json& json, const char* name) {
   return ParseWhole<Number>(found->is_string() ? found->get<std::string>() : found->dump());
 }
 
-std::optional<double> DaysIn(const Json& json) {
-  const auto found = json.find("days_to_exhaustion");
+std::optional<double> DaysIn(const Json& json, const char* name = "days_to_exhaustion") {
+  const auto found = json.find(name);
   if (found == json.end() || !found->is_number()) return std::nullopt;
   return found->get<double>();
+}
+
+std::optional<core::CodesLeft> CodesIn(const Json& json) {
+  const auto end = NumberIn<std::uint64_t>(json, "codes_end");
+  if (!end) return std::nullopt;
+  return core::CodesLeft{*end, DaysIn(json, "codes_days_to_exhaustion")};
 }
 
 std::optional<core::AuditState> StateIn(const Json& json, const char* name) {
@@ -111,7 +117,7 @@ Result<std::vector<ListedTag>> DaemonBook::ListWithDays() {
   std::vector<ListedTag> tags;
   for (const Json& each : *list) {
     LEAF_ASSIGN_OR_RETURN(core::TagRow row, RowOf(each));
-    tags.push_back({std::move(row), DaysIn(each)});
+    tags.push_back({std::move(row), DaysIn(each), CodesIn(each)});
   }
   return tags;
 }
@@ -133,6 +139,7 @@ Result<TagDetails> DaemonBook::Show(const std::string& tag) {
   TagDetails details;
   LEAF_ASSIGN_OR_RETURN(details.row, RowOf(json));
   details.days_left = DaysIn(json);
+  details.codes_left = CodesIn(json);
   core::Mark& mark = details.mark;
   mark.tag = tag;
   mark.end = NumberIn<std::uint64_t>(json, "mark").value_or(0);

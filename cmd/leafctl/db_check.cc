@@ -52,9 +52,8 @@ void WriteEndpoint(CommandContext& context, const inspect::EndpointReport& repor
 Result<void> RunDbCheck(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const auto store, Store::Open(context, Store::Access::kLook));
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
-  const config::Config::Snowflake& snowflake = resolved->config.snowflake;
   LEAF_ASSIGN_OR_RETURN(const inspect::DatabaseReport report,
-                        inspect::ExamineDatabase(*store, snowflake.enabled && snowflake.registry == "sql"));
+                        inspect::ExamineDatabase(*store, inspect::UsesOf(resolved->config)));
   if (context.flags.json) {
     Json json{{"ok", report.problems == 0}, {"findings", SchemaFindingsJson(report.findings)}};
     if (!report.endpoints.empty()) {

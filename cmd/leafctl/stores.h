@@ -21,6 +21,7 @@ using embed::LocalMark;
 using embed::LocalMarks;
 using embed::OpenDatabase;
 using embed::OpenMarks;
+using embed::ReadCodeEnds;
 using embed::ReplyTimeout;
 using embed::SegmentOptionsOf;
 using embed::Store;

@@ -114,6 +114,15 @@ pid_t HolderOfReserves(const std::string& state_dir) {
   return holder && holder->is_seen && holder->use != sys::StateDirUse::kCommand ? holder->pid : 0;
 }
 
+std::optional<core::CodesLeft> CodesLeftOf(const core::CodeEnds& ends, const core::TagRow& row,
+                                           const core::Mark& mark, WallTime now) {
+  const auto end = ends.find(row.tag);
+  if (end == ends.end()) return std::nullopt;
+  core::CodesLeft left{.end = end->second};
+  if (mark.end > 0) left.days = core::DaysUntil(left.end, row.max_id, mark.base, now);
+  return left;
+}
+
 std::string UserName() {
   const passwd* const entry = getpwuid(geteuid());
   return entry != nullptr ? entry->pw_name : fmt::format("user {}", geteuid());
@@ -149,18 +158,37 @@ Result<core::TagRow> StoreBook::Describe(const std::string& tag) {
   return row;
 }
 
+// Tags are shown also where this cannot be known.
+core::CodeEnds StoreBook::CodeEnds() {
+  const auto read = [&]() -> Result<core::CodeEnds> {
+    if (ports_.code_ends) return ports_.code_ends();
+    LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, ports_.environment.Config());
+    return ReadCodeEnds(ports_.database, resolved->config.codes);
+  };
+  auto ends = read();
+  if (ends.ok()) return *std::move(ends);
+  // A user who may not read that table makes no codes.
+  if (ends.error().code != ErrorCode::kPermission)
+    ports_.warn("it is not known how long codes last: " + ends.error().message);
+  return {};
+}
+
 Result<std::vector<ListedTag>> StoreBook::ListWithDays() {
   LEAF_ASSIGN_OR_RETURN(auto rows, List());
   LEAF_ASSIGN_OR_RETURN(const auto mark_list, LocalMarks(ports_.environment));
   std::unordered_map<std::string_view, const core::Mark*> marks;
   for (const core::Mark& mark : mark_list) marks.emplace(mark.tag, &mark);
+  const core::Mark none;
+  const core::CodeEnds ends = CodeEnds();
   const WallTime now = ports_.environment.ClockInUse().Wall();
   std::vector<ListedTag> tags;
   tags.reserve(rows.size());
   for (core::TagRow& row : rows) {
     const auto mark = marks.find(row.tag);
-    const auto days = mark == marks.end() ? std::nullopt : DaysLeft(row, *mark->second, now);
-    tags.push_back({std::move(row), days});
+    const core::Mark& known = mark == marks.end() ? none : *mark->second;
+    const auto days = DaysLeft(row, known, now);
+    const auto codes = CodesLeftOf(ends, row, known, now);
+    tags.push_back({std::move(row), days, codes});
   }
   return tags;
 }
@@ -169,7 +197,10 @@ Result<TagDetails> StoreBook::Show(const std::string& tag) {
   TagDetails details;
   LEAF_ASSIGN_OR_RETURN(details.row, Describe(tag));
   LEAF_ASSIGN_OR_RETURN(details.mark, LocalMark(ports_.environment, tag));
-  details.days_left = DaysLeft(details.row, details.mark, ports_.environment.ClockInUse().Wall());
+  const WallTime now = ports_.environment.ClockInUse().Wall();
+  details.days_left = DaysLeft(details.row, details.mark, now);
+  const core::CodeEnds ends = CodeEnds();
+  details.codes_left = CodesLeftOf(ends, details.row, details.mark, now);
   return details;
 }
 

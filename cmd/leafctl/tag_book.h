@@ -14,6 +14,8 @@
 #include "context.h"
 #include "leaf/base/result.h"
 #include "leaf/core/audit.h"
+#include "leaf/core/code_records.h"
+#include "leaf/core/exhaustion.h"
 #include "leaf/core/ports.h"
 #include "leaf/embed/cluster_link.h"
 #include "leaf/embed/environment.h"
@@ -28,12 +30,14 @@ namespace leaf::cmd {
 struct ListedTag {
   core::TagRow row;
   std::optional<double> days_left;
+  std::optional<core::CodesLeft> codes_left{};  // nothing for a tag without codes
 };
 
 struct TagDetails {
   core::TagRow row;
   core::Mark mark;  // of the node whose state directory it is
   std::optional<double> days_left;
+  std::optional<core::CodesLeft> codes_left{};
 };
 
 // Calls block. Errors: those of core::SegmentStore and core::TagAdmin, and of what stands between.
@@ -76,6 +80,8 @@ class StoreBook final : public TagBook {
     std::function<void(const std::string&)> warn;  // one line, without an end
     // Makes the caller's own node look at the orders of tags now; null for none.
     std::function<void()> look_at_orders{};
+    // Where the codes of tags end; empty: as the environment's configuration says.
+    std::function<Result<core::CodeEnds>()> code_ends{};
   };
   explicit StoreBook(Ports ports)
       : ports_(std::move(ports)),
@@ -105,6 +111,7 @@ class StoreBook final : public TagBook {
   sql::SqlSegmentStore& segments() { return segments_; }
 
  private:
+  core::CodeEnds CodeEnds();
   Result<TagOrderDesk> OrderDesk(std::optional<std::chrono::milliseconds> wait);
   Result<Added> AddRow(core::NewTag tag, core::WriteMode mode);
   Result<void> SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode);

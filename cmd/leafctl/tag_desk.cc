@@ -56,7 +56,8 @@ StoreBook NodeTagDesk::BookFor(const std::string& who, Warnings& warnings) {
                     .command = "serve",
                     .changed = Listener(),
                     .warn = [&warnings](const std::string& text) { warnings.push_back(text); },
-                    .look_at_orders = [this] { node_.segment()->RefreshNow(); }});
+                    .look_at_orders = [this] { node_.segment()->RefreshNow(); },
+                    .code_ends = [this] { return node_.segment_adapters().CodeEnds(); }});
 }
 
 Result<DeskJson> NodeTagDesk::List(const Listing& listing) {

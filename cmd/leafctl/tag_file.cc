@@ -17,8 +17,9 @@ namespace leaf::cmd {
 namespace {
 
 // Further fields of `leafctl tag list --json`, which say nothing about how a tag should be.
-constexpr std::array<std::string_view, 4> kIgnored{"update_time", "update_time_ms", "days_to_exhaustion",
-                                                   "strict_since"};
+constexpr std::array<std::string_view, 6> kIgnored{
+    "update_time", "update_time_ms",           "days_to_exhaustion",
+    "codes_end",   "codes_days_to_exhaustion", "strict_since"};
 
 Error BadFile(const std::string& name, const std::string& what) {
   return {ErrorCode::kInvalidArgument, fmt::format("bad file {}: {}", Printable(name), what), ""};

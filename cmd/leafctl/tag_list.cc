@@ -41,6 +41,8 @@ struct Column {
   std::string (*csv)(const ListedTag&);
   // Ascending. Ties stay in the order of the tags.
   bool (*less)(const ListedTag&, const ListedTag&);
+  // Nothing to show of most: without --columns it is there if a tag that is listed has it. Null: always.
+  bool (*has)(const ListedTag&) = nullptr;
 };
 
 std::string DescriptionOf(const ListedTag& tag) { return tag.row.description.value_or(""); }
@@ -52,9 +54,13 @@ double DaysOf(const ListedTag& tag) {
   return tag.days_left.value_or(std::numeric_limits<double>::infinity());
 }
 
+std::optional<double> CodeDaysOf(const ListedTag& tag) {
+  return tag.codes_left ? tag.codes_left->days : std::nullopt;
+}
+
 std::string OrderOf(const ListedTag& tag) { return std::string(core::TagOrderName(tag.row.order())); }
 
-constexpr std::array<Column, 7> kColumns{{
+constexpr std::array<Column, 8> kColumns{{
     {"tag", "TAG", 3, false, ShownTag, [](const ListedTag& tag) { return tag.row.tag; },
      [](const ListedTag& a, const ListedTag& b) { return a.row.tag < b.row.tag; }},
     {"max_id", "MAX_ID", 19, true, [](const ListedTag& tag) { return std::to_string(tag.row.max_id); },
@@ -69,6 +75,14 @@ constexpr std::array<Column, 7> kColumns{{
     {"days_left", "DAYS LEFT", 9, true, [](const ListedTag& tag) { return DaysLeftText(tag.days_left); },
      [](const ListedTag& tag) { return tag.days_left ? fmt::format("{:.1f}", *tag.days_left) : ""; },
      [](const ListedTag& a, const ListedTag& b) { return DaysOf(a) < DaysOf(b); }},
+    {"code_days_left", "CODE DAYS", 9, true,
+     [](const ListedTag& tag) { return DaysLeftText(CodeDaysOf(tag)); },
+     [](const ListedTag& tag) { return CodeDaysOf(tag) ? fmt::format("{:.1f}", *CodeDaysOf(tag)) : ""; },
+     [](const ListedTag& a, const ListedTag& b) {
+       constexpr double kUnknown = std::numeric_limits<double>::infinity();
+       return CodeDaysOf(a).value_or(kUnknown) < CodeDaysOf(b).value_or(kUnknown);
+     },
+     [](const ListedTag& tag) { return tag.codes_left.has_value(); }},
     {"order", "ORDER", 6, false, OrderOf, OrderOf,
      [](const ListedTag& a, const ListedTag& b) { return a.row.order() < b.row.order(); }},
     {"description", "DESCRIPTION", 0, false, ShownDescription, DescriptionOf,
@@ -94,10 +108,15 @@ Result<std::vector<const Column*>> ChosenColumns(const TagListOptions& options) 
     LEAF_ASSIGN_OR_RETURN(const Column* const column, FindColumn("--columns", name));
     chosen.push_back(column);
   }
-  if (chosen.empty()) {
-    for (const Column& column : kColumns) chosen.push_back(&column);
-  }
   return chosen;
+}
+
+std::vector<const Column*> UsualColumns(const std::vector<ListedTag>& tags) {
+  std::vector<const Column*> usual;
+  for (const Column& column : kColumns) {
+    if (column.has == nullptr || std::any_of(tags.begin(), tags.end(), column.has)) usual.push_back(&column);
+  }
+  return usual;
 }
 
 void SortBy(const Column& column, bool reverse, std::vector<ListedTag>& tags) {
@@ -178,10 +197,11 @@ Result<void> RunTagList(CommandContext& context, const TagListOptions& options) 
     return Error{ErrorCode::kInvalidArgument, "--columns and --json exclude each other",
                  "the JSON document has every field"};
   }
-  LEAF_ASSIGN_OR_RETURN(const std::vector<const Column*> columns, ChosenColumns(options));
+  LEAF_ASSIGN_OR_RETURN(std::vector<const Column*> columns, ChosenColumns(options));
   LEAF_ASSIGN_OR_RETURN(std::vector<ListedTag> tags, ReadTags(context, options));
   const std::size_t count = tags.size();
   tags.resize(std::min<std::uint64_t>(count, limit));
+  if (columns.empty()) columns = UsualColumns(tags);
   if (context.flags.json) {
     Json list = Json::array();
     for (const ListedTag& listed : tags) {
@@ -220,7 +240,9 @@ Run AddTagList(CLI::App& app, CommandContext&) {
   app.footer(
       "MAX_ID is where the next grant begins. DAYS LEFT: until the numbers end at 2^63, at the rate at which "
       "MAX_ID moved since this node was first granted the tag, or over the last one to two weeks.\n"
-      "Columns: tag, max_id, step, updated, days_left, order, description.\n"
+      "Columns: tag, max_id, step, updated, days_left, code_days_left (until IDs have no code; shown if a "
+      "tag "
+      "has codes), order, description.\n"
       "Examples:\n"
       "  leafctl tag list\n"
       "  leafctl tag list 'order*' --sort max_id --reverse --limit 10\n"

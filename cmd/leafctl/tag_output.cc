@@ -22,16 +22,28 @@ Json TagJson(const core::TagRow& row) {
           {"update_time_ms", UnixMillis(row.update_time)}};
 }
 
+namespace {
+
+void AddCodesLeft(Json& json, const std::optional<core::CodesLeft>& codes) {
+  if (!codes) return;
+  json["codes_end"] = std::to_string(codes->end);
+  json["codes_days_to_exhaustion"] = codes->days ? Json(*codes->days) : Json(nullptr);
+}
+
+}  // namespace
+
 Json ListedJson(const ListedTag& listed) {
   Json json = TagJson(listed.row);
   json["days_to_exhaustion"] = listed.days_left ? Json(*listed.days_left) : Json(nullptr);
+  AddCodesLeft(json, listed.codes_left);
   return json;
 }
 
 Json DetailsJson(const TagDetails& details) {
-  const auto& [row, mark, days] = details;
+  const auto& [row, mark, days, codes] = details;
   Json json = TagJson(row);
   json["days_to_exhaustion"] = days ? Json(*days) : Json(nullptr);
+  AddCodesLeft(json, codes);
   json["mark"] = std::to_string(mark.end);
   if (mark.end > 0) {
     json["mark_raised_at"] = FormatRfc3339(mark.raised_at);

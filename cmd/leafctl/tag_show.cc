@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "tag_book.h"
 #include "tag_changes.h"
@@ -22,10 +23,15 @@ struct TagShowOptions {
 Result<Json> ShowOne(CommandContext& context, TagBook& book, const std::string& tag) {
   LEAF_ASSIGN_OR_RETURN(const TagDetails details, book.Show(tag));
   if (context.flags.json) return DetailsJson(details);
-  const auto& [row, mark, days] = details;
+  const auto& [row, mark, days, codes] = details;
   context.out.Write(fmt::format(
       "tag:          {}\nmax_id:       {}\nstep:         {}\nupdate_time:  {}\ndays left:    {}\n",
       Printable(row.tag), row.max_id, row.step, FormatRfc3339(row.update_time), DaysLeftText(days)));
+  if (codes) {
+    context.out.Write(
+        fmt::format("codes left:   {}{}{}\n", DaysLeftText(codes->days), codes->days ? " days" : "",
+                    codes->end >= kIdEnd ? "" : fmt::format("; IDs from {} on have no code", codes->end)));
+  }
   if (mark.end == 0) {
     context.out.Write("mark:         none on this node\n");
   } else {

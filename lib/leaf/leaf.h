@@ -4,6 +4,7 @@
 //   Generators           one state directory, and what issues IDs from it:
 //     SegmentGenerator     ranges out of the table leaf_alloc in MySQL, MariaDB or SQLite
 //     SnowflakeGenerator   clock, worker number and sequence; the number is a fixed one, ZooKeeper's or SQL's
+//     CodeGenerator        codes of the IDs of both, which tell nothing, and the IDs of codes
 //   Client               asks leafctl daemons, those of the same data centre first
 //   DecodeSnowflake, EncodeSnowflake, FormatSnowflake, ParseSnowflake
 //
@@ -139,6 +140,7 @@ class SegmentGenerator {
 
  private:
   friend class Generators;
+  friend class CodeGenerator;
   class Impl;
   explicit SegmentGenerator(Impl& impl) : impl_(impl) {}
   Impl& impl_;
@@ -166,8 +168,42 @@ class SnowflakeGenerator {
 
  private:
   friend class Generators;
+  friend class CodeGenerator;
   class Impl;
   explicit SnowflakeGenerator(Impl& impl) : impl_(impl) {}
+  Impl& impl_;
+};
+
+// Codes of IDs, which tell nothing of them (leafctl-code(1)): of the IDs of tags, and, as tag "snowflake", of
+// snowflake IDs. From Generators; all of it ends with that. The settings say what they are made of:
+// {"codes.key_file", "/etc/leafctl/codes.key"}, {"codes.length", "14"}, {"codes.tags",
+// "order.length=14,order.group=0"}. Where they name no key, every call says so: kConfig.
+//
+// Key, alphabet and whether there is a check character belong to a tag from its first code on, for every
+// program and daemon, and lengths only grow. They are kept in the database before the first code is made: so
+// the first call for a tag blocks on it, for as long as its time-outs allow, and so does the first for a code
+// whose length is not known here.
+class CodeGenerator {
+ public:
+  // New IDs, as codes. Errors: those of SegmentGenerator::Next, or of SnowflakeGenerator::Next; kConfig (the
+  // tag has another key, another alphabet or a greater length; no table: leafctl db init), kOverflow (the IDs
+  // are beyond the codes; they are never issued).
+  Result<std::string> Next(std::string_view tag, std::chrono::milliseconds timeout);
+  Result<std::vector<std::string>> Next(std::string_view tag, std::uint64_t count,
+                                        std::chrono::milliseconds timeout);
+
+  // The code of an ID of this tag. Whether the ID was ever issued is not asked. Errors: as above, but for
+  // those of Next; kNotFound (no such tag).
+  Result<std::string> Of(std::string_view tag, std::uint64_t id);
+  // The ID of a code, in any case, with or without hyphens and blanks. Errors: kInvalidArgument (no code, or
+  // mistyped; the message says which), kNotFound (no ID has it, or the tag has no codes), kConfig (another
+  // key), and the database's.
+  Result<std::uint64_t> Reveal(std::string_view tag, std::string_view code);
+
+ private:
+  friend class Generators;
+  class Impl;
+  explicit CodeGenerator(Impl& impl) : impl_(impl) {}
   Impl& impl_;
 };
 
@@ -176,20 +212,21 @@ class Generators {
  public:
   // Blocks while the worker number is claimed, a few seconds at most: if the registry does not answer by then
   // it is claimed once it does, and meanwhile SnowflakeGenerator says why it has none. The database is not
-  // waited for. Errors: kInvalidArgument (options; also both
-  // modes off, and a key in `settings` that another member says), kRefused (the state directory is in
-  // use, or is not what it was: another cluster, another machine's; a number that is taken), kPermission,
-  // kConfig, kClock (too far behind or ahead of what was issued, with the figures), kUnavailable (the disk),
-  // kOverflow.
+  // waited for. Errors: kInvalidArgument (options; also both modes off, and a key in `settings` that another
+  // member says), kRefused (the state directory is in use, or is not what it was: another cluster, another
+  // machine's; a number that is taken), kPermission, kConfig (also a codes.key_file without a key, or that
+  // other users may read), kClock (too far behind or ahead of what was issued, with the figures),
+  // kUnavailable (the disk), kOverflow.
   static Result<Generators> Open(const GeneratorOptions& options);
   // Closes. In a child of fork: does nothing.
   ~Generators();
   Generators(Generators&&) noexcept;
   Generators& operator=(Generators&&) noexcept;
 
-  // Both exist, also where a mode is disabled: its calls return kDisabled. Requires: this was not moved from.
+  // All exist, also where a mode is disabled: its calls return kDisabled. Requires: this was not moved from.
   SegmentGenerator& segment();
   SnowflakeGenerator& snowflake();
+  CodeGenerator& codes();
 
   // Ends it, whatever other threads do with it: a call that waits gets kUnavailable, and so does every later
   // one. Blocks until the calls to the outside that are under way have ended, and, for snowflakes, until the

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -14,7 +15,7 @@ import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from leafctl import LeafTest, main  # noqa: E402
+from leafctl import LeafTest, main, poll  # noqa: E402
 from resp import ReplyError, Resp  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 
@@ -126,6 +127,23 @@ class Keys(CodesTest):
             self.codes(daemon, "pay")
             self.check_error(self.redis(daemon).ask("LEAF.CODE", "order"), "another key")
 
+    def test_no_code_without_a_record(self):
+        """The first code of a tag leaves once its key and shape are in the database, and not before."""
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("CREATE TRIGGER never BEFORE INSERT ON leafctl_codes BEGIN SELECT RAISE(ABORT, 'no'); END")
+        for args in (["code", "of", "order", "1"], ["next", "order", "--format", "code", "--direct"]):
+            result = self.box.run(args)
+            self.assertNotEqual(result.rc, 0)
+            self.assertEqual(result.out, "")
+        daemon = self.serve()
+        response = daemon.get("/v1/segment/order?form=code")
+        self.assertEqual(response.status, 503, response.body)
+        # Nothing was taken for it.
+        self.assertEqual(daemon.ids("order"), [1])
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("DROP TRIGGER never")
+        poll(lambda: daemon.get("/v1/segment/order?form=code").status == 200, "codes, now that they can be kept")
+
     def test_the_record_outlives_the_tag(self):
         code = self.code_of("order", 1)[0]
         self.box.ok("tag", "remove", "order", "--yes")
@@ -226,6 +244,74 @@ class CommandLine(CodesTest):
         self.assertEqual(self.box.ok("next", "order"), "1\n")
 
 
+class DaysLeft(CodesTest):
+    """How long the codes of a tag last, wherever the days left of a tag are shown, and of such tags alone."""
+
+    config = '[codes.tags."invoice"]\nlength = 8'
+
+    def setUp(self):
+        super().setUp()
+        for tag in ("invoice", "plain"):
+            self.box.ok("tag", "add", tag, "--step", "1000")
+        self.plain = [self.box.ok("tag", "show", "plain"), self.box.ok("tag", "list", "plain")]
+
+    def use(self, tag, ids):
+        """So many IDs within the last ten days."""
+        self.box.ok("next", tag, "--direct", "--range", "-n", str(ids))
+        with sqlite3.connect(os.path.join(self.box.state, "marks.db")) as marks:
+            marks.execute("UPDATE marks SET base_at = base_at - 864000000, base_end = 1 WHERE tag = ?", (tag,))
+
+    def listed(self, *args):
+        tags = json.loads(self.box.ok("tag", "list", "--json", *args))["tags"]
+        return {each["tag"]: each for each in tags}
+
+    def test_from_afar(self):
+        self.configure("length = 6\n" + self.config)
+        self.code_of("order", 1)
+        self.use("order", 100_000)
+        self.use("invoice", 100_000)
+        before = self.listed()
+        self.assertEqual(before["order"]["codes_end"], "1000000")
+        self.assertAlmostEqual(before["order"]["codes_days_to_exhaustion"], 90, delta=1)
+        self.assertAlmostEqual(before["invoice"]["codes_days_to_exhaustion"], 9990, delta=10)
+        self.assertNotIn("codes_end", before["plain"])
+        self.assertRegex(self.box.ok("tag", "show", "order"), r"\ncodes left:   \d+\.\d days; IDs from 1000000 on have no code\n")
+        shown = json.loads(self.box.ok("tag", "show", "order", "--json"))
+        self.assertEqual(shown["codes_end"], "1000000")
+        self.assertIn("CODE DAYS", self.box.ok("tag", "list"))
+        # Others are shown as ever.
+        self.assertEqual([self.box.ok("tag", "show", "plain"), self.box.ok("tag", "list", "plain")], self.plain)
+        order = self.box.ok("tag", "list", "--sort", "code_days_left", "--columns", "tag,code_days_left", "-o", "csv")
+        self.assertRegex(order, r"^tag,code_days_left\norder,\d+\.\d\ninvoice,\d{4}\.\d\nplain,\n$")
+        with self.subTest("by a daemon"):
+            daemon = self.serve()
+            url = "http://127.0.0.1:%d" % daemon.port
+            daemon.ids("order")
+            tags = {each["tag"]: each for each in daemon.status()["segment"]["tags"]}
+            self.assertEqual(tags["order"]["codes_end"], "1000000")
+            self.assertAlmostEqual(tags["order"]["codes_days_to_exhaustion"], 90, delta=1)
+            self.assertNotIn("codes_end", tags["plain"])
+            seen = self.listed("--server", url)
+            self.assertAlmostEqual(seen["order"]["codes_days_to_exhaustion"], 90, delta=1)
+            self.assertNotIn("codes_end", seen["plain"])
+            self.assertIn("codes left:", self.box.ok("tag", "show", "order", "--server", url))
+            metrics = daemon.get("/metrics").body
+            self.assertRegex(metrics, r'leaf_tag_codes_exhaustion_seconds\{tag="order"\} 7\d{6}\b')
+            self.assertNotIn('leaf_tag_codes_exhaustion_seconds{tag="plain"}', metrics)
+            result = self.box.run(["status", "--server", url])
+            self.assertIn("codes are left for", result.out + result.err)
+            problems = [problem["code"] for problem in daemon.status()["problems"]]
+            self.assertEqual(problems, ["codes_near_end"])
+
+    def test_a_store_without_the_table(self):
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            database.execute("DROP TABLE IF EXISTS leafctl_codes")
+        self.assertEqual(self.listed()["invoice"]["codes_end"], "100000000")
+        self.configure()
+        self.assertNotIn("codes_end", self.listed()["invoice"])
+        self.assertEqual(self.box.ok("tag", "list", "plain"), self.plain[1])
+
+
 class Shapes(CodesTest):
     config = 'alphabet = "base32"\nlength = 8\ngroup = 3\n[codes.tags."pay"]\nlength = 10\ngroup = 0\ncheck = false'
 
@@ -277,6 +363,150 @@ class Lengths(CodesTest):
         self.check_v1_error(daemon.get("/v1/segment/order?form=code"), 503, "config")
         self.assertEqual(json.loads(self.reveal(daemon, "order", long).body)["id"], "1")
         daemon.ids("order")
+
+
+class Reload(CodesTest):
+    """SIGHUP takes over the key and the shapes, and judges them as a start does."""
+
+    def reload(self, daemon, expected="reloaded: "):
+        before = len(re.findall(expected, daemon.log()))
+        daemon.signal(signal.SIGHUP)
+        poll(lambda: len(re.findall(expected, daemon.log())) > before, "a reload; the log:\n" + daemon.log())
+
+    def refused(self, daemon, tag, why):
+        error = self.check_v1_error(daemon.get("/v1/segment/%s?form=code" % tag), 503, "config")
+        self.assertIn(why, error["message"])
+
+    def test_lengths_and_groups_under_load(self):
+        for tag in ("pay", "user"):
+            self.box.ok("tag", "add", tag, "--step", "1000")
+        daemon = self.serve("--set", "server.threads=2")
+        stop = threading.Event()
+        taken = {tag: [] for tag in ("order", "pay", "user")}
+        problems = []
+        revealed = []
+
+        def load(tag, count):
+            try:
+                while not stop.is_set():
+                    codes = self.codes(daemon, tag, count)
+                    answer = self.reveal(daemon, tag, codes[-1])
+                    revealed.append(answer.status)
+                    taken[tag].append((codes, json.loads(answer.body)["id"]))
+            except Exception as error:  # pylint: disable=broad-except
+                problems.append(error)
+            finally:
+                daemon.disconnect()
+
+        threads = [threading.Thread(target=load, args=each) for each in
+                   (("order", 1), ("order", 400), ("pay", 3), ("pay", 200), ("user", 1), ("user", 2))]
+        for thread in threads:
+            thread.start()
+        try:
+            for more in ("", "length = 13", "length = 14\ngroup = 0", "length = 14\ngroup = 2",
+                         'length = 15\n[codes.tags."user"]\nlength = 16'):
+                self.configure(more)
+                self.reload(daemon)
+                for tag in taken:
+                    # The requests that began before have ended with it.
+                    seen = len(taken[tag])
+                    poll(lambda tag=tag, seen=seen: len(taken[tag]) > seen + 4 or problems, "codes of " + tag)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(problems, [])
+        self.assertEqual(set(revealed), {200})
+        for tag, answers in taken.items():
+            codes = [code for batch, _ in answers for code in batch]
+            self.assertEqual(len({code.replace("-", "") for code in codes}), len(codes), "a code twice")
+            ids = self.lines("code", "reveal", tag, stdin="\n".join(codes))
+            self.assertEqual(len(set(ids)), len(codes))
+            # What the daemon said of the last one of each batch.
+            last = dict(zip(codes, ids))
+            self.assertEqual([last[batch[-1]] for batch, _ in answers], [told for _, told in answers])
+            lengths = {len(code.replace("-", "")) for code in codes}
+            self.assertLessEqual(lengths, {13, 14, 15, 16, 17})
+            self.assertIn(17 if tag == "user" else 16, lengths)
+
+    def test_another_key_in_the_file(self):
+        self.box.ok("tag", "add", "pay", "--step", "1000")
+        daemon = self.serve()
+        redis = self.redis(daemon)
+        code = self.codes(daemon)[0]
+        old = self.box.path("old.key")
+        os.rename(self.key, old)
+        self.box.ok("code", "keygen", self.key)
+        # Before the signal nothing changes.
+        self.codes(daemon)
+        self.reload(daemon)
+        daemon.wait_log("codes: made with key [0-9a-f]{16} from now on")
+        before = daemon.ids("order")[0]
+        self.refused(daemon, "order", "another key")
+        self.check_v1_error(self.reveal(daemon, "order", code), 503, "config")
+        self.check_error(redis.ask("LEAF.CODE", "order"), "another key")
+        self.assertEqual(daemon.ids("order")[0], before + 1)
+        self.codes(daemon, "pay")
+        # The old one is back.
+        os.rename(old, self.key)
+        self.reload(daemon)
+        self.assertEqual(json.loads(self.reveal(daemon, "order", code).body)["id"], "1")
+        self.assertNotEqual(self.codes(daemon)[0], code)
+        self.refused(daemon, "pay", "another key")
+
+    def test_what_belongs_to_the_tag(self):
+        self.configure("length = 14")
+        daemon = self.serve()
+        code = self.codes(daemon)[0]
+        for more, why in (('alphabet = "base32"', "alphabet"), ("length = 13", "length 14"),
+                          ("length = 14\ncheck = false", "check character"),
+                          ('length = 14\n[codes.tags."order"]\nlength = 12', "length 14")):
+            self.configure(more)
+            self.reload(daemon)
+            self.refused(daemon, "order", why)
+            self.assertEqual(json.loads(self.reveal(daemon, "order", code).body)["id"], "1")
+            daemon.ids("order")
+        self.configure('length = 12\n[codes.tags."order"]\nlength = 14')
+        self.reload(daemon)
+        self.codes(daemon)
+
+    def test_off_and_on(self):
+        daemon = self.serve()
+        code = self.codes(daemon)[0]
+        self.configure(key="")
+        self.reload(daemon)
+        daemon.wait_log("codes: no key any more, so there are none")
+        self.refused(daemon, "order", "not configured")
+        self.check_v1_error(self.reveal(daemon, "order", code), 503, "config")
+        self.configure()
+        self.reload(daemon)
+        self.assertNotEqual(self.codes(daemon)[0], code)
+        daemon.terminate()
+        # One that began without any.
+        self.configure(key="")
+        daemon = self.serve()
+        self.refused(daemon, "order", "not configured")
+        self.configure()
+        self.reload(daemon)
+        self.assertEqual(self.reveal(daemon, "order", code).status, 200)
+        self.codes(daemon)
+
+    def test_a_file_that_cannot_be_used_changes_nothing(self):
+        daemon = self.serve()
+        self.codes(daemon)
+        with open(self.key, encoding="ascii") as file:
+            good = file.read()
+        for spoil, why in ((lambda: os.chmod(self.key, 0o644), "codes.key"), (lambda: os.unlink(self.key), "codes.key"),
+                           (lambda: self.box.write("codes.key", "00\n"), "64 hexadecimal digits"),
+                           (lambda: self.configure("length = 5"), "length 6 or more")):
+            spoil()
+            self.reload(daemon, "reload failed, the old settings stay in force: .*" + why)
+            self.codes(daemon)
+            self.box.write("codes.key", good)
+            os.chmod(self.key, 0o600)
+        self.configure()
+        self.reload(daemon)
+        self.codes(daemon)
 
 
 class Http(CodesTest):
@@ -401,7 +631,7 @@ class Redis(CodesTest):
                 texts += redis.ask("LEAF.SNOWFLAKE", str(count), form)
             self.assertEqual((len(texts), {len(text) for text in texts}), (1302, {size}))
             self.assertEqual(texts, sorted(set(texts)))
-        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "code"), "neither uuid nor ulid")
+        self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "code"), "none of uuid, ulid")
         self.check_error(redis.ask("LEAF.SNOWFLAKE", "1", "uuid", "x"), "wrong number of arguments")
         text = json.loads(daemon.get("/v1/snowflake?form=ulid").body)["ids"][0]
         answer = redis.ask("LEAF.DECODE", text)
@@ -585,9 +815,21 @@ query_timeout = "60s"
         self.box.ok("code", "of", "Order", "7")
         self.server.sql("DROP TABLE leafctl_codes", self.database)
         self.check(self.box.run(["code", "of", "order", "7"]), 6, "leafctl db init")
+        found = self.box.run(["db", "check"])
+        self.check(found, 10)
+        self.assertIn("problem: table leafctl_codes is missing", found.out)
+        self.assertIn("hint: leafctl db init", found.out)
+        self.assertIn("leafctl_codes", self.box.run(["doctor"]).out)
+        # Where there are no codes, none is missed.
+        for args in (["db", "check"], ["doctor"]):
+            self.assertNotIn("leafctl_codes", self.box.run(["--set", "codes.key_file=", *args]).out)
         daemon = self.box.serve()
         self.check_v1_error(daemon.get("/v1/segment/order?form=code"), 503, "config")
         daemon.ids("order")
+        # The daemon makes them again once it is there.
+        self.box.ok("db", "init")
+        self.assertNotIn("leafctl_codes", self.box.run(["db", "check"]).out)
+        poll(lambda: daemon.get("/v1/segment/order?form=code").status == 200, "codes again")
 
 
 if __name__ == "__main__":

@@ -408,6 +408,11 @@ class Packages(unittest.TestCase):
         self.assertEqual(ids, sorted(set(ids)), "never twice, and upward")
         self.assertEqual(len(ids), 20)
         self.assertLess(int(first["snowflake"]), int(second["snowflake"]))
+        # Codes, with a key of the command's.
+        root.ok("leafctl code keygen %s.key" % state)
+        third = json.loads(root.ok("%s %s %s.key" % (program, state, state)))
+        self.assertRegex(third["code"], r"^\d{4}-\d{4}-\d{4}-\d{3}$")
+        self.assertEqual(int(third["of"]), int(third["segment"][-1]) + 1)
 
 
 def as_root():

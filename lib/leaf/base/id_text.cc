@@ -88,6 +88,11 @@ void AppendUlid(std::string& out, WidePair bits) {
   out.append(text, kUlidSize);
 }
 
+void AddName(std::string& names, std::string_view name) {
+  if (!names.empty()) names += ", ";
+  names += name;
+}
+
 std::optional<WidePair> ReadUuid(std::string_view text) {
   if (text.size() != kUuidSize) return std::nullopt;
   WidePair bits;
@@ -124,6 +129,22 @@ const IdFormatRow& IdFormatRowOf(IdFormat format) {
   const IdFormatRow& row = kFormats.at(static_cast<std::size_t>(format));
   LEAF_CHECK(row.format == format);
   return row;
+}
+
+std::string ReadFormatNames() {
+  std::string names;
+  for (const IdFormatRow& row : kFormats) {
+    if (row.format != IdFormat::kCode) AddName(names, row.name);
+  }
+  return names;
+}
+
+std::string FormNames(bool with_time_only) {
+  std::string names;
+  for (const IdFormatRow& row : kFormats) {
+    if (!row.form.empty() && (row.has_time || !with_time_only)) AddName(names, row.form);
+  }
+  return names;
 }
 
 std::optional<IdFormat> ParseIdFormat(std::string_view name) {

@@ -33,10 +33,10 @@ struct IdFormatRow {
 // All of them.
 std::span<const IdFormatRow> IdFormats();
 const IdFormatRow& IdFormatRowOf(IdFormat format);
-// Those that need neither a key nor a layout, and those that can be read without a key, as a list for
-// messages: "dec, hex, base62".
-inline constexpr std::string_view kPlainFormats = "dec, hex, base62";
-inline constexpr std::string_view kReadFormats = "dec, hex, base62, uuidv7, ulid";
+// For messages: the formats that can be read without a key, "dec, hex, base62, uuidv7, ulid"; and the values
+// of ?form=, "ids, uuid, ulid, code", or those with a time alone.
+std::string ReadFormatNames();
+std::string FormNames(bool with_time_only = false);
 
 // By the name on the command line; of any format.
 std::optional<IdFormat> ParseIdFormat(std::string_view name);

@@ -10,12 +10,34 @@
 namespace leaf::codes {
 
 CodeBook::CodeBook(Options options, core::CodeRecords& records)
-    : options_(std::move(options)), fingerprint_(FingerprintOf(options_.key)), records_(records) {}
+    : records_(records), settings_(SettingsOf(std::move(options))) {}
 
-const CodeShape& CodeBook::ShapeFor(std::string_view tag) const {
-  const auto own = options_.tags.find(tag);
-  return own == options_.tags.end() ? options_.shape : own->second;
+std::shared_ptr<const CodeBook::Settings> CodeBook::SettingsOf(Options options) {
+  std::string fingerprint = FingerprintOf(options.key);
+  return std::make_shared<const Settings>(Settings{std::move(options), std::move(fingerprint)});
 }
+
+std::shared_ptr<const CodeBook::Settings> CodeBook::settings() const {
+  const MutexLock lock(mutex_);
+  return settings_;
+}
+
+void CodeBook::Reconfigure(Options options) {
+  auto wanted = SettingsOf(std::move(options));
+  const MutexLock lock(mutex_);
+  if (wanted->options == settings_->options) return;
+  settings_ = std::move(wanted);
+  opened_.clear();
+}
+
+const CodeShape& CodeBook::Settings::ShapeFor(std::string_view tag) const {
+  const auto own = options.tags.find(tag);
+  return own == options.tags.end() ? options.shape : own->second;
+}
+
+CodeShape CodeBook::ShapeFor(std::string_view tag) const { return settings()->ShapeFor(tag); }
+
+std::string CodeBook::fingerprint() const { return settings()->fingerprint; }
 
 std::shared_ptr<const TagCodes> CodeBook::Find(std::string_view tag, bool to_issue) const {
   const MutexLock lock(mutex_);
@@ -28,15 +50,18 @@ std::shared_ptr<const TagCodes> CodeBook::FindToReveal(std::string_view tag) con
   return Find(tag, false);
 }
 
-void CodeBook::Remember(std::string_view tag, std::shared_ptr<const TagCodes> codes, bool may_issue) {
+void CodeBook::Remember(std::string_view tag, const std::shared_ptr<const Settings>& settings,
+                        std::shared_ptr<const TagCodes> codes, bool may_issue) {
   const MutexLock lock(mutex_);
+  if (settings != settings_) return;
   Opened& opened = opened_[std::string(tag)];
   opened.codes = std::move(codes);
   opened.may_issue = opened.may_issue || may_issue;
 }
 
 Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToIssue(std::string_view tag, std::string_view tweak) {
-  const CodeShape& shape = ShapeFor(tag);
+  const auto settings = this->settings();
+  const CodeShape& shape = settings->ShapeFor(tag);
   if (tag == kSnowflakeTag && DomainOf(shape) < kIdEnd) {
     return Error{ErrorCode::kConfig,
                  fmt::format("no codes of snowflake IDs: there are only {} of length {}, fewer than IDs",
@@ -49,23 +74,25 @@ Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToIssue(std::string_view t
                                        .alphabet = std::string(AlphabetName(shape.alphabet)),
                                        .check = shape.check,
                                        .lengths = {shape.length},
-                                       .key = fingerprint_}));
-  LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(record, options_.key, tweak, shape.group));
-  Remember(tag, codes, true);
+                                       .key = settings->fingerprint}));
+  LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(record, settings->options.key, tweak, shape.group));
+  Remember(tag, settings, codes, true);
   return codes;
 }
 
 Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToReveal(std::string_view tag, std::string_view tweak) {
+  const auto settings = this->settings();
   LEAF_ASSIGN_OR_RETURN(const std::optional<core::CodeRecord> record, records_.Load(tag));
   if (!record) return Error{ErrorCode::kNotFound, fmt::format("tag {} has no codes", Quoted(tag)), ""};
-  if (record->key != fingerprint_) {
+  if (record->key != settings->fingerprint) {
     return Error{ErrorCode::kConfig,
                  fmt::format("the codes of tag {} were made with another key ({}, not {})", Quoted(tag),
-                             record->key, fingerprint_),
+                             record->key, settings->fingerprint),
                  "set codes.key_file to the file with that key"};
   }
-  LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(*record, options_.key, tweak, ShapeFor(tag).group));
-  Remember(tag, codes, false);
+  LEAF_ASSIGN_OR_RETURN(auto codes,
+                        TagCodes::Make(*record, settings->options.key, tweak, settings->ShapeFor(tag).group));
+  Remember(tag, settings, codes, false);
   return codes;
 }
 

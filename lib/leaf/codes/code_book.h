@@ -26,12 +26,19 @@ class CodeBook {
     CodeKey key{};
     CodeShape shape{};
     std::map<std::string, CodeShape, std::less<>> tags{};  // that have a shape of their own
+
+    bool operator==(const Options&) const = default;
   };
 
   CodeBook(Options options, core::CodeRecords& records);
 
-  const CodeShape& ShapeFor(std::string_view tag) const;
-  const std::string& fingerprint() const { return fingerprint_; }
+  // Codes are made as these say from now on: every tag is opened again, and its record judges them as at the
+  // start. Codes that a caller holds stay good, since what they were made of was kept before. Nothing happens
+  // if they are the same.
+  void Reconfigure(Options options);
+
+  CodeShape ShapeFor(std::string_view tag) const;
+  std::string fingerprint() const;
 
   // What OpenToIssue, or either of the two, has returned before; null if nothing has. Never blocks.
   std::shared_ptr<const TagCodes> FindToIssue(std::string_view tag) const;
@@ -46,17 +53,27 @@ class CodeBook {
   Result<std::shared_ptr<const TagCodes>> OpenToReveal(std::string_view tag, std::string_view tweak);
 
  private:
+  // What a call goes by from its begin to its end.
+  struct Settings {
+    Options options;
+    std::string fingerprint;
+
+    const CodeShape& ShapeFor(std::string_view tag) const;
+  };
   struct Opened {
     std::shared_ptr<const TagCodes> codes;
     bool may_issue = false;
   };
+  static std::shared_ptr<const Settings> SettingsOf(Options options);
+  std::shared_ptr<const Settings> settings() const;
   std::shared_ptr<const TagCodes> Find(std::string_view tag, bool to_issue) const;
-  void Remember(std::string_view tag, std::shared_ptr<const TagCodes> codes, bool may_issue);
+  // Not if the settings are others by now.
+  void Remember(std::string_view tag, const std::shared_ptr<const Settings>& settings,
+                std::shared_ptr<const TagCodes> codes, bool may_issue);
 
-  const Options options_;
-  const std::string fingerprint_;
   core::CodeRecords& records_;
   mutable Mutex mutex_;
+  std::shared_ptr<const Settings> settings_ LEAF_GUARDED_BY(mutex_);
   // What was found once is found from then on. No more than there are tags, or were.
   std::map<std::string, Opened, std::less<>> opened_ LEAF_GUARDED_BY(mutex_);
 };

@@ -27,6 +27,8 @@ struct CodeShape {
   int length = 12;    // without check character and separators
   bool check = true;  // a check character at the end: Luhn's or Crockford's
   int group = 4;      // characters between two hyphens; 0 for none
+
+  bool operator==(const CodeShape&) const = default;
 };
 
 // Errors: kInvalidArgument: a length that is outside of its limits, or has fewer than 10^6 codes.

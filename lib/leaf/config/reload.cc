@@ -11,7 +11,7 @@
 namespace leaf::config {
 namespace {
 
-constexpr std::array<std::string_view, 16> kReloadable = {
+constexpr std::array<std::string_view, 22> kReloadable = {
     "server.drain_timeout",
     "server.max_count",
     "server.tls_cert",
@@ -25,6 +25,12 @@ constexpr std::array<std::string_view, 16> kReloadable = {
     "server.max_tag_requests_per_second",
     "auth.tokens_file",
     "auth.anonymous",
+    "codes.key_file",
+    "codes.length",
+    "codes.alphabet",
+    "codes.check",
+    "codes.group",
+    "codes.tags",
     "segment.refresh_interval",
     "segment.reserve_time",
     "log.level",

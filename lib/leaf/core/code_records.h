@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,8 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
 
 // The first ID that has no code: kIdEnd if each has one.
 std::uint64_t CodesEnd(const CodeRecord& record);
+// Of each tag that has codes, or is to have them.
+using CodeEnds = std::map<std::string, std::uint64_t, std::less<>>;
 
 // Thread-safe. Blocks.
 class CodeRecords {

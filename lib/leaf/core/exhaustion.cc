@@ -25,6 +25,13 @@ std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Ba
   return (at < end ? static_cast<double>(end - at) : 0) / used * days;
 }
 
+bool IsNearCodesEnd(std::int64_t max_id, const CodesLeft& codes) {
+  // The end of the numbers is told of by itself.
+  if (max_id < 0 || codes.end >= kIdEnd) return false;
+  return static_cast<std::uint64_t>(max_id) >= codes.end - codes.end / 10 ||
+         (codes.days && *codes.days < kFewDaysLeft);
+}
+
 bool IsNearExhaustion(std::int64_t max_id, std::optional<double> days) {
   return max_id >= 0 && (IdsLeft(max_id) < kFewIdsLeft || (days && *days < kFewDaysLeft));
 }

@@ -24,6 +24,16 @@ std::optional<double> DaysToExhaustion(std::int64_t max_id, const Baseline& base
 // The same until `max_id` arrives at `end`, beyond which there are no codes, say: 0 once it is there.
 std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Baseline& base, WallTime now);
 
+// How long the codes of a tag last (core/code_records.h).
+struct CodesLeft {
+  std::uint64_t end = 0;         // the first ID that has no code; kIdEnd if each has one
+  std::optional<double> days{};  // until max_id arrives there, as above
+};
+
+// Whether an operator should hear of it by now: a tenth of the codes, or fewer than kFewDaysLeft days are
+// left.
+bool IsNearCodesEnd(std::int64_t max_id, const CodesLeft& codes);
+
 // Whether an operator should hear of it by now: fewer than kFewIdsLeft IDs or kFewDaysLeft days are left.
 bool IsNearExhaustion(std::int64_t max_id, std::optional<double> days);
 

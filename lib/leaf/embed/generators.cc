@@ -15,6 +15,7 @@
 #include "leaf/base/mutex.h"
 #include "leaf/base/text.h"
 #include "leaf/config/loader.h"
+#include "leaf/embed/code_store.h"
 #include "leaf/embed/environment.h"
 #include "leaf/embed/node.h"
 #include "leaf/leaf.h"
@@ -420,7 +421,89 @@ Result<IdRanges> SnowflakeGenerator::Next(std::uint64_t count, milliseconds time
 }
 Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker(); }
 
-// ---- both
+// ---- codes
+
+class CodeGenerator::Impl {
+ public:
+  Impl(const State& state, SegmentGenerator::Impl& segment, SnowflakeGenerator::Impl& snowflake)
+      : state_(state), segment_(segment), snowflake_(snowflake) {}
+
+  void Use(std::unique_ptr<embed::CodeStore> store) { store_ = std::move(store); }
+
+  Result<std::vector<std::string>> Next(std::string_view tag, std::uint64_t count, milliseconds timeout) {
+    LEAF_ASSIGN_OR_RETURN(const Codes codes, ToIssue(tag));
+    if (tag == codes::kSnowflakeTag) return TextsOf(*codes, AllOf(snowflake_.Obtain(count, timeout)));
+    return TextsOf(*codes, AllOf(segment_.Obtain(tag, count, timeout)));
+  }
+
+  Result<std::string> Of(std::string_view tag, std::uint64_t id) {
+    LEAF_ASSIGN_OR_RETURN(const Codes codes, ToIssue(tag));
+    return codes->Of(id);
+  }
+
+  Result<std::uint64_t> Reveal(std::string_view tag, std::string_view code) {
+    LEAF_RETURN_IF_ERROR(Admit(tag));
+    Codes codes = store_->book().FindToReveal(tag);
+    // Codes of another process may have become longer.
+    if (codes == nullptr || !codes->KnowsLengthOf(code)) {
+      LEAF_ASSIGN_OR_RETURN(codes, store_->ToReveal(tag));
+    }
+    return codes->Reveal(code);
+  }
+
+ private:
+  using Codes = embed::CodeStore::Codes;
+
+  Result<void> Admit(std::string_view tag) const {
+    // As above.
+    if (state_.forked()) [[unlikely]]
+      return ForkedError();
+    if (state_.closed.load()) return ClosedError();
+    if (store_ == nullptr) {
+      return Error{
+          ErrorCode::kConfig, "codes are not configured in this generator",
+          "name a file that leafctl code keygen has made: codes.key_file in GeneratorOptions::settings"};
+    }
+    return ValidateTag(tag);
+  }
+
+  Result<Codes> ToIssue(std::string_view tag) {
+    LEAF_RETURN_IF_ERROR(Admit(tag));
+    if (Codes codes = store_->book().FindToIssue(tag)) return codes;
+    return store_->ToIssue(tag);
+  }
+
+  static Result<std::vector<std::string>> TextsOf(const codes::TagCodes& codes,
+                                                  const Result<IdRanges>& ranges) {
+    if (!ranges.ok()) return ranges.error();
+    LEAF_RETURN_IF_ERROR(codes.Check(ranges->back().end - 1));
+    std::vector<std::string> texts;
+    for (const IdRange& range : *ranges) {
+      for (std::uint64_t id = range.begin; id < range.end; ++id) codes.Append(texts.emplace_back(), id);
+    }
+    return texts;
+  }
+
+  const State& state_;
+  SegmentGenerator::Impl& segment_;
+  SnowflakeGenerator::Impl& snowflake_;
+  std::unique_ptr<embed::CodeStore> store_;  // null without a key
+};
+
+Result<std::string> CodeGenerator::Next(std::string_view tag, milliseconds timeout) {
+  LEAF_ASSIGN_OR_RETURN(auto codes, impl_.Next(tag, 1, timeout));
+  return std::move(codes.front());
+}
+Result<std::vector<std::string>> CodeGenerator::Next(std::string_view tag, std::uint64_t count,
+                                                     milliseconds timeout) {
+  return impl_.Next(tag, count, timeout);
+}
+Result<std::string> CodeGenerator::Of(std::string_view tag, std::uint64_t id) { return impl_.Of(tag, id); }
+Result<std::uint64_t> CodeGenerator::Reveal(std::string_view tag, std::string_view code) {
+  return impl_.Reveal(tag, code);
+}
+
+// ---- all
 
 class Generators::Impl {
  public:
@@ -438,6 +521,11 @@ class Generators::Impl {
                    {.segment = segment, .snowflake = snowflake, .process = std::string(kProcess)}, log_));
     if (segment) segment_impl_.Use(*node_);
     if (snowflake) snowflake_impl_.Use(*node_);
+    if (!environment_.config().codes.key_file.empty()) {
+      LEAF_ASSIGN_OR_RETURN(auto codes, embed::CodeStore::Open(environment_, embed::Store::Access::kWrite,
+                                                               ClusterName(), &log_));
+      code_impl_.Use(std::move(codes));
+    }
     // First what may be refused.
     if (snowflake) LEAF_RETURN_IF_ERROR(node_->StartSnowflakes());
     if (segment) node_->StartSegments();
@@ -461,8 +549,17 @@ class Generators::Impl {
   bool forked() const { return state_.forked(); }
   SegmentGenerator& segment() { return segment_; }
   SnowflakeGenerator& snowflake() { return snowflake_; }
+  CodeGenerator& codes() { return codes_; }
 
  private:
+  embed::CodeStore::ClusterName ClusterName() {
+    return [node = node_.get()]() -> Result<std::string> {
+      if (node->snowflake() == nullptr) return DisabledError("snowflake");
+      if (std::string name = node->snowflake()->Status().cluster.name; !name.empty()) return name;
+      return Error{ErrorCode::kUnavailable, "there is no worker number yet", "retry soon"};
+    };
+  }
+
   State state_;
   LibraryEnvironment environment_;
   FunctionLogger log_;
@@ -472,9 +569,11 @@ class Generators::Impl {
   std::unique_ptr<embed::Node> node_;
   SegmentGenerator::Impl segment_impl_{state_, environment_.config()};
   SnowflakeGenerator::Impl snowflake_impl_{state_};
+  CodeGenerator::Impl code_impl_{state_, segment_impl_, snowflake_impl_};
   std::optional<sys::StateDirWatch> watch_;  // of both
   SegmentGenerator segment_{segment_impl_};
   SnowflakeGenerator snowflake_{snowflake_impl_};
+  CodeGenerator codes_{code_impl_};
 };
 
 Result<Generators> Generators::Open(const GeneratorOptions& options) {
@@ -518,6 +617,11 @@ SegmentGenerator& Generators::segment() {
 SnowflakeGenerator& Generators::snowflake() {
   LEAF_CHECK(impl_ != nullptr);
   return impl_->snowflake();
+}
+
+CodeGenerator& Generators::codes() {
+  LEAF_CHECK(impl_ != nullptr);
+  return impl_->codes();
 }
 
 }  // namespace leaf

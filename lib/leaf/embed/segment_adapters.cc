@@ -18,6 +18,7 @@ bool IsSqlite(const config::Config& config) { return config.segment.store == "sq
 SegmentAdapters::SegmentAdapters(const Environment& environment, const config::Config& config)
     : environment_(environment),
       config_(config),
+      codes_(config.codes),
       paused_file_(config.state_dir, file_ops_),
       paused_(paused_file_),
       timers_("leaf-timers", 1, environment.ClockInUse()),
@@ -59,10 +60,25 @@ core::OrderNode SegmentAdapters::NewOrderNode(const std::string& process) {
       .since = {}};
 }
 
+void SegmentAdapters::SetCodes(const config::Config::Codes& codes) {
+  const MutexLock lock(codes_mutex_);
+  codes_ = codes;
+}
+
+Result<core::CodeEnds> SegmentAdapters::CodeEnds() {
+  config::Config::Codes codes;
+  {
+    const MutexLock lock(codes_mutex_);
+    codes = codes_;
+  }
+  return ReadCodeEnds(store_->database(), codes);
+}
+
 service::SegmentPorts SegmentAdapters::Ports() {
   service::SegmentOptions options = SegmentOptionsOf(environment_, config_, paused_);
   options.orders = orders_.get();
   options.order_node = order_node_;
+  options.code_ends = [this] { return CodeEnds(); };
   if (cluster_) options.fence = &cluster_->fence();
   return {.options = options,
           .store = store_->segments(),

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "leaf/base/logger.h"
+#include "leaf/base/mutex.h"
+#include "leaf/core/code_records.h"
 #include "leaf/embed/cluster_link.h"
 #include "leaf/embed/environment.h"
 #include "leaf/embed/stores.h"
@@ -32,6 +34,10 @@ class SegmentAdapters {
 
   Store& store() { return *store_; }
   core::MarkStore& marks() { return *marks_; }
+  // [codes] is another from now on. Thread-safe.
+  void SetCodes(const config::Config::Codes& codes);
+  // As ReadCodeEnds. Thread-safe.
+  Result<core::CodeEnds> CodeEnds();
   // Null for the node fence.
   ClusterLink* cluster() { return cluster_.get(); }
   sys::ThreadPool& timers() { return timers_; }
@@ -45,6 +51,8 @@ class SegmentAdapters {
 
   const Environment& environment_;
   const config::Config& config_;
+  Mutex codes_mutex_;
+  config::Config::Codes codes_ LEAF_GUARDED_BY(codes_mutex_);
   sys::FileOps file_ops_;
   sys::PausedTagsFile paused_file_;
   service::PausedTags paused_;

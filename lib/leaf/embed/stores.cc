@@ -11,6 +11,8 @@
 
 #include "leaf/base/endpoint.h"
 #include "leaf/base/mutex.h"
+#include "leaf/codes/code_book.h"
+#include "leaf/sql/code_records.h"
 #include "leaf/sys/file.h"
 #include "leaf/sys/grant_lock.h"
 #include "leaf/sys/process_name.h"
@@ -188,6 +190,25 @@ Result<std::vector<core::Mark>> ExamineMarks(Environment& environment) {
   if (IsMissing(path)) return std::vector<core::Mark>{};
   sql::SqliteMarkStore marks({.path = path, .read_only = true}, environment.ClockInUse());
   return marks.LoadAll();
+}
+
+Result<core::CodeEnds> ReadCodeEnds(sql::Database& database, const config::Config::Codes& config) {
+  core::CodeEnds ends;
+  if (!config.key_file.empty()) {
+    for (const auto& [tag, own] : config.tags) {
+      ends[tag] = core::CodesEnd({.tag = tag,
+                                  .alphabet = own.alphabet.value_or(config.alphabet),
+                                  .check = own.check.value_or(config.check),
+                                  .lengths = {static_cast<int>(own.length.value_or(config.length))},
+                                  .key = ""});
+    }
+  }
+  // What a tag has stands above what it is to have.
+  LEAF_ASSIGN_OR_RETURN(const auto records, sql::SqlCodeRecords(database).LoadAll());
+  for (const core::CodeRecord& record : records) ends[record.tag] = core::CodesEnd(record);
+  // That is no tag of the table.
+  ends.erase(std::string(codes::kSnowflakeTag));
+  return ends;
 }
 
 std::chrono::milliseconds ReplyTimeout(const Environment& environment, const config::Config& config) {

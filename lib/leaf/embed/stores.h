@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "leaf/base/logger.h"
+#include "leaf/core/code_records.h"
 #include "leaf/embed/environment.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/segment_service.h"
@@ -66,6 +67,10 @@ Result<core::Mark> LocalMark(Environment& environment, std::string_view tag);
 Result<std::vector<core::Mark>> LocalMarks(Environment& environment);
 // The same for Access::kExamine.
 Result<std::vector<core::Mark>> ExamineMarks(Environment& environment);
+
+// Where the codes of each tag end: those that have made any, and those to which `config` gives a shape of
+// their own.
+Result<core::CodeEnds> ReadCodeEnds(sql::Database& database, const config::Config::Codes& config);
 
 // How long a grant may take at most before it is dropped.
 std::chrono::milliseconds ReplyTimeout(const Environment& environment, const config::Config& config);

@@ -192,7 +192,7 @@ class NodeChecks : DoctorChecks {
     if (!UsesDatabase()) return;
     auto store = embed::Store::Open(environment_, embed::Store::Access::kExamine);
     if (!store.ok()) return Failed("database", store.error(), "no range can be granted");
-    const auto report = ExamineDatabase(**store, UsesRegistry() && config_.snowflake.registry == "sql");
+    const auto report = ExamineDatabase(**store, UsesOf(config_));
     if (!report.ok()) return Failed("database", report.error(), "no range can be granted");
     for (const EndpointReport& endpoint : report->endpoints)
       AddFindings(endpoint.findings, endpoint.endpoint);

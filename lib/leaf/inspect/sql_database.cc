@@ -273,8 +273,13 @@ bool MaySplit(const std::vector<EndpointReport>& endpoints) {
 
 }  // namespace
 
-Result<DatabaseReport> ExamineDatabase(embed::Store& store, bool gives_worker_numbers) {
-  auto schema = CheckSchema(store.database());
+DatabaseUses UsesOf(const config::Config& config) {
+  return {.worker_numbers = config.snowflake.enabled && config.snowflake.registry == "sql",
+          .codes = !config.codes.key_file.empty()};
+}
+
+Result<DatabaseReport> ExamineDatabase(embed::Store& store, const DatabaseUses& uses) {
+  auto schema = CheckSchema(store.database(), uses);
   DatabaseReport report;
   if (const sql::MysqlConnector* const connector = store.database().connector()) {
     const std::string in_use = connector->state().endpoint;
@@ -288,7 +293,7 @@ Result<DatabaseReport> ExamineDatabase(embed::Store& store, bool gives_worker_nu
     schema = std::vector<SchemaFinding>{{true, schema.error().message, schema.error().hint}};
   }
   report.findings.insert(report.findings.begin(), schema->begin(), schema->end());
-  if (gives_worker_numbers && MaySplit(report.endpoints)) {
+  if (uses.worker_numbers && MaySplit(report.endpoints)) {
     report.findings.push_back({true,
                                "worker numbers come from this database (snowflake.registry = \"sql\"), and "
                                "its servers are no Galera cluster: if two of them take writes at the same "

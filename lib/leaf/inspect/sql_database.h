@@ -19,10 +19,17 @@ struct SchemaFinding {
   std::string hint;
 };
 
+// What the configuration has the database for, besides tags.
+struct DatabaseUses {
+  bool worker_numbers = false;  // snowflake.registry is sql
+  bool codes = false;           // codes.key_file is set
+};
+DatabaseUses UsesOf(const config::Config& config);
+
 // Examines an existing schema, on the server in use: columns, a unique biz_tag, a transactional engine, our
 // own table. Both published variants of leaf_alloc pass. Whether commits are durable is the servers'
 // business. Errors: kUnavailable, kPermission, kConfig (no such database).
-Result<std::vector<SchemaFinding>> CheckSchema(sql::Database& database);
+Result<std::vector<SchemaFinding>> CheckSchema(sql::Database& database, const DatabaseUses& uses = {});
 
 struct EndpointReport {
   std::string endpoint;
@@ -46,8 +53,8 @@ struct DatabaseReport {
 // that cannot be reached. Blocks as long as the time-outs allow, once for each. A problem is what can lose
 // acknowledged commits, or hand out a range twice: redo log or binary log not flushed at COMMIT, replicas
 // that COMMIT does not wait for, a Galera node outside its primary component, two servers that take writes
-// and do not replicate to each other. Everything else is a note. `gives_worker_numbers`: snowflake.registry
-// is sql. Errors: those of CheckSchema, if no endpoint could be reached either.
-Result<DatabaseReport> ExamineDatabase(embed::Store& store, bool gives_worker_numbers);
+// and do not replicate to each other; and that codes are configured and have no table. Everything else is a
+// note. Errors: those of CheckSchema, if no endpoint could be reached either.
+Result<DatabaseReport> ExamineDatabase(embed::Store& store, const DatabaseUses& uses);
 
 }  // namespace leaf::inspect

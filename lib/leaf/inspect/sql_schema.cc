@@ -19,25 +19,39 @@ void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFin
   }
 }
 
-void CheckOwnTables(bool has_removed_tags, bool has_audit, bool has_orders,
-                    std::vector<SchemaFinding>& findings) {
-  if (!has_removed_tags) {
+// Which of leafctl's own tables there are.
+struct OwnTables {
+  bool removed_tags = false;
+  bool audit = false;
+  bool orders = false;  // both
+  bool codes = false;
+};
+
+void CheckOwnTables(const OwnTables& has, const DatabaseUses& uses, std::vector<SchemaFinding>& findings) {
+  if (!has.removed_tags) {
     findings.push_back({false,
                         "table leafctl_removed_tags is missing: only the state directories of the nodes that "
                         "served a removed tag then know its last max_id",
                         "leafctl db init"});
   }
-  if (!has_audit) {
+  if (!has.audit) {
     findings.push_back(
         {false, "table leafctl_audit is missing: who changed a tag is not recorded", "leafctl db init"});
   }
-  if (!has_orders) {
+  if (!has.orders) {
     findings.push_back({false, "tables leafctl_orders and leafctl_nodes are missing: no tag can be strict",
                         "leafctl db init"});
   }
+  if (!has.codes && uses.codes) {
+    findings.push_back(
+        {true,
+         "table leafctl_codes is missing, and codes are configured (codes.key_file): no code can "
+         "be made or read",
+         "leafctl db init"});
+  }
 }
 
-std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
+std::vector<SchemaFinding> CheckSqlite(soci::session& session, const DatabaseUses& uses) {
   std::vector<SchemaFinding> findings;
   std::vector<std::string> columns;
   std::string name;
@@ -66,11 +80,14 @@ std::vector<SchemaFinding> CheckSqlite(soci::session& session) {
   session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('leafctl_orders', "
              "'leafctl_nodes')",
       soci::into(orders);
-  CheckOwnTables(removed_tags > 0, audit > 0, orders == 2, findings);
+  int codes = 0;
+  session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_codes'",
+      soci::into(codes);
+  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0}, uses, findings);
   return findings;
 }
 
-std::vector<SchemaFinding> CheckMysql(soci::session& session) {
+std::vector<SchemaFinding> CheckMysql(soci::session& session, const DatabaseUses& uses) {
   std::vector<SchemaFinding> findings;
   std::vector<std::string> columns;
   std::string name;
@@ -130,16 +147,21 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session) {
   session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
              "IN ('leafctl_orders', 'leafctl_nodes')",
       soci::into(orders);
-  CheckOwnTables(removed_tags > 0, audit > 0, orders == 2, findings);
+  int codes = 0;
+  session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
+             "= 'leafctl_codes'",
+      soci::into(codes);
+  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0}, uses, findings);
   return findings;
 }
 
 }  // namespace
 
-Result<std::vector<SchemaFinding>> CheckSchema(sql::Database& database) {
+Result<std::vector<SchemaFinding>> CheckSchema(sql::Database& database, const DatabaseUses& uses) {
   std::vector<SchemaFinding> findings;
   LEAF_RETURN_IF_ERROR(database.Run("examine the schema", [&](soci::session& session) -> Result<void> {
-    findings = database.dialect().name == sql::kMysql.name ? CheckMysql(session) : CheckSqlite(session);
+    findings =
+        database.dialect().name == sql::kMysql.name ? CheckMysql(session, uses) : CheckSqlite(session, uses);
     return {};
   }));
   return findings;

@@ -111,13 +111,12 @@ class TagInspector {
     if (record == codes_.end() || row.max_id < 0) return;
     const std::uint64_t end = core::CodesEnd(*record->second);
     const auto at = static_cast<std::uint64_t>(row.max_id);
-    if (end == kIdEnd) return;
     const auto mark = marks_.find(row.tag);
     std::optional<double> days;
     if (mark != marks_.end() && mark->second->end > 0)
       days = core::DaysUntil(end, row.max_id, mark->second->base, now_);
+    if (!core::IsNearCodesEnd(row.max_id, {end, days})) return;
     const bool is_over = at >= end;
-    if (!is_over && at < end - end / 10 && !(days && *days < kFewDaysLeft)) return;
     Add("tag-codes", row.tag, is_over ? Level::kProblem : Level::kWarning,
         is_over ? fmt::format("tag {}: IDs from {} on have no code", Quoted(row.tag), end)
                 : fmt::format("tag {}: codes are left for {} IDs{}", Quoted(row.tag), end - at,

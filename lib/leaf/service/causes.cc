@@ -64,6 +64,8 @@ constexpr std::array kWords{
           "IDs are issued from the reserve. The daemon keeps trying.", ""},
     Words{"near_exhaustion", false, "tag {} runs out of numbers", "{} tags run out of numbers",
           "No ID can be 2^63 or more. At the end of the numbers, requests fail.", ""},
+    Words{"codes_near_end", false, "the codes of tag {} end", "the codes of {} tags end",
+          "Beyond the end of the codes, requests for codes fail. Those for IDs do not.", ""},
     Words{"exhaustion_near", false, "snowflake IDs run out", "",
           "The time that fits into an ID ends. After that, requests for snowflake IDs fail.", ""},
     Words{"reload_failed", false, "the new configuration was not applied", "",
@@ -167,6 +169,18 @@ void AddProblems(const TagStatus& tag, const std::vector<Problem>& node, std::ve
                          : ""),
          "plan a new tag name, or check whether its max_id was moved by mistake", tag.tag,
          "near_exhaustion"});
+  }
+  if (tag.codes_left && core::IsNearCodesEnd(tag.max_id, *tag.codes_left)) {
+    const std::uint64_t end = tag.codes_left->end;
+    const auto at = static_cast<std::uint64_t>(tag.max_id);
+    problems.push_back(
+        {"codes_near_end",
+         at >= end ? fmt::format("tag {}: IDs from {} on have no code", Quoted(tag.tag), end)
+                   : fmt::format("tag {}: codes are left for {} IDs{}", Quoted(tag.tag), end - at,
+                                 tag.codes_left->days
+                                     ? fmt::format(", {:.1f} days at the rate seen", *tag.codes_left->days)
+                                     : ""),
+         "set a greater codes.length for it; the codes that there are stay good", tag.tag, "codes_near_end"});
   }
   if (!tag.problem) return;
   problems.push_back({std::string(ErrorCodeName(tag.problem->code)), tag.problem->message, tag.problem->hint,

@@ -159,7 +159,21 @@ Result<void> SegmentService::Refresh() {
     Retire(generator->tag(), false);
   }
   NoteUnwitnessed(mark_list, witnesses);
+  LookAtCodes();
   return {};
+}
+
+// They are shown, and nothing depends on them: what was read last counts on.
+void SegmentService::LookAtCodes() {
+  if (!options_.code_ends) return;
+  auto ends = options_.code_ends();
+  const std::string problem = ends.ok() ? "" : ends.error().message;
+  if (problem != codes_problem_ && !problem.empty())
+    log_.Info("it is not known how long the codes of tags last: {}", problem);
+  codes_problem_ = problem;
+  if (!ends.ok()) return;
+  const MutexLock lock(mutex_);
+  code_ends_ = ends->empty() ? nullptr : std::make_shared<const core::CodeEnds>(*std::move(ends));
 }
 
 Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::LoadWitnesses(

@@ -306,7 +306,16 @@ std::optional<TagStatus> SegmentService::StatusOf(std::string_view tag) const {
 }
 
 TagStatus SegmentService::StatusOf(TagGenerator& generator) const {
-  TagStatus status = generator.Status();
+  std::shared_ptr<const core::CodeEnds> ends;
+  {
+    const MutexLock lock(mutex_);
+    ends = code_ends_;
+  }
+  std::optional<std::uint64_t> codes_end;
+  if (ends != nullptr) {
+    if (const auto end = ends->find(generator.tag()); end != ends->end()) codes_end = end->second;
+  }
+  TagStatus status = generator.Status(codes_end);
   if (status.paused && options_.paused != nullptr) status.paused_since = options_.paused->Since(status.tag);
   return status;
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "leaf/base/mutex.h"
+#include "leaf/core/code_records.h"
 #include "leaf/core/tag_orders.h"
 #include "leaf/service/granter.h"
 #include "leaf/service/order_book.h"
@@ -39,6 +41,8 @@ struct SegmentOptions {
   // Which tags are strict; null where none ever is. Outlives the service.
   core::TagOrders* orders = nullptr;
   core::OrderNode order_node{};  // this node, where `orders` is not null
+  // Where the codes of the tags end, for status alone. May block: a refresh asks. Empty where there are none.
+  std::function<Result<core::CodeEnds>()> code_ends{};
 };
 
 // Where segment mode works. All of them outlive it; `timers` must not be held up, the others may block.
@@ -175,6 +179,7 @@ class SegmentService {
   void ScheduleOrderLook();
   void RunRefresh(std::uint64_t chain);
   Result<void> Refresh();
+  void LookAtCodes();
   bool FenceIsAway() const;
   void ScheduleFenceProbe();
   void StepMembership();
@@ -229,6 +234,7 @@ class SegmentService {
   // The refresh's own; there is one at a time.
   bool run_begun_ = false;
   std::vector<UnwitnessedMark> unwitnessed_;
+  std::string codes_problem_;
 
   mutable Mutex mutex_;
   std::unordered_map<std::string, MonotonicTime> absent_until_ LEAF_GUARDED_BY(mutex_);
@@ -238,6 +244,7 @@ class SegmentService {
   std::uint32_t refresh_failures_ LEAF_GUARDED_BY(mutex_) = 0;
   std::optional<Error> store_problem_ LEAF_GUARDED_BY(mutex_);
   std::optional<WallTime> refreshed_at_ LEAF_GUARDED_BY(mutex_);
+  std::shared_ptr<const core::CodeEnds> code_ends_ LEAF_GUARDED_BY(mutex_);  // null for none
 };
 
 }  // namespace leaf::service

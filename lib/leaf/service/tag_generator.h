@@ -24,6 +24,7 @@
 #include "leaf/base/mutex.h"
 #include "leaf/base/random.h"
 #include "leaf/base/result.h"
+#include "leaf/core/exhaustion.h"
 #include "leaf/core/fence.h"
 #include "leaf/core/peak_rate.h"
 #include "leaf/core/ports.h"
@@ -138,8 +139,9 @@ struct TagStatus {
   std::uint32_t failures = 0;  // grants that failed in a row
   std::optional<double> days_to_exhaustion;
   bool near_exhaustion = false;
-  std::optional<Error> problem;           // why it is frozen, or its last grant failed
-  std::optional<WallTime> problem_since;  // when it froze, or the first grant failed of those in a row
+  std::optional<core::CodesLeft> codes_left;  // nothing for a tag without codes
+  std::optional<Error> problem;               // why it is frozen, or its last grant failed
+  std::optional<WallTime> problem_since;      // when it froze, or the first grant failed of those in a row
   std::optional<WallTime> frozen_since;
   bool paused = false;
   std::optional<WallTime> paused_since;       // filled in by SegmentService; nothing if not known
@@ -229,7 +231,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   std::uint64_t reserve() const;
   // The highest ID issued since start, as of about now; nothing if none was.
   std::optional<std::uint64_t> LastIssued() const;
-  TagStatus Status();
+  // `codes_end`: the first ID that has no code; nothing for a tag without codes.
+  TagStatus Status(std::optional<std::uint64_t> codes_end = std::nullopt);
   // Neither ever goes back.
   TagTotals Totals();
   TagRanges Ranges() const;
@@ -282,6 +285,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // Tells the log, once, when the end of the numbers comes near.
   void WatchExhaustionLocked(Completions& completions) LEAF_REQUIRES(mutex_);
   std::optional<double> DaysToExhaustionLocked() const LEAF_REQUIRES(mutex_);
+  // Until max_id arrives there.
+  std::optional<double> DaysUntilLocked(std::uint64_t end) const LEAF_REQUIRES(mutex_);
   // The state changes by the table of tag_state.h. False, and nothing changes, if the event has no say.
   bool EnterLocked(TagEvent event) LEAF_REQUIRES(mutex_);
   // Drops what is in reserve: how much that was.

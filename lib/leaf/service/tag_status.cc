@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 #include "leaf/core/exhaustion.h"
 #include "leaf/service/tag_generator.h"
@@ -20,10 +21,12 @@ void TagGenerator::WatchExhaustionLocked(Completions& completions) {
   });
 }
 
-std::optional<double> TagGenerator::DaysToExhaustionLocked() const {
+std::optional<double> TagGenerator::DaysToExhaustionLocked() const { return DaysUntilLocked(kMaxIdLimit); }
+
+std::optional<double> TagGenerator::DaysUntilLocked(std::uint64_t end) const {
   const std::optional<core::Baseline>& base = ledger_.account().base;
   if (!base) return std::nullopt;
-  return core::DaysToExhaustion(max_id_, *base, context_.clock.Wall());
+  return core::DaysUntil(end, max_id_, *base, context_.clock.Wall());
 }
 
 std::optional<std::uint64_t> TagGenerator::LastIssued() const {
@@ -64,7 +67,7 @@ std::uint64_t TagGenerator::known_end() const {
   return std::max(mark_, witness_);
 }
 
-TagStatus TagGenerator::Status() {
+TagStatus TagGenerator::Status(std::optional<std::uint64_t> codes_end) {
   const MutexLock lock(mutex_);
   const core::SegmentBuffer* const buffer = ReserveLocked();
   ObserveRateLocked();
@@ -100,6 +103,7 @@ TagStatus TagGenerator::Status() {
   status.failures = refill_.failures();
   status.days_to_exhaustion = DaysToExhaustionLocked();
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
+  if (codes_end) status.codes_left = core::CodesLeft{*codes_end, DaysUntilLocked(*codes_end)};
   if (problem_) status.problem = *problem_;
   status.problem_since = problem_since_;
   if (state_ == TagState::kFrozen) status.frozen_since = problem_since_;

@@ -19,6 +19,20 @@ Error NoCodesTable() {
           "leafctl db init creates it"};
 }
 
+// What the columns say that have another form.
+Result<void> FillIn(core::CodeRecord& record, int check, const std::string& lengths) {
+  record.check = check != 0;
+  const auto parsed = core::ParseCodeLengths(lengths);
+  if (!parsed) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("table leafctl_codes: tag {}: {} is no list of lengths", Quoted(record.tag),
+                             Quoted(lengths)),
+                 ""};
+  }
+  record.lengths = *parsed;
+  return {};
+}
+
 // `suffix`: the dialect's for_update where the row must not change until the transaction ends.
 Result<std::optional<core::CodeRecord>> ReadCodeRecord(soci::session& session, std::string_view tag,
                                                        std::string_view suffix) {
@@ -36,15 +50,7 @@ Result<std::optional<core::CodeRecord>> ReadCodeRecord(soci::session& session, s
     return NoCodesTable();
   }
   if (!session.got_data()) return std::optional<core::CodeRecord>();
-  record.check = check != 0;
-  const auto parsed = core::ParseCodeLengths(lengths);
-  if (!parsed) {
-    return Error{
-        ErrorCode::kConfig,
-        fmt::format("table leafctl_codes: tag {}: {} is no list of lengths", Quoted(tag), Quoted(lengths)),
-        ""};
-  }
-  record.lengths = *parsed;
+  LEAF_RETURN_IF_ERROR(FillIn(record, check, lengths));
   return std::optional(std::move(record));
 }
 
@@ -61,24 +67,28 @@ Result<std::optional<core::CodeRecord>> SqlCodeRecords::Load(std::string_view ta
 }
 
 Result<std::vector<core::CodeRecord>> SqlCodeRecords::LoadAll() {
-  std::vector<std::string> tags;
+  std::vector<core::CodeRecord> records;
   LEAF_RETURN_IF_ERROR(database_.Run("list the tags with codes", [&](soci::session& session) -> Result<void> {
-    tags.clear();
-    std::string tag;
+    records.clear();
+    core::CodeRecord record;
+    int check = 0;
+    std::string lengths;
     try {
-      soci::statement read = (session.prepare << "SELECT biz_tag FROM leafctl_codes", soci::into(tag));
+      soci::statement read =
+          (session.prepare
+               << "SELECT biz_tag, alphabet, has_check, lengths, key_fingerprint FROM leafctl_codes",
+           soci::into(record.tag), soci::into(record.alphabet), soci::into(check), soci::into(lengths),
+           soci::into(record.key));
       read.execute();
-      while (read.fetch()) tags.push_back(tag);
+      while (read.fetch()) {
+        LEAF_RETURN_IF_ERROR(FillIn(record, check, lengths));
+        records.push_back(record);
+      }
     } catch (const std::exception& exception) {
       if (!IsMissingTable(exception)) throw;
     }
     return {};
   }));
-  std::vector<core::CodeRecord> records;
-  for (const std::string& tag : tags) {
-    LEAF_ASSIGN_OR_RETURN(const auto record, Load(tag));
-    if (record) records.push_back(*record);
-  }
   return records;
 }
 

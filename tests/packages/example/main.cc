@@ -1,4 +1,5 @@
-// Issues IDs of both kinds from a state directory: example STATE_DIR
+// Issues IDs of both kinds from a state directory, and codes with a key of leafctl code keygen:
+// example STATE_DIR [KEY_FILE]
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -15,8 +16,8 @@ int Fail(const leaf::Error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: example STATE_DIR\n";
+  if (argc != 2 && argc != 3) {
+    std::cerr << "usage: example STATE_DIR [KEY_FILE]\n";
     return 2;
   }
   leaf::GeneratorOptions options;
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   // the number comes from ZooKeeper: leaf::ZookeeperNumber{.cluster = "shop", .address = own_ip_and_port}.
   options.store = leaf::Sqlite{};
   options.snowflake = leaf::PrivateNumber{};
+  if (argc == 3) options.settings = {{"codes.key_file", argv[2]}, {"codes.length", "14"}};
   options.log = [](leaf::Severity severity, std::string_view message) {
     if (severity >= leaf::Severity::kWarning) std::cerr << "example: " << message << "\n";
   };
@@ -51,7 +53,16 @@ int main(int argc, char** argv) {
   const auto parts = leaf::DecodeSnowflake(*id);
   if (!parts.ok()) return Fail(parts.error());
   std::cout << "],\"snowflake\":\"" << *id << "\",\"time_ms\":" << parts->time_ms
-            << ",\"worker\":" << parts->worker << "}\n";
+            << ",\"worker\":" << parts->worker;
+  if (argc == 3) {
+    // What customers see, instead of an ID.
+    const auto code = generators->codes().Next("order", std::chrono::seconds(10));
+    if (!code.ok()) return Fail(code.error());
+    const auto revealed = generators->codes().Reveal("order", *code);
+    if (!revealed.ok()) return Fail(revealed.error());
+    std::cout << ",\"code\":\"" << *code << "\",\"of\":\"" << *revealed << '"';
+  }
+  std::cout << "}\n";
   // Not needed, but then the next start need not wait for the clock.
   generators->Close();
   return 0;

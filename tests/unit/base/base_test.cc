@@ -130,6 +130,9 @@ TEST(IdText, TellsOfEachForm) {
     EXPECT_EQ(ParseIdForm(row.form), row.form.empty() ? std::nullopt : std::optional(row.format));
   }
   EXPECT_FALSE(ParseIdFormat("uuid").has_value());
+  EXPECT_EQ(ReadFormatNames(), "dec, hex, base62, uuidv7, ulid");
+  EXPECT_EQ(FormNames(), "ids, uuid, ulid, code");
+  EXPECT_EQ(FormNames(true), "uuid, ulid");
   EXPECT_FALSE(ParseIdForm("").has_value());
   EXPECT_FALSE(ParseIdForm("hex").has_value());
 }

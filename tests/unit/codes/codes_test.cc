@@ -1,7 +1,9 @@
 // Codes as they are written and read, and the rules that no code is made twice by.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -26,6 +28,7 @@ class MemoryRecords final : public core::CodeRecords {
     return found == kept.end() ? std::nullopt : std::optional(found->second);
   }
   Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override {
+    if (fails) return Error{ErrorCode::kUnavailable, "away", ""};
     const auto found = kept.find(wanted.tag);
     if (found == kept.end()) return kept.emplace(wanted.tag, wanted).first->second;
     LEAF_ASSIGN_OR_RETURN(const auto extended, core::ExtendCodeRecord(found->second, wanted));
@@ -33,6 +36,7 @@ class MemoryRecords final : public core::CodeRecords {
     return found->second;
   }
   std::map<std::string, core::CodeRecord, std::less<>> kept;
+  bool fails = false;
 };
 
 std::string TextOf(WideNumber number, const CodeShape& shape) {
@@ -245,6 +249,71 @@ TEST(CodeBook, KeepsToTheFirstKeyAndShape) {
   const auto codes = grouped.OpenToIssue("order", "order");
   ASSERT_TRUE(codes.ok());
   EXPECT_EQ(first.FindToIssue("order")->Reveal((*codes)->Of(5).value()).value(), 5U);
+}
+
+TEST(CodeBook, OtherSettingsAreJudgedByTheRecordAgain) {
+  MemoryRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  const auto before = book.OpenToIssue("order", "order").value();
+  book.Reconfigure(OptionsOf('a', 12));
+  EXPECT_EQ(book.FindToIssue("order"), before) << "the same settings";
+  // Another key: of this tag nothing is made or read, of a new one it is the first.
+  book.Reconfigure(OptionsOf('b', 12));
+  EXPECT_EQ(book.FindToIssue("order"), nullptr);
+  EXPECT_EQ(book.FindToReveal("order"), nullptr);
+  EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(book.OpenToReveal("order", "order").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(book.fingerprint(), FingerprintOf(KeyOf('b')));
+  EXPECT_TRUE(book.OpenToIssue("pay", "pay").ok());
+  // A greater length goes on, and what was made before is read.
+  book.Reconfigure(OptionsOf('a', 14));
+  EXPECT_EQ(book.ShapeFor("order").length, 14);
+  const auto after = book.OpenToIssue("order", "order").value();
+  EXPECT_EQ(after->shape().length, 14);
+  EXPECT_EQ(after->Reveal(before->Of(7).value()).value(), 7U);
+  EXPECT_EQ(book.OpenToIssue("pay", "pay").error().code, ErrorCode::kConfig);
+  // And there is no way back.
+  book.Reconfigure(OptionsOf('a', 12));
+  EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(book.FindToIssue("order"), nullptr);
+}
+
+// A record that is kept while the settings change.
+class SlowRecords final : public core::CodeRecords {
+ public:
+  Result<std::optional<core::CodeRecord>> Load(std::string_view tag) override { return records.Load(tag); }
+  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override {
+    auto kept = records.Keep(wanted);
+    if (meanwhile) std::exchange(meanwhile, nullptr)();
+    return kept;
+  }
+  MemoryRecords records;
+  std::function<void()> meanwhile;
+};
+
+TEST(CodeBook, WhatWasOpenedWithOlderSettingsIsNotFoundLater) {
+  SlowRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  records.meanwhile = [&] { book.Reconfigure(OptionsOf('b', 12)); };
+  const auto codes = book.OpenToIssue("order", "order");
+  ASSERT_TRUE(codes.ok()) << "that request began before";
+  EXPECT_EQ(book.FindToIssue("order"), nullptr);
+  EXPECT_EQ(book.FindToReveal("order"), nullptr);
+  EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+}
+
+TEST(CodeBook, NoCodeIsMadeBeforeItsRecordIsKept) {
+  SlowRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  bool found = false;
+  records.meanwhile = [&] { found = book.FindToIssue("order") != nullptr || records.records.kept.empty(); };
+  ASSERT_TRUE(book.OpenToIssue("order", "order").ok());
+  EXPECT_FALSE(found);
+  EXPECT_FALSE(records.meanwhile) << "the record was kept";
+  // Nor where it cannot be.
+  records.records.fails = true;
+  EXPECT_FALSE(book.OpenToIssue("pay", "pay").ok());
+  EXPECT_EQ(book.FindToIssue("pay"), nullptr);
 }
 
 TEST(CodeBook, TagsHaveShapesAndPermutationsOfTheirOwn) {

@@ -41,6 +41,16 @@ TEST(Exhaustion, IsZeroAtTheEnd) {
   EXPECT_EQ(IdsLeft(std::numeric_limits<std::int64_t>::min()), 0U);
 }
 
+TEST(Exhaustion, CodesEndByNumberOrByTime) {
+  EXPECT_FALSE(IsNearCodesEnd(899'999, {1'000'000, std::nullopt}));
+  EXPECT_TRUE(IsNearCodesEnd(900'000, {1'000'000, std::nullopt}));
+  EXPECT_TRUE(IsNearCodesEnd(2'000'000, {1'000'000, std::nullopt}));
+  EXPECT_FALSE(IsNearCodesEnd(1, {1'000'000, kFewDaysLeft}));
+  EXPECT_TRUE(IsNearCodesEnd(1, {1'000'000, kFewDaysLeft - 1}));
+  EXPECT_FALSE(IsNearCodesEnd(-5, {1'000'000, 1}));
+  EXPECT_FALSE(IsNearCodesEnd(static_cast<std::int64_t>(kMaxIdLimit), {kIdEnd, 0})) << "that is told already";
+}
+
 TEST(Exhaustion, IsNearByNumberOrByTime) {
   const auto at = [](std::uint64_t left) { return static_cast<std::int64_t>(kMaxIdLimit - left); };
   EXPECT_FALSE(IsNearExhaustion(1, std::nullopt));

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -248,6 +249,118 @@ TEST(Library, MarksOutliveTheDatabase) {
     for (const char* name : {"/leaf.db", "/leaf.db-wal", "/leaf.db-shm"})
       std::filesystem::remove(dir.path() + name);
   }
+}
+
+// ---- codes
+
+class LibraryCodes : public ::testing::Test {
+ protected:
+  LibraryCodes() {
+    WriteKey("one", "00112233445566778899aabbccddeeff");
+    WriteKey("other", "ffeeddccbbaa99887766554433221100");
+  }
+  void WriteKey(const std::string& name, const std::string& half) const {
+    const std::string path = dir_.path() + "/" + name;
+    std::ofstream(path) << half << half << "\n";
+    ASSERT_EQ(chmod(path.c_str(), S_IRUSR), 0);
+  }
+  Result<Generators> Open(const std::string& key, std::vector<std::pair<std::string, std::string>> more = {},
+                          const std::string& state = "state") const {
+    GeneratorOptions options = WithBothModesIn(dir_.path() + "/" + state);
+    options.store = Sqlite{.path = dir_.path() + "/leaf.db"};
+    options.settings = std::move(more);
+    if (!key.empty()) options.settings.emplace_back("codes.key_file", dir_.path() + "/" + key);
+    return Generators::Open(options);
+  }
+  testing::TempDir dir_;
+};
+
+TEST_F(LibraryCodes, CodesAndBack) {
+  auto generators = Open("one", {{"codes.tags", "snowflake.length=19"}});
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  CodeGenerator& codes = generators->codes();
+  EXPECT_EQ(CodeOf(codes.Next("order", kPatience)), ErrorCode::kNotFound);
+  ASSERT_TRUE(generators->segment().AddTag("order", 100).ok());
+  const auto first = codes.Next("order", kPatience);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->size(), 16U) << *first;
+  const auto batch = codes.Next("order", 250, kPatience);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_EQ(std::set<std::string>(batch->begin(), batch->end()).size(), 250U);
+  EXPECT_EQ(codes.Reveal("order", *first).value(), 1U);
+  EXPECT_EQ(codes.Reveal("order", batch->back()).value(), 251U);
+  EXPECT_EQ(codes.Of("order", 1).value(), *first);
+  // An ID that is taken as such is the next one.
+  EXPECT_EQ(generators->segment().Next("order", kPatience).value(), 252U);
+  std::string mistyped = *first;
+  mistyped.back() = mistyped.back() == '9' ? '0' : static_cast<char>(mistyped.back() + 1);
+  const auto refused = codes.Reveal("order", mistyped);
+  EXPECT_EQ(CodeOf(refused), ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("check character"), std::string::npos);
+  EXPECT_EQ(CodeOf(codes.Reveal("pay", *first)), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(codes.Next("order", 0, kPatience)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(codes.Next("", kPatience)), ErrorCode::kInvalidArgument);
+
+  const auto snowflake = codes.Next("snowflake", kPatience);
+  ASSERT_TRUE(snowflake.ok()) << snowflake.error().message;
+  const auto id = codes.Reveal("snowflake", *snowflake);
+  ASSERT_TRUE(id.ok()) << id.error().message;
+  EXPECT_EQ(DecodeSnowflake(*id)->worker, generators->snowflake().Worker().value());
+  generators->Close();
+  EXPECT_EQ(CodeOf(codes.Next("order", kPatience)), ErrorCode::kUnavailable);
+}
+
+TEST_F(LibraryCodes, KeyAndShapeBelongToTheTag) {
+  std::string first;
+  {
+    auto generators = Open("one");
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    ASSERT_TRUE(generators->segment().AddTag("order", 100).ok());
+    ASSERT_TRUE(generators->segment().AddTag("pay", 100).ok());
+    first = generators->codes().Next("order", kPatience).value();
+  }
+  {
+    // Another node.
+    auto generators = Open("other", {}, "state2");
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    EXPECT_EQ(CodeOf(generators->codes().Next("order", kPatience)), ErrorCode::kConfig);
+    EXPECT_EQ(CodeOf(generators->codes().Of("order", 1)), ErrorCode::kConfig);
+    EXPECT_EQ(CodeOf(generators->codes().Reveal("order", first)), ErrorCode::kConfig);
+    EXPECT_TRUE(generators->segment().Next("order", kPatience).ok()) << "it is of no concern to the IDs";
+    EXPECT_TRUE(generators->codes().Next("pay", kPatience).ok()) << "nor to other tags";
+  }
+  {
+    auto generators = Open("one", {{"codes.length", "11"}});
+    EXPECT_EQ(CodeOf(generators->codes().Next("order", kPatience)), ErrorCode::kConfig);
+    EXPECT_EQ(generators->codes().Reveal("order", first).value(), 1U);
+  }
+  {
+    auto generators = Open("one", {{"codes.length", "14"}});
+    const std::string longer = generators->codes().Next("order", kPatience).value();
+    EXPECT_EQ(longer.size(), first.size() + 2);
+    EXPECT_EQ(generators->codes().Reveal("order", first).value(), 1U);
+    EXPECT_GT(generators->codes().Reveal("order", longer).value(), 1U);
+  }
+}
+
+TEST_F(LibraryCodes, AreRefusedWithoutAKeyAndBeyondTheirEnd) {
+  {
+    auto generators = Open("");
+    ASSERT_TRUE(generators.ok()) << generators.error().message;
+    const auto refused = generators->codes().Next("order", kPatience);
+    EXPECT_EQ(CodeOf(refused), ErrorCode::kConfig);
+    EXPECT_NE(refused.error().hint.find("codes.key_file"), std::string::npos);
+  }
+  WriteKey("bad", "00");
+  EXPECT_EQ(CodeOf(Open("bad")), ErrorCode::kConfig);
+  auto generators = Open("one", {{"codes.tags", "order.length=6"}});
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  ASSERT_TRUE(generators->segment().AddTag("order", 100).ok());
+  EXPECT_TRUE(generators->codes().Of("order", 999'999).ok());
+  const auto beyond = generators->codes().Of("order", 1'000'000);
+  EXPECT_EQ(CodeOf(beyond), ErrorCode::kOverflow);
+  EXPECT_NE(beyond.error().message.find("1000000"), std::string::npos);
+  EXPECT_EQ(CodeOf(generators->codes().Next("snowflake", kPatience)), ErrorCode::kConfig) << "length 12";
 }
 
 TEST(Library, AStateDirectoryIsOneGenerators) {

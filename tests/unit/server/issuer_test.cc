@@ -87,6 +87,7 @@ TEST_F(IssuerTest, TheErrorTellsWhatIsWrong) {
 // Codes that are opened when the test says so.
 class SlowDesk final : public CodeDesk {
  public:
+  bool is_on() const override { return on; }
   Codes Find(std::string_view, Purpose) const override { return codes; }
   void Open(std::string_view tag, Purpose, Opened opened) override {
     EXPECT_EQ(tag, "pay");
@@ -101,6 +102,7 @@ class SlowDesk final : public CodeDesk {
                {.tag = "pay", .alphabet = "decimal", .check = true, .lengths = {12}, .key = ""}, {}, "pay", 4)
         .value();
   }
+  bool on = true;
   Codes codes;
   std::vector<Opened> waiting;
 };
@@ -135,7 +137,7 @@ TEST_F(IssuerOfCodes, NoIdIsTakenBeforeItsCodesAreOpen) {
   ASSERT_TRUE(result_ && result_->ok());
   EXPECT_EQ(FirstOf(**result_), first + 1) << "the refused request took nothing";
   EXPECT_TRUE(coder_.TryTake(CodesOf("pay"), ids));
-  EXPECT_NE(coder_.CodesFor(CodesOf("pay")), nullptr);
+  EXPECT_NE(ids.codes(), nullptr);
 }
 
 TEST_F(IssuerOfCodes, ARequestIsGivenUpAtEveryMoment) {
@@ -164,7 +166,32 @@ TEST_F(IssuerOfCodes, ARequestIsGivenUpAtEveryMoment) {
   if (withdraw) withdraw();
 }
 
+TEST_F(IssuerOfCodes, TheCodesOfARequestAreThoseThatWereOpenedForIt) {
+  const auto older = SlowDesk::Any();
+  desk_.codes = older;
+  coder_.Park(CodesOf("pay"), Keep());
+  EXPECT_FALSE(result_.has_value());
+  // A reload, while it waits for IDs.
+  desk_.codes = nullptr;
+  Run();
+  ASSERT_TRUE(result_ && result_->ok());
+  EXPECT_EQ((*result_)->codes(), older);
+  // The next one has them opened again.
+  IssuedIds ids;
+  EXPECT_FALSE(coder_.TryTake(CodesOf("pay"), ids));
+  result_.reset();
+  coder_.Park(CodesOf("pay"), Keep());
+  const auto newer = SlowDesk::Any();
+  desk_.Answer(newer);
+  ASSERT_TRUE(result_ && result_->ok());
+  EXPECT_EQ((*result_)->codes(), newer);
+}
+
 TEST_F(IssuerOfCodes, SaysWhereThereAreNone) {
+  desk_.on = false;
+  EXPECT_EQ(coder_.Refuse(CodesOf("pay"))->code, ErrorCode::kConfig);
+  EXPECT_EQ(coder_.codes(), nullptr);
+  desk_.on = true;
   EXPECT_EQ(issuer_.Refuse(CodesOf("pay"))->code, ErrorCode::kConfig);
   EXPECT_FALSE(coder_.Refuse(CodesOf("pay")).has_value());
   EXPECT_EQ(coder_.Refuse(CodesOf("snowflake"))->code, ErrorCode::kRefused);

@@ -256,6 +256,7 @@ MetricsBuilder FullBuilder() {
   tallies.refills.Add(seconds{60});
   pay.tallies = std::make_shared<const service::TagTallies>(tallies);
   pay.days_to_exhaustion = 2;
+  pay.codes_left = core::CodesLeft{.end = 1'000'000, .days = 1};
   top.Add(std::move(pay));
   service::TagStatus paused = Tag("off", 0);
   paused.state = "paused";
@@ -318,6 +319,7 @@ TEST(MetricsBuilder, SaysWhatItWasTold) {
            "leaf_tag_ids_issued_total{tag=\"quote\\\" and \\\\\"} 0\n",
            "leaf_tag_reserve_seconds{tag=\"pay\"} 5\n",
            "leaf_tag_exhaustion_seconds{tag=\"pay\"} 172800\n",
+           "leaf_tag_codes_exhaustion_seconds{tag=\"pay\"} 86400\n",
            "leaf_tag_paused_timestamp_seconds{tag=\"off\"} 1795000000.5\n",
            "leaf_segment_tags{state=\"active\"} 2\n",
            "leaf_segment_tags{state=\"paused\"} 1\n",

@@ -115,7 +115,7 @@ TEST(Causes, TwoThingsThatTheNodeSaysOfOneCauseAreBothTold) {
 TEST(Causes, EveryOneHasWords) {
   for (const char* cause : {"state_dir_lost", "frozen", "database", "witness", "segment", "snowflake",
                             "disabled", "draining", "registry", "table", "grants_refused", "near_exhaustion",
-                            "exhaustion_near", "reload_failed", "paused"}) {
+                            "codes_near_end", "exhaustion_near", "reload_failed", "paused"}) {
     for (const Strings& tags : {Strings{"a"}, Strings{"a", "b"}}) {
       std::vector<Problem> problems;
       for (const std::string& tag : tags) problems.push_back({"code", "m", "", tag, cause});

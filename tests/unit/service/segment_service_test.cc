@@ -830,6 +830,36 @@ TEST_F(SegmentServiceTest, TheEndOfTheNumbersIsToldLongBefore) {
   EXPECT_LT(*StatusOf("far").days_to_exhaustion, 10);
 }
 
+TEST_F(SegmentServiceTest, TheEndOfTheCodesIsToldOfTagsThatHaveThem) {
+  table_.Put("order", 1, 1000);
+  table_.Put("pay", 1, 1000);
+  Result<core::CodeEnds> ends = core::CodeEnds{{"order", 1'000'000}, {"gone", 7}};
+  options_.code_ends = [&ends] { return ends; };
+  StartService();
+  Run();
+  ASSERT_TRUE(StatusOf("order").codes_left.has_value());
+  EXPECT_EQ(StatusOf("order").codes_left->end, 1'000'000U);
+  EXPECT_FALSE(StatusOf("order").codes_left->days.has_value()) << "nothing was seen to move";
+  EXPECT_FALSE(StatusOf("pay").codes_left.has_value());
+  Get("order");
+  table_.Put("order", table_.MaxId("order") + 100'000, 1000);  // other nodes, within a day
+  ends = Error{ErrorCode::kUnavailable, "away", ""};
+  clock_.Advance(std::chrono::hours{24});
+  Run();
+  EXPECT_NEAR(StatusOf("order").codes_left->days.value(), 9, 1) << "what was read last counts on";
+  const IdService ids(&*service_);
+  const auto problems = ids.Problems(service_->TagStatuses());
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].code, "codes_near_end");
+  EXPECT_EQ(problems[0].tag, "order");
+  EXPECT_TRUE(ids.GetReadiness().ready);
+  table_.Put("order", 1'000'000, 1000);
+  service_->RefreshNow();
+  Run();
+  EXPECT_EQ(StatusOf("order").codes_left->days.value(), 0);
+  EXPECT_NE(ids.Problems(service_->TagStatuses())[0].message.find("have no code"), std::string::npos);
+}
+
 TEST_F(SegmentServiceTest, AtTheEndABatchGetsReserveAndRestTogetherAndTheSmallOnesAreServed) {
   table_.Put("pay", static_cast<std::int64_t>(kMaxIdLimit) - 15, 10);
   StartService();

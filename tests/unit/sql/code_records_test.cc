@@ -48,6 +48,21 @@ TEST_F(CodeRecordsTest, RefusesWhatCouldMakeACodeTwice) {
   EXPECT_EQ(records_.Load("order").value().value().lengths, std::vector<int>{12});
 }
 
+TEST_F(CodeRecordsTest, LoadsThoseOfAllTags) {
+  EXPECT_TRUE(records_.LoadAll().value().empty());
+  ASSERT_TRUE(records_.Keep(Record(12)).ok());
+  ASSERT_TRUE(records_.Keep(Record(14)).ok());
+  core::CodeRecord other = Record(8, "k2");
+  other.tag = "pay";
+  other.alphabet = "base32";
+  other.check = false;
+  ASSERT_TRUE(records_.Keep(other).ok());
+  core::CodeEnds ends;
+  const auto records = records_.LoadAll().value();
+  for (const core::CodeRecord& record : records) ends[record.tag] = core::CodesEnd(record);
+  EXPECT_EQ(ends, (core::CodeEnds{{"order", 100'000'000'000'000}, {"pay", std::uint64_t{1} << 40}}));
+}
+
 TEST_F(CodeRecordsTest, SaysThatThereIsNoTable) {
   ASSERT_TRUE(records_.Keep(Record(12)).ok());
   ASSERT_TRUE(database_
@@ -58,6 +73,7 @@ TEST_F(CodeRecordsTest, SaysThatThereIsNoTable) {
                        })
                   .ok());
   EXPECT_EQ(records_.Load("order").error().code, ErrorCode::kConfig);
+  EXPECT_TRUE(records_.LoadAll().value().empty());
   EXPECT_NE(records_.Keep(Record(12)).error().message.find("leafctl_codes"), std::string::npos);
 }
 

@@ -305,7 +305,7 @@ TEST(Reload, TakesOtherFilesForTlsButDoesNotSwitchIt) {
 TEST(Reload, EveryReloadableKeyIsOne) {
   int reloadable = 0;
   for (const config::Key& key : config::Keys()) reloadable += config::IsReloadable(key.name) ? 1 : 0;
-  EXPECT_EQ(reloadable, 16);
+  EXPECT_EQ(reloadable, 22);
   EXPECT_FALSE(config::IsReloadable("state_dir"));
 }
 

@@ -172,6 +172,12 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
           if (!tag.days_to_exhaustion) return std::nullopt;
           return *tag.days_to_exhaustion * kSecondsPerDay;
         });
+  gauge("leaf_tag_codes_exhaustion_seconds",
+        "When the tag's IDs arrive at the end of its codes, at the same rate; absent without codes.",
+        [](const Tag& tag) -> Value {
+          if (!tag.codes_left || !tag.codes_left->days) return std::nullopt;
+          return *tag.codes_left->days * kSecondsPerDay;
+        });
   AddTallies(tags);
 }
 

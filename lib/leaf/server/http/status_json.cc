@@ -61,6 +61,10 @@ Json TagJson(const service::TagStatus& tag) {
             {"grants", tag.grants},
             {"failures", tag.failures},
             {"days_to_exhaustion", tag.days_to_exhaustion ? Json(*tag.days_to_exhaustion) : Json(nullptr)}};
+  if (tag.codes_left) {
+    json["codes_end"] = std::to_string(tag.codes_left->end);
+    json["codes_days_to_exhaustion"] = tag.codes_left->days ? Json(*tag.codes_left->days) : Json(nullptr);
+  }
   json["reserve_s"] = tag.ids_per_second < kRateShown
                           ? Json(nullptr)
                           : Json(static_cast<double>(tag.reserve) / tag.ids_per_second);

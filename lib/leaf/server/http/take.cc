@@ -75,7 +75,7 @@ bool IsLongBatch(const Take& take) {
 Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& ids) {
   std::shared_ptr<const FixedIdText> text = take.text;
   if (take.ids.as_code) {
-    text = backend.issuer.CodesFor(take.ids);
+    text = ids.codes();
     LEAF_CHECK(text != nullptr);
   }
   return ids.With([&](std::span<const IdRange> ranges) {

@@ -40,7 +40,7 @@ Result<void> ReadForm(const Backend& backend, std::string_view form, Take& take)
   const auto format = ParseIdForm(form);
   if (!format) {
     return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("bad form {}: none of ids, range, code, uuid, ulid", Quoted(form)), ""};
+                 fmt::format("bad form {}: none of range, {}", Quoted(form), FormNames()), ""};
   }
   take.ids.as_code = *format == IdFormat::kCode;
   if (!IdFormatRowOf(*format).has_time) return {};
@@ -120,7 +120,7 @@ Withdraw V1Decode(Backend& backend, const Call& call, Respond respond) {
     id_format = ParseIdFormat(**format);
     if (!id_format || *id_format == IdFormat::kCode) {
       return fail({ErrorCode::kInvalidArgument,
-                   fmt::format("bad format {}: none of {}", Quoted(**format), kReadFormats), ""});
+                   fmt::format("bad format {}: none of {}", Quoted(**format), ReadFormatNames()), ""});
     }
   }
   const auto id = ParseAnyId(call.target.segments[2], id_format, backend.options.layout.TimeSplit());

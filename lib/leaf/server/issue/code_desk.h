@@ -19,11 +19,14 @@ class CodeDesk {
 
   virtual ~CodeDesk() = default;
 
+  // Whether there are codes at all, at present.
+  virtual bool is_on() const = 0;
   // Null if they have to be opened first. Never blocks.
   virtual Codes Find(std::string_view tag, Purpose purpose) const = 0;
   // Reads what the database has of them, and keeps what it has to keep. Never blocks; calls `opened` once, at
   // once or later, on any thread. Errors: those of codes::CodeBook; kNotFound for kIssue of a tag that there
-  // is not; kUnavailable where too many wait for this.
+  // is not; kUnavailable where too many wait for this; kConfig where
+  // there are no codes.
   virtual void Open(std::string_view tag, Purpose purpose, Opened opened) = 0;
 };
 

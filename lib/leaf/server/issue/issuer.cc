@@ -127,7 +127,7 @@ Error Issuer::NoCodes() {
 }
 
 std::optional<Error> Issuer::RefuseCodes(const IdRequest& request) const {
-  if (options_.codes == nullptr) return NoCodes();
+  if (codes() == nullptr) return NoCodes();
   if (request.source == IdSource::kSnowflake || request.tag != codes::kSnowflakeTag) return std::nullopt;
   return Error{
       ErrorCode::kRefused,
@@ -135,16 +135,25 @@ std::optional<Error> Issuer::RefuseCodes(const IdRequest& request) const {
 }
 
 bool Issuer::TryTake(const IdRequest& request, IssuedIds& out) const {
-  if (request.as_code && CodesFor(request) == nullptr) [[unlikely]]
-    return false;
+  if (!request.as_code) [[likely]]
+    return TakeIds(request, out);
+  auto codes = CodesFor(request);
+  if (codes == nullptr || !TakeIds(request, out)) return false;
+  out.codes_ = std::move(codes);
+  return true;
+}
+
+bool Issuer::TakeIds(const IdRequest& request, IssuedIds& out) const {
   if (request.source == IdSource::kSnowflake) return ids_.snowflake()->TryNext(request.count, out.run_);
   return request.contiguous ? ids_.segment()->TryNextContiguous(request.tag, request.count, out.spans_)
                             : ids_.segment()->TryNext(request.tag, request.count, out.spans_);
 }
 
 Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
-  return request.as_code && CodesFor(request) == nullptr ? ParkForCodes(request, std::move(done))
-                                                         : ParkForIds(request, std::move(done));
+  if (!request.as_code) return ParkForIds(request, nullptr, std::move(done));
+  auto codes = CodesFor(request);
+  return codes == nullptr ? ParkForCodes(request, std::move(done))
+                          : ParkForIds(request, std::move(codes), std::move(done));
 }
 
 Issuer::Withdraw Issuer::ParkForCodes(const IdRequest& request, Done done) const {
@@ -154,15 +163,21 @@ Issuer::Withdraw Issuer::ParkForCodes(const IdRequest& request, Done done) const
                          if (!wait->Begin()) return;
                          if (!opened.ok()) return wait->done()(opened.error());
                          IssuedIds ids;
-                         if (TryTake(wait->request(), ids)) return wait->done()(ids);
-                         wait->Parked(ParkForIds(wait->request(), wait->done()));
+                         if (TakeIds(wait->request(), ids)) {
+                           ids.codes_ = *opened;
+                           return wait->done()(ids);
+                         }
+                         wait->Parked(ParkForIds(wait->request(), *opened, wait->done()));
                        });
   return [wait] { wait->GiveUp(); };
 }
 
-Issuer::Withdraw Issuer::ParkForIds(const IdRequest& request, Done done) const {
-  auto finish = [done = std::move(done)](const auto& result) {
-    done(result.ok() ? Result<IssuedIds>(IssuedIds(*result)) : Result<IssuedIds>(result.error()));
+Issuer::Withdraw Issuer::ParkForIds(const IdRequest& request, CodeDesk::Codes codes, Done done) const {
+  auto finish = [codes = std::move(codes), done = std::move(done)](const auto& result) {
+    if (!result.ok()) return done(result.error());
+    IssuedIds ids(*result);
+    ids.codes_ = codes;
+    done(ids);
   };
   if (request.source == IdSource::kSegment) {
     const service::ParkedRequest parked = ids_.segment()->Next(

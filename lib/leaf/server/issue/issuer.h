@@ -41,6 +41,10 @@ class IssuedIds {
   explicit IssuedIds(const IdSpans& spans) : spans_(spans) {}
   explicit IssuedIds(const core::SnowflakeRun& run) : run_(run) {}
 
+  // Of a request for codes: not null, and the ones that were open when its IDs were taken, whatever has been
+  // reloaded since.
+  const CodeDesk::Codes& codes() const { return codes_; }
+
   // What `use` returns for the ascending ranges, which are gone after the call. Allocates for a batch of
   // snowflake IDs only.
   template <typename Use>
@@ -57,6 +61,8 @@ class IssuedIds {
 
  private:
   friend class Issuer;
+
+  CodeDesk::Codes codes_;
 
   IdSpans spans_;           // of segment mode
   core::SnowflakeRun run_;  // of snowflake mode, once it has a source
@@ -99,13 +105,10 @@ class Issuer {
   // The same for a request that asks for no IDs, such as decoding one.
   std::optional<Error> RefuseOther() const;
 
-  // The codes of what is asked for: not null after TryTake or Park has given IDs to a request for codes.
-  // Requires: Refuse has let the request pass.
-  CodeDesk::Codes CodesFor(const IdRequest& request) const {
-    return options_.codes->Find(CodeTagOf(request), CodeDesk::Purpose::kIssue);
-  }
   // Null: there are no codes.
-  CodeDesk* codes() const { return options_.codes; }
+  CodeDesk* codes() const {
+    return options_.codes != nullptr && options_.codes->is_on() ? options_.codes : nullptr;
+  }
   // That codes are not configured.
   static Error NoCodes();
 
@@ -126,7 +129,13 @@ class Issuer {
     return request.source == IdSource::kSnowflake ? codes::kSnowflakeTag : request.tag;
   }
   std::optional<Error> RefuseCodes(const IdRequest& request) const;
-  Withdraw ParkForIds(const IdRequest& request, Done done) const;
+  // Null if they have to be opened first.
+  CodeDesk::Codes CodesFor(const IdRequest& request) const {
+    return options_.codes->Find(CodeTagOf(request), CodeDesk::Purpose::kIssue);
+  }
+  bool TakeIds(const IdRequest& request, IssuedIds& out) const;
+  // `codes`: null for IDs.
+  Withdraw ParkForIds(const IdRequest& request, CodeDesk::Codes codes, Done done) const;
   Withdraw ParkForCodes(const IdRequest& request, Done done) const;
 
   const IssuerOptions options_;

@@ -137,8 +137,8 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
   if (command.route == Route::kRedisSnowflake && words.size() == 3) {
     const auto form = ParseIdForm(words[2]);
     if (!form || !IdFormatRowOf(*form).has_time)
-      return Error{ErrorCode::kInvalidArgument, "bad form " + Quoted(words[2]) + ": neither uuid nor ulid",
-                   ""};
+      return Error{ErrorCode::kInvalidArgument,
+                   "bad form " + Quoted(words[2]) + ": none of " + FormNames(true), ""};
     LEAF_ASSIGN_OR_RETURN(const TimedIdText text,
                           TimedIdText::Make(*form, backend.options.layout.TimeSplit()));
     take.text = std::make_shared<const TimedIdText>(text);
@@ -182,7 +182,7 @@ Result<std::unique_ptr<LongAnswer>> WriteIds(const RedisBackend& backend, const 
                                              const IssuedIds& ids, ReplyWriter& reply) {
   using Rest = std::unique_ptr<LongAnswer>;
   std::shared_ptr<const FixedIdText> text = take.text;
-  if (take.ids.as_code) text = backend.issuer.CodesFor(take.ids);
+  if (take.ids.as_code) text = ids.codes();
   LEAF_CHECK((text != nullptr) == (take.reply == IdReply::kTexts));
   return ids.With([&](std::span<const IdRange> ranges) -> Result<Rest> {
     if (text != nullptr) LEAF_RETURN_IF_ERROR(text->Check(ranges.back().end - 1));

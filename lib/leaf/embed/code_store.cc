@@ -1,14 +1,15 @@
-#include "code_store.h"
+#include "leaf/embed/code_store.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "leaf/base/text.h"
+#include "leaf/sys/file_ops.h"
 #include "leaf/sys/secret_file.h"
-#include "worker_state.h"
+#include "leaf/sys/worker_state_file.h"
 
-namespace leaf::cmd {
+namespace leaf::embed {
 namespace {
 
 codes::CodeShape ShapeOf(const config::Config::Codes& codes, const config::Config::Codes::Own& own) {
@@ -18,7 +19,9 @@ codes::CodeShape ShapeOf(const config::Config::Codes& codes, const config::Confi
           .group = static_cast<int>(own.group.value_or(codes.group))};
 }
 
-Result<codes::CodeBook::Options> CodeOptionsOf(const config::Config::Codes& config) {
+}  // namespace
+
+Result<codes::CodeBook::Options> LoadCodeOptions(const config::Config::Codes& config) {
   if (config.key_file.empty()) {
     return Error{ErrorCode::kConfig, "codes are not configured: codes.key_file names no file",
                  "leafctl code keygen FILE makes a key"};
@@ -37,12 +40,15 @@ Result<codes::CodeBook::Options> CodeOptionsOf(const config::Config::Codes& conf
   return options;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<CodeStore>> CodeStore::Open(embed::Environment& environment, Store::Access access,
+Result<std::unique_ptr<CodeStore>> CodeStore::Open(Environment& environment, Store::Access access,
                                                    ClusterName cluster, Logger* log) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
-  LEAF_ASSIGN_OR_RETURN(codes::CodeBook::Options options, CodeOptionsOf(resolved->config.codes));
+  LEAF_ASSIGN_OR_RETURN(codes::CodeBook::Options options, LoadCodeOptions(resolved->config.codes));
+  return Open(environment, std::move(options), access, std::move(cluster), log);
+}
+
+Result<std::unique_ptr<CodeStore>> CodeStore::Open(Environment& environment, codes::CodeBook::Options options,
+                                                   Store::Access access, ClusterName cluster, Logger* log) {
   LEAF_ASSIGN_OR_RETURN(auto store, Store::Open(environment, access, log));
   std::unique_ptr<CodeStore> codes(new CodeStore(std::move(store), std::move(cluster)));
   codes->book_.emplace(std::move(options), codes->records_);
@@ -70,9 +76,11 @@ CodeStore::ClusterName ClusterNameOf(const config::Config& config) {
     if (!name.empty()) return name;
     sys::FileOps ops;
     sys::WorkerStateFile file(state_dir, ops);
-    LEAF_ASSIGN_OR_RETURN(const core::WorkerState state, LoadWorkerState(file, state_dir));
-    return state.cluster.name;
+    LEAF_ASSIGN_OR_RETURN(const auto state, file.Load());
+    if (state && state->worker) return state->cluster.name;
+    return Error{ErrorCode::kNotFound, fmt::format("no worker has its state in {}", state_dir),
+                 "name the daemon's state directory with --state-dir"};
   };
 }
 
-}  // namespace leaf::cmd
+}  // namespace leaf::embed
