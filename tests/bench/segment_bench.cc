@@ -55,8 +55,7 @@ class RefilledBuffer {
       if (result.outcome == core::SegmentBuffer::Outcome::kTaken) [[likely]]
         return id;
       if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) {
-        const std::lock_guard lock(mutex_);
-        if (buffer_.Resolve(result.position, id)) return id;
+        if (const std::uint64_t late = Resolve(result.position)) return late;
       }
       Refill();
     }
@@ -72,7 +71,13 @@ class RefilledBuffer {
   }
 
  private:
-  void Refill() {
+  // Apart, both: what they need would be kept in memory on the way of every ID.
+  [[gnu::noinline]] std::uint64_t Resolve(std::uint64_t position) {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t id = 0;
+    return buffer_.Resolve(position, id) ? id : 0;
+  }
+  [[gnu::noinline]] void Refill() {
     const std::lock_guard lock(mutex_);
     while (buffer_.CanInstall() && buffer_.remaining() < 2 * kStep) {
       (void)buffer_.Install({next_, next_ + kStep}, kStep - kStep / 10);
