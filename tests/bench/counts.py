@@ -49,6 +49,7 @@ Row = collections.namedtuple("Row", "name what why")
 ROWS = [
     Row("segment.take1", "instructions an ID: Take(1) of a segment", None),
     Row("segment.named", "instructions an ID: the same by tag name, through the service", None),
+    Row("segment.handle", "instructions an ID: the same with a handle of the tag", None),
     Row("snowflake.below", "instructions an ID: a snowflake below the ceiling, in a millisecond that has begun", None),
     Row("http.get", "instructions a request: GET /api/segment/get/TAG", None),
     Row("http.get.calls", "system calls a request, on a connection that stays", None),
@@ -139,7 +140,7 @@ def in_process(folder, found):
     for path in glob.glob(out + ".*"):
         dump = read_dump(path)
         rows[dump.trigger.rsplit(" ", 1)[-1]].append(dump.instructions)
-    for name in ("segment.take1", "segment.named"):
+    for name in ("segment.take1", "segment.named", "segment.handle"):
         found[name] = rows[name][0] / ids
     found["snowflake.below"] = (min(rows["snowflake.batch2"]) - min(rows["snowflake.batch"])) / (large - small)
 

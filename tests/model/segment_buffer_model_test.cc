@@ -355,11 +355,11 @@ TEST(LongSegmentBufferModel, AReserveIsDroppedBesideATaker) {
 model::Reasons ReasonsOfOrders() {
   return {
       // ---- takers
-      {"TakeOne: release of cursor_.fetch_add",
+      {"TakePlain: release of cursor_.fetch_add",
        "A taker announces nothing by its draw. It keeps earlier looks at slots before it (see above)."},
       {"TakeMany: release of cursor_.compare_exchange_weak",
        "A taker announces nothing by its draw. It keeps earlier looks at slots before it (see above)."},
-      {"TakeOne: acquire of slot.begin.load",
+      {"TakePlain: acquire of slot.begin.load",
        "Where a slot begins only grows: one that is too new turns the taker away, to a look that finds out."},
       {"Read: acquire of slot.begin.load",
        "Where a slot begins only grows: one that is too new turns the taker away, whose slot was rewritten."},

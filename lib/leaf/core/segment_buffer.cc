@@ -6,19 +6,25 @@
 
 namespace leaf::core {
 
-SegmentBuffer::Settled SegmentBuffer::SettleDraw(std::uint64_t position, std::uint64_t limit) {
+SegmentBuffer::Settled SegmentBuffer::SettleDraw(Draw draw) {
+  const auto [position, limit] = draw;
   Settled settled;
-  settled.refill_wanted = position == refill_at_.load(std::memory_order_relaxed);
+  if (limit == 0) return settled;
+  const bool refill_wanted = position == refill_at_.load(std::memory_order_relaxed);
   if (position + 1 == limit) CloseAt(limit);
   const bool overshot = position >= limit;
   const bool void_by_now = overshot && position >= limit_.load(std::memory_order_acquire);
   if (!void_by_now && LookUpOne(position, settled.id)) {
-    settled.outcome = Outcome::kTaken;
+    settled.result.outcome = Outcome::kTaken;
   } else if (overshot) {  // in no range: no taker's yet, or void since the limit moved, which is no ID lost
-    settled.outcome = Outcome::kOvershoot;
+    settled.result.outcome = Outcome::kOvershoot;
+    settled.result.position = position;
   } else {
     lost_.fetch_add(1, std::memory_order_relaxed);
+    // Deeper only each time that all slots are rewritten while this thread sleeps.
+    settled.result = TakeOne(settled.id);
   }
+  settled.result.refill_wanted |= refill_wanted;
   return settled;
 }
 

@@ -60,34 +60,50 @@ class SegmentBuffer {
   SegmentBuffer(const SegmentBuffer&) = delete;
   SegmentBuffer& operator=(const SegmentBuffer&) = delete;
 
+  // What a take of one ID has drawn, and the limit that let it.
+  struct Draw {
+    std::uint64_t position = 0;
+    std::uint64_t limit = 0;  // 0: nothing was drawn
+  };
+  // The first half of TakeOne, and nearly always all of it: takes the next ID into `id`. False: see
+  // SettleDraw.
+  bool TakePlain(std::uint64_t& id, Draw& draw) {
+    // Loaded with acquire before any slot is read: a limit is published after its slot.
+    draw.limit = limit_.load(std::memory_order_acquire);
+    if (draw.limit == 0) [[unlikely]]
+      return false;
+    // What can be is read before the draw: behind it, which holds up all later reads, two comparisons are
+    // left.
+    const Slot& slot = slots_[hint_.load(std::memory_order_relaxed)];
+    const std::uint64_t plain_end = slot.plain_end.load(std::memory_order_acquire);
+    LEAF_FAILPOINT("take: reading a slot");
+    const std::uint64_t begin = slot.begin.load(std::memory_order_acquire);
+    const std::uint64_t delta = slot.delta.load(std::memory_order_acquire);
+    LEAF_FAILPOINT("take: before the draw");
+    const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
+    LEAF_FAILPOINT("take: drawn");
+    draw.position = position;
+    id = position + delta;
+    return position < plain_end && position >= begin &&
+           slot.plain_end.load(std::memory_order_relaxed) == plain_end;
+  }
+  // The second half, where the first says false: what becomes of the draw. Takes again if its ID is lost. The
+  // ID comes as a value: were TakePlain's passed on, each take would write it to memory, and each draw wait
+  // for that.
+  struct Settled {
+    TakeResult result;
+    std::uint64_t id = 0;
+  };
+  Settled SettleDraw(Draw draw);
+
   // Takes the next ID into `id`.
   TakeResult TakeOne(std::uint64_t& id) {
-    bool refill_wanted = false;
-    while (true) {
-      // Loaded with acquire before any slot is read: a limit is published after its slot.
-      const std::uint64_t limit = limit_.load(std::memory_order_acquire);
-      if (limit == 0) [[unlikely]]
-        return {Outcome::kDrained, refill_wanted, 0};
-      // What can be is read before the draw: behind it, which holds up all later reads, two comparisons are
-      // left.
-      const Slot& slot = slots_[hint_.load(std::memory_order_relaxed)];
-      const std::uint64_t plain_end = slot.plain_end.load(std::memory_order_acquire);
-      LEAF_FAILPOINT("take: reading a slot");
-      const std::uint64_t begin = slot.begin.load(std::memory_order_acquire);
-      const std::uint64_t delta = slot.delta.load(std::memory_order_acquire);
-      LEAF_FAILPOINT("take: before the draw");
-      const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
-      LEAF_FAILPOINT("take: drawn");
-      if (position < plain_end && position >= begin &&
-          slot.plain_end.load(std::memory_order_relaxed) == plain_end) [[likely]] {
-        id = position + delta;
-        return {Outcome::kTaken, refill_wanted, 0};
-      }
-      const Settled settled = SettleDraw(position, limit);
-      refill_wanted |= settled.refill_wanted;
-      if (settled.outcome == Outcome::kTaken) id = settled.id;
-      if (settled.outcome != Outcome::kDrained) return {settled.outcome, refill_wanted, position};
-    }
+    Draw draw;
+    if (TakePlain(id, draw)) [[likely]]
+      return {Outcome::kTaken};
+    const Settled settled = SettleDraw(draw);
+    id = settled.id;
+    return settled.result;
   }
 
   // Takes exactly `count` IDs into `out`, oldest range first, or none. Requires: count > 0, `out` empty.
@@ -155,14 +171,6 @@ class SegmentBuffer {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  // What becomes of a position that was drawn under `limit`, and that is not plain. A value: were TakeOne's
-  // `id` passed on, each take would write it to memory, and each draw wait for that.
-  struct Settled {
-    Outcome outcome = Outcome::kDrained;  // kDrained: the ID is lost
-    bool refill_wanted = false;
-    std::uint64_t id = 0;
-  };
-  Settled SettleDraw(std::uint64_t position, std::uint64_t limit);
   TakeResult TakeMany(std::uint64_t count, bool contiguous, IdSpans& out);
   // The lowest position from `position` on at which `count` contiguous IDs below `limit` begin. kNever if
   // there is none, or, beside a writer, if a slot was rewritten meanwhile.
