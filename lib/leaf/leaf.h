@@ -111,6 +111,25 @@ struct GeneratorOptions {
 // IDs as ascending, disjoint, half-open ranges.
 using IdRanges = std::vector<IdRange>;
 
+// One tag, to take IDs of without its name being looked up each time. It follows the name: once the tag is
+// removed its calls say so, and once it is added again they find it. For one thread at a time, as an iterator
+// is: each thread asks for its own. From SegmentGenerator::Tag; destroy it before its Generators.
+class TagHandle {
+ public:
+  ~TagHandle();
+  TagHandle(TagHandle&&) noexcept;
+  TagHandle& operator=(TagHandle&&) noexcept;
+
+  // As SegmentGenerator::Take, with the same errors. Requires: this was not moved from.
+  Result<std::uint64_t> Take();
+
+ private:
+  friend class SegmentGenerator;
+  class Impl;
+  explicit TagHandle(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 // IDs of tags. From Generators; all of it ends with that. Where segment mode is off, every call says so:
 // kDisabled.
 class SegmentGenerator {
@@ -121,6 +140,8 @@ class SegmentGenerator {
   // database went back: leafctl tag repair), kOverflow, kTooLarge, kLimited (too many unknown tags at once),
   // kRefused (in a child of fork), kUnavailable (closed).
   Result<std::uint64_t> Take(std::string_view tag);
+  // What takes IDs of `tag` faster, one by one. The tag need not exist: the handle's Take says so.
+  TagHandle Tag(std::string_view tag);
   // `count` of them, all or none. Errors: as above, kInvalidArgument (count is 0); kTooLarge beyond
   // server.max_count.
   Result<IdRanges> Take(std::string_view tag, std::uint64_t count);
@@ -141,6 +162,7 @@ class SegmentGenerator {
  private:
   friend class Generators;
   friend class CodeGenerator;
+  friend class TagHandle;
   class Impl;
   explicit SegmentGenerator(Impl& impl) : impl_(impl) {}
   Impl& impl_;

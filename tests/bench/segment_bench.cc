@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "leaf/core/segment_buffer.h"
@@ -55,8 +56,7 @@ class RefilledBuffer {
       if (result.outcome == core::SegmentBuffer::Outcome::kTaken) [[likely]]
         return id;
       if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) {
-        const std::lock_guard lock(mutex_);
-        if (buffer_.Resolve(result.position, id)) return id;
+        if (const std::uint64_t late = Resolve(result.position)) return late;
       }
       Refill();
     }
@@ -72,7 +72,13 @@ class RefilledBuffer {
   }
 
  private:
-  void Refill() {
+  // Apart, both: what they need would be kept in memory on the way of every ID.
+  [[gnu::noinline]] std::uint64_t Resolve(std::uint64_t position) {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t id = 0;
+    return buffer_.Resolve(position, id) ? id : 0;
+  }
+  [[gnu::noinline]] void Refill() {
     const std::lock_guard lock(mutex_);
     while (buffer_.CanInstall() && buffer_.remaining() < 2 * kStep) {
       (void)buffer_.Install({next_, next_ + kStep}, kStep - kStep / 10);
@@ -126,12 +132,19 @@ class LiveService {
     workers_.Stop();
     slow_workers_.Stop();
   }
-  void Take(std::uint64_t count, IdSpans& out) {
-    // Drained means that the worker has not had the processor yet.
-    while (!service_.TryNext("pay", count, out)) {
-      service_.Next("pay", count, {std::chrono::seconds{1}, std::chrono::seconds{1}}, [](const auto&) {});
-      std::this_thread::yield();
+  std::uint64_t TakeOne(std::string_view tag) {
+    while (true) {
+      std::uint64_t id = 0;
+      if (service_.TryNextOne(tag, id)) [[likely]]
+        return id;
+      Wait();
     }
+  }
+  service::TagHandle Tag(std::string_view tag) { return service_.Tag(tag); }
+  // Drained means that the worker has not had the processor yet.
+  [[gnu::noinline]] void Wait() {
+    service_.Next("pay", 1, {std::chrono::seconds{1}, std::chrono::seconds{1}}, [](const auto&) {});
+    std::this_thread::yield();
   }
 
  private:
@@ -149,11 +162,22 @@ class LiveService {
 
 void BM_ServiceTake1(benchmark::State& state) {
   static LiveService service;
+  // As a request brings it: nothing is known of it here.
+  std::string_view tag = "pay";
+  benchmark::DoNotOptimize(tag);
+  std::uint64_t sum = 0;
+  for (auto _ : state) sum += service.TakeOne(tag);
+  Publish(state, sum, static_cast<std::uint64_t>(state.iterations()));
+}
+
+void BM_HandleTake1(benchmark::State& state) {
+  static LiveService service;
+  auto tag = service.Tag("pay");
   std::uint64_t sum = 0;
   for (auto _ : state) {
-    IdSpans spans;
-    service.Take(1, spans);
-    sum += spans.ranges().front().begin;
+    std::uint64_t id = 0;
+    while (!tag.TryTakeOne(id)) service.Wait();
+    sum += id;
   }
   Publish(state, sum, static_cast<std::uint64_t>(state.iterations()));
 }
@@ -163,6 +187,7 @@ BENCHMARK(BM_Take1)->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(BM_Take100)->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(BM_Mutex1)->Threads(1)->Threads(2)->UseRealTime();
 BENCHMARK(BM_ServiceTake1)->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(BM_HandleTake1)->Threads(1)->Threads(2)->UseRealTime();
 
 // Collects the medians and puts them side by side.
 class RatioReporter final : public benchmark::ConsoleReporter {

@@ -13,6 +13,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import counts  # noqa: E402
 import guardian  # noqa: E402
 import measure  # noqa: E402
 from leafctl import BINARY, ROOT, main, poll  # noqa: E402
@@ -117,6 +118,24 @@ class BenchTest(unittest.TestCase):
         for value in (0, -1, math.nan, math.inf):
             with self.assertRaises(measure.BenchError):
                 measure.check_sample("x", {"requests_per_s": value})
+
+    def test_a_count_that_moved_is_named_and_one_that_is_reported_is_not_judged(self):
+        known = counts.read()
+        self.assertEqual(list(known), [row.name for row in counts.ROWS])
+        _, moved = counts.compare(known, known)
+        self.assertEqual(moved, [])
+        for row in counts.ROWS:
+            for factor in (0.97, 1.03):
+                found = dict(known, **{row.name: known[row.name] * factor})
+                lines, moved = counts.compare(found, known)
+                self.assertEqual(len(moved), 0 if row.why else 1, row.name)
+                self.assertTrue(row.why or moved[0].startswith(row.name + ": "), moved)
+                self.assertIn("not judged" if row.why else "MOVED", next(line for line in lines if row.name in line.split()))
+            _, moved = counts.compare(dict(known, **{row.name: known[row.name] * 1.015}), known)
+            self.assertEqual(moved, [])
+            rest = {name: value for name, value in known.items() if name != row.name}
+            self.assertEqual(len(counts.compare(known, rest)[1]), 0 if row.why else 1)
+        self.assertEqual(counts.compare(known, dict(known, older=1))[1], ["older is in the file, and no row"])
 
     def test_a_row_that_does_not_exist_is_an_error(self):
         done = self.bench("no.such.row", "--json", self.path("x.json"))

@@ -294,6 +294,9 @@ model::Scenario<World> SlotUsedAgainBesideATaker() {
 
 model::Scenario<World> DropBesideATaker() { return {TwoSlots, {Takes(0, 1), Clear}, Finish}; }
 
+// The second ID may be taken with nothing but a look at its slot.
+model::Scenario<World> DropBesideAPlainTake() { return {Installs(2, 0), {Takes(0, 1), Clear}, Finish}; }
+
 model::Scenario<World> DropBesideALook() {
   return {Installs(2, 0), {[](World& world) { LookAtReserve(world, 2); }, DropsAndInstalls}, Finish};
 }
@@ -312,8 +315,9 @@ model::Scenario<World> LookAtRangesBesideATaker() {
 }
 
 std::vector<model::Scenario<World>> SmallScenarios() {
-  return {RefillBesideATaker(), RefillBesideBatches(), SlotUsedAgainBesideATaker(), DropBesideATaker(),
-          DropBesideALook(),    WriterBesideATaker(),  LookAtRangesBesideATaker()};
+  return {RefillBesideATaker(), RefillBesideBatches(),     SlotUsedAgainBesideATaker(),
+          DropBesideATaker(),   DropBesideAPlainTake(),    DropBesideALook(),
+          WriterBesideATaker(), LookAtRangesBesideATaker()};
 }
 
 // Minutes each.
@@ -351,16 +355,22 @@ TEST(LongSegmentBufferModel, AReserveIsDroppedBesideATaker) {
 model::Reasons ReasonsOfOrders() {
   return {
       // ---- takers
-      {"TakeOne: release of cursor_.fetch_add",
+      {"TakePlain: release of cursor_.fetch_add",
        "A taker announces nothing by its draw. It keeps earlier looks at slots before it (see above)."},
       {"TakeMany: release of cursor_.compare_exchange_weak",
        "A taker announces nothing by its draw. It keeps earlier looks at slots before it (see above)."},
-      {"TakeOne: acquire of limit_.load (2)",
+      {"TakePlain: acquire of slot.begin.load",
+       "Where a slot begins only grows: one that is too new turns the taker away, to a look that finds out."},
+      {"Read: acquire of slot.begin.load",
+       "Where a slot begins only grows: one that is too new turns the taker away, whose slot was rewritten."},
+      {"SettleDraw: acquire of limit_.load",
        "Without it the look-up may miss a range that is there. Resolve() finds it, under the lock."},
       {"CloseAt: acquire of limit_.compare_exchange_strong",
        "No two limits above 0 are the same: the one that is swapped was acquired when it was read."},
       {"CloseAt: release of limit_.compare_exchange_strong", "A limit of 0 announces nothing."},
       // ---- writers
+      {"WriteSlot: release of slot.begin.store",
+       "Where a slot begins only grows: one that is read early turns a taker away, whose slot is rewritten."},
       {"TakeUpTo: acquire of limit_.load",
        "The lock brings what was written before a limit: writers alone store one above 0."},
       {"TakeUpTo: acquire of cursor_.compare_exchange_weak",

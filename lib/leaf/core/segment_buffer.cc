@@ -6,6 +6,28 @@
 
 namespace leaf::core {
 
+SegmentBuffer::Settled SegmentBuffer::SettleDraw(Draw draw) {
+  const auto [position, limit] = draw;
+  Settled settled;
+  if (limit == 0) return settled;
+  const bool refill_wanted = position == refill_at_.load(std::memory_order_relaxed);
+  if (position + 1 == limit) CloseAt(limit);
+  const bool overshot = position >= limit;
+  const bool void_by_now = overshot && position >= limit_.load(std::memory_order_acquire);
+  if (!void_by_now && LookUpOne(position, settled.id)) {
+    settled.result.outcome = Outcome::kTaken;
+  } else if (overshot) {  // in no range: no taker's yet, or void since the limit moved, which is no ID lost
+    settled.result.outcome = Outcome::kOvershoot;
+    settled.result.position = position;
+  } else {
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    // Deeper only each time that all slots are rewritten while this thread sleeps.
+    settled.result = TakeOne(settled.id);
+  }
+  settled.result.refill_wanted |= refill_wanted;
+  return settled;
+}
+
 SegmentBuffer::TakeResult SegmentBuffer::Take(std::uint64_t count, IdSpans& out) {
   LEAF_CHECK(count > 0);
   if (count > 1) return TakeMany(count, false, out);
@@ -111,7 +133,9 @@ SegmentBuffer::Installed SegmentBuffer::Install(IdRange range, std::uint64_t low
     refill_at = next_slot_free_at - 1;
     low = false;
   }
-  refill_at_.store(low ? kNever : refill_at, std::memory_order_relaxed);
+  if (low) refill_at = kNever;
+  refill_at_.store(refill_at, std::memory_order_relaxed);
+  MarkPlain(refill_at);
   limit_.store(end, std::memory_order_release);
   if (low) return Installed::kLow;
   // Takers of an older range move on meanwhile. This read-modify-write and theirs have one order: a taker
@@ -128,7 +152,8 @@ std::uint64_t SegmentBuffer::Clear() {
   // The limit first: takers that look from now on are turned away.
   const std::uint64_t limit = limit_.exchange(0, std::memory_order_acq_rel);
   refill_at_.store(kNever, std::memory_order_relaxed);
-  for (Slot& slot : slots_) WriteSlot(slot, 0, 0, 0);
+  // Where a slot begins stays: that only grows.
+  for (Slot& slot : slots_) WriteSlot(slot, slot.begin.load(std::memory_order_relaxed), 0, 0);
   const std::uint64_t cursor = cursor_.load(std::memory_order_acquire);
   return cursor < limit ? limit - cursor : 0;
 }
@@ -161,7 +186,7 @@ std::optional<std::uint64_t> SegmentBuffer::LastTaken() const {
   for (const Slot& slot : slots_) {
     const std::uint64_t begin = slot.begin.load(std::memory_order_relaxed);
     const std::uint64_t end = slot.end.load(std::memory_order_relaxed);
-    if (begin == end || cursor <= begin) continue;
+    if (end == 0 || cursor <= begin) continue;
     const std::uint64_t id = std::min(cursor, end) - 1 + slot.delta.load(std::memory_order_relaxed);
     last = std::max(last.value_or(0), id);
   }
@@ -189,6 +214,22 @@ std::uint64_t SegmentBuffer::FindRun(std::uint64_t position, std::uint64_t limit
   return kNever;
 }
 
+bool SegmentBuffer::LookUpOne(std::uint64_t position, std::uint64_t& id) {
+  const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
+  // One round over all slots: the walk is bounded whatever the hint says.
+  for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
+    const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t delta = 0;
+    if (!Read(slots_[index], begin, end, delta) || position < begin || position >= end) continue;
+    if (i != 0) hint_.store(index, std::memory_order_relaxed);
+    id = position + delta;
+    return true;
+  }
+  return false;
+}
+
 bool SegmentBuffer::CrossesRefillPoint(std::uint64_t position, std::uint64_t count) const {
   // Stored before the limit that let this taker pass, or settled by Install() (see there).
   const std::uint64_t refill_at = refill_at_.load(std::memory_order_relaxed);
@@ -214,11 +255,22 @@ std::uint64_t SegmentBuffer::LookUp(std::uint64_t position, std::uint64_t count,
 void SegmentBuffer::WriteSlot(Slot& slot, std::uint64_t begin, std::uint64_t end, std::uint64_t delta) {
   const std::uint32_t version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
+  slot.plain_end.store(0, std::memory_order_relaxed);
   // Release on each payload store keeps it behind the odd version for readers that acquire it.
   slot.begin.store(begin, std::memory_order_release);
   slot.end.store(end, std::memory_order_release);
   slot.delta.store(delta, std::memory_order_release);
   slot.version.store(version + 2, std::memory_order_release);
+}
+
+void SegmentBuffer::MarkPlain(std::uint64_t refill_at) {
+  for (Slot& slot : slots_) {
+    const std::uint64_t begin = slot.begin.load(std::memory_order_relaxed);
+    const std::uint64_t end = slot.end.load(std::memory_order_relaxed);
+    if (end == 0) continue;
+    const std::uint64_t plain_end = begin <= refill_at && refill_at < end ? refill_at : end - 1;
+    slot.plain_end.store(plain_end, std::memory_order_release);
+  }
 }
 
 }  // namespace leaf::core

@@ -12,6 +12,13 @@
 // look-up until its slot was rewritten (kSegmentSlots installs) drops its position and draws again; the ID is
 // skipped and counted (lost()).
 //
+// The plain way. All positions of a span but two, the refill point and the last one, ask for nothing but
+// their ID. A taker reads the slot that served last before it draws, and after the draw only one word of it
+// again: where its plain positions end. That word is its version, too: it is 0 while the slot is being
+// rewritten, and no later span has the same one. It is lowered where a new refill point comes to lie in an
+// older span, before the read-modify-write by which Install() announces that point: a taker that draws after
+// it sees that, and settles its position the long way.
+//
 // Positions past the limit. A taker may draw one: it cannot know before. Such a position belongs to no taker
 // yet: Install() places new spans at or above the cursor, so it becomes either part of the new range or void
 // for ever. Which of the two is settled by Resolve(), serialised with Install(). Few get there: the taker
@@ -53,35 +60,50 @@ class SegmentBuffer {
   SegmentBuffer(const SegmentBuffer&) = delete;
   SegmentBuffer& operator=(const SegmentBuffer&) = delete;
 
+  // What a take of one ID has drawn, and the limit that let it.
+  struct Draw {
+    std::uint64_t position = 0;
+    std::uint64_t limit = 0;  // 0: nothing was drawn
+  };
+  // The first half of TakeOne, and nearly always all of it: takes the next ID into `id`. False: see
+  // SettleDraw.
+  bool TakePlain(std::uint64_t& id, Draw& draw) {
+    // Loaded with acquire before any slot is read: a limit is published after its slot.
+    draw.limit = limit_.load(std::memory_order_acquire);
+    if (draw.limit == 0) [[unlikely]]
+      return false;
+    // What can be is read before the draw: behind it, which holds up all later reads, two comparisons are
+    // left.
+    const Slot& slot = slots_[hint_.load(std::memory_order_relaxed)];
+    const std::uint64_t plain_end = slot.plain_end.load(std::memory_order_acquire);
+    LEAF_FAILPOINT("take: reading a slot");
+    const std::uint64_t begin = slot.begin.load(std::memory_order_acquire);
+    const std::uint64_t delta = slot.delta.load(std::memory_order_acquire);
+    LEAF_FAILPOINT("take: before the draw");
+    const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
+    LEAF_FAILPOINT("take: drawn");
+    draw.position = position;
+    id = position + delta;
+    return position < plain_end && position >= begin &&
+           slot.plain_end.load(std::memory_order_relaxed) == plain_end;
+  }
+  // The second half, where the first says false: what becomes of the draw. Takes again if its ID is lost. The
+  // ID comes as a value: were TakePlain's passed on, each take would write it to memory, and each draw wait
+  // for that.
+  struct Settled {
+    TakeResult result;
+    std::uint64_t id = 0;
+  };
+  Settled SettleDraw(Draw draw);
+
   // Takes the next ID into `id`.
   TakeResult TakeOne(std::uint64_t& id) {
-    TakeResult result;
-    while (true) {
-      // Loaded with acquire before any slot is read: a limit is published after its slot.
-      const std::uint64_t limit = limit_.load(std::memory_order_acquire);
-      if (limit == 0) return result;
-      LEAF_FAILPOINT("take: before the draw");
-      const std::uint64_t position = cursor_.fetch_add(1, std::memory_order_acq_rel);
-      LEAF_FAILPOINT("take: drawn");
-      if (position == refill_at_.load(std::memory_order_relaxed)) [[unlikely]]
-        result.refill_wanted = true;
-      bool overshot = false;
-      if (position + 1 >= limit) [[unlikely]] {
-        overshot = position + 1 != limit;
-        if (!overshot) CloseAt(limit);
-      }
-      const bool nobodys = overshot && position >= limit_.load(std::memory_order_acquire);
-      if (!nobodys && LookUpOne(position, id)) [[likely]] {
-        result.outcome = Outcome::kTaken;
-        return result;
-      }
-      if (overshot) {  // in no range: no taker's yet, or void since the limit moved, which is no ID lost
-        result.outcome = Outcome::kOvershoot;
-        result.position = position;
-        return result;
-      }
-      lost_.fetch_add(1, std::memory_order_relaxed);
-    }
+    Draw draw;
+    if (TakePlain(id, draw)) [[likely]]
+      return {Outcome::kTaken};
+    const Settled settled = SettleDraw(draw);
+    id = settled.id;
+    return settled.result;
   }
 
   // Takes exactly `count` IDs into `out`, oldest range first, or none. Requires: count > 0, `out` empty.
@@ -140,8 +162,11 @@ class SegmentBuffer {
   struct Slot {
     Atomic<std::uint32_t> version{0};  // odd while being rewritten
     Atomic<std::uint64_t> begin{0};    // positions [begin, end)
-    Atomic<std::uint64_t> end{0};
-    Atomic<std::uint64_t> delta{0};  // id = position + delta, modulo 2^64
+    Atomic<std::uint64_t> end{0};      // 0: none
+    Atomic<std::uint64_t> delta{0};    // id = position + delta, modulo 2^64
+    // A position of [begin, plain_end) is neither the refill point nor the last of its span: to take it
+    // changes nothing else. 0 while the slot is being rewritten.
+    Atomic<std::uint64_t> plain_end{0};
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -165,25 +190,13 @@ class SegmentBuffer {
   void CloseAt(std::uint64_t limit) {
     limit_.compare_exchange_strong(limit, 0, std::memory_order_acq_rel, std::memory_order_relaxed);
   }
-  bool LookUpOne(std::uint64_t position, std::uint64_t& id) {
-    const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
-    // One round over all slots: the walk is bounded whatever the hint says.
-    for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
-      const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
-      std::uint64_t begin = 0;
-      std::uint64_t end = 0;
-      std::uint64_t delta = 0;
-      if (!Read(slots_[index], begin, end, delta) || position < begin || position >= end) continue;
-      if (i != 0) hint_.store(index, std::memory_order_relaxed);
-      id = position + delta;
-      return true;
-    }
-    return false;
-  }
+  bool LookUpOne(std::uint64_t position, std::uint64_t& id);
   // Appends the IDs of `count` positions from `position` on, up to the end of the slot that holds the first;
   // returns how many, 0 if no slot holds it.
   std::uint64_t LookUp(std::uint64_t position, std::uint64_t count, IdSpans& out);
-  void WriteSlot(Slot& slot, std::uint64_t begin, std::uint64_t end, std::uint64_t delta);
+  static void WriteSlot(Slot& slot, std::uint64_t begin, std::uint64_t end, std::uint64_t delta);
+  // Of all slots, by the refill point as it is to be.
+  void MarkPlain(std::uint64_t refill_at);
 
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
   static constexpr std::size_t kCacheLine = 64;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "leaf/base/check.h"
 #include "leaf/base/duration.h"
@@ -15,6 +16,11 @@ Snowflake::Snowflake(const IdLayout& layout, std::uint64_t worker, WallTime begi
     : layout_(layout),
       worker_(worker),
       window_(window.count()),
+      sequence_bits_(layout.sequence_bits()),
+      worker_bits_(std::countr_zero(layout.worker_end())),
+      sequence_mask_(layout.sequence_end() - 1),
+      worker_part_(worker << sequence_bits_),
+      position_end_(static_cast<std::uint64_t>(layout.time_end()) << sequence_bits_),
       seed_(seed),
       start_end_(StartEnd(layout)),
       word_(PositionOf(ToTime(begin), 0)),
@@ -85,11 +91,6 @@ std::uint64_t Snowflake::CountMax(const IdLayout& layout, std::chrono::milliseco
   const auto millis = static_cast<std::uint64_t>(std::max<std::int64_t>(1, window.count() * 2 / 3));
   const std::uint64_t each = layout.sequence_end() - StartEnd(layout) + 1;
   return millis > kIdEnd / each ? kIdEnd : millis * each;
-}
-
-std::uint64_t Snowflake::FirstId(const SnowflakeRun& run) const {
-  LEAF_CHECK(run.source == this);
-  return layout_.ComposeChecked(TimeOf(run.begin), worker_, SequenceOf(run.begin));
 }
 
 std::vector<IdRange> Snowflake::RangesOf(const SnowflakeRun& run) const {

@@ -21,6 +21,7 @@
 
 #include "leaf/base/atomic.h"
 #include "leaf/base/id_range.h"
+#include "leaf/base/require.h"
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
 #include "leaf/core/id_layout.h"
@@ -72,7 +73,7 @@ class Snowflake {
     const std::int64_t ceiling = ceiling_.load(std::memory_order_acquire);
     const std::uint64_t sequence = SequenceOf(word);
     if (time >= now_time && time < std::min(ceiling, now_time + window_) && sequence != 0 &&
-        count - 1 < layout_.sequence_end() - sequence) [[likely]] {
+        count - 1 <= sequence_mask_ - sequence) [[likely]] {
       if (word_.compare_exchange_strong(word, word + count, std::memory_order_acq_rel,
                                         std::memory_order_acquire)) [[likely]] {
         out = {word, count, this};
@@ -89,7 +90,10 @@ class Snowflake {
   std::uint64_t count_max() const { return CountMax(layout_, window()); }
 
   // The first ID of a run, and all of them as ascending ranges. Requires: a run of this object.
-  std::uint64_t FirstId(const SnowflakeRun& run) const;
+  std::uint64_t FirstId(const SnowflakeRun& run) const {
+    internal::Require(run.source == this && run.begin < position_end_, "a run of this object");
+    return (run.begin & ~sequence_mask_) << worker_bits_ | worker_part_ | (run.begin & sequence_mask_);
+  }
   std::vector<IdRange> RangesOf(const SnowflakeRun& run) const;
 
   // `ceiling` is durable (exclusive): from now on IDs below it may be issued. Never lowers it.
@@ -125,11 +129,11 @@ class Snowflake {
   std::int64_t ToTime(WallTime wall) const { return UnixMillis(wall) - layout_.epoch_ms(); }
   WallTime ToWall(std::int64_t time) const { return WallTimeOf(time + layout_.epoch_ms()); }
   std::int64_t TimeOf(std::uint64_t position) const {
-    return static_cast<std::int64_t>(position >> layout_.sequence_bits());
+    return static_cast<std::int64_t>(position >> sequence_bits_);
   }
-  std::uint64_t SequenceOf(std::uint64_t position) const { return position & (layout_.sequence_end() - 1); }
+  std::uint64_t SequenceOf(std::uint64_t position) const { return position & sequence_mask_; }
   std::uint64_t PositionOf(std::int64_t time, std::uint64_t sequence) const {
-    return static_cast<std::uint64_t>(time) << layout_.sequence_bits() | sequence;
+    return static_cast<std::uint64_t>(time) << sequence_bits_ | sequence;
   }
   // Takes as PlanTake says; `word` as it was seen last.
   TakeResult TakePlanned(std::uint64_t word, std::uint64_t count, std::int64_t now_time, SnowflakeRun& out);
@@ -156,6 +160,12 @@ class Snowflake {
   const IdLayout layout_;
   const std::uint64_t worker_;
   const std::int64_t window_;  // milliseconds
+  // Of the layout and the worker, as each ID needs them.
+  const int sequence_bits_;
+  const int worker_bits_;
+  const std::uint64_t sequence_mask_;
+  const std::uint64_t worker_part_;
+  const std::uint64_t position_end_;
   const std::uint64_t seed_;
   const std::uint64_t start_end_;
   // Written by every taker.

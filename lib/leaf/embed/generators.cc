@@ -278,6 +278,18 @@ class SegmentGenerator::Impl {
     return result;
   }
 
+  // The plain case of Obtain, without what that needs for all others.
+  bool TakeOne(std::string_view tag, std::uint64_t& id) {
+    return !state_.forked() && service_ != nullptr && service_->TryNextOne(tag, id);
+  }
+
+  // Nothing where the mode is off, or is the parent's.
+  std::optional<service::TagHandle> Tag(std::string_view tag) {
+    if (state_.forked() || service_ == nullptr) return std::nullopt;
+    return service_->Tag(tag);
+  }
+  bool forked() const { return state_.forked(); }
+
   Result<void> Add(std::string_view name, std::int64_t step) {
     if (state_.forked()) return ForkedError();
     if (service_ == nullptr) return DisabledError("segment");
@@ -324,6 +336,9 @@ Result<IdRanges> AllOf(const Result<IdSpans>& spans) {
 }  // namespace
 
 Result<std::uint64_t> SegmentGenerator::Take(std::string_view tag) {
+  std::uint64_t id = 0;
+  if (impl_.TakeOne(tag, id)) [[likely]]
+    return id;
   return FirstOf(impl_.Obtain(tag, 1, std::nullopt));
 }
 Result<IdRanges> SegmentGenerator::Take(std::string_view tag, std::uint64_t count) {
@@ -337,6 +352,34 @@ Result<IdRanges> SegmentGenerator::Next(std::string_view tag, std::uint64_t coun
 }
 Result<void> SegmentGenerator::AddTag(std::string_view tag, std::int64_t step) {
   return impl_.Add(tag, step);
+}
+
+class TagHandle::Impl {
+ public:
+  Impl(SegmentGenerator::Impl& generator, std::string_view tag)
+      : generator_(generator), tag_(tag), handle_(generator.Tag(tag)) {}
+
+  Result<std::uint64_t> Take() {
+    std::uint64_t id = 0;
+    if (!generator_.forked() && handle_ && handle_->TryTakeOne(id)) [[likely]]
+      return id;
+    return FirstOf(generator_.Obtain(tag_, 1, std::nullopt));
+  }
+
+ private:
+  SegmentGenerator::Impl& generator_;
+  const std::string tag_;
+  std::optional<service::TagHandle> handle_;
+};
+
+TagHandle::TagHandle(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TagHandle::~TagHandle() = default;
+TagHandle::TagHandle(TagHandle&&) noexcept = default;
+TagHandle& TagHandle::operator=(TagHandle&&) noexcept = default;
+Result<std::uint64_t> TagHandle::Take() { return impl_->Take(); }
+
+TagHandle SegmentGenerator::Tag(std::string_view tag) {
+  return TagHandle(std::make_unique<TagHandle::Impl>(impl_, tag));
 }
 
 // ---- snowflakes

@@ -12,6 +12,13 @@
 
 namespace leaf::service {
 
+bool TagHandle::FindAnother() {
+  auto found = directory_->Find(tag_);
+  if (found == generator_) return false;
+  generator_ = std::move(found);
+  return generator_ != nullptr;
+}
+
 SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore& store,
                                core::MarkStore& marks, const Clock& clock, Random& random,
                                const SegmentExecutors& executors, Logger& log)

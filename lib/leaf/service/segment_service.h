@@ -63,6 +63,34 @@ struct SegmentStatus {
   std::size_t tags = 0;
 };
 
+// Takes IDs of one tag, as SegmentService::TryNextOne, at what a take out of its reserve costs. It follows
+// its name: a tag that is removed has no more IDs, and one that is added again under the name is found, both
+// at the first take that the reserve has nothing for. For one thread at a time; a copy is another thread's.
+// Ends before the service.
+class TagHandle {
+ public:
+  TagHandle(const TagDirectory& directory, std::string_view tag)
+      : directory_(&directory), tag_(tag), generator_(directory.Find(tag)) {}
+
+  // False if the reserve has none, or the tag is not known (yet): SegmentService::Next says why, and waits.
+  // Never blocks; allocates nothing.
+  bool TryTakeOne(std::uint64_t& id) {
+    if (generator_ != nullptr && generator_->TryTakeOne(id)) [[likely]]
+      return true;
+    return FindAnother() && generator_->TryTakeOne(id);
+  }
+
+  const std::string& tag() const { return tag_; }
+
+ private:
+  // Whether the name is another generator's by now.
+  bool FindAnother();
+
+  const TagDirectory* directory_;
+  std::string tag_;
+  std::shared_ptr<TagGenerator> generator_;
+};
+
 // Thread-safe. Adapters, clock and executors outlive it; stop the executors before destroying it.
 class SegmentService {
  public:
@@ -84,6 +112,13 @@ class SegmentService {
   void LeaveCluster();
   void LeaveOrders() { orders_.Leave(); }
 
+  // Takes an ID of `tag` from its reserve into `id`. Never blocks; never allocates for a tag that this thread
+  // asked for lately.
+  bool TryNextOne(std::string_view tag, std::uint64_t& id) const {
+    return directory_.With(tag, [&](TagGenerator& generator) { return generator.TryTakeOne(id); });
+  }
+  // The tag to take IDs of without looking up its name each time. It need not exist.
+  TagHandle Tag(std::string_view tag) const { return {directory_, tag}; }
   // Takes `count` IDs of `tag` from its reserve, or none. Never blocks; never allocates for a tag that this
   // thread asked for lately.
   bool TryNext(std::string_view tag, std::uint64_t count, IdSpans& out) const {

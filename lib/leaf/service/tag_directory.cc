@@ -11,6 +11,12 @@ std::uint64_t TagDirectory::NewVersion() {
   return last.fetch_add(1) + 1;
 }
 
+TagDirectory::Cached* TagDirectory::MakeCache() {
+  thread_local std::array<Cached, kCachedTags> cache;
+  cache_ = cache.data();
+  return cache_;
+}
+
 bool TagDirectory::Refresh(Cached& cached, std::string_view tag) const {
   // Before the look-up: an erasure in between leaves a version that is out of date.
   const std::uint64_t version = version_.load(std::memory_order_acquire);

@@ -8,6 +8,7 @@
 #include <boost/unordered/unordered_flat_set.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -32,7 +33,7 @@ class TagDirectory {
     Cached& cached = CacheOf(tag);
     // Erase() raises the version after the generator is out: until this thread sees that, it is as if it had
     // asked earlier. What an erased generator held was dropped before.
-    if (cached.version != version_.load(std::memory_order_acquire) || cached.tag != tag) [[unlikely]] {
+    if (cached.version != version_.load(std::memory_order_acquire) || !IsSame(cached.tag, tag)) [[unlikely]] {
       if (!Refresh(cached, tag)) return false;
     }
 #ifdef LEAF_FAILPOINTS
@@ -83,17 +84,42 @@ class TagDirectory {
   static constexpr std::size_t kShards = 64;
   // What a thread looked up last, one for each of a few names. Owns, so that no generator ends under its
   // user.
-  struct Cached {
+  struct alignas(64) Cached {
     std::uint64_t version = 0;  // of the directory it is from, when it was looked up; 0: none
     std::string tag;
     std::shared_ptr<TagGenerator> generator;
   };
   static constexpr std::size_t kCachedTags = 16;
 
+  // This thread's; null before the first look-up. To look whether an object of a thread is made already costs
+  // more than to look at a pointer.
+  static inline constinit thread_local Cached* cache_ = nullptr;
+  static Cached* MakeCache();
   static Cached& CacheOf(std::string_view tag) {
-    thread_local std::array<Cached, kCachedTags> cache;
+    Cached* cache = cache_;
+    if (cache == nullptr) [[unlikely]]
+      cache = MakeCache();
     const std::size_t last = tag.empty() ? 0 : static_cast<unsigned char>(tag.back());
     return cache[(last + tag.size()) % kCachedTags];
+  }
+  // Names are short, and to call memcmp would cost half of a take.
+  static bool IsSame(std::string_view a, std::string_view b) {
+    const std::size_t size = a.size();
+    if (size != b.size()) return false;
+    const auto same_ends = [&]<typename Word>(Word) {
+      Word words[4];
+      std::memcpy(&words[0], a.data(), sizeof(Word));
+      std::memcpy(&words[1], b.data(), sizeof(Word));
+      std::memcpy(&words[2], a.data() + size - sizeof(Word), sizeof(Word));
+      std::memcpy(&words[3], b.data() + size - sizeof(Word), sizeof(Word));
+      return words[0] == words[1] && words[2] == words[3];
+    };
+    if (size > 16) [[unlikely]]
+      return std::memcmp(a.data(), b.data(), size) == 0;
+    if (size >= 8) return same_ends(std::uint64_t{});
+    if (size >= 4) return same_ends(std::uint32_t{});
+    if (size >= 2) return same_ends(std::uint16_t{});
+    return size == 0 || a[0] == b[0];
   }
   bool Refresh(Cached& cached, std::string_view tag) const;
 

@@ -45,14 +45,17 @@ void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
 TagGenerator::~TagGenerator() { delete buffer_.load(); }
 
 bool TagGenerator::TryTake(std::uint64_t count, IdSpans& out) {
+  if (count == 1) {
+    std::uint64_t id = 0;
+    if (!TryTakeOne(id)) return false;
+    out.Append({id, id + 1});
+    return true;
+  }
   core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_acquire);
   if (buffer == nullptr || paused_.load(std::memory_order_acquire)) return false;
   const auto result = buffer->Take(count, out);
-  bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
-  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) [[unlikely]]
-    taken = TakeOvershoot(*buffer, result.position, out);
   if (result.refill_wanted) WantRefill();
-  return taken;
+  return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
 bool TagGenerator::TryTakeContiguous(std::uint64_t count, IdSpans& out) {
@@ -63,14 +66,16 @@ bool TagGenerator::TryTakeContiguous(std::uint64_t count, IdSpans& out) {
   return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
-// Apart: its locals would cost the way of every ID a stack protector.
-[[gnu::noinline, gnu::cold]] bool TagGenerator::TakeOvershoot(core::SegmentBuffer& buffer,
-                                                              std::uint64_t position, IdSpans& out) {
-  const MutexLock lock(mutex_);
-  std::uint64_t id = 0;
-  if (!buffer.Resolve(position, id)) return false;
-  out.Append({id, id + 1});
-  return true;
+std::optional<std::uint64_t> TagGenerator::SettleDraw(core::SegmentBuffer& buffer,
+                                                      core::SegmentBuffer::Draw draw) {
+  auto [result, id] = buffer.SettleDraw(draw);
+  bool taken = result.outcome == core::SegmentBuffer::Outcome::kTaken;
+  if (result.outcome == core::SegmentBuffer::Outcome::kOvershoot) {
+    const MutexLock lock(mutex_);
+    taken = buffer.Resolve(result.position, id);
+  }
+  if (result.refill_wanted) WantRefill();
+  return taken ? std::optional(id) : std::nullopt;
 }
 
 bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallback& done,

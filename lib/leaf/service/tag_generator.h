@@ -176,6 +176,18 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   const std::string& tag() const { return tag_; }
 
+  // Takes an ID from the reserve into `id`. Never blocks, never allocates.
+  bool TryTakeOne(std::uint64_t& id) {
+    core::SegmentBuffer* const buffer = buffer_.load(std::memory_order_acquire);
+    if (buffer == nullptr || paused_.load(std::memory_order_acquire)) [[unlikely]]
+      return false;
+    core::SegmentBuffer::Draw draw;
+    if (buffer->TakePlain(id, draw)) [[likely]]
+      return true;
+    const std::optional<std::uint64_t> settled = SettleDraw(*buffer, draw);
+    id = settled.value_or(0);
+    return settled.has_value();
+  }
   // Takes `count` IDs from the reserve, or none. Never blocks, never allocates.
   bool TryTake(std::uint64_t count, IdSpans& out);
   // The same, of IDs that follow each other without a gap. What the reserve holds below them is wasted.
@@ -249,7 +261,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
 
   void AdoptMarkLocked(const core::Mark& mark) LEAF_REQUIRES(mutex_);
   bool TakeLocked(const Batch& batch, IdSpans& out) LEAF_REQUIRES(mutex_);
-  bool TakeOvershoot(core::SegmentBuffer& buffer, std::uint64_t position, IdSpans& out);
+  // The rest of a take that was not plain: its overshoot is settled, a refill asked for.
+  std::optional<std::uint64_t> SettleDraw(core::SegmentBuffer& buffer, core::SegmentBuffer::Draw draw);
   void WantRefill();
   void StartRefillLocked() LEAF_REQUIRES(mutex_);
   // Whether the next grant of this strict tag waits for more requests; a timer ends that.

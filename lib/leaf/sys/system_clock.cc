@@ -35,6 +35,21 @@ constexpr std::uint64_t kRecentTicks = 100'000;  // of 1 GHz or more
 constexpr std::uint64_t kRecentTicks = 100;  // of 1 MHz or more (Arm's generic timer)
 #endif
 
+// The last that RecentWall() has made on this thread.
+struct Reading {
+  std::uint64_t ticks = std::uint64_t{1} << 63;  // of none: far from whatever the counter says
+  WallTime wall{};
+};
+constinit thread_local Reading last_reading;
+
+// Apart: what it needs on the stack would cost each ID.
+[[gnu::noinline, gnu::cold]] WallTime ReadWall(std::uint64_t ticks) {
+  const WallTime wall{std::chrono::floor<std::chrono::milliseconds>(Read(CLOCK_REALTIME))};
+  // Without a counter each reading is a new one.
+  if (ticks != 0) last_reading = {ticks, wall};
+  return wall;
+}
+
 }  // namespace
 
 WallTime SystemClock::Wall() const {
@@ -44,17 +59,10 @@ WallTime SystemClock::Wall() const {
 WallTime SystemClock::RecentWall() const {
   // The processor's counter costs less than half of a clock. It only tells whether time has passed: were it
   // wrong (another processor's, or that of before a migration), the reading would be a little older.
-  struct Reading {
-    std::uint64_t ticks = 0;
-    WallTime wall{};
-  };
-  thread_local Reading last;
   const std::uint64_t ticks = ReadTicks();
-  if (ticks == 0 || ticks - last.ticks >= kRecentTicks || last.ticks == 0) [[unlikely]] {
-    last.wall = Wall();
-    last.ticks = ticks;
-  }
-  return last.wall;
+  if (ticks - last_reading.ticks < kRecentTicks) [[likely]]
+    return last_reading.wall;
+  return ReadWall(ticks);
 }
 
 MonotonicTime SystemClock::Monotonic() const { return MonotonicTime{Read(CLOCK_MONOTONIC)}; }

@@ -118,6 +118,53 @@ TEST(Library, TakeAsksForWhatALaterTakeFinds) {
   EXPECT_EQ(*id, 1U);
 }
 
+// By name and by handle, beside each other: no ID twice, and each taker's rise.
+TEST(Library, AHandleTakesWhatItsTagHas) {
+  testing::TempDir dir;
+  auto generators = Generators::Open(In(dir.path()));
+  ASSERT_TRUE(generators.ok());
+  SegmentGenerator& segment = generators->segment();
+  TagHandle early = segment.Tag("order");
+  EXPECT_EQ(CodeOf(segment.Tag("").Take()), ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(segment.AddTag("order", 100).ok());
+  std::vector<std::vector<std::uint64_t>> taken(3);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    threads.emplace_back([&segment, &ids = taken[i], by_name = i == 0] {
+      TagHandle handle = segment.Tag("order");
+      const auto deadline = std::chrono::steady_clock::now() + kPatience;
+      while (ids.size() < 2000 && std::chrono::steady_clock::now() < deadline) {
+        const auto id = by_name ? segment.Take("order") : handle.Take();
+        if (id.ok()) {
+          ids.push_back(*id);
+        } else {
+          ASSERT_EQ(id.error().code, ErrorCode::kExhausted) << id.error().message;
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::uint64_t> all;
+  for (const auto& ids : taken) {
+    EXPECT_EQ(ids.size(), 2000U);
+    EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(std::adjacent_find(all.begin(), all.end()), all.end()) << "an ID twice";
+  // Asked for before there was the tag.
+  std::optional<Result<std::uint64_t>> id;
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  do {
+    id = early.Take();
+  } while (!id->ok() && std::chrono::steady_clock::now() < deadline);
+  ASSERT_TRUE(id->ok()) << id->error().message;
+  EXPECT_FALSE(std::binary_search(all.begin(), all.end(), **id));
+  generators->Close();
+  EXPECT_EQ(CodeOf(early.Take()), ErrorCode::kUnavailable);
+}
+
 TEST(Library, ATagThatWasAddedIsThereAtOnce) {
   for (int life = 0; life < testing::Scaled(20); ++life) {
     testing::TempDir dir;

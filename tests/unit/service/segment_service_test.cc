@@ -69,6 +69,70 @@ TEST_F(SegmentServiceTest, ATagThatThisProcessRemovesIsGoneAtOnce) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{5000});
 }
 
+TEST_F(SegmentServiceTest, AHandleFollowsItsName) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  TagHandle handle = service_->Tag("pay");
+  std::uint64_t id = 0;
+  EXPECT_FALSE(handle.TryTakeOne(id));  // the table was not read yet
+  Run();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  TagHandle other = handle;
+  ASSERT_TRUE(handle.TryTakeOne(id));
+  EXPECT_EQ(id, 2U);
+  ASSERT_TRUE(other.TryTakeOne(id));
+  EXPECT_EQ(id, 3U);
+  ASSERT_TRUE(service_->TryNextOne("pay", id));
+  EXPECT_EQ(id, 4U);
+  EXPECT_FALSE(service_->TryNextOne("", id));
+  // Removed, it has no more; another tag of that name is found.
+  table_.Erase("pay");
+  service_->Forget("pay");
+  EXPECT_FALSE(handle.TryTakeOne(id));
+  Run();
+  table_.Put("pay", 5000, 2000);
+  service_->Adopt(table_.Describe("pay").value(), marks_.Load("pay").value(), 0);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{5000});
+  ASSERT_TRUE(handle.TryTakeOne(id));
+  EXPECT_EQ(id, 5001U);
+  ASSERT_TRUE(other.TryTakeOne(id));
+  EXPECT_EQ(id, 5002U);
+  // The refill point is met here as well.
+  while (id < 5202) ASSERT_TRUE(handle.TryTakeOne(id));
+  const int reserves = store_.reserves();
+  Run();
+  EXPECT_GT(store_.reserves(), reserves);
+  service_->Stop();
+  EXPECT_FALSE(handle.TryTakeOne(id));
+}
+
+// Names of every length are told apart, also where they share a place in the thread's cache.
+TEST_F(SegmentServiceTest, NamesThatDifferInOneLetterAreDifferentTags) {
+  std::vector<std::string> names;
+  for (std::size_t length = 1; length <= 40; ++length) {
+    const std::string name(length, 'a');
+    names.push_back(name);
+    for (std::size_t at = 0; at < length; ++at) {
+      names.push_back(name);
+      names.back()[at] = 'b';
+    }
+  }
+  std::uint64_t begin = 1;
+  for (const std::string& name : names) table_.Put(name, static_cast<std::int64_t>(begin += 1000), 1000);
+  StartService();
+  Run();
+  for (const std::string& name : names) ASSERT_FALSE(Get(name)->ids().empty()) << name;
+  for (int round = 0; round < 2; ++round) {
+    begin = 1;
+    for (const std::string& name : names) {
+      begin += 1000;
+      std::uint64_t id = 0;
+      ASSERT_TRUE(service_->TryNextOne(name, id)) << name;
+      EXPECT_EQ(id, begin + 1 + static_cast<std::uint64_t>(round)) << name;
+    }
+  }
+}
+
 TEST_F(SegmentServiceTest, ATableThatThisProcessChangesIsReadAtOnce) {
   table_.Put("pay", 1, 10);
   StartService();
