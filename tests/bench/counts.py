@@ -5,7 +5,8 @@
     counts.py --accept  writes what was measured to counts.txt
     counts.py --list    names the rows
 
-The judgement is for one compiler and one C library: g++ 12.2 on Debian 12, x86-64. Elsewhere the rows are reported only.
+The judgement is for the processor, the compiler and the packages that the file was made with. Elsewhere the rows are
+reported only.
 """
 
 import argparse
@@ -438,12 +439,26 @@ HEAD = """\
 # What scripts/bench.sh counts has counted, and a test compares with: counts that do not depend on how fast or busy
 # the machine is. A row that moves by more than 2 % fails the test; with a reason, take it over with
 #   scripts/bench.sh counts --accept
-# For g++ 12.2 on Debian 12, x86-64. "reported" rows are not judged: they say why.
+# "reported" rows are not judged: they say why. Judged only where it says the same of the machine:
 """
+MADE_WITH = "# made with: "
+# What the program is made of, and what counts.
+PACKAGES = ("g++-12", "libc6", "libssl-dev", "valgrind")
+
+
+def made_with():
+    """What instructions depend on, beside the program's text."""
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        processor = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PACKAGES],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    return "; ".join([processor, *sorted(done.stdout.split("\n"))[1:]])
 
 
 def write(found):
-    lines = [HEAD]
+    lines = [HEAD, MADE_WITH + made_with() + "\n"]
     for row in ROWS:
         lines.append("%-24s %10s  # %s%s\n" % (
             row.name, text_of(found[row.name]), row.what, "; reported: " + row.why if row.why else ""))  # fmt: skip
@@ -463,18 +478,14 @@ def read():
 
 def why_not_judged():
     """Why this build's counts are not those of the file; None if they should be."""
-    if os.uname().machine != "x86_64":
-        return "this machine is no x86-64"
-    release = {}
-    with contextlib.suppress(OSError), open("/etc/os-release", encoding="utf-8") as file:
-        release = dict(line.strip().replace('"', "").split("=", 1) for line in file if "=" in line)
-    if (release.get("ID"), release.get("VERSION_ID")) != ("debian", "12"):
-        return "this is not Debian 12"
     with open(leafctl.BINARY, "rb") as file:
         compilers = set(re.findall(rb"(?:GCC: \([^)]*\) [0-9.]+|clang version [0-9.]+)", file.read()))
     if not compilers or any(b"GCC: (Debian 12.2.0" not in compiler for compiler in compilers):
         return "it was not g++ 12.2 that built leafctl"
-    return None
+    with open(FILE, encoding="utf-8") as file:
+        then = next((line[len(MADE_WITH) :].strip() for line in file if line.startswith(MADE_WITH)), "")
+    now = made_with()
+    return None if now == then else "this is another machine (%s; the file: %s)" % (now, then)
 
 
 def compare(found, known):
