@@ -26,7 +26,7 @@ std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Ba
 }
 
 bool IsNearCodesEnd(std::int64_t max_id, const CodesLeft& codes) {
-  // The end of the numbers is told of by itself.
+  // Codes that last as long as the numbers: IsNearExhaustion reports that end.
   if (max_id < 0 || codes.end >= kIdEnd) return false;
   return static_cast<std::uint64_t>(max_id) >= codes.end - codes.end / 10 ||
          (codes.days && *codes.days < kFewDaysLeft);

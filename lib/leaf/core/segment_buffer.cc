@@ -216,7 +216,7 @@ std::uint64_t SegmentBuffer::FindRun(std::uint64_t position, std::uint64_t limit
 
 bool SegmentBuffer::LookUpOne(std::uint64_t position, std::uint64_t& id) {
   const std::uint32_t hint = hint_.load(std::memory_order_relaxed);
-  // One round over all slots: the walk is bounded whatever the hint says.
+  // One round over all slots, from any hint: the walk is bounded.
   for (std::uint32_t i = 0; i < kSegmentSlots; ++i) {
     const std::uint32_t index = (hint + i) % static_cast<std::uint32_t>(kSegmentSlots);
     std::uint64_t begin = 0;

@@ -29,7 +29,7 @@ struct Obtained {
 
 // What is special about a grant of a strict tag.
 struct StrictGrant {
-  // How many IDs are waited for, whatever the row says.
+  // How many IDs the waiting requests ask for. Does not depend on the row.
   core::SegmentStore::UnreadSizer size;
   // How long a range that another node has outbid is followed by another one; of other tags a few are.
   MonotonicTime until;

@@ -318,7 +318,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   }
   // How many IDs the grant is to have; see tag_refill.cc.
   Result<core::GrantSize> SizeGrant(const core::TagRow& row);
-  // Of a strict tag, which the row has no say in. Errors: kExhausted if no request waits.
+  // The same for a strict tag, without the row. Errors: kExhausted if no request waits.
   Result<core::GrantSize> SizeStrictGrant();
   Result<core::GrantSize> SizeStrictLocked() LEAF_REQUIRES(mutex_);
   // Notes for which requests the grant is sized: the count of the first in line.

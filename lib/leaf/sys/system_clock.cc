@@ -37,7 +37,7 @@ constexpr std::uint64_t kRecentTicks = 100;  // of 1 MHz or more (Arm's generic 
 
 // The last that RecentWall() has made on this thread.
 struct Reading {
-  std::uint64_t ticks = std::uint64_t{1} << 63;  // of none: far from whatever the counter says
+  std::uint64_t ticks = std::uint64_t{1} << 63;  // no reading yet: far from every value of the counter
   WallTime wall{};
 };
 constinit thread_local Reading last_reading;

@@ -48,7 +48,8 @@ TEST(Exhaustion, CodesEndByNumberOrByTime) {
   EXPECT_FALSE(IsNearCodesEnd(1, {1'000'000, kFewDaysLeft}));
   EXPECT_TRUE(IsNearCodesEnd(1, {1'000'000, kFewDaysLeft - 1}));
   EXPECT_FALSE(IsNearCodesEnd(-5, {1'000'000, 1}));
-  EXPECT_FALSE(IsNearCodesEnd(static_cast<std::int64_t>(kMaxIdLimit), {kIdEnd, 0})) << "that is told already";
+  EXPECT_FALSE(IsNearCodesEnd(static_cast<std::int64_t>(kMaxIdLimit), {kIdEnd, 0}))
+      << "IsNearExhaustion reports this end";
 }
 
 TEST(Exhaustion, IsNearByNumberOrByTime) {

@@ -64,7 +64,7 @@ TEST_F(StrictTagTest, WhatWaitsIsGrantedTogether) {
   EXPECT_EQ(table_.MaxId("pay"), 7);
 }
 
-// The row of a strict tag has no say in the size of its grant.
+// The size of a strict tag's grant does not depend on the row.
 TEST_F(StrictTagTest, TheRowIsNotReadWhereThatSavesARoundTrip) {
   orders_.MakeStrict("pay");
   store_.ReserveUnreadFromNowOn();

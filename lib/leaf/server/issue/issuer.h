@@ -41,8 +41,8 @@ class IssuedIds {
   explicit IssuedIds(const IdSpans& spans) : spans_(spans) {}
   explicit IssuedIds(const core::SnowflakeRun& run) : run_(run) {}
 
-  // Of a request for codes: not null, and the ones that were open when its IDs were taken, whatever has been
-  // reloaded since.
+  // For a request for codes: those that were open when its IDs were taken, also after a reload. Not null
+  // then.
   const CodeDesk::Codes& codes() const { return codes_; }
 
   // What `use` returns for the ascending ranges, which are gone after the call. Allocates for a batch of
