@@ -679,6 +679,55 @@ TEST(ZooKeeperSessionTest, ASilentServerHangsNoCall) {
   close(listener);
 }
 
+// Connections are cut, and sessions end, while reads are under way: those are made again, with no error.
+TEST(ZooKeeperSessionTest, AReadOutlivesItsConnection) {
+  const std::string root = NewRoot();
+  const std::string child = root + "/child";
+  const auto session = OpenSession();
+  ASSERT_TRUE(session->Write({Operation::Create(root, ""), Operation::Create(child, "x")})->done());
+  std::atomic<bool> done{false};
+  std::atomic<std::uint64_t> reads{0};
+  const auto check = [&](bool as_it_should_be, const auto& read) {
+    EXPECT_TRUE(as_it_should_be) << (read.ok() ? "another answer" : read.error().message);
+    ++reads;
+    return as_it_should_be;
+  };
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      bool well = true;
+      while (well && !done) {
+        const auto node = session->Get(child);
+        well = check(node.ok() && *node && (*node)->data == "x", node);
+        const auto nodes = session->GetAll({root, child, root + "/none"});
+        well = check(nodes.ok() && (*nodes)[0] && (*nodes)[1] && !(*nodes)[2], nodes) && well;
+        const auto stat = session->Exists(root + "/none");
+        well = check(stat.ok() && !*stat, stat) && well;
+        const auto children = session->Children(root);
+        well = check(children.ok() && *children && (*children)->size() == 1, children) && well;
+        const auto rules = session->GetAccess({child});
+        well = check(rules.ok() && (*rules)[0] && (*rules)[0]->open, rules) && well;
+      }
+    });
+  }
+  const std::uint64_t sessions = session->sessions();
+  const int rounds = Scaled(30);
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t before = reads;
+    const std::int64_t id = session->session_id();
+    if (round % 5 == 4 && id != 0) {
+      ExpireSession(id);
+    } else {
+      CutConnections();
+    }
+    EXPECT_TRUE(Eventually([&] { return reads > before + 20 || HasFailure(); })) << round;
+    if (HasFailure()) break;
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_GT(session->sessions(), sessions);
+}
+
 TEST(ZooKeeperSessionTest, AnExpiredSessionIsReplacedAndAnnounced) {
   const auto session = OpenSession();
   const std::string root = NewRoot();

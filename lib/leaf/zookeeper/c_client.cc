@@ -113,7 +113,17 @@ std::optional<WriteOutcome::Conflict> ConflictOf(int code) {
   }
 }
 
+bool IsLost(int code) {
+  return code == ZCONNECTIONLOSS || code == ZOPERATIONTIMEOUT || code == ZSESSIONEXPIRED ||
+         code == ZCLOSING || code == ZRUNTIMEINCONSISTENCY;
+}
+
 Error ErrorOf(int code, bool write, std::string_view path) {
+  if (IsLost(code)) {
+    if (!write) return {ErrorCode::kUnavailable, fmt::format("ZooKeeper: {}", zerror(code)), ""};
+    return {ErrorCode::kOutcomeUnknown,
+            fmt::format("ZooKeeper: {}: the reply to a write is lost: {}", Quoted(path), zerror(code)), ""};
+  }
   switch (code) {
     case ZNOAUTH:
       return {ErrorCode::kPermission, fmt::format("ZooKeeper: {}: access is denied", Quoted(path)),
@@ -126,17 +136,6 @@ Error ErrorOf(int code, bool write, std::string_view path) {
               "check that they allow digest authentication, or unset zookeeper.auth_file"};
     case ZAUTHFAILED:
       return {ErrorCode::kPermission, "ZooKeeper refuses the authentication", "set zookeeper.auth_file"};
-    case ZCONNECTIONLOSS:
-    case ZOPERATIONTIMEOUT:
-    case ZSESSIONEXPIRED:
-    case ZCLOSING:
-    case ZRUNTIMEINCONSISTENCY:
-      if (write) {
-        return {ErrorCode::kOutcomeUnknown,
-                fmt::format("ZooKeeper: {}: the reply to a write is lost: {}", Quoted(path), zerror(code)),
-                ""};
-      }
-      return {ErrorCode::kUnavailable, fmt::format("ZooKeeper: {}", zerror(code)), ""};
     // An answer: it was not done.
     case ZSESSIONMOVED:
     case ZTHROTTLEDOP:

@@ -48,6 +48,8 @@ NodeAccess AccessOf(const ACL_vector& rules, const Stat& stat);
 
 // Nothing if the code tells of no conflict.
 std::optional<WriteOutcome::Conflict> ConflictOf(int code);
+// There is no answer, and none will come: the connection or the session ended first, or time is up.
+bool IsLost(int code);
 // The one place where the library's codes become ours. `write`: whether it could have had an effect.
 Error ErrorOf(int code, bool write, std::string_view path);
 

@@ -164,10 +164,12 @@ Result<void> Recovery::Apply(const std::vector<Move>& moves, const std::string& 
   std::vector<std::string> waived(vouched_.begin(), vouched_.end());
   for (const Node& node : planned) waived.push_back(node.id);
   for (int attempt = 0; attempt < kWaiveAttempts; ++attempt) {
-    LEAF_ASSIGN_OR_RETURN(const bool done,
-                          Waive(ports_.client, ports_.tree, records_, waived, by, ports_.clock.Wall()));
+    const auto done = Waive(ports_.client, ports_.tree, records_, waived, by, ports_.clock.Wall());
+    // The records tell whether a write without a reply was done. Such a write has no effect once they have
+    // changed.
+    if (!done.ok() && done.error().code != ErrorCode::kOutcomeUnknown) return done.error();
     LEAF_RETURN_IF_ERROR(Read());
-    if (done) return {};
+    if (done.ok() && *done) return {};
     // No node is gone on without that was not in the plan.
     for (const Node& node : missing_) {
       if (std::find(waived.begin(), waived.end(), node.id) == waived.end()) {

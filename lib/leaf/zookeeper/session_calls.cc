@@ -62,31 +62,37 @@ void Session::Impl::OnStrings(int code, const String_vector* strings, const void
 
 // ---- calls
 
+Error Session::Impl::NoAnswer() const {
+  return {ErrorCode::kUnavailable, fmt::format("ZooKeeper at {} does not answer", options_.connect.hosts),
+          "check zookeeper.connect, and that a majority of the servers is up"};
+}
+
 template <typename Submit>
 Result<std::shared_ptr<Call>> Session::Impl::Begin(MonotonicTime deadline, std::vector<Operation> operations,
                                                    std::string_view path, Submit submit) {
+  const auto call = std::make_shared<Call>();
+  call->operations = std::move(operations);
   const MutexLock lock(mutex_);
-  const MonotonicTime patience = std::min(deadline, disconnected_since_ + options_.operation_timeout);
-  while (!closing_ && !(handle_ && handle_->connected && handle_->ready)) {
-    if (auth_failed_) return ErrorOf(ZAUTHFAILED, false, path);
-    const auto left = patience - clock_.Monotonic();
-    if (left <= left.zero()) {
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("ZooKeeper at {} does not answer", options_.connect.hosts),
-                   "check zookeeper.connect, and that a majority of the servers is up"};
+  while (true) {
+    const MonotonicTime patience = std::min(deadline, disconnected_since_ + options_.operation_timeout);
+    while (!closing_ && !(handle_ && handle_->connected && handle_->ready)) {
+      if (auth_failed_) return ErrorOf(ZAUTHFAILED, false, path);
+      const auto left = patience - clock_.Monotonic();
+      if (left <= left.zero()) return NoAnswer();
+      changed_.WaitFor(mutex_, left);
     }
+    if (closing_) return ErrorOf(ZINVALIDSTATE, false, path);
+    handle_->calls.emplace(call.get(), HeldCall{call, this, handle_.get()});
+    const HeldCall* const held = &handle_->calls.find(call.get())->second;
+    const int code = submit(handle_->library, *call, held);
+    if (code == ZOK) return call;
+    handle_->calls.erase(call.get());
+    if (code != ZINVALIDSTATE || !call->operations.empty()) return ErrorOf(code, false, path);
+    // The library knows that the session has ended, and is about to say so.
+    const auto left = deadline - clock_.Monotonic();
+    if (left <= left.zero()) return NoAnswer();
     changed_.WaitFor(mutex_, left);
   }
-  if (closing_) return ErrorOf(ZINVALIDSTATE, false, path);
-  auto call = std::make_shared<Call>();
-  call->operations = std::move(operations);
-  handle_->calls.emplace(call.get(), HeldCall{call, this, handle_.get()});
-  const HeldCall* const held = &handle_->calls.find(call.get())->second;
-  if (const int code = submit(handle_->library, *call, held); code != ZOK) {
-    handle_->calls.erase(call.get());
-    return ErrorOf(code, false, path);
-  }
-  return call;
 }
 
 int Session::Impl::Wait(const std::shared_ptr<Call>& call, MonotonicTime deadline) {
@@ -99,42 +105,84 @@ int Session::Impl::Wait(const std::shared_ptr<Call>& call, MonotonicTime deadlin
   return call->code;
 }
 
-Result<std::shared_ptr<Call>> Session::Impl::BeginGet(const std::string& path, MonotonicTime deadline) {
-  return Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
-    return zoo_aget(library, Path(path).c_str(), 0, &OnData, held);
-  });
+// What is lost with its connection has done nothing: it is asked again, as if the caller had come later.
+template <typename Submit>
+Result<std::vector<std::shared_ptr<Call>>> Session::Impl::Read(const std::vector<std::string>& paths,
+                                                               Submit submit) {
+  const MonotonicTime deadline = Deadline();
+  while (true) {
+    std::vector<std::shared_ptr<Call>> calls;
+    for (const std::string& path : paths) {
+      LEAF_ASSIGN_OR_RETURN(auto call,
+                            Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
+                              return submit(library, Path(path), held);
+                            }));
+      calls.push_back(std::move(call));
+    }
+    const bool lost = std::any_of(calls.begin(), calls.end(),
+                                  [&](const auto& call) { return IsLost(Wait(call, deadline)); });
+    if (!lost) return calls;
+    if (clock_.Monotonic() >= deadline) return NoAnswer();
+  }
 }
 
-Result<std::optional<NodeData>> Session::Impl::EndGet(const std::shared_ptr<Call>& call,
-                                                      MonotonicTime deadline, const std::string& path) {
-  const int code = Wait(call, deadline);
-  if (code == ZNONODE) return std::optional<NodeData>{};
-  if (code != ZOK) return ErrorOf(code, false, path);
-  return std::optional(std::move(call->node));
+Result<std::vector<std::optional<NodeData>>> Session::Impl::GetAll(const std::vector<std::string>& paths) {
+  LEAF_ASSIGN_OR_RETURN(const auto calls,
+                        Read(paths, [](zhandle_t* library, const std::string& path, const HeldCall* held) {
+                          return zoo_aget(library, path.c_str(), 0, &OnData, held);
+                        }));
+  std::vector<std::optional<NodeData>> nodes;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const int code = calls[i]->code;
+    if (code != ZOK && code != ZNONODE) return ErrorOf(code, false, paths[i]);
+    nodes.push_back(code == ZOK ? std::optional(std::move(calls[i]->node)) : std::nullopt);
+  }
+  return nodes;
 }
 
 Result<std::optional<NodeStat>> Session::Impl::Exists(const std::string& path) {
-  const MonotonicTime deadline = Deadline();
-  LEAF_ASSIGN_OR_RETURN(const auto call,
-                        Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
-                          return zoo_aexists(library, Path(path).c_str(), 0, &OnStat, held);
+  LEAF_ASSIGN_OR_RETURN(const auto calls,
+                        Read({path}, [](zhandle_t* library, const std::string& full, const HeldCall* held) {
+                          return zoo_aexists(library, full.c_str(), 0, &OnStat, held);
                         }));
-  const int code = Wait(call, deadline);
+  const int code = calls[0]->code;
   if (code == ZNONODE) return std::optional<NodeStat>{};
   if (code != ZOK) return ErrorOf(code, false, path);
-  return std::optional(call->node.stat);
+  return std::optional(calls[0]->node.stat);
 }
 
 Result<std::optional<std::vector<std::string>>> Session::Impl::Children(const std::string& path) {
-  const MonotonicTime deadline = Deadline();
-  LEAF_ASSIGN_OR_RETURN(const auto call,
-                        Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
-                          return zoo_aget_children(library, Path(path).c_str(), 0, &OnStrings, held);
+  LEAF_ASSIGN_OR_RETURN(const auto calls,
+                        Read({path}, [](zhandle_t* library, const std::string& full, const HeldCall* held) {
+                          return zoo_aget_children(library, full.c_str(), 0, &OnStrings, held);
                         }));
-  const int code = Wait(call, deadline);
+  const int code = calls[0]->code;
   if (code == ZNONODE) return std::optional<std::vector<std::string>>{};
   if (code != ZOK) return ErrorOf(code, false, path);
-  return std::optional(std::move(call->children));
+  return std::optional(std::move(calls[0]->children));
+}
+
+Result<std::vector<std::optional<NodeAccess>>> Session::Impl::GetAccess(
+    const std::vector<std::string>& paths) {
+  LEAF_ASSIGN_OR_RETURN(const auto calls,
+                        Read(paths, [](zhandle_t* library, const std::string& path, const HeldCall* held) {
+                          return zoo_aget_acl(library, path.c_str(), &OnAccess, held);
+                        }));
+  std::vector<std::optional<NodeAccess>> rules;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const int code = calls[i]->code;
+    if (code == ZNONODE) {
+      rules.emplace_back();
+    } else if (code == ZNOAUTH) {
+      // What may not even be read is not open.
+      rules.emplace_back(NodeAccess{});
+    } else if (code != ZOK) {
+      return ErrorOf(code, false, paths[i]);
+    } else {
+      rules.emplace_back(std::move(calls[i]->access));
+    }
+  }
+  return rules;
 }
 
 Result<WriteOutcome> Session::Impl::Write(const std::vector<Operation>& operations) {
@@ -177,23 +225,6 @@ Result<WriteOutcome> Session::Impl::Write(const std::vector<Operation>& operatio
   return outcome;
 }
 
-Result<std::shared_ptr<Call>> Session::Impl::BeginGetAccess(const std::string& path, MonotonicTime deadline) {
-  return Begin(deadline, {}, path, [&](zhandle_t* library, Call&, const HeldCall* held) {
-    return zoo_aget_acl(library, Path(path).c_str(), &OnAccess, held);
-  });
-}
-
-Result<std::optional<NodeAccess>> Session::Impl::EndGetAccess(const std::shared_ptr<Call>& call,
-                                                              MonotonicTime deadline,
-                                                              const std::string& path) {
-  const int code = Wait(call, deadline);
-  if (code == ZNONODE) return std::optional<NodeAccess>{};
-  // What may not even be read is not open.
-  if (code == ZNOAUTH) return std::optional<NodeAccess>{NodeAccess{}};
-  if (code != ZOK) return ErrorOf(code, false, path);
-  return std::optional(std::move(call->access));
-}
-
 Result<std::shared_ptr<Call>> Session::Impl::BeginProtect(const Seen& node, MonotonicTime deadline) {
   return Begin(deadline, {}, node.path, [&](zhandle_t* library, Call&, const HeldCall* held) {
     return zoo_aset_acl(library, Path(node.path).c_str(), node.version, &OwnRules(), &OnVoid, held);
@@ -211,24 +242,12 @@ Result<bool> Session::Impl::EndProtect(const std::shared_ptr<Call>& call, Monoto
 // ---- the port
 
 Result<std::optional<NodeData>> Session::Get(const std::string& path) {
-  const MonotonicTime deadline = impl_->Deadline();
-  LEAF_ASSIGN_OR_RETURN(const auto call, impl_->BeginGet(path, deadline));
-  return impl_->EndGet(call, deadline, path);
+  LEAF_ASSIGN_OR_RETURN(auto nodes, impl_->GetAll({path}));
+  return std::move(nodes.front());
 }
 
 Result<std::vector<std::optional<NodeData>>> Session::GetAll(const std::vector<std::string>& paths) {
-  const MonotonicTime deadline = impl_->Deadline();
-  std::vector<std::shared_ptr<Call>> calls;
-  for (const std::string& path : paths) {
-    LEAF_ASSIGN_OR_RETURN(auto call, impl_->BeginGet(path, deadline));
-    calls.push_back(std::move(call));
-  }
-  std::vector<std::optional<NodeData>> nodes;
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    LEAF_ASSIGN_OR_RETURN(auto node, impl_->EndGet(calls[i], deadline, paths[i]));
-    nodes.push_back(std::move(node));
-  }
-  return nodes;
+  return impl_->GetAll(paths);
 }
 
 Result<std::optional<NodeStat>> Session::Exists(const std::string& path) { return impl_->Exists(path); }
@@ -240,18 +259,7 @@ Result<WriteOutcome> Session::Write(const std::vector<Operation>& operations) {
 }
 
 Result<std::vector<std::optional<NodeAccess>>> Session::GetAccess(const std::vector<std::string>& paths) {
-  const MonotonicTime deadline = impl_->Deadline();
-  std::vector<std::shared_ptr<Call>> calls;
-  for (const std::string& path : paths) {
-    LEAF_ASSIGN_OR_RETURN(auto call, impl_->BeginGetAccess(path, deadline));
-    calls.push_back(std::move(call));
-  }
-  std::vector<std::optional<NodeAccess>> rules;
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    LEAF_ASSIGN_OR_RETURN(auto access, impl_->EndGetAccess(calls[i], deadline, paths[i]));
-    rules.push_back(std::move(access));
-  }
-  return rules;
+  return impl_->GetAccess(paths);
 }
 
 Result<bool> Session::Protect(const std::vector<Seen>& nodes) {

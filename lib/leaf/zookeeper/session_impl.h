@@ -45,15 +45,11 @@ class Session::Impl {
 
   MonotonicTime Deadline() const { return clock_.Monotonic() + options_.operation_timeout; }
 
-  Result<std::shared_ptr<Call>> BeginGet(const std::string& path, MonotonicTime deadline);
-  Result<std::optional<NodeData>> EndGet(const std::shared_ptr<Call>& call, MonotonicTime deadline,
-                                         const std::string& path);
+  Result<std::vector<std::optional<NodeData>>> GetAll(const std::vector<std::string>& paths);
   Result<std::optional<NodeStat>> Exists(const std::string& path);
   Result<std::optional<std::vector<std::string>>> Children(const std::string& path);
   Result<WriteOutcome> Write(const std::vector<Operation>& operations);
-  Result<std::shared_ptr<Call>> BeginGetAccess(const std::string& path, MonotonicTime deadline);
-  Result<std::optional<NodeAccess>> EndGetAccess(const std::shared_ptr<Call>& call, MonotonicTime deadline,
-                                                 const std::string& path);
+  Result<std::vector<std::optional<NodeAccess>>> GetAccess(const std::vector<std::string>& paths);
   Result<std::shared_ptr<Call>> BeginProtect(const Seen& node, MonotonicTime deadline);
   Result<bool> EndProtect(const std::shared_ptr<Call>& call, MonotonicTime deadline, const Seen& node);
 
@@ -83,6 +79,11 @@ class Session::Impl {
   template <typename Submit>
   Result<std::shared_ptr<Call>> Begin(MonotonicTime deadline, std::vector<Operation> operations,
                                       std::string_view path, Submit submit);
+  // Asks for all of them at once, and waits for the answers: `submit(zhandle, path, held)` returns a code of
+  // the library. The calls have codes that are answers.
+  template <typename Submit>
+  Result<std::vector<std::shared_ptr<Call>>> Read(const std::vector<std::string>& paths, Submit submit);
+  Error NoAnswer() const;
   // The call's code, or that of a time-out: then it may still complete, and is not looked at.
   int Wait(const std::shared_ptr<Call>& call, MonotonicTime deadline);
   std::string Path(const std::string& path) const { return options_.connect.chroot + path; }

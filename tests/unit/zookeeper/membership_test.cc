@@ -1035,6 +1035,31 @@ TEST_F(RecoveryTest, TagsMoveAboveWhatIsKnownAndWhatIsAllowedForTheWitnessFirst)
   EXPECT_EQ(Twice(), 0U);
 }
 
+using LostWrite = std::tuple<int, WriteFault>;
+class RecoveryWriteTest : public RecoveryTest, public ::testing::WithParamInterface<LostWrite> {};
+
+// Whether a write without a reply was done is seen in the tree: the operator has nothing to run again.
+TEST_P(RecoveryWriteTest, AReplyIsLost) {
+  const auto& [index, fault] = GetParam();
+  LoseOne();
+  const auto plan = recovery_.Plan(100);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  client_.FailWrite(index, fault);
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  EXPECT_TRUE(client_.failed());
+  client_.LandLate();
+  EXPECT_TRUE(Incarnation()->settled);
+  EXPECT_EQ(done_, (std::vector<std::string>{"witness mail", "row mail", "witness pay", "row pay"}));
+  one_->Step();
+  EXPECT_GE(Take(*one_).begin, 101U);
+  EXPECT_EQ(Twice(), 0U);
+}
+// Two witnesses, the record of the node that is missing, and the incarnation.
+INSTANTIATE_TEST_SUITE_P(EachWrite, RecoveryWriteTest,
+                         ::testing::Combine(::testing::Range(0, 4),
+                                            ::testing::Values(WriteFault::kLostReply, WriteFault::kLate)));
+
 // No node has noticed yet that ZooKeeper went back: the nodes that are up are waited for.
 TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
   one_ = StartOpen(*dirs_[0]);
