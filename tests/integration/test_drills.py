@@ -132,6 +132,10 @@ class DrillTest(Restores, ClusterTest):
         for daemon in daemons:
             poll(lambda daemon=daemon: self.cluster(daemon)["state"] == "open", "it claims ranges", PATIENCE_S)
 
+    def wait_said_or_open(self, daemon, text):
+        """With SHORT: where ZooKeeper is slow, the second that it has to wait is over before it could say so."""
+        poll(lambda: text in daemon.log() or self.cluster(daemon)["state"] == "open", "it says: " + text, PATIENCE_S)
+
     def end_knowing(self, daemon):
         """Ends the daemon, which says so in ZooKeeper after the backup: the backup does not know that it left."""
         # The backup has cut its connection, without which it cannot say that it leaves.
@@ -363,12 +367,7 @@ class StateDirectories(DrillTest):
         shutil.rmtree(lost.box.state)
         self.restore_database()
         lost = self.again(lost, *SHORT)
-        # Where ZooKeeper is slow, the second that it has to wait is over before it could say so.
-        poll(
-            lambda: "this node is new" in lost.log() or self.cluster(lost)["state"] == "open",
-            "it has begun anew",
-            PATIENCE_S,
-        )
+        self.wait_said_or_open(lost, "this node is new")
         self.wait_frozen(lost, "pay")
         self.recover()
         self.check_going_on([kept, lost], used)
@@ -441,7 +440,7 @@ class NodesThatAreGone(DrillTest):
         old.wait_log("this node was cut off, and waits for other nodes to report .*, for 22s at most")
         old.kill()
         old = self.again(old, *SHORT, env=clock.env)
-        old.wait_log("this node was cut off, and waits for other nodes")
+        self.wait_said_or_open(old, "this node was cut off, and waits for other nodes")
         wrong = self.take(old, TAKEN // 2)
         self.assertGreater(len(self.issued_twice(wrong, since, used)), 0)
         # Once the other one is there, that is over.
