@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Stands behind ctest in a pipe: passes on what it prints, and puts two things before its summary, which stays last.
+"""Stands behind ctest in a pipe: passes on what it prints, and adds two things to its summary, which stays last.
 
     ctest --test-dir DIR --output-on-failure 2>&1 | ctest_report.py [--test-dir DIR] [--phases FILE] [--table FILE]
 
-The first is where the time went: the minutes of each phase, the seconds of each label in each build, and the slowest
-tests with their share of all. The second names the case in each test that failed, and what it says of itself. ctest's
+The first, before the summary, is where the time went: the minutes of each phase, the seconds of each label in each build,
+and the slowest tests with their share of all. The second names the case in each test that failed, and what it says of
+itself. It stands within the summary, before the names of those tests, so that the last lines of a log have both. ctest's
 exit code is the pipe's with `set -o pipefail`. If ctest is ended early, what there is up to then is told.
 
   --test-dir DIR  where ctest is asked for the labels; without it a test's label is the second part of its name
@@ -35,6 +36,7 @@ RESULT = re.compile(
 )
 START = re.compile(r"^\s*Start\s+\d+: \S")
 SUMMARY = re.compile(r"^\s*\d+% tests passed")
+NAMES = b"The following tests FAILED:"  # in the summary
 GOOD = ("Passed", "***Skipped")
 
 Test = collections.namedtuple("Test", "name status seconds output")
@@ -313,6 +315,10 @@ class Report:
         return held
 
 
+def encode(lines):
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--test-dir")
@@ -334,6 +340,7 @@ def main():
         out.writelines(lines)
         out.flush()
     phases = [*read_phases(options.phases), ("tests", time.monotonic() - began, busy_since(processors))]
+    summary = b"".join(report.held)
     try:
         lines = table(report.tests, phases, labels_of(options.test_dir))
         if options.table:
@@ -342,13 +349,18 @@ def main():
         lines = ["==== where the time went", "", *lines, ""]
         failures = explanation(report.tests)
         if failures:
-            lines += ["==== what failed", "", *failures, ""]
-        if not report.held:
+            failures = ["==== what failed", "", *failures, ""]
+        before, names, after = summary.rpartition(NAMES)
+        if failures and names:
+            summary = before + encode(failures) + names + after
+        else:
+            lines += failures
+        if not summary:
             lines.append("==== ctest has not come to its end: it has no summary")
-        out.write(("\n".join(["", *lines]) + "\n").encode("utf-8", "replace"))
+        out.write(encode(["", *lines]))
     except Exception as error:  # the summary is what counts
-        out.write(("ctest_report.py: %r\n" % error).encode("utf-8", "replace"))
-    out.write(b"".join(report.held))
+        out.write(encode(["ctest_report.py: %r" % error]))
+    out.write(summary)
     out.flush()
     return 0
 

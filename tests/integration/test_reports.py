@@ -230,8 +230,9 @@ class CTest(LeafTest):
             r"#\d: release\.unit\.bad \.+\*\*\*Failed.*\nfailed: A\.test_b.*==== where the time went\n.*"
             r"  installing +0\.5\n  build release +1\.5 +87\n  tests +0\.0 +\d+\n  all +2\.0\n.*"
             r"  label-of-slow +1\.\d +1\.\d +\d+\.\d +1\n.*the 20 slowest tests.*\n  release\.unit\.slow +1\.\d +\d+\.\d\n.*"
+            r"\n67% tests passed, 1 tests failed out of 3\n.*Total Test time [^\n]*\n\n"
             r"==== what failed\n\nrelease\.unit\.bad \(Failed, \d\.\d s\)\n    A\.test_b: AssertionError: 1 != 2\n\n"
-            r"67% tests passed, 1 tests failed out of 3\n.*The following tests FAILED:\n.*release\.unit\.bad \(Failed\)[^\n]*\n"
+            r"The following tests FAILED:\n[^\n]*release\.unit\.bad \(Failed\)[^\n]*\n"
             r"Errors while running CTest\n"
         )
         self.assertRegex(said, re.compile(order, re.DOTALL))
@@ -260,7 +261,11 @@ class CTest(LeafTest):
         )
         code, said = self.report()
         self.assertEqual(code, 8, said)
-        self.assertRegex(said, r"==== what failed\n\nrelease\.unit\.bad \(Failed, 1\.\d s\)\n    A\.test_b: planted\n\n50% tests")
+        self.assertRegex(
+            said,
+            r"\n50% tests passed, 1 tests failed out of 2\n[\s\S]*"
+            r"==== what failed\n\nrelease\.unit\.bad \(Failed, 1\.\d s\)\n    A\.test_b: planted\n\nThe following tests",
+        )
         self.assertEqual(said.count("==== what failed"), 1)
         self.assertNotRegex(said, r"(?m)^  other\.unit\.x")
 
