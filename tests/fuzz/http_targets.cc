@@ -385,10 +385,15 @@ void HttpTarget(std::string_view input) {
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   std::reverse(items.begin(), items.end());
-  LEAF_CHECK(server::PrefersText(input) == server::PrefersText(fmt::format("{}", fmt::join(items, ","))));
-  LEAF_CHECK(!server::PrefersText(input) || input.find("text/plain") != std::string_view::npos);
+  const server::IdsType type = server::PreferredType(input);
+  LEAF_CHECK(type == server::PreferredType(fmt::format("{}", fmt::join(items, ","))));
+  const std::string_view named = type == server::IdsType::kLines        ? "text/plain"
+                                 : type == server::IdsType::kRangeBytes ? "application/octet-stream"
+                                                                        : "";
+  LEAF_CHECK(input.find(named) != std::string_view::npos);
   // Nothing is wanted more than wholly.
-  LEAF_CHECK(!server::PrefersText(fmt::format("{},application/json", input)));
+  LEAF_CHECK(server::PreferredType(fmt::format("{},application/json", input)) ==
+             server::IdsType::kJsonObject);
 
   const auto target = server::ParseTarget(text);
   if (!target.ok()) {

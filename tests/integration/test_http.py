@@ -6,9 +6,11 @@ import os
 import signal
 import socket
 import sqlite3
+import struct
 import sys
 import threading
 import time
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from leafctl import DEADLINE_S, NOBODY, LeafTest, RawConnection, Sandbox, main, poll, scaled  # noqa: E402
@@ -231,6 +233,30 @@ class V1Routes(SharedDaemonTest):
         for accept in ("*/*", "application/json", "application/json, text/html"):
             response = self.daemon.get(V1 + self.tag, {"Accept": accept})
             self.assertTrue(response.headers["Content-Type"].startswith("application/json"), accept)
+
+    def test_bytes(self):
+        """Half-open ranges, two big-endian numbers each."""
+
+        def take(path, accept="application/octet-stream"):
+            url = self.daemon.url + path
+            with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=DEADLINE_S) as got:
+                return got.headers["Content-Type"], got.read()
+
+        kind, body = take(V1 + self.tag + "?count=5")
+        self.assertEqual((kind, struct.unpack(">2Q", body)), ("application/octet-stream", (1, 6)))
+        for path in (V1 + self.tag, V1 + self.tag + "?form=range&count=1"):
+            kind, body = take(path, "application/json;q=0.1, application/octet-stream")
+            begin, end = struct.unpack(">2Q", body)
+            self.assertEqual((kind, end), ("application/octet-stream", begin + 1))
+        # Above what is written out at once, and over several ranges of the table.
+        _, body = take(V1 + self.tag + "?count=5000")
+        numbers = struct.unpack(">%dQ" % (len(body) // 8), body)
+        self.assertEqual(sum(end - begin for begin, end in zip(numbers[::2], numbers[1::2])), 5000)
+        # Errors are JSON.
+        error = self.daemon.get(V1 + "none", {"Accept": "application/octet-stream"})
+        self.check_v1_error(error, 404, "not_found")
+        head = self.daemon.request("HEAD", V1 + self.tag, headers={"Accept": "application/octet-stream"})
+        self.assertEqual((head.status, head.headers["Content-Type"]), (200, "application/octet-stream"))
 
     def test_accept_that_prefers_json_gets_json(self):
         # axios and Angular send exactly this.

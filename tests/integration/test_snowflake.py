@@ -215,6 +215,10 @@ class OneNode(SnowflakeTest):
         self.assertEqual(list(decoded), ["workerId", "sequenceId", "timestamp"])
         self.assertEqual(decoded["workerId"], "77")
         self.assertTrue(decoded["timestamp"].startswith("%d(" % time_ms(value)))
+        # Bytes are ranges of numbers: not of another form.
+        response = daemon.get("/v1/snowflake?form=uuid", {"Accept": "application/octet-stream"})
+        self.assertTrue(response.headers["Content-Type"].startswith("application/json"))
+        self.assertEqual(len(json.loads(response.body)["ids"]), 1)
         self.check_seen()
 
     def test_many_threads(self):

@@ -2,41 +2,70 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/base/decimal.h"
 
 namespace leaf::server {
 namespace {
 
-// The digits of IDs that follow each other: the first is converted, and each other made of the one before it.
-class Digits {
+// IDs that follow each other and have the same number of digits.
+struct Batch {
+  std::uint64_t end;
+  std::uint64_t digits;
+};
+
+// Those that `range` begins with.
+Batch FirstOf(IdRange range) {
+  Batch batch{10, 1};
+  for (; range.begin >= batch.end; ++batch.digits) batch.end *= 10;
+  batch.end = std::min(batch.end, range.end);
+  return batch;
+}
+
+// The text of IDs that follow each other and have the same number of digits, with the separator behind each.
+class Lines {
  public:
-  explicit Digits(std::uint64_t id) {
-    std::array<char, kSize> digits{};
-    const auto end = std::to_chars(digits.data(), digits.data() + kSize, id).ptr;
-    begin_ = static_cast<std::size_t>(digits.data() + kSize - end);
-    std::copy(digits.data(), end, text_.data() + begin_);
+  // What is copied for each ID, whatever its length: a fixed size needs no call.
+  static constexpr std::size_t kCopied = 32;
+
+  // Requires: a separator of at most kCopied - 20 bytes.
+  Lines(std::uint64_t first, std::string_view separator) {
+    LEAF_CHECK(separator.size() <= kCopied - kDigitsMax);
+    const Decimal decimal(first);
+    digits_ = decimal.text().copy(line_.data(), kDigitsMax);
+    each_ = digits_ + separator.copy(line_.data() + digits_, separator.size());
   }
 
-  std::string_view text() const { return {text_.data() + begin_, kSize - begin_}; }
+  std::size_t each() const { return each_; }
 
-  void Next() {
-    std::size_t at = kSize;
-    while (at > begin_ && text_[at - 1] == '9') text_[--at] = '0';
-    if (at > begin_) {
-      ++text_[at - 1];
-    } else {
-      text_[--begin_] = '1';
+  // Writes the text of `count` IDs. Requires: none of them has another number of digits; space for count *
+  // each() + kCopied bytes.
+  void Write(std::uint64_t count, char* at) {
+    const std::size_t last = digits_ - 1;
+    while (true) {
+      // Only the last digit changes, and not in the line: to write there what is read again next is slow.
+      for (char digit = line_[last]; digit <= '9'; ++digit) {
+        if (count-- == 0) return;
+        std::memcpy(at, line_.data(), kCopied);
+        at[last] = digit;
+        at += each_;
+      }
+      line_[last] = '0';
+      std::size_t carry = last;
+      while (carry > 0 && line_[carry - 1] == '9') line_[--carry] = '0';
+      if (carry > 0) ++line_[carry - 1];
     }
   }
 
  private:
-  static constexpr std::size_t kSize = 20;  // of any 64 bits
-  std::array<char, kSize> text_{};          // from begin_ on
-  std::size_t begin_ = kSize;
+  static constexpr std::size_t kDigitsMax = 20;  // of any 64 bits
+  std::array<char, kCopied> line_{};
+  std::size_t digits_ = 0;
+  std::size_t each_ = 0;
 };
 
 // Appends IDs of `range`, with the separator behind each, until `out` has `enough` bytes. Returns the first
@@ -51,27 +80,26 @@ std::uint64_t AppendSome(IdRange range, std::string_view separator, const FixedI
     }
     return next;
   }
-  Digits digits(range.begin);
-  std::uint64_t id = range.begin;
-  for (; id < range.end && out.size() < enough; ++id, digits.Next()) {
-    out += digits.text();
-    out += separator;
+  if (range.size() == 1) {
+    // In place, as Leaf's answer fits without an allocation.
+    if (out.size() < enough) {
+      out += Decimal(range.begin).text();
+      out += separator;
+      ++range.begin;
+    }
+    return range.begin;
   }
-  return id;
-}
-
-// IDs that follow each other and have the same number of digits.
-struct Batch {
-  std::uint64_t end;
-  std::uint64_t digits;
-};
-
-// Those that `range` begins with.
-Batch FirstOf(IdRange range) {
-  Batch batch{10, 1};
-  for (; range.begin >= batch.end; ++batch.digits) batch.end *= 10;
-  batch.end = std::min(batch.end, range.end);
-  return batch;
+  while (!range.empty() && out.size() < enough) {
+    Lines lines(range.begin, separator);
+    const std::uint64_t missing = (enough - out.size() - 1) / lines.each() + 1;
+    const std::uint64_t count = std::min(FirstOf(range).end - range.begin, missing);
+    const std::size_t begin = out.size();
+    out.resize(begin + count * lines.each() + Lines::kCopied);
+    lines.Write(count, out.data() + begin);
+    out.resize(begin + count * lines.each());
+    range.begin += count;
+  }
+  return range.begin;
 }
 
 // Of all IDs of `range`, with the separator behind each.

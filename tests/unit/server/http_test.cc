@@ -328,10 +328,18 @@ TEST(PlainRequest, LeavesEverythingElseToTheLibrary) {
 }
 
 TEST(Accept, AQualityThatIsNoneIsNotWanted) {
-  EXPECT_TRUE(PrefersText("text/plain;q=1, application/json;q=0.5"));
+  EXPECT_EQ(PreferredType("text/plain;q=1, application/json;q=0.5"), IdsType::kLines);
+  EXPECT_EQ(PreferredType("application/octet-stream"), IdsType::kRangeBytes);
+  EXPECT_EQ(PreferredType("application/json;q=0.5, application/octet-stream;q=0.6, text/plain;q=0.4"),
+            IdsType::kRangeBytes);
+  // Of equal ones the plainest, and of none by name JSON.
+  EXPECT_EQ(PreferredType("application/octet-stream, text/plain"), IdsType::kLines);
+  EXPECT_EQ(PreferredType("application/octet-stream, text/plain, application/json"), IdsType::kJsonObject);
+  for (const char* const accept : {"", "*/*", "application/*", "application/octet-stream;q=0"})
+    EXPECT_EQ(PreferredType(accept), IdsType::kJsonObject) << accept;
   for (const char* quality : {"5", "nan", "inf", "-1", "1x", "", "1e-99999"})
-    EXPECT_FALSE(PrefersText(std::string("text/plain;q=") + quality)) << quality;
-  EXPECT_TRUE(PrefersText("text/plain;q=0.1, application/json;q=nan"));
+    EXPECT_EQ(PreferredType(std::string("text/plain;q=") + quality), IdsType::kJsonObject) << quality;
+  EXPECT_EQ(PreferredType("text/plain;q=0.1, application/json;q=nan"), IdsType::kLines);
 }
 
 // The text that IdsText has to make, written in the plainest way.

@@ -35,7 +35,7 @@ Withdraw LeafTake(const Backend& backend, IdSource source, const Call& call, Res
                   .ids = {.source = source,
                           .tag = call.target.segments[3],
                           .patience = {backend.options.request_timeout, backend.options.leaf_wait}},
-                  .as_text = true,
+                  .type = IdsType::kLines,
                   .raw_path = call.target.raw_path};
   return ServeTake(backend, take, call.request, std::move(respond));
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 
@@ -95,9 +96,10 @@ void Render(const Response& response, Persistence persistence, bool head, std::s
   if (response.ids) response.ids->Peek(std::numeric_limits<std::size_t>::max() - out.size(), out);
 }
 
-bool PrefersText(std::string_view accept) {
-  double text = 0;
-  double json = 0;
+IdsType PreferredType(std::string_view accept) {
+  constexpr std::array<std::string_view, 3> types{"application/json", "text/plain",
+                                                  "application/octet-stream"};
+  std::array<double, types.size()> wanted{};
   while (!accept.empty()) {
     const std::size_t comma = std::min(accept.find(','), accept.size());
     std::string_view item = accept.substr(0, comma);
@@ -117,10 +119,11 @@ bool PrefersText(std::string_view accept) {
       }
       rest.remove_prefix(next);
     }
-    if (type == "text/plain") text = std::max(text, quality);
-    if (type == "application/json") json = std::max(json, quality);
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      if (type == types[i]) wanted[i] = std::max(wanted[i], quality);
+    }
   }
-  return text > 0 && text > json;
+  return static_cast<IdsType>(std::max_element(wanted.begin(), wanted.end()) - wanted.begin());
 }
 
 Result<std::string> PercentDecode(std::string_view text) {

@@ -72,6 +72,7 @@ inline constexpr std::uint64_t kSmallBatch = kSmallAnswerBytes / 23;
 inline bool Response::is_large() const { return ids != nullptr || body.size() > kSmallAnswerBytes; }
 
 inline constexpr std::string_view kPlainText = "text/plain;charset=UTF-8";
+inline constexpr std::string_view kOctetStream = "application/octet-stream";
 inline constexpr std::string_view kHtml = "text/html;charset=UTF-8";
 inline constexpr std::string_view kJson = "application/json;charset=UTF-8";
 
@@ -85,8 +86,11 @@ enum class Persistence { kDefault, kKeepAlive, kClose };
 void Render(const Response& response, Persistence persistence, bool head, std::string_view date,
             std::string& out);
 
-// Whether an Accept header asks for text/plain by name, and not less than for JSON (RFC 9110, 12.5.1).
-bool PrefersText(std::string_view accept);
+// What IDs may be answered as.
+enum class IdsType { kJsonObject, kLines, kRangeBytes };
+// The one that an Accept header asks for most (RFC 9110, 12.5.1): application/json, text/plain or
+// application/octet-stream, each by name. JSON if it names none of them; of equal ones the first.
+IdsType PreferredType(std::string_view accept);
 
 // Decodes %XX; '+' stays '+'. Errors: kInvalidArgument for a malformed escape.
 Result<std::string> PercentDecode(std::string_view text);

@@ -30,8 +30,22 @@ struct ParkedTake {
   Take take;
 };
 
-std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
-  std::string body = as_text ? "" : R"({"ranges":[)";
+void AppendBigEndian(std::string& out, std::uint64_t number) {
+  for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xFFU);
+}
+
+std::string RangesBody(std::span<const IdRange> ranges, IdsType type) {
+  std::string body;
+  if (type == IdsType::kRangeBytes) {
+    body.reserve(ranges.size() * 2 * sizeof(std::uint64_t));
+    for (const IdRange& range : ranges) {
+      AppendBigEndian(body, range.begin);
+      AppendBigEndian(body, range.end);
+    }
+    return body;
+  }
+  const bool as_text = type == IdsType::kLines;
+  if (!as_text) body = R"({"ranges":[)";
   bool first = true;
   for (const IdRange& range : ranges) {
     if (as_text) {
@@ -43,6 +57,10 @@ std::string RangesBody(std::span<const IdRange> ranges, bool as_text) {
   }
   if (!as_text) body += "]}";
   return body;
+}
+
+std::string_view ContentTypeOf(IdsType type) {
+  return type == IdsType::kLines ? kPlainText : type == IdsType::kRangeBytes ? kOctetStream : kJson;
 }
 
 // `max_count`: as of V1Error.
@@ -80,9 +98,9 @@ Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& i
   }
   return ids.With([&](std::span<const IdRange> ranges) {
     Response response;
-    response.content_type = take.as_text ? kPlainText : kJson;
+    response.content_type = ContentTypeOf(take.type);
     if (take.as_ranges) {
-      response.body = RangesBody(ranges, take.as_text);
+      response.body = RangesBody(ranges, take.type);
       return response;
     }
     if (text != nullptr) [[unlikely]] {
@@ -90,7 +108,7 @@ Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& i
         return AnswerWithError(backend, take, fits.error());
     }
     const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone
-                          : take.as_text                 ? kIdsAsText
+                          : take.type == IdsType::kLines ? kIdsAsText
                           : take.ids.as_code             ? kCodesAsJson
                                                          : kIdsAsJson;
     if (IsLongBatch(take)) {
@@ -99,7 +117,7 @@ Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& i
     }
     // An ID alone, Leaf's, nearly always fits without an allocation.
     if (take.dialect == Dialect::kV1)
-      response.body.reserve(16 + take.ids.count * (text == nullptr ? 23 : text->width() + 3));
+      response.body.reserve(48 + take.ids.count * (text == nullptr ? 23 : text->width() + 3));
     AppendIds(ranges, form, response.body, text.get());
     return response;
   });
@@ -117,7 +135,7 @@ Withdraw LookAtIds(const Backend& backend, const Take& take, Respond respond) {
   backend.issuer.Look(take.ids, [&backend, asked, respond = std::move(respond)](const Result<void>& can) {
     if (!can.ok()) return respond(AnswerWithError(backend, asked->take, can.error()));
     Response response;
-    response.content_type = asked->take.as_text ? kPlainText : kJson;
+    response.content_type = ContentTypeOf(asked->take.type);
     respond(std::move(response));
   });
   return nullptr;

@@ -7,6 +7,7 @@
 
 #include "leaf/base/id_text.h"
 #include "leaf/server/http/handler.h"
+#include "leaf/server/http/message.h"
 #include "leaf/server/http/routes.h"
 #include "leaf/server/issue/issuer.h"
 
@@ -18,7 +19,7 @@ struct Take {
   IdRequest ids;
   bool as_ranges = false;
   std::shared_ptr<const FixedIdText> text{};  // null for decimal numbers, and for codes (ids.as_code)
-  bool as_text = false;
+  IdsType type = IdsType::kJsonObject;
   std::string_view raw_path;
 };
 

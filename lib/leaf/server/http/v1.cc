@@ -27,7 +27,7 @@ Take V1Take(const Backend& backend, const Call& call, IdSource source, std::stri
           .ids = {.source = source,
                   .tag = tag,
                   .patience = {backend.options.request_timeout, backend.options.request_timeout}},
-          .as_text = PrefersText(call.request.accept),
+          .type = PreferredType(call.request.accept),
           .raw_path = call.target.raw_path};
 }
 
@@ -54,6 +54,16 @@ Result<void> ReadForm(const Backend& backend, std::string_view form, Take& take)
   return {};
 }
 
+// Bytes have one form, ranges of numbers; for another one they are no choice, and the answer is JSON.
+void SettleBytes(Take& take) {
+  if (take.type != IdsType::kRangeBytes) return;
+  if (take.ids.as_code || take.text != nullptr) {
+    take.type = IdsType::kJsonObject;
+  } else {
+    take.as_ranges = true;
+  }
+}
+
 // Reads count, form and contiguous. Errors: kInvalidArgument, kTooLarge.
 Result<void> ReadParameters(const Backend& backend, const Target& target, Take& take) {
   const Issuer& issuer = backend.issuer;
@@ -64,6 +74,7 @@ Result<void> ReadParameters(const Backend& backend, const Target& target, Take& 
   }
   LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
   if (form) LEAF_RETURN_IF_ERROR(ReadForm(backend, *form, take));
+  SettleBytes(take);
   LEAF_ASSIGN_OR_RETURN(const auto contiguous, target.Parameter("contiguous"));
   if (contiguous && *contiguous != "0" && *contiguous != "1") {
     return Error{ErrorCode::kInvalidArgument,
