@@ -758,6 +758,25 @@ TEST(ZooKeeperSessionTest, AnExpiredSessionIsReplacedAndAnnounced) {
   EXPECT_EQ(announced, last);
 }
 
+// The thread that calls a listener is the one that opens the next session.
+TEST(ZooKeeperSessionTest, AListenersCallEndsWithItsSession) {
+  SessionOptions options = Options(ServerAddress());
+  options.operation_timeout = std::chrono::hours{1};
+  const auto session = std::move(*Session::Open(options, RealClock(), Log()));
+  const std::string root = NewRoot();
+  ASSERT_TRUE(session->Write({Operation::Create(root, "")})->done());
+  std::atomic<int> announced{0};
+  const auto subscription = session->OnNewSession([&] {
+    if (++announced != 1) return;
+    ExpireSession(session->session_id());
+    while (session->Exists(root).ok()) std::this_thread::yield();
+  });
+  const std::int64_t first = session->session_id();
+  ExpireSession(first);
+  EXPECT_TRUE(Eventually([&] { return announced >= 2; }));
+  EXPECT_TRUE(session->Exists(root).ok());
+}
+
 // Stops the thread that asks for it at its next but one look.
 class StoppingClock final : public Clock {
  public:

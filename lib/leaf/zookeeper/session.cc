@@ -227,11 +227,13 @@ void Session::Impl::Announce() {
     if (found == listeners_.end() || closing_) continue;
     const auto listener = found->second;
     running_listener_ = id;
+    announcer_ = std::this_thread::get_id();
     {
       const MutexUnlock unlock(mutex_);
       (*listener)();
     }
     running_listener_ = 0;
+    announcer_ = {};
     changed_.NotifyAll();
   }
 }

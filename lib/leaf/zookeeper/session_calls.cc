@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <thread>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -77,6 +78,9 @@ Result<std::shared_ptr<Call>> Session::Impl::Begin(MonotonicTime deadline, std::
     const MonotonicTime patience = std::min(deadline, disconnected_since_ + options_.operation_timeout);
     while (!closing_ && !(handle_ && handle_->connected && handle_->ready)) {
       if (auth_failed_) return ErrorOf(ZAUTHFAILED, false, path);
+      // There is no other session before the listener has returned.
+      if (announcer_ == std::this_thread::get_id() && handle_ && handle_->broken)
+        return ErrorOf(ZINVALIDSTATE, false, path);
       const auto left = patience - clock_.Monotonic();
       if (left <= left.zero()) return NoAnswer();
       changed_.WaitFor(mutex_, left);

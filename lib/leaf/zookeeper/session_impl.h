@@ -138,6 +138,7 @@ class Session::Impl {
   std::map<std::uint64_t, std::shared_ptr<std::function<void()>>> listeners_ LEAF_GUARDED_BY(mutex_);
   std::uint64_t next_listener_ LEAF_GUARDED_BY(mutex_) = 1;
   std::uint64_t running_listener_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::thread::id announcer_ LEAF_GUARDED_BY(mutex_);  // our own thread, while a listener runs
 
   Mutex join_mutex_;
   std::thread thread_ LEAF_GUARDED_BY(join_mutex_);
