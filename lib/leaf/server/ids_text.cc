@@ -29,7 +29,7 @@ Batch FirstOf(IdRange range) {
 // The text of IDs that follow each other and have the same number of digits, with the separator behind each.
 class Lines {
  public:
-  // What is copied for each ID, whatever its length: a fixed size needs no call.
+  // Each ID copies so many bytes, also a shorter one: a copy of a fixed size needs no call.
   static constexpr std::size_t kCopied = 32;
 
   // Requires: a separator of at most kCopied - 20 bytes.

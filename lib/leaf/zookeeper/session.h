@@ -7,8 +7,8 @@
 // has seen more, and the C client never forgets. The client's own threads only ever note down what happened;
 // nothing of ours blocks them, and nothing is closed from them.
 //
-// A read whose connection is lost is made again, until its deadline: a server that stands still for a while
-// costs time, and no error. The connection may be that of another session by then.
+// The session repeats a read whose connection is lost, until the read's deadline: a server that stands still
+// for a while costs time, and no error. The repeated read may run in a new session.
 //
 // A write whose connection is lost, or whose deadline passes, may take effect at any later time: it is
 // kOutcomeUnknown, never kUnavailable. What was never handed to the client is kUnavailable.
