@@ -31,7 +31,9 @@ AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def output(*command):
-    return subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8").stdout
+    # What is loaded into every program here is none of the image's.
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8", env=environment).stdout
 
 
 def fail(message):

@@ -338,9 +338,10 @@ std::string Daemon::Reload() {
   if (const auto set = SetGate(gate_, loaded->config); !set.ok()) return failed(set.error());
   AdoptCodes(*std::move(codes));
   if (has_tls) {
+    // First: the line in the log says that connections that begin now get it.
+    server_.SetTls(tls);
     WarnOfCertificate(*tls, path, clock, log);
     log.Info("TLS with the certificate in {}, good up to {}", path, FormatRfc3339(tls->expires_at()));
-    server_.SetTls(std::move(tls));
   }
   const config::Reload plan = config::PlanReload(in_force_, loaded->config);
   in_force_ = plan.config;

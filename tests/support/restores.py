@@ -31,7 +31,14 @@ class Restores:
         self.zookeeper.start()
 
     def restore_database(self):
-        self._client("mariadb", input=self.dump)
+        """A node that runs may enter itself in leafctl_nodes before its row is written: leafctl(7) says to run it again."""
+        while True:
+            try:
+                self._client("mariadb", input=self.dump, stderr=subprocess.PIPE)
+                return
+            except subprocess.CalledProcessError as error:
+                if b"leafctl_nodes" not in error.stderr or b"Duplicate entry" not in error.stderr:
+                    raise AssertionError("mariadb: " + error.stderr.decode("utf-8", "replace")) from error
 
     def _client(self, program, **more):
         command = [program, "--no-defaults", "--socket", self.one.socket, self.name]
