@@ -240,6 +240,37 @@ class Http(AccessTest):
         # Nothing was taken by all those that were refused.
         self.assertEqual(json.loads(daemon.get("/v1/segment/pay", bearer(token)).body)["ids"], ["3"])
 
+    def test_the_same_request_is_checked_each_time(self):
+        """A request that comes again is not read again. Its caller and the limits count each time."""
+        token = self.token("billing", "--role", "ids", "--tags", "pay")
+        config = self.box.write("known.toml", "")
+        daemon = self.serve("--config", config)
+        request = "GET /api/segment/get/pay HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % token
+        with daemon.raw() as raw:
+
+            def ask(times):
+                raw.send(request * times)
+                return [raw.response().status for _ in range(times)]
+
+            self.assertEqual(ask(5), [200] * 5)
+            raw.send(request.replace(token, token[:-1] + ("B" if token.endswith("A") else "A")))
+            self.assertEqual(raw.response().status, 401)
+            raw.send(request.replace("/pay", "/order"))
+            self.assertEqual(raw.response().status, 403)
+            self.assertEqual(ask(3), [200] * 3)
+            self.box.write("known.toml", "[server]\nmax_tag_requests_per_second = 1\n")
+            self.reload(daemon)
+            self.assertIn(429, ask(30))
+            self.box.write("known.toml", "")
+            self.reload(daemon)
+            self.assertEqual(ask(30), [200] * 30)
+            self.box.ok("token", "remove", "billing", "--yes", *self.set())
+            limited = self.token("billing", "--role", "ids", "--ids-per-second", "5")
+            self.reload(daemon)
+            self.assertEqual(ask(2), [401] * 2)
+            request = request.replace(token, limited)
+            self.assertIn(429, ask(30))
+
     def test_a_limit_of_ids_a_second(self):
         token = self.token("few", "--role", "ids", "--ids-per-second", "50")
         daemon = self.serve()

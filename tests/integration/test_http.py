@@ -390,6 +390,54 @@ class Wire(SharedDaemonTest):
             self.assertEqual([a.status for a in answers], [200, 404, 200, 500, 200])
             self.assertEqual((answers[0].body, answers[2].body, answers[4].body), ("1", '{"ids":["2","3"]}', "4"))
 
+    def test_the_same_request_again_and_others_in_between(self):
+        """A request that comes twice is not read twice. Each gets its own answer, whatever comes in between."""
+        self.shared.ok("tag", "add", self.tag + "b")
+
+        def get(path, *headers, method="GET"):
+            return "%s %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n" % (method, path, "".join(line + "\r\n" for line in headers))
+
+        leaf, other, v1 = get(LEAF + self.tag), get(LEAF + self.tag + "b"), get(V1 + self.tag)
+        escaped = get(LEAF + "%%%02x%s" % (ord(self.tag[0]), self.tag[1:]))
+        lines = get(V1 + self.tag, "Accept: text/plain")
+        expected = []  # request, status, body
+        expected += [(leaf, 200, body) for body in ("1", "2", "3")] + [(other, 200, "1"), (other, 200, "2"), (leaf, 200, "4")]
+        expected += [(v1, 200, '{"ids":["%d"]}' % id) for id in (5, 6, 7)] + [(lines, 200, "%d\n" % id) for id in (8, 9, 10)]
+        expected += [(escaped, 200, str(id)) for id in (11, 12)] + [(leaf, 200, "13")]
+        expected += [(get(V1 + self.tag + "?count=1"), 200, '{"ids":["%d"]}' % id) for id in (14, 15)]
+        expected += [(get(V1 + self.tag + "?count=2"), 200, '{"ids":["%d","%d"]}' % (id, id + 1)) for id in (16, 18)]
+        expected += [(get(LEAF + "nokey"), 500, None)] * 2 + [(leaf, 200, "20"), (get("/no"), 404, None), (leaf, 200, "21")]
+        expected += [(get(LEAF + self.tag, "X-Trace: %d" % id), 200, str(id)) for id in (22, 23)]
+        expected += [(leaf, 200, str(id)) for id in range(24, 110)]
+        with self.daemon.raw() as raw:
+            raw.send("".join(request for request, _, _ in expected))
+            heads = {}
+            for request, status, body in expected:
+                answer = raw.response()
+                self.assertEqual(answer.status, status, request)
+                if body is None:
+                    continue
+                self.assertEqual(answer.body, body, request)
+                head = {name: value for name, value in answer.headers.items() if name not in ("date", "content-length")}
+                self.assertEqual(heads.setdefault(request, head), head)
+                self.assertEqual(answer.headers["content-length"], str(len(body)))
+            # In pieces, with a HEAD, which takes none, and while the tag is paused.
+            for cut in (1, 20, len(leaf) - 1, len(leaf), len(leaf) + 1):
+                raw.send((leaf * 3)[:cut])
+                self.check_healthy()
+                raw.send((leaf * 3)[cut:])
+                first = int(raw.response().body)
+                self.assertEqual([int(raw.response().body) for _ in range(2)], [first + 1, first + 2])
+            raw.send(get(LEAF + self.tag, method="HEAD"))
+            self.assertEqual(raw.response(head=True).status, 200)
+            self.shared.ok("tag", "pause", self.tag)
+            raw.send(leaf)
+            self.assertEqual(raw.response().status, 500)
+            self.shared.ok("tag", "resume", self.tag)
+            raw.send(leaf * 2 + get(LEAF + self.tag, "Connection: close") + leaf)
+            self.assertEqual([int(raw.response().body) for _ in range(3)], [first + 3, first + 4, first + 5])
+            self.assertTrue(raw.at_end())
+
     def test_many_pipelined_requests_and_a_slow_reader(self):
         count = scaled(3000, 500)
         with self.daemon.raw() as raw:

@@ -346,6 +346,43 @@ class Connection(RedisTest):
         sender.join()
         self.assertEqual(ids, list(range(1, count + 1)))
 
+    def test_the_same_command_again_and_others_in_between(self):
+        """A command that comes twice is not read twice. Each gets its own answer, whatever comes in between."""
+        self.box.ok("tag", "add", "order", "--step", "1000")
+        daemon = self.serve()
+        redis, other = self.connect(daemon), self.connect(daemon)
+        pay, order, missing = (Resp.encode("INCR", tag) for tag in ("pay", "order", "missing"))
+        commands = [
+            (pay * 3, [1, 2, 3]), (order * 2, [1, 2]), (pay, [4]), (b"INCR pay\r\n" * 2, [5, 6]), (pay, [7]),
+            (Resp.encode("incr", "pay"), [8]), (Resp.encode("INCRBY", "pay", 1) * 2, [9, 10]),
+            (Resp.encode("INCRBY", "pay", 5), [15]), (pay * 2, [16, 17]), (missing * 2, ["NOTFOUND", "NOTFOUND"]),
+            (pay, [18]), (Resp.encode("MULTI"), ["OK"]), (pay * 2, ["QUEUED", "QUEUED"]),
+            (Resp.encode("EXEC"), [[19, 20]]), (pay, [21]), (Resp.encode("LEAF.NEXT", "pay"), [["22"]]), (pay, [23]),
+            (Resp.encode("PING"), ["PONG"]), (Resp.encode("RESET"), ["RESET"]), (pay * 40, list(range(24, 64))),
+        ]  # fmt: skip
+        redis.send(b"".join(data for data, _ in commands))
+        for data, replies in commands:
+            for expected in replies:
+                reply = redis.reply()
+                self.assertEqual(reply.word if isinstance(reply, ReplyError) else reply, expected, data)
+        # The same in pieces, wherever they are cut.
+        last = 63
+        for cut in (1, 5, len(pay) - 1, len(pay), len(pay) + 1, len(pay) + 5, 3 * len(pay) - 2):
+            data = pay * 4
+            redis.send(data[:cut])
+            self.assertEqual(other.ask("PING"), "PONG")
+            redis.send(data[cut:])
+            self.assertEqual([redis.reply() for _ in range(4)], [last + 1, last + 2, last + 3, last + 4])
+            last += 4
+        # The rest waits behind the first, which waits for its grant.
+        self.box.ok("tag", "add", "late", "--step", "1000")
+        lock = self.lock_store()
+        late = Resp.encode("INCR", "late")
+        redis.send(late * 4 + pay)
+        poll(lambda: daemon.tag_status("late") and daemon.tag_status("late")["waiting"] == 1, "the first waits")
+        lock.execute("ROLLBACK")
+        self.assertEqual([redis.reply() for _ in range(5)], [1, 2, 3, 4, last + 1])
+
     def test_a_unix_socket(self):
         path = self.box.path("redis.sock")
         daemon = self.box.serve("--redis-listen", "unix:" + path)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "leaf/base/id_range.h"
+#include "leaf/server/http/known_request.h"
 #include "leaf/server/http/message.h"
 #include "leaf/server/http/plain_request.h"
 #include "leaf/server/http/request_reader.h"
@@ -180,6 +181,55 @@ TEST(RequestReader, ALineThatIsKnownIsReadAsIfItWereNot) {
   EXPECT_EQ(whole->authorization, known.value);
   EXPECT_EQ(whole->new_line, "");
   EXPECT_EQ(whole->size, bytes.size());
+}
+
+// Its answer is, byte for byte, the one that a request which was read gets.
+TEST(KnownRequest, IsKnownByAllOfItsBytesAndAnsweredAsAnyOther) {
+  const std::string bytes = "GET /v1/segment/p%61y HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\n\r\n";
+  struct Form {
+    const IdsForm* form;
+    std::string_view type;
+  };
+  for (const Form& form :
+       {Form{&kIdAlone, kPlainText}, Form{&kIdsAsText, kPlainText}, Form{&kIdsAsJson, kJson}}) {
+    KnownRequest known;
+    EXPECT_FALSE(known.IsNext(""));
+    EXPECT_FALSE(known.IsNext(bytes));
+    {
+      const std::string gone = bytes;
+      known.Keep(gone, "Bearer x", Route::kV1Segment, {"pay", form.form, form.type});
+    }
+    EXPECT_TRUE(known.IsNext(bytes));
+    EXPECT_TRUE(known.IsNext(bytes + "GET"));
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      EXPECT_FALSE(known.IsNext(bytes.substr(0, size))) << size;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      std::string other = bytes;
+      other[i] ^= 1;
+      EXPECT_FALSE(known.IsNext(other)) << i;
+    }
+    EXPECT_EQ(known.size(), bytes.size());
+    EXPECT_EQ(known.tag(), "pay");
+    EXPECT_EQ(known.authorization(), "Bearer x");
+    for (const std::string_view date : {"Thu, 26 Nov 2026 19:46:09 GMT", "Thu, 26 Nov 2026 19:46:10 GMT"}) {
+      for (const std::uint64_t id : {8ULL, 9ULL, 10ULL, 11ULL, 99ULL, 7ULL, 123'456'789'012ULL}) {
+        Response response;
+        response.content_type = form.type;
+        const IdRange range{id, id + 1};
+        AppendIds({&range, 1}, *form.form, response.body);
+        std::string expected = "before";
+        std::string got = expected;
+        Render(response, Persistence::kDefault, false, date, expected);
+        Render(response, Persistence::kClose, false, date, expected);
+        known.Answer(id, date, got);
+        known.AnswerLast(id, date, got);
+        EXPECT_EQ(got, expected);
+      }
+    }
+    // What is too long is not kept, and what was kept before is not taken for it.
+    known.Keep(std::string(2000, 'x'), "", Route::kV1Segment, {"pay", form.form, form.type});
+    EXPECT_FALSE(known.IsNext(bytes));
+  }
 }
 
 TEST(RequestReader, WantsOneHost) {

@@ -104,6 +104,52 @@ TEST(ReplyWriter, DiffersByVersionWhereItHasTo) {
   EXPECT_EQ(written(Version::kResp3, all), "_\r\n%2\r\n#t\r\n" + tail);
 }
 
+TEST(RisingIntegers, AreWrittenAsAnyIntegerIs) {
+  RisingIntegers rising;
+  const auto check = [&](std::uint64_t value) {
+    std::string written = "before ";
+    std::string expected = written;
+    rising.Append(value, written);
+    ReplyWriter(Version::kResp2, expected).Integer(value);
+    EXPECT_EQ(written, expected);
+  };
+  for (const std::uint64_t first :
+       {std::uint64_t{0}, std::uint64_t{95}, std::uint64_t{999'998}, kIdEnd - 12}) {
+    for (std::uint64_t value = first; value < first + 12; ++value) check(value);
+  }
+  for (const std::uint64_t value :
+       {7ULL, 8ULL, 8ULL, 7ULL, 108ULL, 109ULL, 9ULL, 10ULL, 1'000'000'000'000ULL})
+    check(value);
+  check(~std::uint64_t{0});
+  check(0);
+}
+
+TEST(KnownTake, IsKnownByAllOfItsBytes) {
+  KnownTake known;
+  EXPECT_FALSE(known.IsNext(""));
+  const std::string bytes = "*2\r\n$4\r\nINCR\r\n$3\r\npay\r\n";
+  std::string tag = "pay";
+  TakeCommand take{.ids = {.tag = tag}, .reply = IdReply::kLast};
+  ASSERT_TRUE(IsOneOfTag(take));
+  known.Keep(bytes, *FindCommand("incr"), take);
+  tag = "xxx";
+  EXPECT_EQ(known.take().ids.tag, "pay") << "its own";
+  EXPECT_EQ(known.command().name, "incr");
+  EXPECT_EQ(known.size(), bytes.size());
+  EXPECT_TRUE(known.IsNext(bytes));
+  EXPECT_TRUE(known.IsNext(bytes + "*1\r\n"));
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(known.IsNext(bytes.substr(0, size))) << size;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    std::string other = bytes;
+    other[i] ^= 1;
+    EXPECT_FALSE(known.IsNext(other)) << i;
+  }
+  // What is too long is not kept, and what was kept before is not taken for it.
+  known.Keep(std::string(200, 'x'), *FindCommand("incr"), take);
+  EXPECT_FALSE(known.IsNext(bytes));
+}
+
 TEST(RedisErrors, BeginWithAWordThatClientsSwitchOn) {
   EXPECT_EQ(ErrorText({ErrorCode::kNotFound, "unknown tag 'a'", "add it"}),
             "NOTFOUND unknown tag 'a' (add it)");

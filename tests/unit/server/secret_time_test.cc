@@ -13,6 +13,7 @@
 #include "leaf/access/gate.h"
 #include "leaf/base/check.h"
 #include "leaf/base/secret.h"
+#include "leaf/server/http/known_request.h"
 #include "leaf/server/http/plain_request.h"
 #include "leaf/server/visitor.h"
 #include "support/count_instructions.h"
@@ -170,6 +171,22 @@ TEST_F(SecretTime, AnotherLineThanTheOneBefore) {
     });
   }
   ExpectOne(500);
+}
+
+// A request that may be the one which is known.
+TEST_F(SecretTime, AnotherRequestThanTheOneThatIsKnown) {
+  const std::string token = "leaf_" + std::string(43, 'a');
+  const auto request = [](const std::string& with) {
+    return "GET /v1/segment/pay HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + with + "\r\n\r\n";
+  };
+  KnownRequest known;
+  known.Keep(request(token), "Bearer " + token, Route::kV1Segment, {"pay", &kIdsAsJson, kJson});
+  LEAF_CHECK(known.IsNext(request(token)));
+  for (std::size_t place = 0; place < token.size(); ++place) {
+    const std::string bytes = request(Changed(token, place));
+    Count([&] { LEAF_CHECK(!known.IsNext(bytes)); });
+  }
+  ExpectOne(100);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "leaf/base/time.h"
+#include "leaf/server/http/known_request.h"
 #include "leaf/server/net/loop.h"
 #include "leaf/server/visitor.h"
 
@@ -22,6 +23,7 @@ constexpr std::string_view kSpeaksTls =
 constexpr std::string_view kTooManyUnread = "this server has too many answers that clients do not read\n";
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::uint32_t kRetrySeconds = 1;
+constexpr int kFine = 200;
 
 // A large answer counts until it is sent, or given up; one too many becomes an error. What was taken for it
 // is lost: handlers refuse most of them before that.
@@ -87,6 +89,10 @@ class HttpProtocol final : public Protocol {
         visitor_(factory.gate_, factory.clock_, origin.user) {}
 
   Step Handle(Stream& stream) override {
+    if (const std::string_view bytes = Bytes(stream); reader_.is_between_requests() && known_.IsNext(bytes)) {
+      if (AnswerAgain(stream)) [[likely]]
+        return Step::kAnswered;
+    }
     switch (reader_.Read(stream.in())) {
       case RequestReader::Outcome::kMore:
         return Step::kMore;
@@ -106,6 +112,8 @@ class HttpProtocol final : public Protocol {
     // After the answer to a connection over a limit, too.
     if (!received.keep_alive || !stream.origin().refusal.empty()) stream.EndAfterAnswer();
     visitor_.KnowCertificate(stream.client_name());
+    const access::Caller& caller = visitor_.Identify(received.authorization);
+    OneId one_id;
     const Request request{.method = received.method,
                           .target = received.target,
                           .accept = received.accept,
@@ -114,12 +122,13 @@ class HttpProtocol final : public Protocol {
                           .content_type = received.content_type,
                           .body = received.body,
                           .body_lost = received.body_lost,
-                          .caller = &visitor_.Identify(received.authorization),
+                          .caller = &caller,
                           .wrong_credentials = visitor_.problem(),
                           .from_other_site = IsFromOtherSite(received),
                           .from_script = received.from_script,
                           .is_public_door = stream.origin().is_public_door,
-                          .is_local = stream.origin().is_local};
+                          .is_local = stream.origin().is_local,
+                          .one_id = MayKeep(stream, caller) ? &one_id : nullptr};
     const WayBack back = stream.way_back();
     auto withdraw = factory_.router_.Handle(
         request,
@@ -128,6 +137,8 @@ class HttpProtocol final : public Protocol {
           back.Deliver(std::move(response), &HttpProtocol::WriteTo);
         },
         &route_);
+    if (one_id.form != nullptr)
+      known_.Keep(Bytes(stream).substr(0, reader_.plain_size()), received.authorization, route_, one_id);
     reader_.Release(stream.in());
     if (stream.is_answered()) return Step::kAnswered;
     stream.Park(std::move(withdraw));
@@ -143,6 +154,40 @@ class HttpProtocol final : public Protocol {
   }
 
  private:
+  static std::string_view Bytes(Stream& stream) {
+    const auto data = stream.in().data();
+    return {static_cast<const char*>(data.data()), data.size()};
+  }
+
+  // Whether the request that was read, if it takes one ID, is worth to be known again.
+  bool MayKeep(Stream& stream, const access::Caller& caller) const {
+    const std::size_t size = reader_.plain_size();
+    return size > 0 && size <= KnownRequest::kBytesMax && caller.limit == nullptr &&
+           !known_.IsNext(Bytes(stream));
+  }
+
+  // Answers the request that is known. False, and nothing has happened, if it has to be read.
+  bool AnswerAgain(Stream& stream) {
+    visitor_.KnowCertificate(stream.client_name());
+    std::uint64_t id = 0;
+    if (!factory_.router_.TryTakeOne(known_.tag(), visitor_.Identify(known_.authorization()), id)) {
+      // What counts against the limits is counted again now, and not with each request to come.
+      known_.Forget();
+      return false;
+    }
+    stream.BeginAnswer();
+    const std::string_view date = DateText(factory_.clock_, stream.answered_at());
+    const std::size_t size = known_.size();
+    if (stream.is_last()) [[unlikely]] {
+      known_.AnswerLast(id, date, stream.out());
+    } else {
+      known_.Answer(id, date, stream.out());
+    }
+    stream.metrics().Count(known_.route(), kFine, stream.answered_at() - stream.began_at());
+    stream.in().consume(size);
+    return true;
+  }
+
   // Whether the client may ask anything here; refused if not.
   bool MayAsk(Stream& stream, const ReceivedRequest& received) {
     const std::string_view refusal = stream.origin().refusal;
@@ -208,6 +253,7 @@ class HttpProtocol final : public Protocol {
   bool says_keep_alive_ = false;
   bool is_head_ = false;
   std::string allowed_host_;  // the last Host field that was looked at
+  KnownRequest known_;
 };
 
 std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {

@@ -28,6 +28,13 @@ enum class BodyLost : std::uint8_t {
   kNoRoom,   // the bodies of other requests take up all the room that there is
 };
 
+// A request for one ID of a tag whose answer has nothing but the ID in it.
+struct OneId {
+  std::string tag;
+  const IdsForm* form = nullptr;  // null for any other request; static
+  std::string_view content_type = "";
+};
+
 struct Request {
   std::string_view method;  // "GET"
   std::string_view target;  // "/v1/segment/pay?count=3", as sent
@@ -47,6 +54,8 @@ struct Request {
   bool from_script = false;
   bool is_public_door = false;  // as of Origin
   bool is_local = false;        // came over a Unix socket
+  // Told what was asked for, if that is one ID, and it was had at once; null for none to tell.
+  OneId* one_id = nullptr;
 };
 
 struct Response {

@@ -63,6 +63,10 @@ class RequestReader {
   int status() const { return status_; }
   std::string_view why() const { return why_; }
 
+  // Whether the next bytes that are read begin a request.
+  bool is_between_requests() const { return plain_bytes_ == 0 && !parser_; }
+  // Of the request that was read, in bytes, if it has the plain form; 0 if not.
+  std::size_t plain_size() const { return plain_bytes_; }
   // The request that was read is done with: its bytes are taken from the buffer.
   void Release(ReadBuffer& buffer);
 

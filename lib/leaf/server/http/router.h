@@ -19,6 +19,14 @@ class Router {
   // the request is for, before it is answered.
   Withdraw Handle(const Request& request, Respond respond, Route* label = nullptr) const;
 
+  // Takes one ID of a tag for a request that is like one that Handle has answered. False if it has to be
+  // handled as any other: the ID is not in reserve, or the caller may not have it, or not now.
+  bool TryTakeOne(std::string_view tag, const access::Caller& caller, std::uint64_t& id) const {
+    const bool may = caller.roles.Has(access::Role::kIds) && caller.limit == nullptr &&
+                     (caller.tags.matches_all() || caller.tags.Matches(tag));
+    return may && !backend_.issuer.Refuse({.tag = tag}) && backend_.issuer.TryTakeOne(tag, id);
+  }
+
   // What of answers and requests is in memory.
   UnreadAnswers& unread() const { return backend_.unread; }
 

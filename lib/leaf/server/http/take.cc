@@ -90,6 +90,18 @@ bool IsLongBatch(const Take& take) {
   return take.ids.count > (is_number ? kSmallBatch : kSmallAnswerBytes / kTextBytes);
 }
 
+const IdsForm& FormOf(const Take& take) {
+  return take.dialect == Dialect::kLeaf ? kIdAlone
+         : take.type == IdsType::kLines ? kIdsAsText
+         : take.ids.as_code             ? kCodesAsJson
+                                        : kIdsAsJson;
+}
+
+bool IsOneId(const Take& take) {
+  return take.ids.source == IdSource::kSegment && take.ids.count == 1 && !take.ids.as_code &&
+         take.text == nullptr && !take.as_ranges;
+}
+
 Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& ids) {
   std::shared_ptr<const FixedIdText> text = take.text;
   if (take.ids.as_code) {
@@ -107,10 +119,7 @@ Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& i
       if (const auto fits = text->Check(ranges.back().end - 1); !fits.ok())
         return AnswerWithError(backend, take, fits.error());
     }
-    const IdsForm& form = take.dialect == Dialect::kLeaf ? kIdAlone
-                          : take.type == IdsType::kLines ? kIdsAsText
-                          : take.ids.as_code             ? kCodesAsJson
-                                                         : kIdsAsJson;
+    const IdsForm& form = FormOf(take);
     if (IsLongBatch(take)) {
       response.ids = std::make_unique<IdsText>(ranges, form, std::move(text));
       return response;
@@ -161,8 +170,11 @@ Withdraw ServeTake(const Backend& backend, const Take& take, const Request& requ
     refused = OverMemory(backend, take);
   if (refused) return AtOnce(respond, AnswerWithError(backend, take, *refused));
   IssuedIds ids;
-  if (backend.issuer.TryTake(take.ids, ids)) [[likely]]
+  if (backend.issuer.TryTake(take.ids, ids)) [[likely]] {
+    if (request.one_id != nullptr && IsOneId(take))
+      *request.one_id = {std::string(take.ids.tag), &FormOf(take), ContentTypeOf(take.type)};
     return AtOnce(respond, AnswerWith(backend, take, ids));
+  }
   const auto waiting = std::make_shared<const ParkedTake>(take);
   return backend.issuer.Park(
       take.ids, [&backend, waiting, respond = std::move(respond)](const Result<IssuedIds>& result) {

@@ -115,6 +115,10 @@ class Issuer {
   // Takes what was asked for from what is in reserve, or nothing: then the request is one to park. Costs no
   // allocation. Requires: the mode is on; Refuse has let the request pass.
   bool TryTake(const IdRequest& request, IssuedIds& out) const;
+  // The same for one ID of a tag, which is not wanted for its code.
+  bool TryTakeOne(std::string_view tag, std::uint64_t& id) const {
+    return ids_.segment()->TryNextOne(tag, id);
+  }
   // Serves what TryTake did not. Requires the same.
   Withdraw Park(const IdRequest& request, Done done) const;
 

@@ -30,6 +30,8 @@ class CommandReader {
 
   // Of the command: its name and its arguments. Views of what was read, up to Release.
   std::span<const std::string_view> words() const { return words_; }
+  // Whether the next bytes that are read begin a command.
+  bool is_between_commands() const { return at_ == 0 && missing_ < 0; }
   // So many bytes are done with: the caller drops them, and calls Release.
   std::size_t size() const { return at_; }
   void Release();

@@ -51,8 +51,9 @@ class RedisProtocol final : public Protocol {
 
   Step Handle(Stream& stream) override {
     while (stream.in().size() > 0) {
-      const auto data = stream.in().data();
-      switch (reader_.Read({static_cast<const char*>(data.data()), data.size()})) {
+      const std::string_view bytes = Bytes(stream);
+      if (reader_.is_between_commands() && known_.IsNext(bytes) && !queue_) return TakeAgain(stream);
+      switch (reader_.Read(bytes)) {
         case CommandReader::Outcome::kMore:
           return Step::kMore;
         case CommandReader::Outcome::kBroken:
@@ -76,6 +77,11 @@ class RedisProtocol final : public Protocol {
   }
 
  private:
+  static std::string_view Bytes(Stream& stream) {
+    const auto data = stream.in().data();
+    return {static_cast<const char*>(data.data()), data.size()};
+  }
+
   void Release(Stream& stream) {
     stream.in().consume(reader_.size());
     reader_.Release();
@@ -107,13 +113,8 @@ class RedisProtocol final : public Protocol {
       End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
       return Step::kAnswered;
     }
-    visitor_.KnowCertificate(stream.client_name());
-    KnowCaller();
-    if (const auto refused = RefuseCommand(*command, session_, reply)) [[unlikely]] {
-      if (queue_) queue_->Spoil();
-      End(stream, command->route, *refused);
+    if (Refused(stream, *command)) [[unlikely]]
       return Step::kAnswered;
-    }
     int status = kFine;
     switch (command->kind) {
       case CommandKind::kEnds:
@@ -133,6 +134,19 @@ class RedisProtocol final : public Protocol {
     }
     End(stream, command->route, status);
     return Step::kAnswered;
+  }
+
+  // Whether the caller may not use the command. Then it is told.
+  bool Refused(Stream& stream, const CommandSpec& command) {
+    visitor_.KnowCertificate(stream.client_name());
+    KnowCaller();
+    ReplyWriter reply(session_.version, stream.out());
+    const auto refused = RefuseCommand(command, session_, reply);
+    if (!refused) [[likely]]
+      return false;
+    if (queue_) queue_->Spoil();
+    End(stream, command.route, *refused);
+    return true;
   }
 
   // Its token may have expired since the last command, or be gone from the file.
@@ -198,29 +212,51 @@ class RedisProtocol final : public Protocol {
     return ParkUnlessAnswered(stream, [transaction] { transaction->Withdraw(); });
   }
 
+  // The command that is known.
+  Step TakeAgain(Stream& stream) {
+    const Step step =
+        Refused(stream, known_.command()) ? Step::kAnswered : Take(stream, known_.command(), known_.take());
+    stream.in().consume(known_.size());
+    return step;
+  }
+
   Step Take(Stream& stream, const CommandSpec& command, Words words) {
+    const auto take = ReadTake(backend_, command, words);
+    if (!take.ok()) {
+      ReplyWriter reply(session_.version, stream.out());
+      End(stream, command.route, Fail(reply, take.error()));
+      return Step::kAnswered;
+    }
+    if (IsOneOfTag(*take)) known_.Keep(Bytes(stream).substr(0, reader_.size()), command, *take);
+    return Take(stream, command, *take);
+  }
+
+  Step Take(Stream& stream, const CommandSpec& command, const TakeCommand& take) {
     ReplyWriter reply(session_.version, stream.out());
     const auto fail = [&](const Error& error) {
       End(stream, command.route, Fail(reply, error));
       return Step::kAnswered;
     };
-    const auto take = ReadTake(backend_, command, words);
-    if (!take.ok()) return fail(take.error());
-    if (const auto denied = RefuseCaller(backend_, *take, session_, reply)) [[unlikely]] {
+    if (const auto denied = RefuseCaller(backend_, take, session_, reply)) [[unlikely]] {
       End(stream, command.route, *denied);
       return Step::kAnswered;
     }
-    if (const auto refused = RefuseTake(backend_, *take)) return fail(*refused);
-    IssuedIds ids;
-    if (backend_.issuer.TryTake(take->ids, ids)) [[likely]] {
-      auto rest = WriteIds(backend_, *take, ids, reply);
+    if (const auto refused = RefuseTake(backend_, take)) return fail(*refused);
+    if (IsOneOfTag(take)) {
+      if (std::uint64_t id = 0; backend_.issuer.TryTakeOne(take.ids.tag, id)) [[likely]] {
+        rising_.Append(id, stream.out());
+        End(stream, command.route, kFine);
+        return Step::kAnswered;
+      }
+    } else if (IssuedIds ids; backend_.issuer.TryTake(take.ids, ids)) {
+      auto rest = WriteIds(backend_, take, ids, reply);
       if (!rest.ok()) return fail(rest.error());
       End(stream, command.route, kFine);
       if (*rest) stream.SendLong(*std::move(rest));
       return Step::kAnswered;
     }
-    if (const auto good = CheckTag(*take); !good.ok()) return fail(good.error());
-    const auto waiting = std::make_shared<const ParkedTake>(*take);
+    if (const auto good = CheckTag(take); !good.ok()) return fail(good.error());
+    const auto waiting = std::make_shared<const ParkedTake>(take);
     auto withdraw = backend_.issuer.Park(
         waiting->take.ids, [&backend = backend_, waiting, back = stream.way_back(), route = command.route,
                             version = session_.version](const Result<IssuedIds>& result) {
@@ -255,6 +291,8 @@ class RedisProtocol final : public Protocol {
   Visitor visitor_;
   Session session_;
   std::optional<QueuedCommands> queue_;  // between MULTI and EXEC
+  KnownTake known_;
+  RisingIntegers rising_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "leaf/base/check.h"
 #include "leaf/base/decimal.h"
 #include "leaf/server/error_meaning.h"
 
@@ -24,6 +25,14 @@ void ReplyWriter::Head(char sign, std::uint64_t value) {
   std::memcpy(&text[1], digits.data(), digits.size());
   std::memcpy(&text[1 + digits.size()], kEnd.data(), kEnd.size());
   out_.append(text.data(), 1 + digits.size() + kEnd.size());
+}
+
+void RisingIntegers::Write(std::uint64_t value) {
+  std::string text;
+  ReplyWriter(Version::kResp2, text).Integer(value);
+  LEAF_CHECK(text.size() <= text_.size());
+  std::memcpy(text_.data(), text.data(), text.size());
+  size_ = text.size();
 }
 
 void ReplyWriter::Simple(std::string_view text) {

@@ -1,6 +1,7 @@
 // Replies in Redis' protocol, and errors in its words.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,6 +42,29 @@ class ReplyWriter {
 
   const Version version_;
   std::string& out_;
+};
+
+// Integers that mostly follow each other, as the IDs of one connection do: then only the last digit is
+// written anew. Not thread-safe.
+class RisingIntegers {
+ public:
+  // Appends `value` as ReplyWriter::Integer.
+  void Append(std::uint64_t value, std::string& out) {
+    if (size_ > 0 && value > last_ && value - last_ == 1 && text_[size_ - 3] != '9') [[likely]] {
+      ++text_[size_ - 3];
+    } else {
+      Write(value);
+    }
+    last_ = value;
+    out.append(text_.data(), size_);
+  }
+
+ private:
+  void Write(std::uint64_t value);
+
+  std::array<char, 24> text_;  // ":", 20 digits at most, "\r\n"
+  std::size_t size_ = 0;
+  std::uint64_t last_ = 0;
 };
 
 // The word that clients switch on: "NOTFOUND", and "ERR" for what the caller did wrong.

@@ -153,6 +153,17 @@ Result<TakeCommand> ReadTake(const RedisBackend& backend, const CommandSpec& com
   return take;
 }
 
+void KnownTake::Keep(std::string_view bytes, const CommandSpec& command, const TakeCommand& take) {
+  command_ = nullptr;
+  if (bytes.size() > bytes_.size()) return;
+  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
+  size_ = bytes.size();
+  tag_ = take.ids.tag;
+  take_ = take;
+  take_.ids.tag = tag_;
+  command_ = &command;
+}
+
 Result<void> CheckTag(const TakeCommand& take) {
   return take.ids.source == IdSource::kSegment ? ValidateTag(take.ids.tag) : Result<void>();
 }

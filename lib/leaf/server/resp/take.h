@@ -1,9 +1,13 @@
 // Requests for IDs over Redis' protocol: read, and answered.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "leaf/base/id_text.h"
 #include "leaf/base/result.h"
@@ -28,6 +32,42 @@ struct TakeCommand {
   IdRequest ids;
   IdReply reply = IdReply::kIds;
   std::shared_ptr<const FixedIdText> text{};  // of kTexts; null for codes (ids.as_code)
+};
+
+// One ID of a tag, as an integer. With one ID a run without a gap is no different.
+inline bool IsOneOfTag(const TakeCommand& take) {
+  return take.reply == IdReply::kLast && take.ids.count == 1 && !take.ids.as_code &&
+         take.ids.source == IdSource::kSegment;
+}
+
+// A command that a connection has sent, to be known again by its bytes: clients ask for the next ID of the
+// same tag again and again, and what was read of it then holds for the same bytes. Whether its caller may ask
+// for it, and what it gets, is no part of that. Not thread-safe.
+class KnownTake {
+ public:
+  KnownTake() = default;
+  KnownTake(const KnownTake&) = delete;
+  KnownTake& operator=(const KnownTake&) = delete;
+
+  // `bytes`: all of the command. Longer ones are not kept.
+  void Keep(std::string_view bytes, const CommandSpec& command, const TakeCommand& take);
+  // Whether `bytes` begin with that command.
+  bool IsNext(std::string_view bytes) const {
+    return command_ != nullptr && bytes.starts_with(std::string_view(bytes_.data(), size_));
+  }
+  std::size_t size() const { return size_; }
+  // Requires: something was kept.
+  const CommandSpec& command() const { return *command_; }
+  const TakeCommand& take() const { return take_; }
+
+ private:
+  static constexpr std::size_t kBytesMax = 96;
+
+  std::array<char, kBytesMax> bytes_;
+  std::size_t size_ = 0;
+  const CommandSpec* command_ = nullptr;
+  TakeCommand take_;  // a view of tag_
+  std::string tag_;
 };
 
 // Requires: a command of kTakesIds, with as many words as it takes. The tag is a view of them, and need not
