@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long forms of tests that ctest runs in a shorter one, with their times judged, too. Ends with a table, and with an
-# error if anything failed. All of them but sim and mutations: about two hours and a half on 2 cores, which should have
+# error if anything failed. All of them but sim, scale and mutations: about two hours and a half on 2 cores, which should have
 # nothing else to do.
 # Usage: soak.sh [NAME|all]...   (default: all)
 #   issue143   1000 callers at once on a step of 100: each case of Leaf's issue #143, a million calls
@@ -25,6 +25,8 @@
 #              minutes: about an hour and a half
 #   power      the power goes at 5000 moments of each test of power_loss
 #   sim        the museum, 10 000 fresh seeds of the simulator on all processors, and clusters in trouble for an hour each
+#   scale      simulated clusters of 10, 100 and 1000 nodes with 100 tags for an hour: what they cost the database and ZooKeeper,
+#              beside the formula of PERFORMANCE.md
 #   fuzz       every parser of outside bytes under libFuzzer, an hour in all; only if it is named
 #   model      the reserve and snowflake IDs through every interleaving, with the scenarios that take minutes, too
 #   mutations  bugs planted one at a time, each of which the simulator has to catch (scripts/mutations.sh)
@@ -116,7 +118,7 @@ export LEAFCTL_MATRIX_POINTS=${LEAFCTL_MATRIX_POINTS:-0}
 export LEAFCTL_POWER_DISKS=${LEAFCTL_POWER_DISKS:-5000}
 export LEAFCTL_MATRIX_TABLE=${LEAFCTL_MATRIX_TABLE:-$PWD/build/fault_matrix.txt}
 
-names=(issue143 steady neighbour tags order order_galera refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim model mutations upgrade systemd redis_clients tarball lintian)
+names=(issue143 steady neighbour tags order order_galera refills unique snowflake workers grants codes rolling crowd costs abuse outage matrix power sim scale model mutations upgrade systemd redis_clients tarball lintian)
 
 # The file of tests/integration and the tests in it; for snowflake, the unit test; for others, what is run.
 tests_of() {
@@ -141,7 +143,7 @@ tests_of() {
     matrix) echo test_fault_matrix.py ;;
     power) echo test_power_loss.py ;;
     fuzz) echo scripts/fuzz.sh ;;
-    sim) echo build/release/leafsim ;;
+    sim | scale) echo build/release/leafsim ;;
     model) echo build/release/model_tests ;;
     mutations) echo scripts/mutations.sh ;;
     mutants) echo scripts/mutants.py ;;
@@ -165,7 +167,7 @@ done
 
 apt_need "${test_packages[@]}"
 set_cmake_flags
-if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* || " $* " == *" model "* ]]; then
+if [[ -z ${LEAFCTL:-} || " $* " == *" snowflake "* || " $* " == *" sim "* || " $* " == *" scale "* || " $* " == *" model "* ]]; then
   cmake --preset release "${cmake_flags[@]}"
   cmake --build --preset release --target leafctl unit_tests leafsim model_tests
   export LEAFCTL=${LEAFCTL:-$PWD/build/release/leafctl}
@@ -265,6 +267,8 @@ run() {
     as_in_gate env LEAF_TEST_WITH=scripts/weather.sh LEAF_TEST_TIMEOUT=14400 LEAFCTL_TEST_HANGS_S=14000 scripts/test.sh
   elif [[ $1 == sim ]]; then
     simulate "${tests[0]}"
+  elif [[ $1 == scale ]]; then
+    tests/sim/scale.py "${tests[0]}" --nodes 10,100,1000 --hours 1
   elif [[ $1 == fuzz ]]; then
     local targets jobs
     targets=$(find tests/fuzz/corpus -mindepth 1 -maxdepth 1 -type d | wc -l)

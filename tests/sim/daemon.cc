@@ -217,7 +217,7 @@ void Daemon::Main() {
     ++connections_;
     around_.world.Spawn(&process_, [this, i] { Connection(i); });
   }
-  while (!terminating_ && !failure_) around_.world.Block(process_, 10 * kMilli);
+  while (!terminating_ && !failure_) around_.world.Block(process_, 2 * around_.plan.look);
   if (failure_) log_.Error("cannot start: {}", failure_->message);
   terminating_ = true;
   // Drains: connections that are being served are waited for.

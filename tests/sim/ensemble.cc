@@ -158,6 +158,7 @@ std::optional<zookeeper::NodeData> SimClient::Look(const std::string& path) cons
 
 Result<std::optional<zookeeper::NodeData>> SimClient::Get(const std::string& path) {
   LEAF_RETURN_IF_ERROR(Ask());
+  ++ensemble_.world().costs().reads;
   auto node = Look(path);
   Travel();
   return node;
@@ -165,6 +166,7 @@ Result<std::optional<zookeeper::NodeData>> SimClient::Get(const std::string& pat
 
 Result<std::optional<zookeeper::NodeStat>> SimClient::Exists(const std::string& path) {
   LEAF_RETURN_IF_ERROR(Ask());
+  ++ensemble_.world().costs().reads;
   const auto node = Look(path);
   Travel();
   return node ? std::optional(node->stat) : std::nullopt;
@@ -177,6 +179,9 @@ Result<std::optional<std::vector<std::string>>> SimClient::Children(const std::s
     children =
         behind_ ? testing::MemoryZooKeeper::ChildrenIn(*behind_, path) : ensemble_.tree_.Children(path);
   }
+  Costs& costs = ensemble_.world().costs();
+  ++costs.lists;
+  if (children) costs.names += children->size();
   Travel();
   return children;
 }
@@ -184,6 +189,7 @@ Result<std::optional<std::vector<std::string>>> SimClient::Children(const std::s
 Result<std::vector<std::optional<zookeeper::NodeData>>> SimClient::GetAll(
     const std::vector<std::string>& paths) {
   LEAF_RETURN_IF_ERROR(Ask());
+  ensemble_.world().costs().reads += paths.size();
   std::vector<std::optional<zookeeper::NodeData>> nodes;
   for (const std::string& path : paths) nodes.push_back(Look(path));
   Travel();
@@ -193,6 +199,7 @@ Result<std::vector<std::optional<zookeeper::NodeData>>> SimClient::GetAll(
 Result<zookeeper::WriteOutcome> SimClient::Write(const std::vector<zookeeper::Operation>& operations) {
   LEAF_RETURN_IF_ERROR(Ask());
   World& world = ensemble_.world();
+  ++world.costs().writes;
   if (world.dice().Chance(ensemble_.is_late)) {
     Ensemble& ensemble = ensemble_;
     world.Spawn(

@@ -80,11 +80,25 @@ struct Flags {
   bool twice = false;
   bool quiet = false;
   bool loud = false;
+  bool costs = false;
 };
+
+// As tests/sim/scale.py reads it.
+void PrintCosts(const Plan& plan, const Outcome& outcome) {
+  const Costs& costs = outcome.costs;
+  fmt::print(
+      R"({{"nodes":{},"tags":{},"seconds":{},"refresh_seconds":{},"grants":{},"statements":{},"rows":{},)"
+      R"("reads":{},"lists":{},"names":{},"writes":{}}})"
+      "\n",
+      plan.nodes, plan.tags, outcome.costs_seconds,
+      std::chrono::duration<double>(plan.refresh_interval).count(), costs.grants, costs.statements,
+      costs.rows, costs.reads, costs.lists, costs.names, costs.writes);
+}
 
 // `shown`: set if what the plan expects to be broken was, and nothing else.
 ExitCode RunOne(Plan plan, const Flags& flags, Totals& totals, bool& shown) {
   if (flags.nodes > 0) plan.nodes = flags.nodes;
+  plan.counts_costs = flags.costs;
   if (flags.hours > 0) plan.trouble = static_cast<Nanos>(flags.hours * 3600e9);
   if (!flags.quiet) fmt::print("seed {}: {}\n", plan.seed, plan.Text());
   std::fflush(stdout);
@@ -94,6 +108,7 @@ ExitCode RunOne(Plan plan, const Flags& flags, Totals& totals, bool& shown) {
   *written.out = '\0';
   const Outcome outcome = Simulate(plan, flags.loud);
   totals.Add(outcome);
+  if (flags.costs) PrintCosts(plan, outcome);
   if (!flags.quiet) {
     fmt::print("seed {}: trace {:016x}, {} steps, {} IDs, {} requests, {} refused, {} faults\n", plan.seed,
                outcome.trace, outcome.steps, outcome.ids, outcome.requests, outcome.errors, outcome.acts);
@@ -221,6 +236,8 @@ int main(int argc, char** argv) {
   app.add_flag("--until-failure", flags.until_failure, "One seed after the other until a promise is broken");
   app.add_flag("--stop", flags.stop, "None after the first with which a promise is broken");
   app.add_flag("--twice", flags.twice, "Run each twice: their traces have to be equal");
+  app.add_flag("--costs", flags.costs,
+               "Print, as JSON, what the second half of each run cost the database and ZooKeeper");
   app.add_flag("--quiet", flags.quiet, "Only what is broken, and the totals");
   app.add_flag("--loud", flags.loud, "Print what happens, and what the daemons log");
   try {

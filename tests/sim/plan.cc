@@ -353,13 +353,16 @@ Result<Plan> Plan::Load(const std::string& path) {
   millis("flush_ms", plan.flush);
   if (file["claim_watch"].value_or<std::string>("") == "auto") plan.claim_watch.reset();
   double trouble_s = 30;
+  double look_ms = 5;
   double think_ms = 20;
   double interval_s = 8;
   number(file, "trouble_s", trouble_s);
   number(file, "think_ms", think_ms);
+  number(file, "look_ms", look_ms);
   number(file, "fault_interval_s", interval_s);
   plan.trouble = static_cast<Nanos>(trouble_s * 1e9);
   plan.think_time = static_cast<Nanos>(think_ms * 1e6);
+  plan.look = static_cast<Nanos>(look_ms * 1e6);
   plan.fault_interval = static_cast<Nanos>(interval_s * 1e9);
   const auto fence = file["fence"].value_or<std::string>("cluster");
   if (fence != "cluster" && fence != "fallback" && fence != "node") return Bad(path, "fence " + fence);
@@ -417,7 +420,7 @@ Result<Plan> Plan::Load(const std::string& path) {
         "fixed_step", "near_end",    "fence",      "registry",      "database",   "endpoints",
         "privileged", "trigger",     "expected",   "faults",        "act",        "refresh_interval_ms",
         "window_ms",  "think_ms",    "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
-        "caught_by",  "claim_watch", "contiguous", "strict"};
+        "caught_by",  "claim_watch", "contiguous", "strict",        "look_ms"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;

@@ -67,7 +67,10 @@ struct Plan {
   std::uint64_t connections = 3;       // of each node
   Nanos think_time = 20 * kMilli;      // between two requests of one
   std::uint64_t batch_max = 20;
+  // How often what starts and ends processes looks whether they have: seldom where there are very many.
+  Nanos look = 5 * kMilli;
   Nanos trouble = 60 * kSecond;  // how long things go wrong, before all is mended
+  bool counts_costs = false;     // Outcome::costs
   // Kinds of faults that happen, each again and again; and what happens at a fixed time.
   std::set<std::string> faults;
   Nanos fault_interval = 8 * kSecond;  // of each kind

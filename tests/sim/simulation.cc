@@ -78,10 +78,23 @@ Outcome Simulate(const Plan& plan, bool loud) {
         }
       });
     }
+    Costs before;
+    const auto costs_now = [&] {
+      Costs costs = world.costs();
+      costs.grants = history.grants();
+      return costs;
+    };
+    // By then all have started, and found each other. One task more is another history of a seed.
+    if (plan.counts_costs) {
+      world.Spawn(
+          &outside, [&] { before = costs_now(); }, plan.trouble / 2);
+    }
     world.Spawn(
         &outside,
         [&] {
           trouble = false;
+          outcome.costs = costs_now().Since(before);
+          outcome.costs_seconds = static_cast<double>(plan.trouble - plan.trouble / 2) / 1e9;
           if (loud)
             fmt::print("{:12.6f} -- everything is put right\n", static_cast<double>(world.now()) / 1e9);
           // What was begun ends by itself; what it would undo is undone after that.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/costs.h"
 #include "sim/plan.h"
 
 namespace leaf::sim {
@@ -24,6 +25,8 @@ struct Outcome {
   std::uint64_t strict_requests = 0;
   std::uint64_t strict_pairs = 0;  // of them and those that were answered before
   double node_seconds = 0;         // simulated, over all nodes
+  Costs costs;                     // in the second half of the time before all is mended
+  double costs_seconds = 0;        // how long that was
 };
 
 // `loud`: prints what happens.

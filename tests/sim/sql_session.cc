@@ -166,6 +166,8 @@ SqlServer::Outcome SimSession::Send(const std::string& statement, const SqlServe
   Block(way_back);
   if (!database_.Reaches(client_.node, server_)) Break(dice.Chance(0.5) ? 0 : deadline - world().now());
   if (outcome.error == SqlServer::kLostConnection) Break(0);
+  ++world().costs().statements;
+  world().costs().rows += outcome.rows.size();
   if (outcome.error != 0) Throw(outcome.error, outcome.message);
   insert_id_ = outcome.insert_id;
   return outcome;

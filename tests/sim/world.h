@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "leaf/base/random.h"
+#include "sim/costs.h"
 #include "sim/fiber.h"
 
 namespace leaf::sim {
@@ -124,6 +125,7 @@ class World {
   void Trace(std::string_view text);
   std::uint64_t trace() const { return trace_; }
   std::uint64_t steps() const { return steps_; }
+  Costs& costs() { return costs_; }
 
   // Of this system thread; null while no world runs.
   static World* running();
@@ -144,6 +146,7 @@ class World {
   double preemption_ = 0;
   std::uint64_t trace_ = 0xCBF29CE484222325U;
   std::uint64_t steps_ = 0;
+  Costs costs_;
   std::uint64_t last_wake_ = 0;
   std::priority_queue<Event> events_;
   Task* current_ = nullptr;
