@@ -232,8 +232,22 @@ Result<TagOrderDesk> StoreBook::OrderDesk(std::optional<std::chrono::millisecond
                             .patience = wait.value_or(kOrderPatience),
                             .fallback = cluster != nullptr && resolved->config.segment.witness_fallback};
   ports.holder = HolderOfReserves(resolved->config.state_dir);
-  if (cluster != nullptr) ports.daemons = [cluster] { return cluster->Daemons(); };
+  if (cluster != nullptr) {
+    ports.daemons = [cluster] { return cluster->Daemons(); };
+    ports.fence = &cluster->fence();
+  }
   return TagOrderDesk(std::move(ports));
+}
+
+Result<bool> StoreBook::EndOrder(const std::string& tag, bool listed) {
+  // Without the witness, too: nodes tell it later.
+  const auto cluster = ports_.cluster();
+  TagOrderDesk desk({.orders = orders_,
+                     .clock = ports_.environment.ClockInUse(),
+                     .daemons = nullptr,
+                     .fence = cluster.ok() && *cluster != nullptr ? &(*cluster)->fence() : nullptr,
+                     .look = nullptr});
+  return desk.End(tag, listed);
 }
 
 void StoreBook::WarnOfJava(const std::string& tag) {
@@ -247,10 +261,10 @@ void StoreBook::WarnOfJava(const std::string& tag) {
 Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode) {
   const bool commits = mode == core::WriteMode::kCommit;
   if (*change.order == core::TagOrder::kTrend) {
-    if (row.strict && commits) {
-      LEAF_RETURN_IF_ERROR(orders_.End(row.tag));
-      if (ports_.look_at_orders) ports_.look_at_orders();
-      LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditTrend));
+    if (commits) {
+      LEAF_ASSIGN_OR_RETURN(const bool ended, EndOrder(row.tag, row.strict.has_value()));
+      if (ended && ports_.look_at_orders) ports_.look_at_orders();
+      if (ended) LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditTrend));
     }
     row.strict.reset();
     return {};
@@ -263,11 +277,8 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
   if (commits) {
     LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(row.tag, change.gone));
     strict.version = begun.version;
-    strict.since = begun.since;
-    if (!begun.since) {
-      LEAF_ASSIGN_OR_RETURN(strict.since, orders_.Complete(row.tag, begun.version));
-      LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditStrict));
-    }
+    LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(row.tag, begun));
+    if (!begun.since) LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditStrict));
   }
   WarnOfJava(row.tag);
   row.strict = std::move(strict);
@@ -276,7 +287,12 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
 
 // The order comes first: a tag that was to be strict has no ID that is not.
 Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::WriteMode mode) {
-  if (tag.order == core::TagOrder::kTrend) return AddRow(tag, mode);
+  if (tag.order == core::TagOrder::kTrend) {
+    LEAF_ASSIGN_OR_RETURN(Added added, AddRow(tag, mode));
+    // A tag of this name may have been strict once, which the witness remembers, and the table may not.
+    if (mode == core::WriteMode::kCommit) LEAF_RETURN_IF_ERROR(EndOrder(tag.tag, false));
+    return added;
+  }
   LEAF_ASSIGN_OR_RETURN(Added added, AddRow(tag, core::WriteMode::kDryRun));
   LEAF_ASSIGN_OR_RETURN(TagOrderDesk desk, OrderDesk(tag.wait));
   LEAF_RETURN_IF_ERROR(desk.Check(tag.tag, tag.gone));
@@ -292,10 +308,7 @@ Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::Writ
       return std::move(made).error();
     }
     added = *std::move(made);
-    strict.since = begun.since;
-    if (!begun.since) {
-      LEAF_ASSIGN_OR_RETURN(strict.since, orders_.Complete(tag.tag, begun.version));
-    }
+    LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(tag.tag, begun));
     LEAF_RETURN_IF_ERROR(segments_.Record(tag.tag, core::kAuditStrict));
   }
   WarnOfJava(tag.tag);

@@ -114,6 +114,8 @@ class StoreBook final : public TagBook {
   core::CodeEnds CodeEnds();
   Result<TagOrderDesk> OrderDesk(std::optional<std::chrono::milliseconds> wait);
   Result<Added> AddRow(core::NewTag tag, core::WriteMode mode);
+  // The tag is not strict any more. `listed`: as of TagOrderDesk::End. Whether it was.
+  Result<bool> EndOrder(const std::string& tag, bool listed);
   Result<void> SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode);
   // Fills in core::TagRow::strict of all.
   Result<void> FillOrders(const std::vector<core::TagRow*>& rows);

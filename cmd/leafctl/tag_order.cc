@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "leaf/base/text.h"
@@ -17,6 +18,11 @@ constexpr std::string_view kOlder = "an older version, or it may not write to le
 
 bool IsIn(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The database, or ZooKeeper, may answer the next time.
+bool MayPass(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown;
 }
 
 std::string NodeText(const core::OrderNode& node) {
@@ -78,39 +84,104 @@ Result<std::vector<std::string>> TagOrderDesk::Missing(std::uint64_t version) {
   return missing;
 }
 
+Result<core::WitnessState> TagOrderDesk::Witnessed(const std::string& tag) {
+  if (ports_.fence == nullptr) return core::WitnessState{};
+  return ports_.fence->StateOf(tag);
+}
+
+Result<void> TagOrderDesk::Note(const core::OrderRow& row) {
+  if (ports_.fence == nullptr) return {};
+  LEAF_ASSIGN_OR_RETURN(auto seen, Witnessed(row.tag));
+  return ports_.fence->NoteOrder(row, std::move(seen));
+}
+
+Result<std::uint64_t> TagOrderDesk::Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun) {
+  if (begun.since) return *begun.since;
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, ports_.orders.Complete(tag, begun.version));
+  // That the tag is strict is remembered already. Nodes add from which ID on, if this cannot.
+  (void)Note({tag, core::TagOrder::kStrict, since, begun.version});
+  return since;
+}
+
+Result<bool> TagOrderDesk::End(const std::string& tag, bool listed) {
+  // Where the witness cannot be read, nodes tell it later. Only if the table has lost the order at the same
+  // time, and counts lower, is the change taken for an older one.
+  const auto witnessed = Witnessed(tag);
+  const bool remembered = witnessed.ok() && witnessed->strict;
+  if (!listed && !remembered) return false;
+  LEAF_ASSIGN_OR_RETURN(const auto version,
+                        ports_.orders.End(tag, remembered ? witnessed->strict->version : 0));
+  if (version) (void)Note({tag, core::TagOrder::kTrend, std::nullopt, *version});
+  return version.has_value();
+}
+
+// What the table may have lost, and what the witness remembers, is put back first: a change that fails must
+// not end an order that holds.
+Result<bool> TagOrderDesk::PutBack(const std::string& tag) {
+  LEAF_ASSIGN_OR_RETURN(const core::WitnessState witnessed, Witnessed(tag));
+  if (!witnessed.strict) return false;
+  LEAF_RETURN_IF_ERROR(ports_.orders.Restore(
+      {tag, core::TagOrder::kStrict, witnessed.strict->since, witnessed.strict->version}));
+  LEAF_ASSIGN_OR_RETURN(const auto table, ports_.orders.Read());
+  return table && std::any_of(table->rows.begin(), table->rows.end(), [&](const core::OrderRow& row) {
+           return row.tag == tag && row.order == core::TagOrder::kStrict;
+         });
+}
+
+Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, MonotonicTime deadline) {
+  bool noted = ports_.fence == nullptr;
+  while (true) {
+    const bool late = ports_.clock.Monotonic() >= deadline;
+    const auto missing = Missing(row.version);
+    if (missing.ok() && missing->empty() && noted) return {};
+    std::optional<Error> problem;
+    if (!missing.ok()) {
+      problem = missing.error();
+    } else if (missing->empty()) {
+      // Before the promise begins: from now on a failover may lose the row. A node that has started
+      // meanwhile, and saw no note, is waited for.
+      const auto note = Note(row);
+      noted = note.ok();
+      if (noted) continue;
+      problem = note.error();
+    } else if (late) {
+      return Error{ErrorCode::kRefused,
+                   fmt::format("cannot make tag {} strict: not acknowledged by {}", Quoted(row.tag),
+                               fmt::join(*missing, ", ")),
+                   "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
+                   "issues no more IDs"};
+    }
+    if (problem && (late || !MayPass(*problem))) return *problem;
+    ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
+  }
+}
+
 Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
                                                      const std::vector<std::string>& gone) {
   LEAF_RETURN_IF_ERROR(Check(tag, gone));
+  const MonotonicTime deadline = ports_.clock.Monotonic() + ports_.patience;
+  auto was_strict = PutBack(tag);
+  while (!was_strict.ok() && MayPass(was_strict.error()) && ports_.clock.Monotonic() < deadline) {
+    ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
+    was_strict = PutBack(tag);
+  }
+  if (!was_strict.ok()) return std::move(was_strict).error();
   // One that is not gone after all enters itself again, before it acknowledges.
   for (const std::string& name : gone) LEAF_RETURN_IF_ERROR(ports_.orders.Leave(name));
   LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
-  if (begun.since) return begun;
-  if (ports_.look) ports_.look();
-  const MonotonicTime deadline = ports_.clock.Monotonic() + ports_.patience;
-  const auto await = [&]() -> Result<void> {
-    while (true) {
-      const bool late = ports_.clock.Monotonic() >= deadline;
-      const auto missing = Missing(begun.version);
-      if (missing.ok() && missing->empty()) return {};
-      // The database, or ZooKeeper, may answer the next time.
-      if (!missing.ok() && (late || missing.error().code != ErrorCode::kUnavailable)) return missing.error();
-      if (late) {
-        return Error{ErrorCode::kRefused,
-                     fmt::format("cannot make tag {} strict: not acknowledged by {}", Quoted(tag),
-                                 fmt::join(*missing, ", ")),
-                     "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
-                     "issues no more IDs"};
-      }
-      ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
-    }
-  };
-  if (auto awaited = await(); !awaited.ok()) {
-    Error error = std::move(awaited).error();
-    if (const auto abandoned = ports_.orders.Abandon(tag, begun.version); !abandoned.ok())
-      error.message += fmt::format(" (and the tag is still to be strict: {})", abandoned.error().message);
-    return error;
+  const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
+  if (begun.since) {
+    LEAF_RETURN_IF_ERROR(Note(row));
+    return begun;
   }
-  return begun;
+  if (ports_.look) ports_.look();
+  auto awaited = AwaitAll(row, deadline);
+  if (awaited.ok()) return begun;
+  Error error = std::move(awaited).error();
+  if (*was_strict) return error;
+  if (const auto abandoned = ports_.orders.Abandon(tag, begun.version); !abandoned.ok())
+    error.message += fmt::format(" (and the tag is still to be strict: {})", abandoned.error().message);
+  return error;
 }
 
 }  // namespace leaf::cmd

@@ -13,6 +13,8 @@
 #include "leaf/base/result.h"
 #include "leaf/core/ports.h"
 #include "leaf/core/tag_orders.h"
+#include "leaf/core/witness.h"
+#include "leaf/service/cluster_fence.h"
 #include "leaf/sql/tag_orders.h"
 #include "leaf/zookeeper/tree.h"
 
@@ -25,8 +27,9 @@ class TagOrderDesk {
   struct Ports {
     sql::SqlTagOrders& orders;
     const Clock& clock;
-    // The daemons that ZooKeeper knows of; null where there is no cluster.
+    // The daemons that ZooKeeper knows of, and the witness of the cluster; null where there is no cluster.
     std::function<Result<std::vector<zookeeper::DaemonRecord>>()> daemons;
+    service::ClusterFence* fence = nullptr;
     // Makes the caller's own node look at the orders now; null for none.
     std::function<void()> look;
     // How long nodes are waited for.
@@ -37,16 +40,30 @@ class TagOrderDesk {
   };
   explicit TagOrderDesk(Ports ports) : ports_(std::move(ports)) {}
 
-  // The tag is to be strict, and every node keeps to that now: the version that they have acknowledged, or
-  // since when it has been so already. Nodes in `gone` have ended for good. Errors: kRefused that names the
-  // nodes that have not, and then the tag is as before; kInvalidArgument for a name in `gone` that is not on
-  // the list; those of SqlTagOrders.
+  // The tag is to be strict, every node keeps to that now, and the witness remembers it: the version that
+  // they have acknowledged, or since when it has been so already. Nodes in `gone` have ended for good.
+  // Errors: kRefused that names the nodes that have not, and then the tag is as before; kInvalidArgument for
+  // a name in `gone` that is not on the list; those of SqlTagOrders and of the fence.
   Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone);
+  // After that, once the tag is there: the promise holds from the returned ID on. Errors: those of
+  // SqlTagOrders::Complete.
+  Result<std::uint64_t> Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun);
+  // The tag is not to be strict any more. `listed`: whether the table says that it is. Whether it was, also
+  // as far as only the witness knows. Errors: those of SqlTagOrders.
+  Result<bool> End(const std::string& tag, bool listed);
   // Whether that can be asked for at all: the same errors, before anything is changed or waited for.
   Result<void> Check(const std::string& tag, const std::vector<std::string>& gone);
   sql::SqlTagOrders& orders() { return ports_.orders; }
 
  private:
+  // What the witness remembers of the tag; nothing where there is none.
+  Result<core::WitnessState> Witnessed(const std::string& tag);
+  // Lets it remember the order.
+  Result<void> Note(const core::OrderRow& row);
+  // Whether it remembers that the tag is strict, and the table says so by now, too.
+  Result<bool> PutBack(const std::string& tag);
+  // Until every node has acknowledged the order, and the witness remembers it.
+  Result<void> AwaitAll(const core::OrderRow& row, MonotonicTime deadline);
   // Nodes that have not acknowledged `version`, as people read them.
   Result<std::vector<std::string>> Missing(std::uint64_t version);
 

@@ -123,6 +123,28 @@ class TagOrdersChecks {
     EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
     EXPECT_EQ(RowOf("pay").since, row.since);
     EXPECT_GT(RowOf("pay").version, version);
+    // A table that has only an older change of the tag, and counts lower.
+    Execute("UPDATE leafctl_orders SET strict = 0, version = 1 WHERE biz_tag = 'pay'");
+    core::OrderRow newer = row;
+    newer.version = version + 100;
+    ASSERT_TRUE(orders_.Restore(newer).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
+    EXPECT_EQ(RowOf("pay").version, newer.version + 1);
+    EXPECT_EQ(orders_.Read()->value().version, newer.version + 1);
+    // A newer one stands, and so does one that says the same; what comes is newer in any case.
+    const std::uint64_t ended = *orders_.End("pay").value();
+    ASSERT_TRUE(orders_.Restore(newer).ok());
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
+    EXPECT_EQ(RowOf("pay").version, ended);
+    EXPECT_EQ(orders_.Begin("pay", ended + 50)->version, ended + 51);
+    EXPECT_EQ(*orders_.End("pay", ended + 100).value(), ended + 101);
+    EXPECT_FALSE(orders_.End("pay").value().has_value()) << "it is not strict";
+    const std::uint64_t other = *orders_.End("other", 1).value();
+    EXPECT_EQ(RowOf("other").version, other) << "no row said that it is";
+    // A trend row is not written, and its version counts.
+    ASSERT_TRUE(orders_.Restore({"third", TagOrder::kTrend, std::nullopt, other + 10}).ok());
+    EXPECT_EQ(orders_.Read()->value().version, other + 11);
+    for (const core::OrderRow& each : orders_.Read()->value().rows) EXPECT_NE(each.tag, "third");
   }
 
   void WhatIsNotAcknowledgedIsAbandoned() {

@@ -215,6 +215,55 @@ class Shared(ClusterTest):
         other.serve()
         self.box.ok("tag", "set", "plain", "--order", "strict")
 
+    def lose_the_order(self):
+        """As a failover does that loses the change. No node is left that has read it."""
+        SERVER.sql(
+            "DELETE FROM leafctl_orders WHERE biz_tag = 'pay'; UPDATE leafctl_orders SET version = 1", self.name
+        )  # fmt: skip
+
+    def test_a_node_that_starts_after_the_table_lost_the_change(self):
+        daemon = self.box.serve()
+        self.assertEqual(len(daemon.ids("pay")), 1)
+        self.box.ok("tag", "set", "pay", "--order", "strict")
+        _, since = order_of(self.box, "pay")
+        daemon.terminate()
+        self.lose_the_order()
+        self.assertEqual(order_of(self.box, "pay"), ("trend", None))
+        daemon = self.node().serve()
+        self.assertEqual([daemon.ids("pay")[0] for _ in range(3)], [int(since) + step for step in range(3)])
+        status = daemon.tag_status("pay")
+        self.assertEqual((status["order"], status["reserve"]), ("strict", 0))
+        poll(lambda: order_of(self.box, "pay") == ("strict", since), "the table is told")
+        # What an operator decides afterwards counts, and the witness forgets the order.
+        daemon.terminate()
+        self.box.ok("tag", "set", "pay", "--order", "trend")
+        self.lose_the_order()
+        daemon = self.node().serve()
+        self.assertEqual(len(daemon.ids("pay")), 1)
+        self.assertEqual(daemon.tag_status("pay")["order"], "trend")
+        self.assertGreater(daemon.tag_status("pay")["reserve"], 0)
+
+    def test_a_change_that_fails_does_not_end_an_order_that_only_the_witness_knows(self):
+        dead = self.box.serve()
+        self.box.ok("tag", "set", "pay", "--order", "strict")
+        _, since = order_of(self.box, "pay")
+        dead.kill()
+        self.lose_the_order()
+        # The dead one is on the list, and acknowledges nothing. There is nothing to acknowledge.
+        out = self.node().ok("tag", "set", "pay", "--order", "strict", "--timeout", "1s")
+        self.assertIn("strict from ID %s on" % since, out)
+        self.assertEqual(order_of(self.box, "pay"), ("strict", since))
+
+    def test_an_order_that_only_the_witness_knows_is_ended(self):
+        daemon = self.box.serve()
+        self.box.ok("tag", "set", "pay", "--order", "strict")
+        daemon.terminate()
+        self.lose_the_order()
+        self.box.ok("tag", "set", "pay", "--order", "trend")
+        daemon = self.box.serve()
+        self.assertEqual(len(daemon.ids("pay")), 1)
+        self.assertEqual(daemon.tag_status("pay")["order"], "trend")
+
     def test_a_node_that_was_called_gone_and_is_not(self):
         other = self.node()
         paused = other.serve()

@@ -123,13 +123,13 @@ void Cluster::Supervise(Node& node) {
       node.java_leaf.reset();
     } else {
       node.state->disk.Restart();
-      around_.history.ProcessStarts();
+      EndLostOrders();
       // Processes keep a directory they began with, whatever happens to the name.
       const DirPtr state = node.state;
       node.daemon = std::make_unique<Daemon>(
           around_, DaemonSetting{node.number, node.address, *node.machine, *state, node.seen});
       node.daemon->Launch();
-      while (!node.daemon->ended()) world_.Block(outside_, 5 * kMilli);
+      while (!node.daemon->ended()) world_.Block(outside_, around_.plan.look);
       node.last_failure = node.daemon->failure();
       node.daemon.reset();
     }
@@ -381,11 +381,14 @@ void Cluster::Do(const Act& act) {
     Later(time, [&ensemble, number = node.number] { ensemble.cut_off.erase(number); });
   } else if (what == "zk_restore") {
     ensemble.Restore(Seconds(act.figure));
+    EndLostOrders();
   } else if (what == "zk_wipe") {
     ensemble.Wipe();
+    EndLostOrders();
   } else if (what == "both_restore") {
     ensemble.Restore(Seconds(act.figure));
     database.Restore(Seconds(act.figure));
+    EndLostOrders();
     // So that there is something to repeat by the next time.
     Later(time + 40 * kSecond, [this] { RepairTags(); });
   } else if (what == "zk_expire") {
@@ -518,6 +521,14 @@ void Cluster::Heal() {
   }
 }
 
+std::optional<zookeeper::WitnessRecord> Cluster::WitnessOf(const std::string& tag) const {
+  const auto tree = zookeeper::Tree::Make("sim");
+  const auto node = around_.ensemble.tree().Find(tree->Witness(tag));
+  if (!node) return std::nullopt;
+  auto record = zookeeper::ParseWitness(node->data);
+  return record.ok() ? std::optional(*std::move(record)) : std::nullopt;
+}
+
 // Rows that are missing or lower than what was granted, as far as marks and witnesses tell.
 void Cluster::RepairTags() {
   Database& database = around_.database;
@@ -526,11 +537,7 @@ void Cluster::RepairTags() {
     for (const auto& node : nodes_) {
       if (const auto mark = node->state->marks.Load(tag); mark.ok()) known = std::max(known, mark->end);
     }
-    const auto tree = zookeeper::Tree::Make("sim");
-    if (const auto witness = around_.ensemble.tree().Find(tree->Witness(tag))) {
-      if (const auto record = zookeeper::ParseWitness(witness->data); record.ok())
-        known = std::max(known, record->end);
-    }
+    if (const auto record = WitnessOf(tag)) known = std::max(known, record->end);
     // As an operator adds it again: above what was inserted elsewhere.
     if (known == 0 && !lost_.empty()) known = database.HighestOf(tag);
     if (!database.rows().contains(tag)) {
@@ -559,6 +566,34 @@ std::vector<std::string> Cluster::GoneNodes(std::uint64_t node, double gone) {
 
 void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone) {
   if (!ordering_.insert(tag).second) return;
+  WithOrderDesk([&](cmd::TagOrderDesk& desk) { MakeStrictAt(desk, tag, node, gone); });
+  ordering_.erase(tag);
+}
+
+void Cluster::MakeTrend(const std::string& tag) {
+  if (!ordering_.insert(tag).second) return;
+  around_.history.OrderEnds(tag);
+  WithOrderDesk([&](cmd::TagOrderDesk& desk) {
+    if (const auto ended = desk.End(tag, true); !ended.ok()) operator_log_.Info("{}", ended.error().message);
+  });
+  ordering_.erase(tag);
+}
+
+// A process that starts cannot know of what neither the database nor ZooKeeper has.
+void Cluster::EndLostOrders() {
+  around_.history.EndLostOrders([this](const std::string& tag) { return IsRemembered(tag); });
+}
+
+bool Cluster::IsRemembered(const std::string& tag) const {
+  if (around_.plan.fence != Fence::kCluster) return false;
+  const auto record = WitnessOf(tag);
+  return record && record->strict;
+}
+
+void Cluster::WithOrderDesk(const std::function<void(cmd::TagOrderDesk&)>& work) {
+  const auto tree = zookeeper::Tree::Make("sim");
+  zookeeper::ZookeeperWitness witness(*tree, "operator", operator_, desk_);
+  service::ClusterFence fence(witness, false, desk_, world_.dice(), operator_log_);
   cmd::TagOrderDesk::Ports ports{.orders = operator_sql_->orders(),
                                  .clock = desk_,
                                  .daemons = nullptr,
@@ -566,6 +601,7 @@ void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone
                                  .patience = std::chrono::seconds{20},
                                  .fallback = false};
   if (around_.plan.fence == Fence::kCluster) {
+    ports.fence = &fence;
     ports.daemons = [this]() -> Result<std::vector<zookeeper::DaemonRecord>> {
       world_.Block(outside_, kMilli);
       if (around_.ensemble.away) return Error{ErrorCode::kUnavailable, "ZooKeeper is away", ""};
@@ -578,6 +614,10 @@ void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone
     };
   }
   cmd::TagOrderDesk desk(std::move(ports));
+  work(desk);
+}
+
+void Cluster::MakeStrictAt(cmd::TagOrderDesk& desk, const std::string& tag, std::uint64_t node, double gone) {
   constexpr int kAttempts = 5;
   const auto make = [&]() -> Result<void> {
     LEAF_ASSIGN_OR_RETURN(const auto table, desk.orders().Read());
@@ -586,10 +626,12 @@ void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone
     }
     LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag, GoneNodes(node, gone)));
     if (begun.since) return {};
-    LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, desk.orders().Complete(tag, begun.version));
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, desk.Complete(tag, begun));
     operator_log_.Info("tag {} is strict from {} on", tag, since);
-    // It may be lost by now.
-    if (around_.database.IsStrict(tag)) around_.history.OrderBegins(tag);
+    // The row may be lost by now.
+    const bool is_there = around_.database.IsStrict(tag);
+    if (is_there || IsRemembered(tag)) around_.history.OrderBegins(tag);
+    if (!is_there) around_.history.OrderLost(tag);
     return {};
   };
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -599,7 +641,6 @@ void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone
     if (made.error().code == ErrorCode::kRefused) break;
     world_.Block(outside_, 200 * kMilli);
   }
-  ordering_.erase(tag);
 }
 
 void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time) {
@@ -617,14 +658,6 @@ void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time) {
       around_.history.Answered(shots.issuer, tag, sent, grant->range.begin, grant->range.end - 1);
     }
   });
-}
-
-void Cluster::MakeTrend(const std::string& tag) {
-  if (!ordering_.insert(tag).second) return;
-  around_.history.OrderEnds(tag);
-  if (const auto ended = operator_sql_->orders().End(tag); !ended.ok())
-    operator_log_.Info("{}", ended.error().message);
-  ordering_.erase(tag);
 }
 
 void Cluster::RecoverWithoutTheLost() {

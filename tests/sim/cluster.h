@@ -2,14 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "leaf/zookeeper/tree.h"
 #include "sim/daemon.h"
 #include "sim/java_leaf.h"
+
+namespace leaf::cmd {
+class TagOrderDesk;
+}
 
 namespace leaf::sim {
 
@@ -81,7 +87,14 @@ class Cluster {
   void RepairTags();
   // As `leafctl tag set --order strict`. `gone`: as Act::figure of "tag_strict".
   void MakeStrict(const std::string& tag, std::uint64_t node, double gone);
+  void MakeStrictAt(cmd::TagOrderDesk& desk, const std::string& tag, std::uint64_t node, double gone);
   void MakeTrend(const std::string& tag);
+  void WithOrderDesk(const std::function<void(cmd::TagOrderDesk&)>& work);
+  // What ZooKeeper has of a tag; nothing for no record.
+  std::optional<zookeeper::WitnessRecord> WitnessOf(const std::string& tag) const;
+  // Whether it has it that the tag is strict.
+  bool IsRemembered(const std::string& tag) const;
+  void EndLostOrders();
   // As `leafctl next --direct`, one after the other for so long, beside what runs on the node. Without a
   // witness only.
   void RunOneShots(Node& node, const std::string& tag, Nanos time);

@@ -5,6 +5,7 @@
 
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "support/fake_orders.h"
 
 namespace leaf::sim {
 namespace {
@@ -369,18 +370,13 @@ Result<std::optional<core::TagOrderTable>> SimTagOrders::Read() {
 }
 
 Result<void> SimTagOrders::Restore(const core::OrderRow& row) {
-  return Write([&](Database::Orders& orders) {
-    const bool there = std::any_of(orders.table.rows.begin(), orders.table.rows.end(),
-                                   [&](const core::OrderRow& one) { return one.tag == row.tag; });
-    if (there) return;
-    orders.table.rows.push_back(row);
-    orders.table.rows.back().version = ++orders.table.version;
-  });
+  return Write([&](Database::Orders& orders) { testing::RestoreIn(orders.table, row); });
 }
 
 Result<void> SimTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
   return Write([&](Database::Orders& orders) {
-    if (const auto found = orders.nodes.find(node); found != orders.nodes.end())
+    if (const auto found = orders.nodes.find(node);
+        found != orders.nodes.end() && version <= orders.table.version)
       found->second.acknowledged = std::max(found->second.acknowledged, version);
   });
 }

@@ -92,8 +92,12 @@ std::vector<std::string> History::StrictTags() const {
   return tags;
 }
 
-void History::ProcessStarts() {
-  for (const std::string& tag : std::exchange(order_lost_, {})) OrderEnds(tag);
+void History::EndLostOrders(const std::function<bool(const std::string&)>& remembered) {
+  std::erase_if(order_lost_, [&](const std::string& tag) {
+    if (remembered(tag)) return false;
+    OrderEnds(tag);
+    return true;
+  });
 }
 
 std::string History::Describe(const Record& record) {

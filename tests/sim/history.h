@@ -54,9 +54,9 @@ class History {
   // Those for which it holds.
   std::vector<std::string> StrictTags() const;
   // No server has it any more that the tag is strict. Nodes that have read it keep to it; one that starts
-  // cannot know.
+  // cannot know, unless the witness remembers.
   void OrderLost(const std::string& tag) { order_lost_.insert(tag); }
-  void ProcessStarts();
+  void EndLostOrders(const std::function<bool(const std::string&)>& remembered);
 
   // A promise that was found broken where it was.
   void Broken(std::string what);

@@ -11,6 +11,21 @@
 
 namespace leaf::testing {
 
+// What core::TagOrders::Restore does to a table.
+inline void RestoreIn(core::TagOrderTable& table, const core::OrderRow& row) {
+  table.version = std::max(table.version, row.version) + 1;
+  if (row.order != core::TagOrder::kStrict) return;
+  const auto there = std::find_if(table.rows.begin(), table.rows.end(),
+                                  [&](const core::OrderRow& one) { return one.tag == row.tag; });
+  if (there != table.rows.end()) {
+    if (there->order == core::TagOrder::kStrict && !there->since) there->since = row.since;
+    if (there->order == core::TagOrder::kStrict || there->version > row.version) return;
+    table.rows.erase(there);
+  }
+  table.rows.push_back(row);
+  table.rows.back().version = table.version;
+}
+
 class MemoryTagOrders final : public core::TagOrders {
  public:
   Result<std::optional<core::TagOrderTable>> Enter(const core::OrderNode& node) override {
@@ -38,17 +53,13 @@ class MemoryTagOrders final : public core::TagOrders {
   }
   Result<void> Restore(const core::OrderRow& row) override {
     const std::lock_guard lock(mutex_);
-    const bool there = std::any_of(table.rows.begin(), table.rows.end(),
-                                   [&](const core::OrderRow& one) { return one.tag == row.tag; });
-    if (there) return {};
-    table.rows.push_back(row);
-    table.rows.back().version = ++table.version;
+    RestoreIn(table, row);
     return {};
   }
   Result<void> Acknowledge(const std::string& node, std::uint64_t version) override {
     const std::lock_guard lock(mutex_);
     if (problem) return *problem;
-    if (const auto found = nodes.find(node); found != nodes.end())
+    if (const auto found = nodes.find(node); found != nodes.end() && version <= table.version)
       found->second.acknowledged = std::max(found->second.acknowledged, version);
     return {};
   }

@@ -36,7 +36,8 @@ constexpr std::optional<TagOrder> TagOrderOf(std::string_view name) {
 }
 
 // What the table has of a tag. A tag that was strict, and is not any more, or was removed, keeps its row: a
-// row that is missing was lost, with what a failover or a restore has lost.
+// row that is missing was lost, with what a failover or a restore has lost. So was a change whose version is
+// above the table's.
 struct OrderRow {
   std::string tag;
   TagOrder order = TagOrder::kTrend;
@@ -45,6 +46,22 @@ struct OrderRow {
   std::optional<std::uint64_t> since;
   std::uint64_t version = 0;  // of the table, when the order was written
 };
+
+// That a tag is strict, as the witness of the tag remembers it (witness.h): a failover of the database does
+// not lose that.
+struct StrictMark {
+  std::uint64_t version = 0;           // as OrderRow::version
+  std::optional<std::uint64_t> since;  // as OrderRow::since, as far as it was known
+  friend bool operator==(const StrictMark&, const StrictMark&) = default;
+};
+
+// Whether `row` is newer than what the witness remembers. Of a tag that is not strict any more it remembers
+// nothing.
+constexpr bool IsNews(const OrderRow& row, const std::optional<StrictMark>& mark) {
+  if (row.order != TagOrder::kStrict) return mark && mark->version < row.version;
+  if (!mark || mark->version < row.version) return true;
+  return mark->version == row.version && row.since && !mark->since;
+}
 
 // What stands in the table.
 struct TagOrderTable {
@@ -82,10 +99,12 @@ class TagOrders {
   virtual Result<std::optional<Look>> LookAt(const std::string& node) = 0;
   // Nothing as of Enter.
   virtual Result<std::optional<TagOrderTable>> Read() = 0;
-  // The table has lost the row of a tag that this node knows to be strict: it is written once more, as a
-  // change, unless there is one by now.
+  // The table has lost a change that this node knows by `row`. A strict one is written once more, as a
+  // change, unless the tag has a newer one or is strict by now. The version is above row.version afterwards
+  // in any case, so that every change to come is newer.
   virtual Result<void> Restore(const OrderRow& row) = 0;
-  // The node keeps to `version` from now on. Never lowers it.
+  // The node keeps to `version` from now on. Never lowers it, and takes none that the table has not reached:
+  // that is of another history of it.
   virtual Result<void> Acknowledge(const std::string& node, std::uint64_t version) = 0;
   // The node has ended.
   virtual Result<void> Leave(const std::string& node) = 0;

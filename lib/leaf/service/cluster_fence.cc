@@ -13,6 +13,16 @@ namespace {
 // How often others may come in between before the grant is given up.
 constexpr int kClaimAttempts = 16;
 
+Error KeepsChanging(std::string_view tag) {
+  return {ErrorCode::kUnavailable, fmt::format("the witness of tag {} keeps changing", Quoted(tag)),
+          "retry later"};
+}
+
+// The record of one tag cannot be used.
+bool IsOfOneTag(const Error& error) {
+  return error.code == ErrorCode::kRefused || error.code == ErrorCode::kPermission;
+}
+
 bool IsAway(const Error& error) {
   return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown;
 }
@@ -174,6 +184,12 @@ Result<bool> ClusterFence::MakeKnown(const Known& known) {
     if (states[i] && states[i]->end < ends[i].second)
       LEAF_RETURN_IF_ERROR(CatchUp(tags[i], std::move(*states[i]), ends[i].second));
   }
+  for (const core::OrderRow& row : all.orders) {
+    auto seen = witness_.Load(row.tag);
+    if (!seen.ok() && IsOfOneTag(seen.error())) continue;
+    if (!seen.ok()) return std::move(seen).error();
+    LEAF_RETURN_IF_ERROR(NoteOrder(row, std::move(*seen)));
+  }
   return all.has_marks;
 }
 
@@ -200,7 +216,20 @@ Result<void> ClusterFence::CatchUp(std::string_view tag, core::WitnessState seen
     LEAF_ASSIGN_OR_RETURN(seen, witness_.Load(tag));
   }
   if (seen.end >= end) return {};
-  return Error{ErrorCode::kUnavailable, fmt::format("the witness of tag {} keeps changing", Quoted(tag)), ""};
+  return KeepsChanging(tag);
+}
+
+Result<void> ClusterFence::NoteOrder(const core::OrderRow& row, core::WitnessState seen) {
+  std::optional<core::StrictMark> mark;
+  if (row.order == core::TagOrder::kStrict) mark = core::StrictMark{row.version, row.since};
+  for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
+    if (!core::IsNews(row, seen.strict)) return {};
+    const auto noted = witness_.NoteStrict(row.tag, seen, mark);
+    if (noted.ok() && *noted) return {};
+    if (!noted.ok() && noted.error().code != ErrorCode::kOutcomeUnknown) return noted.error();
+    LEAF_ASSIGN_OR_RETURN(seen, witness_.Load(row.tag));
+  }
+  return KeepsChanging(row.tag);
 }
 
 std::optional<Error> ClusterFence::Blocking() const {

@@ -68,6 +68,8 @@ class ClusterFence {
     bool away = false;      // it could not be seen, and this node may go on without
     std::uint64_t era = 0;  // of the membership
   };
+  // What the witness says, also while nothing may be claimed. Errors: those of Witness.
+  Result<core::WitnessState> StateOf(std::string_view tag) { return witness_.Load(tag); }
   // Before a grant is reserved: nothing leaves the table while the witness is away. Errors: those of Witness;
   // with fallback, not kUnavailable.
   Result<Look> See(std::string_view tag);
@@ -94,7 +96,8 @@ class ClusterFence {
   struct KnownEnds {
     // Exclusive ends of what this node knows to have been granted to any node, by tag.
     std::vector<std::pair<std::string, std::uint64_t>> ends;
-    bool has_marks = false;  // something was granted to this node
+    bool has_marks = false;                // something was granted to this node
+    std::vector<core::OrderRow> orders{};  // of tags, as far as they are known
   };
   using Known = std::function<Result<KnownEnds>()>;
   bool StepMembership(const Known& known);
@@ -106,6 +109,8 @@ class ClusterFence {
   // This node was granted everything up to `end` without a claim (while the witness was away, or before there
   // was one): makes it known.
   Result<void> CatchUp(std::string_view tag, core::WitnessState seen, std::uint64_t end);
+  // Lets the witness remember the order of a tag, unless it knows a newer one. `seen`: its state, as known.
+  Result<void> NoteOrder(const core::OrderRow& row, core::WitnessState seen);
 
   // Why no grant can be had at present; nothing if one can, as far as is known.
   std::optional<Error> Blocking() const;

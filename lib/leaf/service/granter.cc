@@ -23,22 +23,27 @@ Granter::Granter(core::SegmentStore& store, core::MarkStore& marks, ClusterFence
     : store_(store), marks_(marks), fence_(fence), clock_(clock), log_(log), reply_timeout_(reply_timeout) {}
 
 Obtained Granter::Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                         std::uint64_t seen, const StrictGrant* strict) {
+                         std::uint64_t seen, const StrictGrant* strict, const HeedStrict& heed) {
   Obtained obtained{core::Grant{}, 0, 0};
-  obtained.grant = TryObtain(tag, sizer, held, seen, strict, obtained);
+  obtained.grant = TryObtain(tag, sizer, held, seen, strict, heed, obtained);
   return obtained;
 }
 
 Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSizer& sizer,
                                        const HeldAfter& held, std::uint64_t seen, const StrictGrant* strict,
-                                       Obtained& obtained) {
+                                       const HeedStrict& heed, Obtained& obtained) {
   LEAF_ASSIGN_OR_RETURN(const auto hold, marks_.Acquire(tag));
   LEAF_ASSIGN_OR_RETURN(const core::Mark known, marks_.Load(tag));
   ClusterFence::Look look;
+  const auto check_order = [&]() -> Result<void> {
+    if (!heed || !look.state.strict) return {};
+    return heed(*look.state.strict);
+  };
   if (fence_ != nullptr) {
     LEAF_ASSIGN_OR_RETURN(look, fence_->See(tag));
     if (fence_->has_membership() && !look.away && look.state.end < known.witness)
       return fence_->WentBack(tag, look, known.witness);
+    LEAF_RETURN_IF_ERROR(check_order());
   }
   for (int attempt = 0; attempt < kOutbidMax || (strict != nullptr && clock_.Monotonic() < strict->until);
        ++attempt) {
@@ -51,6 +56,7 @@ Result<core::Grant> Granter::TryObtain(std::string_view tag, const core::GrantSi
     if (fence_ != nullptr) {
       LEAF_ASSIGN_OR_RETURN(const auto verdict, fence_->Claim(tag, look, grant.range));
       obtained.witness = std::max(seen, look.state.end);
+      LEAF_RETURN_IF_ERROR(check_order());
       if (verdict == ClusterFence::Verdict::kOutbid) {
         log_.Info("the grant [{}, {}) of {} is dropped: another node was granted up to {} meanwhile",
                   grant.range.begin, grant.range.end, Quoted(tag), look.state.end);

@@ -51,14 +51,19 @@ class Granter {
   // `seen`: the highest witness of the tag that the caller knows of; it remains a fence while the witness is
   // away and this node goes on without it. Read before this is called. `held`: how many IDs the caller may
   // hold unissued once it has the grant, told by the grant's size, or nothing for a caller that hands all of
-  // them out. `strict`: null for a tag that follows the trend only.
+  // them out. `strict`: null for a tag that follows the trend only. `heed`: told where the witness says that
+  // the tag is strict, before the range is reserved and once it is claimed; with its error nothing is
+  // reserved, or the range is dropped. Nothing for a caller that keeps the order in any case.
   using HeldAfter = std::function<std::uint64_t(std::uint64_t granted)>;
+  using HeedStrict = std::function<Result<void>(const core::StrictMark&)>;
   Obtained Obtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held = nullptr,
-                  std::uint64_t seen = 0, const StrictGrant* strict = nullptr);
+                  std::uint64_t seen = 0, const StrictGrant* strict = nullptr,
+                  const HeedStrict& heed = nullptr);
 
  private:
   Result<core::Grant> TryObtain(std::string_view tag, const core::GrantSizer& sizer, const HeldAfter& held,
-                                std::uint64_t seen, const StrictGrant* strict, Obtained& obtained);
+                                std::uint64_t seen, const StrictGrant* strict, const HeedStrict& heed,
+                                Obtained& obtained);
   // One range out of the store, judged by `level`.
   Result<core::Grant> Reserve(std::string_view tag, const core::GrantSizer& sizer, core::FenceLevel level,
                               const StrictGrant* strict, std::uint64_t& dropped);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "leaf/base/text.h"
@@ -17,7 +17,8 @@ OrderBook::OrderBook(core::TagOrders* orders, core::OrderNode node, Logger& log,
 
 core::TagOrder OrderBook::Of(std::string_view tag) const {
   const MutexLock lock(mutex_);
-  return strict_.contains(tag) ? core::TagOrder::kStrict : core::TagOrder::kTrend;
+  const auto known = rows_.find(tag);
+  return known != rows_.end() ? known->second.order : core::TagOrder::kTrend;
 }
 
 Result<void> OrderBook::Known() const {
@@ -46,18 +47,20 @@ Result<void> OrderBook::Look() {
   if (orders_ == nullptr) return {};
   std::uint64_t look = 0;
   bool entered = false;
+  bool tells = false;
   std::uint64_t seen = 0;
   {
     const MutexLock lock(mutex_);
     look = ++looks_;
     entered = entered_;
+    tells = std::exchange(learned_, false);
     seen = seen_;
   }
   const auto learn = [&]() -> Result<void> {
     if (entered) {
       LEAF_ASSIGN_OR_RETURN(const auto state, orders_->LookAt(node_.id));
       if (!state) return Adopt(look, std::nullopt);
-      if (state->acknowledged == state->version && state->version == seen) return {};
+      if (state->acknowledged == state->version && state->version == seen && !tells) return {};
       if (state->acknowledged) {
         LEAF_ASSIGN_OR_RETURN(const auto table, orders_->Read());
         return Adopt(look, table);
@@ -72,6 +75,7 @@ Result<void> OrderBook::Look() {
   if (learned.ok()) {
     problem_.reset();
   } else {
+    learned_ = learned_ || tells;
     problem_ = Error{learned.error().code,
                      fmt::format("cannot read the order of the tags: {}", learned.error().message),
                      learned.error().hint};
@@ -101,7 +105,8 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
   }
   // The change of which raises the version: what is acknowledged is what was read.
   for (const core::OrderRow& row : LostBy(*table)) {
-    log_.Warning("the table has lost that tag {} is strict, and is told again", Quoted(row.tag));
+    log_.Warning("the table has lost that tag {} is {}, and is told again", Quoted(row.tag),
+                 core::TagOrderName(row.order));
     LEAF_RETURN_IF_ERROR(orders_->Restore(row));
   }
   LEAF_RETURN_IF_ERROR(orders_->Acknowledge(node_.id, table->version));
@@ -111,15 +116,43 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
 }
 
 std::vector<core::OrderRow> OrderBook::LostBy(const core::TagOrderTable& table) const {
-  std::map<std::string, core::OrderRow, std::less<>> lost;
+  std::set<std::string_view> there;
+  for (const core::OrderRow& row : table.rows) {
+    if (row.order == core::TagOrder::kStrict) there.insert(row.tag);
+  }
+  std::vector<core::OrderRow> lost = Rows();
+  std::erase_if(lost, [&](const core::OrderRow& row) {
+    const bool is_missing = row.order == core::TagOrder::kStrict && !there.contains(row.tag);
+    return !is_missing && row.version <= table.version;
+  });
+  return lost;
+}
+
+std::vector<core::OrderRow> OrderBook::Rows() const {
+  const MutexLock lock(mutex_);
+  std::vector<core::OrderRow> rows;
+  rows.reserve(rows_.size());
+  for (const auto& [tag, row] : rows_) rows.push_back(row);
+  return rows;
+}
+
+bool OrderBook::LearnStrict(std::string_view tag, const core::StrictMark& mark) {
+  const MutexLock adopting(adopting_);
   {
     const MutexLock lock(mutex_);
-    lost = strict_;
+    const auto known = rows_.find(tag);
+    const bool was_strict = known != rows_.end() && known->second.order == core::TagOrder::kStrict;
+    if (known != rows_.end() && known->second.version >= mark.version) return was_strict;
+    core::OrderRow row{std::string(tag), core::TagOrder::kStrict, mark.since, mark.version};
+    if (was_strict && !row.since) row.since = known->second.since;
+    rows_.insert_or_assign(row.tag, row);
+    learned_ = true;
+    if (was_strict) return true;
   }
-  for (const core::OrderRow& row : table.rows) lost.erase(row.tag);
-  std::vector<core::OrderRow> rows;
-  for (auto& [tag, row] : lost) rows.push_back(std::move(row));
-  return rows;
+  log_.Warning("the witness knows that tag {} is strict, and the table did not say so: it is from now on",
+               Quoted(tag));
+  adopted_();
+  return true;
 }
 
 bool OrderBook::AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table) {
@@ -131,14 +164,13 @@ bool OrderBook::AdoptRows(std::uint64_t look, const std::optional<core::TagOrder
   // A table that was here and cannot be seen now: what was read last counts.
   if (!table) return true;
   for (const core::OrderRow& row : table->rows) {
-    const auto known = strict_.find(row.tag);
-    if (row.order == core::TagOrder::kStrict) {
-      // Since one that is known stays so, the newer of the two is kept.
-      if (known == strict_.end() || known->second.version <= row.version)
-        strict_.insert_or_assign(row.tag, row);
-    } else if (known != strict_.end() && row.version > known->second.version) {
-      strict_.erase(known);
-    }
+    const auto known = rows_.find(row.tag);
+    const bool is_strict = row.order == core::TagOrder::kStrict;
+    // What a table that went back says of a tag counts only if it is that the tag is strict.
+    const bool counts =
+        known == rows_.end() || row.version > known->second.version ||
+        (is_strict && (known->second.order != row.order || known->second.version == row.version));
+    if (counts) rows_.insert_or_assign(row.tag, row);
   }
   return true;
 }

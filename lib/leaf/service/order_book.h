@@ -8,8 +8,8 @@
 // began earlier changes nothing, and only one at a time tells the generators: else the earlier one could take
 // back what the later one has told and acknowledged); a refill begins while the first look is adopted (the
 // orders are not known before every generator was told); the table lost a change (what was strict stays
-// strict, until a row says in a later version that it is not, and is written into the table again, for nodes
-// that start).
+// strict, until a row says in a later version that it is not, and is written into the table again); a node
+// starts before it is there again (with a witness, each grant shows it: LearnStrict).
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,13 @@ class OrderBook {
   // The same if they were never read.
   Result<void> Ensure();
 
+  // The witness of the cluster says that the tag is strict. Unless this node has read in a version at or
+  // above that one that it is not, the tag is strict from now on, and the table is told at the next look. May
+  // call `adopted`. Returns whether the tag is strict.
+  bool LearnStrict(std::string_view tag, const core::StrictMark& mark);
+  // All rows that are known, also those that the table has lost.
+  std::vector<core::OrderRow> Rows() const;
+
   // Blocks. Once nothing is granted any more.
   void Leave();
 
@@ -55,7 +62,7 @@ class OrderBook {
   Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   // False for a look that has no say any more.
   bool AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
-  // Strict tags that the table has no row of.
+  // Strict tags that the table has lost, and all whose versions it has not reached.
   std::vector<core::OrderRow> LostBy(const core::TagOrderTable& table) const;
 
   core::TagOrders* const orders_;
@@ -71,7 +78,8 @@ class OrderBook {
   bool entered_ LEAF_GUARDED_BY(mutex_) = false;
   bool has_table_ LEAF_GUARDED_BY(mutex_) = false;
   std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
-  std::map<std::string, core::OrderRow, std::less<>> strict_ LEAF_GUARDED_BY(mutex_);  // the strict ones
+  bool learned_ LEAF_GUARDED_BY(mutex_) = false;    // something that the table may have lost
+  std::map<std::string, core::OrderRow, std::less<>> rows_ LEAF_GUARDED_BY(mutex_);
   bool unlisted_told_ LEAF_GUARDED_BY(mutex_) = false;
   std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
 };

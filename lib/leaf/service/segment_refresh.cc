@@ -118,7 +118,8 @@ Result<void> SegmentService::Refresh() {
     run_begun_ = true;
   }
   // What was read last counts on, if it was read.
-  if (const auto looked = orders_.Look(); !looked.ok()) LEAF_RETURN_IF_ERROR(orders_.Known());
+  const auto looked = orders_.Look();
+  if (!looked.ok()) LEAF_RETURN_IF_ERROR(orders_.Known());
   // Marks as they stand before the query: a row below one of them went back.
   LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> mark_list, marks_.LoadAll());
   std::unordered_map<std::string_view, const core::Mark*> marks;
@@ -131,6 +132,7 @@ Result<void> SegmentService::Refresh() {
   const auto before = directory_.All();
   // So do witnesses, for all nodes.
   LEAF_ASSIGN_OR_RETURN(const auto witnesses, LoadWitnesses(before));
+  CompareOrders(witnesses, looked.ok());
   const auto witness_of = [&](const std::string& tag) -> std::optional<std::uint64_t> {
     const auto found = witnesses.find(tag);
     return found == witnesses.end() ? std::nullopt : std::optional(found->second.end);
@@ -214,12 +216,35 @@ void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
 
 void SegmentService::CatchUpWitness(MonotonicTime until) {
   // What is left is found behind again by the next refresh.
+  for (auto& [row, seen] : std::exchange(unnoted_, {})) {
+    if (context_.stop.raised()) return;
+    if (const auto noted = options_.fence->NoteOrder(row, std::move(seen)); !noted.ok()) {
+      log_.Warning("the witness does not know yet which order tag {} has: {}", Quoted(row.tag),
+                   noted.error().message);
+      // The others wait for nothing but this tag's record.
+      if (noted.error().code != ErrorCode::kRefused && noted.error().code != ErrorCode::kPermission) break;
+    }
+  }
   for (UnwitnessedMark& mark : std::exchange(unwitnessed_, {})) {
     if (context_.stop.raised() || clock_.Monotonic() >= until) return;
     if (const auto raised = options_.fence->CatchUp(mark.tag, std::move(mark.seen), mark.end); !raised.ok()) {
       log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
       return;
     }
+  }
+}
+
+void SegmentService::CompareOrders(const std::unordered_map<std::string, core::WitnessState>& witnesses,
+                                   bool are_new) {
+  for (const auto& [tag, state] : witnesses) {
+    if (state.strict) orders_.LearnStrict(tag, *state.strict);
+  }
+  unnoted_.clear();
+  if (!are_new) return;
+  for (core::OrderRow& row : orders_.Rows()) {
+    const auto found = witnesses.find(row.tag);
+    if (found != witnesses.end() && core::IsNews(row, found->second.strict))
+      unnoted_.emplace_back(std::move(row), found->second);
   }
 }
 

@@ -77,6 +77,7 @@ void SegmentService::StepMembership() {
         ends[generator->tag()] = std::max(ends[generator->tag()], end);
     }
     all.ends.assign(ends.begin(), ends.end());
+    all.orders = orders_.Rows();
     return all;
   };
   if (options_.fence->StepMembership(known)) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "leaf/base/mutex.h"
@@ -235,6 +236,10 @@ class SegmentService {
   void NoteUnwitnessed(const std::vector<core::Mark>& marks,
                        const std::unordered_map<std::string, core::WitnessState>& witnesses);
   void CatchUpWitness(MonotonicTime until);
+  // The orders of tags go both ways: what a table that went back has lost is learned from the witness, and
+  // what the witness does not know of is noted, as the marks are. Not of orders that are not `are_new`: a
+  // newer one may have been noted, and taken out again.
+  void CompareOrders(const std::unordered_map<std::string, core::WitnessState>& witnesses, bool are_new);
   // Fails a request that no tag's generator has seen.
   void Fail(const NextCallback& done, Error error);
 
@@ -269,6 +274,7 @@ class SegmentService {
   // The refresh's own; there is one at a time.
   bool run_begun_ = false;
   std::vector<UnwitnessedMark> unwitnessed_;
+  std::vector<std::pair<core::OrderRow, core::WitnessState>> unnoted_;
   std::string codes_problem_;
 
   mutable Mutex mutex_;

@@ -95,12 +95,14 @@ void TagGenerator::RunRefill() {
 Obtained TagGenerator::ObtainGrant() {
   if (auto known = context_.orders.Ensure(); !known.ok()) return {std::move(known).error(), 0, 0};
   bool confirmed = false;
+  bool is_strict = false;
   std::uint64_t witness = 0;
   std::optional<StrictGrant> strict;
   {
     const MutexLock lock(mutex_);
     if (state_ == TagState::kStopped) return {context_.stop.why(), 0, 0};
-    if (IsStrictLocked()) {
+    is_strict = IsStrictLocked();
+    if (is_strict) {
       if (context_.fallback) return {NoStrictWithFallback(tag_), 0, 0};
       if (!waiters_.empty())
         strict = {.size = [this] { return SizeStrictGrant(); }, .until = waiters_.front().deadline};
@@ -112,9 +114,18 @@ Obtained TagGenerator::ObtainGrant() {
     // A plain read first: an unknown name must not take locks in the table.
     if (auto row = context_.store.Describe(tag_); !row.ok()) return {std::move(row).error(), 0, 0};
   }
+  // A table that went back does not say so. From here on this is a grant of a strict tag: if it is sized by
+  // now, it serves those who were in line then.
+  const auto heed = [this](const core::StrictMark& mark) -> Result<void> {
+    if (!context_.orders.LearnStrict(tag_, mark)) return {};
+    if (context_.fallback) return NoStrictWithFallback(tag_);
+    SetOrder(core::TagOrder::kStrict);
+    return {};
+  };
   return context_.granter.Obtain(
       tag_, [this](const core::TagRow& row) { return SizeGrant(row); },
-      [this](std::uint64_t granted) { return reserve() + granted; }, witness, strict ? &*strict : nullptr);
+      [this](std::uint64_t granted) { return reserve() + granted; }, witness, strict ? &*strict : nullptr,
+      is_strict ? Granter::HeedStrict() : heed);
 }
 
 // Decided as late as can be, once the row was read: requests that parked or left while the database was slow

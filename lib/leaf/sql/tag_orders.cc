@@ -20,12 +20,21 @@ Error NoOrders() {
           "leafctl db init creates them"};
 }
 
-// Raises the version, and keeps its row locked until the transaction ends.
-std::uint64_t RaiseVersion(soci::session& session, const Dialect& dialect) {
-  session << std::string(dialect.raise_orders_version), soci::use(kVersionRow, "tag");
+// Of the table; 0 for one that was made anew.
+std::uint64_t ReadVersion(soci::session& session) {
   long long version = 0;
   session << "SELECT version FROM leafctl_orders WHERE biz_tag = :tag", soci::use(kVersionRow, "tag"),
       soci::into(version);
+  return session.got_data() ? static_cast<std::uint64_t>(version) : 0;
+}
+
+// Raises the version, to more than `above`, and keeps its row locked until the transaction ends.
+std::uint64_t RaiseVersion(soci::session& session, const Dialect& dialect, std::uint64_t above = 0) {
+  session << std::string(dialect.raise_orders_version), soci::use(kVersionRow, "tag");
+  if (const std::uint64_t raised = ReadVersion(session); raised > above) return raised;
+  const long long version = static_cast<long long>(above) + 1;
+  session << "UPDATE leafctl_orders SET version = :version WHERE biz_tag = :tag",
+      soci::use(version, "version"), soci::use(kVersionRow, "tag");
   return static_cast<std::uint64_t>(version);
 }
 
@@ -99,7 +108,7 @@ Result<std::optional<core::TagOrderTable>> SqlTagOrders::Enter(const core::Order
   LEAF_ASSIGN_OR_RETURN(std::optional<core::TagOrderTable> table, Read());
   if (!table) return table;
   const int fallback = node.fallback ? 1 : 0;
-  const auto entered = Change("enter this node in the list of nodes",
+  const auto entered = Change("enter this node in the list of nodes", 0,
                               [&](soci::session& session, std::uint64_t) -> Result<void> {
                                 session << "DELETE FROM leafctl_nodes WHERE place = :place OR id = :id",
                                     soci::use(node.place, "place"), soci::use(node.id, "id");
@@ -119,11 +128,11 @@ Result<std::optional<core::TagOrderTable>> SqlTagOrders::Enter(const core::Order
   return table;
 }
 
-Result<void> SqlTagOrders::Change(std::string_view what,
+Result<void> SqlTagOrders::Change(std::string_view what, std::uint64_t above,
                                   const std::function<Result<void>(soci::session&, std::uint64_t)>& body) {
   return database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
     try {
-      const std::uint64_t version = RaiseVersion(session, database_.dialect());
+      const std::uint64_t version = RaiseVersion(session, database_.dialect(), above);
       return body(session, version);
     } catch (const std::exception& exception) {
       if (!IsNotForUs(exception)) throw;
@@ -173,16 +182,20 @@ Result<std::optional<core::TagOrderTable>> SqlTagOrders::Read() {
 }
 
 Result<void> SqlTagOrders::Restore(const core::OrderRow& row) {
-  return Change(fmt::format("tell the table that tag {} is strict", Quoted(row.tag)),
-                [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-                  if (ReadOrder(session, row.tag)) return {};
-                  WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
-                  if (!row.since) return {};
-                  const auto since = static_cast<long long>(*row.since);
-                  session << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag",
-                      soci::use(since, "since"), soci::use(row.tag, "tag");
-                  return {};
-                });
+  return Change(
+      fmt::format("tell the table that tag {} is {}", Quoted(row.tag), core::TagOrderName(row.order)),
+      row.version, [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+        if (row.order != core::TagOrder::kStrict) return {};
+        const auto there = ReadOrder(session, row.tag);
+        const bool is_strict = there && there->order == core::TagOrder::kStrict;
+        if (there && !is_strict && there->version > row.version) return {};
+        if (!is_strict) WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
+        if (!row.since || (is_strict && there->since)) return {};
+        const auto since = static_cast<long long>(*row.since);
+        session << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag", soci::use(since, "since"),
+            soci::use(row.tag, "tag");
+        return {};
+      });
 }
 
 Result<void> SqlTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
@@ -190,6 +203,7 @@ Result<void> SqlTagOrders::Acknowledge(const std::string& node, std::uint64_t ve
   return database_.Transact(
       "acknowledge the order of tags", Database::Finish::kCommit,
       [&](soci::session& session) -> Result<void> {
+        if (ReadVersion(session) < version) return {};
         session
             << "UPDATE leafctl_nodes SET acknowledged = :version WHERE id = :id AND acknowledged < :version",
             soci::use(number, "version"), soci::use(node, "id");
@@ -210,10 +224,10 @@ Result<void> SqlTagOrders::Leave(const std::string& node) {
                             });
 }
 
-Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
+Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag, std::uint64_t above) {
   const std::string name(tag);
   Begun begun;
-  LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)),
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), above,
                               [&](soci::session& session, std::uint64_t raised) -> Result<void> {
                                 begun = {.version = raised, .since = std::nullopt};
                                 const auto row = ReadOrder(session, name);
@@ -229,7 +243,7 @@ Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
 
 Result<void> SqlTagOrders::Abandon(std::string_view tag, std::uint64_t version) {
   const std::string name(tag);
-  return Change(fmt::format("leave the order of tag {} as it was", Quoted(tag)),
+  return Change(fmt::format("leave the order of tag {} as it was", Quoted(tag)), version,
                 [&](soci::session& session, std::uint64_t raised) -> Result<void> {
                   const auto row = ReadOrder(session, name);
                   if (row && row->version == version && !row->since)
@@ -264,16 +278,18 @@ Result<std::uint64_t> SqlTagOrders::Complete(std::string_view tag, std::uint64_t
   return static_cast<std::uint64_t>(since);
 }
 
-Result<bool> SqlTagOrders::End(std::string_view tag) {
+Result<std::optional<std::uint64_t>> SqlTagOrders::End(std::string_view tag, std::uint64_t above) {
   const std::string name(tag);
-  bool was = false;
-  LEAF_RETURN_IF_ERROR(Change(fmt::format("end the strict order of tag {}", Quoted(tag)),
+  std::optional<std::uint64_t> changed;
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("end the strict order of tag {}", Quoted(tag)), above,
                               [&](soci::session& session, std::uint64_t version) -> Result<void> {
-                                was = IsStrictIn(session, name);
-                                if (was) WriteOrder(session, name, core::TagOrder::kTrend, version);
+                                changed.reset();
+                                if (above == 0 && !IsStrictIn(session, name)) return {};
+                                WriteOrder(session, name, core::TagOrder::kTrend, version);
+                                changed = version;
                                 return {};
                               }));
-  return was;
+  return changed;
 }
 
 Result<std::vector<core::OrderNode>> SqlTagOrders::Nodes() {

@@ -35,6 +35,7 @@ std::optional<std::uint64_t> ParseDigits(std::string_view text, std::uint64_t ma
 
 constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 61;  // as in the state file
 constexpr std::uint64_t kGenerationMax = std::uint64_t{1} << 62;
+constexpr std::uint64_t kOrderVersionMax = std::uint64_t{1} << 62;
 constexpr std::uint64_t kForeverMax = (std::uint64_t{1} << 31) - 1;  // a Java int
 // An ID's time can be beyond the year 10000 in a wide layout.
 constexpr std::int64_t kMillisMax = core::kEpochMillisMax * 2;
@@ -76,7 +77,9 @@ std::optional<Json> ParseObject(std::string_view text, std::string& why) {
 // Finish fail.
 class RecordReader {
  public:
-  RecordReader(std::string_view what, std::string_view text, std::initializer_list<const char*> keys)
+  // `more`: keys that may be missing.
+  RecordReader(std::string_view what, std::string_view text, std::initializer_list<const char*> keys,
+               std::initializer_list<const char*> more = {})
       : what_(what) {
     auto json = ParseObject(text, why_);
     if (!json) return;
@@ -86,8 +89,18 @@ class RecordReader {
     }
     for (const auto& [key, value] : json_.items()) {
       const auto same = [&key = key](const char* known) { return key == known; };
-      if (std::none_of(keys.begin(), keys.end(), same)) Fail(fmt::format("{} is unknown", Quoted(key)));
+      if (std::none_of(keys.begin(), keys.end(), same) && std::none_of(more.begin(), more.end(), same))
+        Fail(fmt::format("{} is unknown", Quoted(key)));
     }
+  }
+
+  bool Has(const char* key) const { return ok() && json_.contains(key); }
+  // An ID, written as text: more than what a double holds.
+  std::uint64_t IdLimit(const char* key) {
+    const std::string text = Text(key);
+    if (const auto number = ParseDigits(text, kMaxIdLimit)) return *number;
+    Fail(fmt::format("'{}' is not a number in 0..{}", key, kMaxIdLimit));
+    return 0;
   }
 
   std::string Text(const char* key) {
@@ -405,24 +418,31 @@ Result<OwnerRecord> ParseOwner(std::string_view json) {
 
 std::string FormatWitness(const WitnessRecord& record) {
   // As text: more than what a double holds.
-  return Dump(Json{{"end", std::to_string(record.end)},
-                   {"claim", record.claim},
-                   {"by", record.by},
-                   {"at_ms", UnixMillis(record.at)}});
+  Json json{{"end", std::to_string(record.end)},
+            {"claim", record.claim},
+            {"by", record.by},
+            {"at_ms", UnixMillis(record.at)}};
+  if (record.strict) {
+    json["strict_version"] = record.strict->version;
+    if (record.strict->since) json["strict_since"] = std::to_string(*record.strict->since);
+  }
+  return Dump(json);
 }
 
 Result<WitnessRecord> ParseWitness(std::string_view json) {
-  RecordReader reader("witness", json, {"end", "claim", "by", "at_ms"});
+  RecordReader reader("witness", json, {"end", "claim", "by", "at_ms"}, {"strict_version", "strict_since"});
   WitnessRecord record;
-  const std::string end = reader.Text("end");
-  if (const auto number = ParseDigits(end, kMaxIdLimit)) {
-    record.end = *number;
-  } else {
-    reader.Fail(fmt::format("'end' is not a number in 0..{}", kMaxIdLimit));
-  }
+  record.end = reader.IdLimit("end");
   record.claim = reader.Text("claim");
   record.by = reader.Text("by");
   record.at = WallTimeOf(reader.Number("at_ms", kMillisMax));
+  if (reader.Has("strict_version")) {
+    record.strict.emplace();
+    record.strict->version = reader.Unsigned("strict_version", kOrderVersionMax);
+    if (reader.Has("strict_since")) record.strict->since = reader.IdLimit("strict_since");
+  } else if (reader.Has("strict_since")) {
+    reader.Fail("'strict_since' is there without 'strict_version'");
+  }
   return reader.Finish(std::move(record));
 }
 

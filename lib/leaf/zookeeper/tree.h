@@ -9,7 +9,7 @@
 //       ceilings/<number>     below what time a fixed number's IDs may have been issued
 //       leases/<number>       a recycled number: its generation, holder and ceiling
 //       temporary/<ip:port>   ephemeral: which nodes are live, and where they answer
-//       witness/<tag>         of segment mode: the highest end granted to any node
+//       witness/<tag>         of segment mode: the highest end granted to any node; whether it is strict
 //       daemons/<id>          ephemeral: which daemons issue segments, and where they answer
 //       nodes/<id>            which state directories claim ranges, and what they made known (membership.h)
 //       incarnation           how often this tree was found to have gone back, and whether all is known again
@@ -28,6 +28,7 @@
 
 #include "leaf/base/result.h"
 #include "leaf/base/time.h"
+#include "leaf/core/tag_orders.h"
 #include "leaf/core/worker_ports.h"
 
 namespace leaf::zookeeper {
@@ -219,6 +220,8 @@ struct WitnessRecord {
   std::string claim;
   std::string by;  // the process, for people
   WallTime at;
+  // Of a strict tag. Such a record is refused by versions that do not know it: they keep no order.
+  std::optional<core::StrictMark> strict{};
   friend bool operator==(const WitnessRecord&, const WitnessRecord&) = default;
 };
 std::string FormatWitness(const WitnessRecord& record);

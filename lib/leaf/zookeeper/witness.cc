@@ -25,8 +25,8 @@ Result<core::WitnessState> StateOf(const std::string& path, const std::optional<
                  "find out which program wrote it; once it is deleted, it is created again, above this "
                  "node's own mark"};
   }
-  return core::WitnessState{record->end, node->stat.version, std::move(record->claim), std::move(record->by),
-                            record->at};
+  return core::WitnessState{record->end,           node->stat.version, std::move(record->claim),
+                            std::move(record->by), record->at,         record->strict};
 }
 
 }  // namespace
@@ -67,12 +67,18 @@ Result<core::WitnessStates> ZookeeperWitness::LoadAll(const std::vector<std::str
   return states;
 }
 
-Result<std::optional<bool>> ZookeeperWitness::Write(std::string_view tag, const core::WitnessState& seen,
-                                                    std::uint64_t end, std::string_view claim,
-                                                    std::vector<Operation> checks) {
+Result<std::optional<bool>> ZookeeperWitness::RaiseWith(std::string_view tag, const core::WitnessState& seen,
+                                                        std::uint64_t end, std::string_view claim,
+                                                        std::vector<Operation> checks) {
   LEAF_CHECK(end > seen.end);
+  return Write(tag, seen, {end, std::string(claim), process_, clock_.Wall(), seen.strict}, std::move(checks));
+}
+
+Result<std::optional<bool>> ZookeeperWitness::Write(std::string_view tag, const core::WitnessState& seen,
+                                                    const WitnessRecord& record,
+                                                    std::vector<Operation> checks) {
   const std::string path = tree_.Witness(tag);
-  std::string data = FormatWitness({end, std::string(claim), process_, clock_.Wall()});
+  std::string data = FormatWitness(record);
   if (seen.version == Operation::kAnyVersion) {
     // After 2^32 grants of one tag. ZooKeeper would take it for "whatever it is".
     return Error{ErrorCode::kRefused, fmt::format("{} in ZooKeeper was written too often", Quoted(path)),
@@ -94,8 +100,20 @@ Result<std::optional<bool>> ZookeeperWitness::Write(std::string_view tag, const 
 
 Result<bool> ZookeeperWitness::Raise(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
                                      std::string_view claim) {
-  LEAF_ASSIGN_OR_RETURN(const auto raised, Write(tag, seen, end, claim, {}));
+  LEAF_ASSIGN_OR_RETURN(const auto raised, RaiseWith(tag, seen, end, claim, {}));
   return raised.value_or(false);
+}
+
+Result<bool> ZookeeperWitness::NoteStrict(std::string_view tag, const core::WitnessState& seen,
+                                          const std::optional<core::StrictMark>& strict) {
+  // With its claim: a claim whose reply was lost is still found.
+  WitnessRecord record{seen.end, seen.claim, seen.raised_by, seen.raised_at, strict};
+  if (!seen.version) {
+    record.by = process_;
+    record.at = clock_.Wall();
+  }
+  LEAF_ASSIGN_OR_RETURN(const auto noted, Write(tag, seen, record, {}));
+  return noted.value_or(false);
 }
 
 Result<bool> ZookeeperWitness::Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
@@ -105,7 +123,7 @@ Result<bool> ZookeeperWitness::Claim(std::string_view tag, const core::WitnessSt
   constexpr int kTries = 4;
   for (int i = 0; i < kTries; ++i) {
     LEAF_ASSIGN_OR_RETURN(auto checks, membership_->Checks());
-    LEAF_ASSIGN_OR_RETURN(const auto raised, Write(tag, seen, end, claim, std::move(checks)));
+    LEAF_ASSIGN_OR_RETURN(const auto raised, RaiseWith(tag, seen, end, claim, std::move(checks)));
     if (raised) return *raised;
     LEAF_RETURN_IF_ERROR(membership_->LookAgain());
   }

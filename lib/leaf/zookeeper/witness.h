@@ -30,11 +30,16 @@ class ZookeeperWitness final : public core::Witness {
                      std::string_view claim) override;
   Result<bool> Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
                      std::string_view claim) override;
+  Result<bool> NoteStrict(std::string_view tag, const core::WitnessState& seen,
+                          const std::optional<core::StrictMark>& strict) override;
 
  private:
   // `checks`: what has to hold besides. Nothing if one of them does not.
-  Result<std::optional<bool>> Write(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
-                                    std::string_view claim, std::vector<Operation> checks);
+  Result<std::optional<bool>> RaiseWith(std::string_view tag, const core::WitnessState& seen,
+                                        std::uint64_t end, std::string_view claim,
+                                        std::vector<Operation> checks);
+  Result<std::optional<bool>> Write(std::string_view tag, const core::WitnessState& seen,
+                                    const WitnessRecord& record, std::vector<Operation> checks);
 
   const Tree tree_;
   const std::string process_;

@@ -224,6 +224,55 @@ TEST_F(ClusterFenceTest, WithFallbackAClaimThatWasRefusedIsNotIssued) {
   EXPECT_EQ(two.fence.Status().unfenced, 0U);
 }
 
+// ---- The order of a tag
+
+TEST_F(ClusterFenceTest, ANewerOrderIsNotedAndKeptByClaims) {
+  FencedNode node(zookeeper_, store_);
+  const auto strict = [&] { return node.witness.Load("pay")->strict; };
+  const auto note = [&](core::TagOrder order, std::uint64_t version, std::optional<std::uint64_t> since) {
+    return node.fence.NoteOrder({"pay", order, since, version}, *node.witness.Load("pay"));
+  };
+  // There is no record yet.
+  ASSERT_TRUE(note(core::TagOrder::kTrend, 6, std::nullopt).ok());
+  EXPECT_FALSE(zookeeper_.Data(PayTree().Witness("pay")).has_value());
+  ASSERT_TRUE(note(core::TagOrder::kStrict, 7, std::nullopt).ok());
+  EXPECT_EQ(strict(), (core::StrictMark{7, std::nullopt}));
+  EXPECT_EQ(WitnessEnd(), 0U);
+  ASSERT_TRUE(note(core::TagOrder::kStrict, 7, 1).ok());
+  EXPECT_EQ(strict(), (core::StrictMark{7, 1}));
+  const auto grant = node.Obtain().grant;
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+  EXPECT_EQ(strict(), (core::StrictMark{7, 1}));
+  ASSERT_TRUE(node.fence.CatchUp("pay", *node.witness.Load("pay"), 500).ok());
+  EXPECT_EQ(strict(), (core::StrictMark{7, 1}));
+  // Older ones, and the same with less, are no news.
+  ASSERT_TRUE(note(core::TagOrder::kStrict, 6, 1).ok());
+  ASSERT_TRUE(note(core::TagOrder::kStrict, 7, std::nullopt).ok());
+  ASSERT_TRUE(note(core::TagOrder::kTrend, 7, std::nullopt).ok());
+  EXPECT_EQ(strict(), (core::StrictMark{7, 1}));
+  ASSERT_TRUE(note(core::TagOrder::kTrend, 8, std::nullopt).ok());
+  EXPECT_EQ(strict(), std::nullopt);
+  EXPECT_EQ(WitnessEnd(), 500U);
+}
+
+// A claim and a note meet: the one that comes second sees what the first has written.
+TEST_F(ClusterFenceTest, ANoteAndAClaimLoseNothingOfEachOther) {
+  FencedNode node(zookeeper_, store_);
+  FencedNode other(zookeeper_, store_, false, 2);
+  ASSERT_TRUE(node.Obtain().grant.ok());
+  const auto before = *node.witness.Load("pay");
+  ASSERT_TRUE(other.Obtain().grant.ok());
+  const std::uint64_t end = WitnessEnd();
+  ASSERT_TRUE(node.fence.NoteOrder({"pay", core::TagOrder::kStrict, 1, 7}, before).ok());
+  EXPECT_EQ(WitnessEnd(), end);
+  auto look = *other.fence.See("pay");
+  look.state.version = *look.state.version - 1;  // as it was before the note
+  look.state.strict.reset();
+  EXPECT_EQ(*other.fence.Claim("pay", look, {end, end + 5}), ClusterFence::Verdict::kClaimed);
+  EXPECT_EQ(look.state.strict, (core::StrictMark{7, 1})) << "the claim shows it";
+  EXPECT_EQ(node.witness.Load("pay")->strict, (core::StrictMark{7, 1}));
+}
+
 // Reads are answered, no write ever is: a leader that hangs behind a follower that does not.
 class HungWitness final : public core::Witness {
  public:
@@ -239,6 +288,10 @@ class HungWitness final : public core::Witness {
   Result<bool> Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
                      std::string_view claim) override {
     return Raise(tag, seen, end, claim);
+  }
+  Result<bool> NoteStrict(std::string_view tag, const core::WitnessState& seen,
+                          const std::optional<core::StrictMark>&) override {
+    return Raise(tag, seen, 0, "");
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "leaf/service/cluster_fence.h"
 #include "leaf/zookeeper/witness.h"
+#include "support/fake_orders.h"
 #include "support/zookeeper_fakes.h"
 #include "unit/service/segment_service_fixture.h"
 
@@ -188,6 +189,104 @@ TEST_F(SegmentClusterTest, ATagThatIsNewOnThisNodeIsJudgedAtItsFirstGrant) {
   table_.Put("mail", 900, 100);
   Refresh();
   EXPECT_EQ(Get("mail")->ids(), std::vector<std::uint64_t>{900});
+}
+
+// ---- The order of tags, which a database may lose
+
+class ClusterOrderTest : public SegmentClusterTest {
+ protected:
+  ClusterOrderTest() {
+    options_.orders = &orders_;
+    options_.order_node = {
+        .id = "a1", .process = "leafctl serve, process 1 on a", .place = "a:/state", .since = {}};
+  }
+  // Another node, or a command, has noted it.
+  void Noted(const core::StrictMark& mark) {
+    const auto seen = other_witness_.Load("pay");
+    ASSERT_TRUE(*other_witness_.NoteStrict("pay", *seen, mark));
+  }
+  std::optional<core::StrictMark> Noted() { return other_witness_.Load("pay")->strict; }
+  const core::OrderRow& Row() { return orders_.table.rows.at(0); }
+  void LookAtOrders() { Pass(milliseconds{2100}); }
+
+  testing::MemoryTagOrders orders_;
+};
+
+TEST_F(ClusterOrderTest, ANodeThatStartsKnowsTheOrderThatTheTableHasLost) {
+  Noted({7, 1});
+  StartFenced();
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2) << "nothing is held in reserve";
+  LookAtOrders();
+  ASSERT_EQ(orders_.table.rows.size(), 1U) << "the table is told";
+  EXPECT_EQ(Row().order, core::TagOrder::kStrict);
+  EXPECT_EQ(Row().since, 1U);
+  EXPECT_GT(Row().version, 7U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the witness knows that tag 'pay' is strict"), 1U);
+}
+
+// Its first refresh could not see the witness, or the tag was new.
+TEST_F(ClusterOrderTest, AGrantMeetsTheOrderThatTheTableHasLost) {
+  StartFenced();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  ASSERT_GT(StatusOf("pay").reserve, 0U);
+  Noted({7, 1});
+  // More than the reserve: none of it is issued with what comes from the next grant.
+  const auto asked = Ask("pay", 150);
+  Pass(seconds{1});
+  ASSERT_TRUE(asked->done());
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(asked->ids().front(), 101U);
+  EXPECT_EQ(table_.MaxId("pay"), 251);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{251});
+}
+
+// It becomes known between the look at the witness and the claim.
+TEST_F(ClusterOrderTest, OfARangeThatWasReservedBeforeTheOrderIsKnownNothingIsKept) {
+  StartFenced();
+  store_.on_slow = [this] { Noted({7, 1}); };
+  store_.FailReserves(testing::FaultySegmentStore::Fault::kSlowReply, 1);
+  const auto asked = Ask("pay");
+  Pass(seconds{1});
+  ASSERT_TRUE(asked->done());
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  // It was in line before the row was raised.
+  EXPECT_EQ(asked->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("pay").wasted, 99U);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{101});
+}
+
+TEST_F(ClusterOrderTest, TheWitnessIsToldOfTheOrder) {
+  const std::uint64_t version = orders_.MakeStrict("pay");
+  StartFenced();
+  EXPECT_EQ(Noted(), (core::StrictMark{version, std::nullopt}));
+  ASSERT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(Noted(), (core::StrictMark{version, std::nullopt})) << "claims keep it";
+  // The command adds from which ID on.
+  orders_.table.rows[0].since = 1;
+  ++orders_.table.version;
+  LookAtOrders();
+  Refresh();
+  EXPECT_EQ(Noted(), (core::StrictMark{version, 1}));
+  orders_.MakeTrend("pay");
+  LookAtOrders();
+  Refresh();
+  EXPECT_EQ(Noted(), std::nullopt);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+}
+
+TEST_F(ClusterOrderTest, ALaterRowOverrulesTheWitness) {
+  Noted({7, 1});
+  orders_.table.version = 7;
+  orders_.MakeTrend("pay");
+  StartFenced();
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("pay").reserve, 99U);
+  EXPECT_EQ(Noted(), std::nullopt) << "and the witness is told";
 }
 
 }  // namespace

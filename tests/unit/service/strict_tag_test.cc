@@ -328,6 +328,23 @@ TEST_F(StrictTagTest, AnOlderRowDoesNotEndTheOrder) {
   ++orders_.table.version;
   Pass(kLongerThanALook);
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  ASSERT_EQ(orders_.table.rows.size(), 2U) << "the table is told, also of the one that it has no row of";
+  for (const core::OrderRow& row : orders_.table.rows) EXPECT_EQ(row.order, core::TagOrder::kStrict);
+  orders_.MakeTrend("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+}
+
+// The tag is strict in it, too, but its changes to come would count for older ones.
+TEST_F(StrictTagTest, ATableThatCountsLowerIsRaised) {
+  orders_.table.version = 20;
+  orders_.MakeStrict("pay");
+  Start();
+  orders_.table = {};
+  orders_.nodes.clear();
+  orders_.MakeStrict("pay");
+  Pass(2 * kLongerThanALook);
+  EXPECT_GT(orders_.table.version, 20U);
   orders_.MakeTrend("pay");
   Pass(kLongerThanALook);
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);

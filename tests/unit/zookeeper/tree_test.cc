@@ -184,6 +184,15 @@ TEST(TreeTest, OurRecordsComeBackAsTheyWereWritten) {
   for (const LeaseRecord& lease :
        {LeaseRecord{3, "u", "127.0.0.4:80", WallTimeOf(9)}, LeaseRecord{1, "", "", std::nullopt}})
     EXPECT_EQ(*ParseLease(FormatLease(lease)), lease);
+  for (const auto& strict :
+       {std::optional<core::StrictMark>(), std::optional(core::StrictMark{7, std::nullopt}),
+        std::optional(core::StrictMark{8, kMaxIdLimit})}) {
+    const WitnessRecord witness{11, "c", "b", WallTimeOf(9), strict};
+    EXPECT_EQ(*ParseWitness(FormatWitness(witness)), witness);
+  }
+  EXPECT_EQ(FormatWitness({11, "c", "b", WallTimeOf(9), std::nullopt}),
+            R"({"end":"11","claim":"c","by":"b","at_ms":9})")
+      << "as every version reads it";
   const TemporaryRecord temporary{"http://127.0.0.4:80", 7, "u"};
   EXPECT_EQ(*ParseTemporary(FormatTemporary(temporary)), temporary);
 }
@@ -212,6 +221,12 @@ TEST(TreeTest, OurRecordsAreReadStrictly) {
   EXPECT_FALSE(
       ParseProperties(R"({"name":"n","registry":"r","layout":"41-10-12","epoch_ms":5,"recycle":1})").ok());
   EXPECT_FALSE(ParseAddress(R"({"uuid":"","worker":1})").ok());
+  const std::string witness = R"({"end":"11","claim":"c","by":"b","at_ms":9)";
+  for (const std::string bad : {R"(,"strict_since":"1"})", R"(,"strict_version":"7"})",
+                                R"(,"strict_version":-7})", R"(,"strict_version":7,"strict_since":1})",
+                                R"(,"strict_version":7,"strict_since":"x"})", R"(,"strict":true})"})
+    EXPECT_FALSE(ParseWitness(witness + bad).ok()) << bad;
+  EXPECT_TRUE(ParseWitness(witness + R"(,"strict_version":7})").ok());
   EXPECT_FALSE(ParseOwner(R"({"uuid":"","address":"","host":"","since_ms":1})").ok());
 }
 
