@@ -144,7 +144,8 @@ class TagOrdersChecks {
     // A trend row is not written, and its version counts.
     ASSERT_TRUE(orders_.Restore({"third", TagOrder::kTrend, std::nullopt, other + 10}).ok());
     EXPECT_EQ(orders_.Read()->value().version, other + 11);
-    for (const core::OrderRow& each : orders_.Read()->value().rows) EXPECT_NE(each.tag, "third");
+    const core::TagOrderTable table = orders_.Read()->value();
+    for (const core::OrderRow& each : table.rows) EXPECT_NE(each.tag, "third");
   }
 
   void WhatIsNotAcknowledgedIsAbandoned() {
