@@ -136,7 +136,7 @@ class TagOrdersChecks {
     ASSERT_TRUE(orders_.Restore(newer).ok());
     EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
     EXPECT_EQ(RowOf("pay").version, ended);
-    EXPECT_EQ(orders_.Begin("pay", ended + 50)->version, ended + 51);
+    EXPECT_GT(orders_.Begin("pay")->version, ended);
     EXPECT_EQ(*orders_.End("pay", ended + 100).value(), ended + 101);
     EXPECT_FALSE(orders_.End("pay").value().has_value()) << "it is not strict";
     const std::uint64_t other = *orders_.End("other", 1).value();

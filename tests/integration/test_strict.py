@@ -233,7 +233,7 @@ class Shared(ClusterTest):
         self.assertEqual([daemon.ids("pay")[0] for _ in range(3)], [int(since) + step for step in range(3)])
         status = daemon.tag_status("pay")
         self.assertEqual((status["order"], status["reserve"]), ("strict", 0))
-        poll(lambda: order_of(self.box, "pay") == ("strict", since), "the table is told")
+        poll(lambda: order_of(self.box, "pay") == ("strict", since), "the node writes the row again")
         # What an operator decides afterwards counts, and the witness forgets the order.
         daemon.terminate()
         self.box.ok("tag", "set", "pay", "--order", "trend")

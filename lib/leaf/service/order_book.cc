@@ -105,7 +105,7 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
   }
   // The change of which raises the version: what is acknowledged is what was read.
   for (const core::OrderRow& row : LostBy(*table)) {
-    log_.Warning("the table has lost that tag {} is {}, and is told again", Quoted(row.tag),
+    log_.Warning("the table has lost that tag {} is {}: this node puts it back", Quoted(row.tag),
                  core::TagOrderName(row.order));
     LEAF_RETURN_IF_ERROR(orders_->Restore(row));
   }

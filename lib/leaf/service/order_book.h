@@ -46,8 +46,8 @@ class OrderBook {
   Result<void> Ensure();
 
   // The witness of the cluster says that the tag is strict. Unless this node has read in a version at or
-  // above that one that it is not, the tag is strict from now on, and the table is told at the next look. May
-  // call `adopted`. Returns whether the tag is strict.
+  // above that one that the tag is not strict, it is from now on, and the next look writes that into the
+  // table. May call `adopted`. Returns whether the tag is strict.
   bool LearnStrict(std::string_view tag, const core::StrictMark& mark);
   // All rows that are known, also those that the table has lost.
   std::vector<core::OrderRow> Rows() const;

@@ -224,10 +224,10 @@ Result<void> SqlTagOrders::Leave(const std::string& node) {
                             });
 }
 
-Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag, std::uint64_t above) {
+Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
   const std::string name(tag);
   Begun begun;
-  LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), above,
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), 0,
                               [&](soci::session& session, std::uint64_t raised) -> Result<void> {
                                 begun = {.version = raised, .since = std::nullopt};
                                 const auto row = ReadOrder(session, name);

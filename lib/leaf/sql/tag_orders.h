@@ -33,16 +33,16 @@ class SqlTagOrders final : public core::TagOrders {
     std::uint64_t version = 0;           // that all nodes have to acknowledge
     std::optional<std::uint64_t> since;  // it is strict already, and nothing was changed
   };
-  // Whether there is such a tag is not looked at. `above`: the change is to be newer than this version, which
-  // another place remembers (core::StrictMark); 0 for none.
-  Result<Begun> Begin(std::string_view tag, std::uint64_t above = 0);
+  // Whether there is such a tag is not looked at.
+  Result<Begun> Begin(std::string_view tag);
   // All have: the promise holds from the returned ID on, which is the row's max_id. Errors: kNotFound for a
   // tag that is not there; kRefused if the order was changed since Begin returned `version`.
   Result<std::uint64_t> Complete(std::string_view tag, std::uint64_t version);
   // Not all have: it is not to be strict, unless the order was changed since Begin returned `version`.
   Result<void> Abandon(std::string_view tag, std::uint64_t version);
-  // The tag is not strict any more; `above` as of Begin: then this is written also where no row says that it
-  // is. The version of the change; nothing where there was none to make.
+  // The tag is not strict any more. `above`: the version in which another place remembers that it is
+  // (core::StrictMark), 0 for none; then the change is newer than that, and is written also where no row says
+  // that the tag is strict. The version of the change; nothing where there was none to make.
   Result<std::optional<std::uint64_t>> End(std::string_view tag, std::uint64_t above = 0);
   // All nodes on the list, the oldest first.
   Result<std::vector<core::OrderNode>> Nodes();

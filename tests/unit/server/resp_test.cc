@@ -13,6 +13,7 @@
 #include "leaf/server/resp/commands.h"
 #include "leaf/server/resp/take.h"
 #include "leaf/server/resp/transaction.h"
+#include "unit/server/known_bytes.h"
 #include "unit/server/router_fixture.h"
 
 namespace leaf::server::resp {
@@ -135,16 +136,7 @@ TEST(KnownTake, IsKnownByAllOfItsBytes) {
   tag = "xxx";
   EXPECT_EQ(known.take().ids.tag, "pay") << "its own";
   EXPECT_EQ(known.command().name, "incr");
-  EXPECT_EQ(known.size(), bytes.size());
-  EXPECT_TRUE(known.IsNext(bytes));
-  EXPECT_TRUE(known.IsNext(bytes + "*1\r\n"));
-  for (std::size_t size = 0; size < bytes.size(); ++size)
-    EXPECT_FALSE(known.IsNext(bytes.substr(0, size))) << size;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    std::string other = bytes;
-    other[i] ^= 1;
-    EXPECT_FALSE(known.IsNext(other)) << i;
-  }
+  testing::ExpectKnownByAllBytes(known, bytes);
   // What is too long is not kept, and what was kept before is not taken for it.
   known.Keep(std::string(200, 'x'), *FindCommand("incr"), take);
   EXPECT_FALSE(known.IsNext(bytes));

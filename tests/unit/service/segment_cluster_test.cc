@@ -219,7 +219,7 @@ TEST_F(ClusterOrderTest, ANodeThatStartsKnowsTheOrderThatTheTableHasLost) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
   EXPECT_EQ(table_.MaxId("pay"), 2) << "nothing is held in reserve";
   LookAtOrders();
-  ASSERT_EQ(orders_.table.rows.size(), 1U) << "the table is told";
+  ASSERT_EQ(orders_.table.rows.size(), 1U) << "the node writes the row again";
   EXPECT_EQ(Row().order, core::TagOrder::kStrict);
   EXPECT_EQ(Row().since, 1U);
   EXPECT_GT(Row().version, 7U);
@@ -286,7 +286,7 @@ TEST_F(ClusterOrderTest, ALaterRowOverrulesTheWitness) {
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
   EXPECT_EQ(StatusOf("pay").reserve, 99U);
-  EXPECT_EQ(Noted(), std::nullopt) << "and the witness is told";
+  EXPECT_EQ(Noted(), std::nullopt) << "the witness forgets the order";
 }
 
 }  // namespace

@@ -328,7 +328,7 @@ TEST_F(StrictTagTest, AnOlderRowDoesNotEndTheOrder) {
   ++orders_.table.version;
   Pass(kLongerThanALook);
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
-  ASSERT_EQ(orders_.table.rows.size(), 2U) << "the table is told, also of the one that it has no row of";
+  ASSERT_EQ(orders_.table.rows.size(), 2U) << "the node writes both rows, also the one that is missing";
   for (const core::OrderRow& row : orders_.table.rows) EXPECT_EQ(row.order, core::TagOrder::kStrict);
   orders_.MakeTrend("pay");
   Pass(kLongerThanALook);

@@ -1,6 +1,5 @@
 #include "leaf/server/http/known_request.h"
 
-#include "leaf/base/check.h"
 #include "leaf/base/decimal.h"
 
 namespace leaf::server {
@@ -8,10 +7,9 @@ namespace leaf::server {
 void KnownRequest::Keep(std::string_view bytes, std::string_view authorization, Route route,
                         const OneId& asked) {
   bytes_.clear();
-  if (bytes.size() > kBytesMax) return;
-  // Wherever it stands: it is the same text.
+  // The first place with this text will do: only the text counts.
   const std::size_t begin = bytes.find(authorization);
-  LEAF_CHECK(begin != std::string_view::npos);
+  if (bytes.size() > kBytesMax || begin == std::string_view::npos) return;
   authorization_ = {begin, authorization.size()};
   tag_ = asked.tag;
   route_ = route;

@@ -54,7 +54,7 @@ struct Request {
   bool from_script = false;
   bool is_public_door = false;  // as of Origin
   bool is_local = false;        // came over a Unix socket
-  // Told what was asked for, if that is one ID, and it was had at once; null for none to tell.
+  // The handler fills this in if the request is for one ID, and got it at once. Null: not wanted.
   OneId* one_id = nullptr;
 };
 

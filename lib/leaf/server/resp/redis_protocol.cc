@@ -136,7 +136,7 @@ class RedisProtocol final : public Protocol {
     return Step::kAnswered;
   }
 
-  // Whether the caller may not use the command. Then it is told.
+  // True if the caller may not use the command: the reply is an error then.
   bool Refused(Stream& stream, const CommandSpec& command) {
     visitor_.KnowCertificate(stream.client_name());
     KnowCaller();
