@@ -79,6 +79,7 @@ class Container:
         self.bundle = tempfile.mkdtemp(prefix="leafctl-container-")
         self.process = None
         self.user = user or self.config["User"]
+        self.env = [*self.config["Env"], *("%s=%s" % item for item in (env or {}).items())]
         uid, gid = (int(part) for part in self.user.split(":"))
         spec = {
             "ociVersion": "1.0.0",
@@ -86,7 +87,7 @@ class Container:
                 "terminal": False,
                 "user": {"uid": uid, "gid": gid},
                 "args": [*self.config["Entrypoint"], *(self.config["Cmd"] if args is None else args)],
-                "env": [*self.config["Env"], *("%s=%s" % item for item in (env or {}).items())],
+                "env": self.env,
                 "cwd": self.config["WorkingDir"],
                 "capabilities": {},
                 "noNewPrivileges": True,
@@ -127,10 +128,15 @@ class Container:
         return Result(result.returncode, result.stdout, result.stderr)
 
     def exec(self, *args):
-        """One more process in it, as health checks and `docker exec` are: by the same user, with the same variables."""
+        """One more process in it, as health checks and `docker exec` are: by the same user, with the same variables. Not
+        by `crun exec`, which takes the root of the mount namespace for the container's: where the tests run in a chroot,
+        that is still the root of the machine."""
+        uid, gid = self.user.split(":")
         result = subprocess.run(
-            self._crun("exec", "--user", self.user, self.name, *args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, encoding="utf-8", timeout=DEADLINE_S, check=False,
+            ["nsenter", "--target", str(self.pid()), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd", "--setuid", uid,
+             "--setgid", gid, "--", *args],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=DEADLINE_S,
+            check=False, env=dict(variable.split("=", 1) for variable in self.env),
         )  # fmt: skip
         return Result(result.returncode, result.stdout, result.stderr)
 
