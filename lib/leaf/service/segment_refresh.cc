@@ -109,7 +109,7 @@ void SegmentService::ScheduleRefresh(MonotonicTime at, std::uint64_t chain) {
 }
 
 Result<void> SegmentService::Refresh() {
-  const std::uint64_t pass = context_.refresh_pass.fetch_add(1) + 1;
+  const std::uint32_t pass = context_.refresh_pass.fetch_add(1) + 1;
 
   // The first thing a daemon does with its marks. A name that was asked for, and granted for, before this
   // counts as left behind: too much is better than too little, and the count says that it is an upper bound.
@@ -155,7 +155,7 @@ Result<void> SegmentService::Refresh() {
 
   for (const auto& generator : before) {
     // A generator that got a grant during this pass has proved that its row is there.
-    if (generator->seen_pass() >= pass || !generator->confirmed()) continue;
+    if (generator->SeenSince(pass) || !generator->confirmed()) continue;
     log_.Info("tag {} was removed from the table", Quoted(generator->tag()));
     generator->Remove();
     Retire(generator->tag(), false);

@@ -26,13 +26,13 @@ class TagDirectory {
  public:
   explicit TagDirectory(std::size_t tags_max);
 
-  // Runs `use(generator)` if the tag is here, or was a moment ago; `use` must not block. Returns
-  // what `use` returned, false if the tag is not here. This is the request path.
+  // Runs `use(generator)` if the tag is here, or was a moment ago; `use` must not block, nor look up a tag.
+  // Returns what `use` returned, false if the tag is not here. This is the request path.
   template <typename Use>
   bool With(std::string_view tag, Use use) const {
     Cached& cached = CacheOf(tag);
-    // Erase() raises the version after the generator is out: until this thread sees that, it is as if it had
-    // asked earlier. What an erased generator held was dropped before.
+    // EraseIf() raises the version after the generator is out: until this thread sees that, it is as if it
+    // had asked earlier. What an erased generator held was dropped before.
     if (cached.version != version_.load(std::memory_order_acquire) || !IsSame(cached.tag, tag)) [[unlikely]] {
       if (!Refresh(cached, tag)) return false;
     }

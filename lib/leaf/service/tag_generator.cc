@@ -30,11 +30,9 @@ TagGenerator::TagGenerator(std::string tag, TagContext& context, bool confirmed,
       context_(context),
       seen_pass_(context.refresh_pass.load()),
       state_(confirmed ? TagState::kServing : TagState::kUnconfirmed),
-      policy_(context.step_policy, context.step_max),
       ledger_(context.counters) {
   AdoptMarkLocked(mark);
   witness_ = witness;
-  before_refresh_ = {mark_, witness_};
 }
 
 void TagGenerator::AdoptMarkLocked(const core::Mark& mark) {
@@ -95,8 +93,8 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
     } else if (TakeLocked(batch, spans)) {
       answer = spans;
     } else if (state_ == TagState::kFrozen ||
-               (refill_.failures() > 0 && refill_.retry_scheduled() && IsLasting(problem_->code))) {
-      answer = *problem_;
+               (refill_.failures() > 0 && refill_.retry_scheduled() && IsLasting(problem_->error.code))) {
+      answer = problem_->error;
     } else if (waiters_.size() >= kWaitersMax) {
       answer = Error{ErrorCode::kLimited,
                      fmt::format("tag {} has {} requests waiting already", Quoted(tag_), kWaitersMax),
@@ -113,7 +111,7 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
                         batch.contiguous});
       ledger_.CountWait();
       ScheduleExpiryLocked(ticket, first_look);
-      if (gathering_) gathering_->OnRequest(now);
+      if (grants_ && grants_->gathering) grants_->gathering->OnRequest(now);
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), ticket);
       return true;
@@ -157,7 +155,7 @@ void TagGenerator::Expire(std::uint64_t ticket) {
   const auto why = [this]() LEAF_REQUIRES(mutex_) {
     return Error{ErrorCode::kExhausted,
                  problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
-                                        problem_->message)
+                                        problem_->error.message)
                           : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_)),
                  "retry soon"};
   };
@@ -201,7 +199,7 @@ void TagGenerator::SetOrder(core::TagOrder order) {
 
 void TagGenerator::AdoptReserveTime() {
   const MutexLock lock(mutex_);
-  if (reserve_policy_) reserve_policy_->set_reserve_time(context_.reserve_time.load());
+  if (grants_ && grants_->reserve) grants_->reserve->set_reserve_time(context_.reserve_time.load());
 }
 
 void TagGenerator::SetPaused(bool paused) {
@@ -230,12 +228,10 @@ std::uint64_t TagGenerator::ClearReserveLocked() {
 void TagGenerator::ClearProblemLocked() {
   refill_.ForgetFailures();
   problem_.reset();
-  problem_since_.reset();
 }
 
 void TagGenerator::FreezeLocked(const Error& error, Completions& completions) {
-  problem_ = std::make_unique<Error>(error);
-  problem_since_ = context_.clock.Wall();
+  problem_ = std::make_unique<Problem>(Problem{error, context_.clock.Wall()});
   refill_.Unwant();
   const std::uint64_t dropped = ClearReserveLocked();
   ledger_.Drop(dropped);
@@ -256,7 +252,12 @@ void TagGenerator::BeforeRefresh(const core::Mark& durable_mark, std::optional<s
   const MutexLock lock(mutex_);
   AdoptMarkLocked(durable_mark);
   witness_ = std::max(witness_, witness.value_or(0));
-  before_refresh_ = {mark_, witness_};
+  if (grants_) grants_->before_refresh.reset();
+}
+
+void TagGenerator::KeepLevelLocked() {
+  std::optional<core::FenceLevel>& level = OpenGrantsLocked().before_refresh;
+  if (!level) level = {mark_, witness_};
 }
 
 void TagGenerator::OnRow(const core::TagRow& row) {
@@ -268,12 +269,14 @@ void TagGenerator::OnRow(const core::TagRow& row) {
     max_id_ = row.max_id;
     ObserveRateLocked();
     WatchExhaustionLocked(completions);
-    const auto verdict = core::JudgeRow(tag_, row.max_id, before_refresh_);
+    const core::FenceLevel level =
+        grants_ && grants_->before_refresh ? *grants_->before_refresh : core::FenceLevel{mark_, witness_};
+    const auto verdict = core::JudgeRow(tag_, row.max_id, level);
     if (!verdict.ok()) {
       if (EnterLocked(TagEvent::kRowBehind)) FreezeLocked(verdict.error(), completions);
     } else if (EnterLocked(TagEvent::kRowFits)) {
       ClearProblemLocked();
-      completions.push_back([this, max_id = row.max_id, level = before_refresh_] {
+      completions.push_back([this, max_id = row.max_id, level] {
         context_.log.Info("tag {} thaws: max_id {} is not below the mark {}", Quoted(tag_), max_id,
                           std::max(level.mark, level.witness));
       });
@@ -319,12 +322,17 @@ core::SegmentBuffer& TagGenerator::BufferLocked() {
   core::SegmentBuffer* buffer = ReserveLocked();
   if (buffer == nullptr) {
     buffer = new core::SegmentBuffer;
-    reserve_policy_ = std::make_unique<core::ReservePolicy>(context_.reserve_time.load());
-    peak_ = std::make_unique<core::PeakRate>();
-    peak_->Observe(0, context_.clock.Monotonic());
+    Grants& grants = OpenGrantsLocked();
+    grants.reserve.emplace(context_.reserve_time.load());
+    grants.peak.emplace().Observe(0, context_.clock.Monotonic());
     buffer_.store(buffer, std::memory_order_release);
   }
   return *buffer;
+}
+
+TagGenerator::Grants& TagGenerator::OpenGrantsLocked() {
+  if (!grants_) grants_ = std::make_unique<Grants>(context_);
+  return *grants_;
 }
 
 }  // namespace leaf::service

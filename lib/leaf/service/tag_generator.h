@@ -64,8 +64,8 @@ struct TagContext {
   core::StepPolicy::Kind step_policy = core::StepPolicy::Kind::kLeaf;
   std::int64_t step_max = 0;
   std::atomic<std::chrono::milliseconds> reserve_time{};
-  // The refresh pass under way or last done; see TagGenerator::seen_pass().
-  std::atomic<std::uint64_t> refresh_pass{0};
+  // The refresh pass under way or last done, modulo 2^32; see TagGenerator::SeenSince().
+  std::atomic<std::uint32_t> refresh_pass{0};
   // A generator that has become useless (tag gone, or never existed) reports itself, from a worker or a
   // timer, with no lock held. `known_absent`: the store has just said that there is no such tag.
   std::function<void(const std::string& tag, bool known_absent)> retire;
@@ -210,8 +210,10 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void BeforeRefresh(const core::Mark& durable_mark, std::optional<std::uint64_t> witness);
   void OnRow(const core::TagRow& row);
   void Remove();
-  // The last pass in which the table was seen to hold the tag.
-  std::uint64_t seen_pass() const { return seen_pass_.load(std::memory_order_relaxed); }
+  // Whether the table was seen to hold the tag in refresh pass `pass` or after it.
+  bool SeenSince(std::uint32_t pass) const {
+    return static_cast<std::int32_t>(seen_pass_.load(std::memory_order_relaxed) - pass) >= 0;
+  }
   // False for a name that the table has yet to confirm, and once it has it no more.
   bool confirmed() const;
   // True, and final, if it is of no use any more: the tag is gone, or was never confirmed and no request
@@ -258,6 +260,30 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   };
   // Callbacks to run once the mutex is released.
   using Completions = std::vector<std::function<void()>>;
+  // Why the tag is frozen, or why its last grant failed. `since`: when it froze, or when the first of these
+  // grants failed.
+  struct Problem {
+    Error error;
+    WallTime since;
+  };
+  // Only a tag that was asked for has this. It is made when a grant is sized, or when the first refill ends.
+  struct Grants {
+    explicit Grants(const TagContext& context) : step(context.step_policy, context.step_max) {}
+
+    core::StepPolicy step;
+    // Made at the first grant, as the buffer.
+    std::optional<core::ReservePolicy> reserve;
+    std::optional<core::PeakRate> peak;
+    std::optional<Gathering> gathering;  // made at the first grant of a strict tag
+    bool gathering_timer = false;        // is set
+    // The last in line when the last grant was sized: a strict tag serves nothing behind it from that grant.
+    std::uint64_t sized_up_to = 0;
+    // The first in line when the last grant was sized, in IDs.
+    std::uint64_t sized_for = 0;
+    // The level as the last BeforeRefresh, or the constructor, left it; nothing if no refill has ended since.
+    // OnRow judges by this level: the row may have been read before the grant.
+    std::optional<core::FenceLevel> before_refresh;
+  };
 
   void AdoptMarkLocked(const core::Mark& mark) LEAF_REQUIRES(mutex_);
   bool TakeLocked(const Batch& batch, IdSpans& out) LEAF_REQUIRES(mutex_);
@@ -311,6 +337,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   void ClearProblemLocked() LEAF_REQUIRES(mutex_);
   void ObserveRateLocked() LEAF_REQUIRES(mutex_);
   core::SegmentBuffer& BufferLocked() LEAF_REQUIRES(mutex_);
+  Grants& OpenGrantsLocked() LEAF_REQUIRES(mutex_);
+  // Called before anything but a refresh raises mark_ or witness_.
+  void KeepLevelLocked() LEAF_REQUIRES(mutex_);
   bool IsStrictLocked() const LEAF_REQUIRES(mutex_) { return order_ == core::TagOrder::kStrict; }
   // Of a strict tag nothing is held in reserve.
   bool WantedLocked() const LEAF_REQUIRES(mutex_) {
@@ -328,36 +357,28 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // and small members stand together.
   const std::string tag_;
   TagContext& context_;
-  std::atomic<std::uint64_t> seen_pass_;
   // Made at the first grant, never replaced.
   std::atomic<core::SegmentBuffer*> buffer_{nullptr};
   RequestShare request_share_;
+  std::atomic<std::uint32_t> seen_pass_;
   std::atomic<bool> paused_{false};  // changed under mutex_
 
   TagState state_ LEAF_GUARDED_BY(mutex_);
   core::TagOrder order_ LEAF_GUARDED_BY(mutex_) = core::TagOrder::kTrend;
   bool near_exhaustion_told_ LEAF_GUARDED_BY(mutex_) = false;
-  bool gathering_timer_ LEAF_GUARDED_BY(mutex_) = false;  // is set
   RefillSchedule refill_ LEAF_GUARDED_BY(mutex_);
-  mutable Mutex mutex_;
-  core::StepPolicy policy_ LEAF_GUARDED_BY(mutex_);
-  // Both are made at the first grant, as the buffer.
-  std::unique_ptr<core::ReservePolicy> reserve_policy_ LEAF_GUARDED_BY(mutex_);
-  std::unique_ptr<core::PeakRate> peak_ LEAF_GUARDED_BY(mutex_);
+  mutable MutexOfMany mutex_;
+  std::unique_ptr<Grants> grants_ LEAF_GUARDED_BY(mutex_);
   WaitingLine<Waiter> waiters_ LEAF_GUARDED_BY(mutex_);
-  std::unique_ptr<Gathering> gathering_ LEAF_GUARDED_BY(mutex_);  // made at the first grant of a strict tag
-  // The last in line when the last grant was sized: a strict tag serves nothing behind it from that grant.
-  std::uint64_t sized_up_to_ LEAF_GUARDED_BY(mutex_) = 0;
-  // The first in line when the last grant was sized, in IDs.
-  std::uint64_t sized_for_ LEAF_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<Error> problem_ LEAF_GUARDED_BY(mutex_);
-  std::optional<WallTime> problem_since_ LEAF_GUARDED_BY(mutex_);
+  std::unique_ptr<Problem> problem_ LEAF_GUARDED_BY(mutex_);
   std::int64_t table_step_ LEAF_GUARDED_BY(mutex_) = 0;
   std::int64_t max_id_ LEAF_GUARDED_BY(mutex_) = 0;
   std::uint64_t mark_ LEAF_GUARDED_BY(mutex_) = 0;
   std::uint64_t witness_ LEAF_GUARDED_BY(mutex_) = 0;  // as seen last
-  core::FenceLevel before_refresh_ LEAF_GUARDED_BY(mutex_);
   TagLedger ledger_ LEAF_GUARDED_BY(mutex_);
 };
+// A shared pointer and the allocator make it 208 bytes. Each 16 bytes more are 1.6 MB for a hundred thousand
+// tags.
+static_assert(sizeof(MutexOfMany) > 4 || sizeof(TagGenerator) <= 184);
 
 }  // namespace leaf::service

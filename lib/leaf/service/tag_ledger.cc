@@ -83,17 +83,20 @@ std::uint64_t TagLedger::IssuedToTell(const core::SegmentBuffer* buffer) {
 
 const TagLedger::Account& TagLedger::account() const {
   static const Account kNothing;
-  return account_ ? *account_ : kNothing;
+  return books_ ? books_->account : kNothing;
 }
 
-TagLedger::Account& TagLedger::OpenAccount() {
-  if (!account_) account_ = std::make_unique<Account>();
-  return *account_;
+TagLedger::Books& TagLedger::OpenBooks() {
+  if (!books_) books_ = std::make_unique<Books>();
+  return *books_;
 }
+
+TagLedger::Account& TagLedger::OpenAccount() { return OpenBooks().account; }
 
 TagTallies& TagLedger::OpenTallies() {
-  if (!tallies_) tallies_ = std::make_unique<TagTallies>();
-  return *tallies_;
+  Books& books = OpenBooks();
+  if (!books.tallies) books.tallies = std::make_unique<TagTallies>();
+  return *books.tallies;
 }
 
 }  // namespace leaf::service

@@ -58,7 +58,7 @@ class TagLedger {
 
   const Account& account() const;
   // Null while there is nothing in them.
-  const TagTallies* tallies() const { return tallies_.get(); }
+  const TagTallies* tallies() const { return books_ ? books_->tallies.get() : nullptr; }
   // `buffer`: the tag's reserve, null before its first grant. Takers move on meanwhile; the sum is never more
   // than was granted.
   std::uint64_t Issued(const core::SegmentBuffer* buffer) const;
@@ -69,9 +69,14 @@ class TagLedger {
   Account& OpenAccount();
   TagTallies& OpenTallies();
 
+  struct Books {
+    Account account;
+    std::unique_ptr<TagTallies> tallies;
+  };
+  Books& OpenBooks();
+
   SegmentCounters& all_tags_;
-  std::unique_ptr<Account> account_;
-  std::unique_ptr<TagTallies> tallies_;
+  std::unique_ptr<Books> books_;
 };
 
 }  // namespace leaf::service

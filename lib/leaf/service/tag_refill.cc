@@ -49,15 +49,15 @@ void TagGenerator::StartRefillLocked() {
 }
 
 bool TagGenerator::GathersLocked() {
-  if (!gathering_ || refill_.in_flight() || refill_.failures() > 0) return false;
-  const auto until = gathering_->WaitsUntil(context_.clock.Monotonic());
+  if (!grants_ || !grants_->gathering || refill_.in_flight() || refill_.failures() > 0) return false;
+  const auto until = grants_->gathering->WaitsUntil(context_.clock.Monotonic());
   if (!until) return false;
-  if (!std::exchange(gathering_timer_, true)) {
+  if (!std::exchange(grants_->gathering_timer, true)) {
     context_.timers.PostAt(*until, [weak = weak_from_this()] {
       const auto self = weak.lock();
       if (!self) return;
       const MutexLock lock(self->mutex_);
-      self->gathering_timer_ = false;
+      self->grants_->gathering_timer = false;
       if (self->WantedLocked()) self->StartRefillLocked();
     });
   }
@@ -79,6 +79,7 @@ void TagGenerator::RunRefill() {
   {
     const MutexLock lock(mutex_);
     refill_.End();
+    KeepLevelLocked();
     witness_ = std::max(witness_, obtained.witness);
     ledger_.DropUnseen(obtained.dropped);
     if (grant.ok()) {
@@ -134,7 +135,7 @@ Result<core::GrantSize> TagGenerator::SizeGrant(const core::TagRow& row) {
   const MutexLock lock(mutex_);
   if (IsStrictLocked()) return SizeStrictLocked();
   const std::uint64_t first = NoteLineLocked();
-  const auto step = static_cast<std::uint64_t>(policy_.Propose(row.step, context_.clock.Monotonic()));
+  const auto step = static_cast<std::uint64_t>(grants_->step.Propose(row.step, context_.clock.Monotonic()));
   // At least what is parked, up to step_max; the first in line is always served whole.
   const std::uint64_t enlarged =
       std::min(waiters_.ids(), std::max(static_cast<std::uint64_t>(context_.step_max), first));
@@ -155,9 +156,10 @@ Result<core::GrantSize> TagGenerator::SizeStrictLocked() {
 }
 
 std::uint64_t TagGenerator::NoteLineLocked() {
-  sized_for_ = waiters_.empty() ? 1 : waiters_.front().count;
-  sized_up_to_ = waiters_.last_ticket();
-  return sized_for_;
+  Grants& grants = OpenGrantsLocked();
+  grants.sized_for = waiters_.empty() ? 1 : waiters_.front().count;
+  grants.sized_up_to = waiters_.last_ticket();
+  return grants.sized_for;
 }
 
 void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
@@ -192,12 +194,12 @@ void TagGenerator::OnGrantLocked(const core::Grant& grant, std::chrono::nanoseco
 void TagGenerator::HandOutLocked(const IdRange& range, std::chrono::nanoseconds latency,
                                  Completions& completions) {
   BufferLocked();
-  reserve_policy_->ObserveGrant(latency);
+  grants_->reserve->ObserveGrant(latency);
   IdRange rest = range;
   const std::size_t waiting = waiters_.size();
   ServeWaitersLocked(rest, completions);
-  if (!gathering_) gathering_ = std::make_unique<Gathering>();
-  gathering_->OnAnswered(waiting - waiters_.size(), latency, context_.clock.Monotonic());
+  if (!grants_->gathering) grants_->gathering.emplace();
+  grants_->gathering->OnAnswered(waiting - waiters_.size(), latency, context_.clock.Monotonic());
   // Requests that have left meanwhile. What comes later gets none of it: its grant would have begun before.
   ledger_.Drop(rest.size());
 }
@@ -208,17 +210,19 @@ void TagGenerator::StockLocked(const core::Grant& grant, std::chrono::nanosecond
   // Of a tag that was strict when the grant began, the row may not have been read.
   const std::int64_t table_step = std::max<std::int64_t>(1, table_step_);
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
-  policy_.Commit(policy_.Propose(table_step, now), table_step, now);
+  core::StepPolicy& step = OpenGrantsLocked().step;
+  step.Commit(step.Propose(table_step, now), table_step, now);
 
   core::SegmentBuffer& buffer = BufferLocked();
+  core::ReservePolicy& policy = *grants_->reserve;
   IdRange rest = grant.range;
   ServeWaitersLocked(rest, completions);
-  reserve_policy_->ObserveGrant(latency);
+  policy.ObserveGrant(latency);
   // What is in reserve and in `rest` was not issued; the rest of the sum was.
   const std::uint64_t issued = ledger_.Issued(&buffer);
-  reserve_policy_->ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
+  policy.ObserveIssued(issued > rest.size() ? issued - rest.size() : 0, now);
 
-  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), reserve_policy_->Target());
+  const std::uint64_t low_water = std::max(LeafLowWater(grant.range.size()), policy.Target());
   if (rest.empty()) {
     refill_.Want();
   } else {
@@ -241,7 +245,7 @@ void TagGenerator::ServeWaitersLocked(IdRange& grant, Completions& completions) 
   core::SegmentBuffer& buffer = BufferLocked();
   while (!waiters_.empty() && waiters_.front().count <= grant.size() + buffer.remaining()) {
     const Waiter& waiter = waiters_.front();
-    if (IsStrictLocked() && waiter.ticket > sized_up_to_) return;
+    if (IsStrictLocked() && waiter.ticket > grants_->sized_up_to) return;
     IdSpans spans;
     if (waiter.contiguous) {
       if (!TakeContiguousLocked(waiter.count, grant, spans)) return;
@@ -306,7 +310,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     return;
   }
   if (error.code == ErrorCode::kFrozen) {
-    AdoptMarkLocked(durable_mark);
+    AdoptMarkLocked(durable_mark);  // RunRefill has kept the level
     EnterLocked(TagEvent::kGrantBehind);
     FreezeLocked(error, completions);
     return;
@@ -317,9 +321,10 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     if (!waiters_.empty()) return StartRefillLocked();
   }
   refill_.CountFailure();
-  problem_ = std::make_unique<Error>(error);
-  if (refill_.failures() == 1) {
-    problem_since_ = context_.clock.Wall();
+  const bool is_first = refill_.failures() == 1;
+  problem_ = std::make_unique<Problem>(
+      Problem{error, problem_ && !is_first ? problem_->since : context_.clock.Wall()});
+  if (is_first) {
     completions.push_back([this, error] {
       context_.failure_log.Tell(error.code,
                                 fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
@@ -346,7 +351,7 @@ void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions
         waiters_.front().contiguous ? buffer.TakeContiguous(count, spans) : buffer.Take(count, spans);
     if (taken.outcome == core::SegmentBuffer::Outcome::kTaken) {
       completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
-    } else if (count >= sized_for_) {
+    } else if (count >= grants_->sized_for) {
       ledger_.CountError(SlotOf(error.code));
       completions.push_back([done = std::move(waiters_.RemoveFront().done), error] { done(error); });
     } else {

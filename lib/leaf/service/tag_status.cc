@@ -42,14 +42,14 @@ TagTotals TagGenerator::Totals() {
 }
 
 void TagGenerator::ObserveRateLocked() {
-  if (reserve_policy_)
-    reserve_policy_->ObserveIssued(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
+  if (grants_ && grants_->reserve)
+    grants_->reserve->ObserveIssued(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
 }
 
 void TagGenerator::ObservePeak() {
   if (buffer_.load(std::memory_order_acquire) == nullptr) return;
   const MutexLock lock(mutex_);
-  peak_->Observe(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
+  grants_->peak->Observe(ledger_.Issued(ReserveLocked()), context_.clock.Monotonic());
 }
 
 std::uint64_t TagGenerator::reserve() const {
@@ -81,14 +81,15 @@ TagStatus TagGenerator::Status(std::optional<std::uint64_t> codes_end) {
                  : account.grants == 0         ? "idle"
                                                : "active";
   status.reserve = buffer == nullptr ? 0 : buffer->remaining();
-  if (reserve_policy_) {
-    if (!IsStrictLocked()) status.reserve_target = reserve_policy_->Target();
-    status.ids_per_second = reserve_policy_->ids_per_second();
-    status.grant_latency = reserve_policy_->grant_latency();
-    status.peak_ids_per_second = std::max(peak_->ids_per_second(), status.ids_per_second);
+  if (grants_ && grants_->reserve) {
+    const core::ReservePolicy& policy = *grants_->reserve;
+    if (!IsStrictLocked()) status.reserve_target = policy.Target();
+    status.ids_per_second = policy.ids_per_second();
+    status.grant_latency = policy.grant_latency();
+    status.peak_ids_per_second = std::max(grants_->peak->ids_per_second(), status.ids_per_second);
   }
   status.waiting = waiters_.size();
-  status.step = policy_.step();
+  status.step = grants_ ? grants_->step.step() : 0;
   status.table_step = table_step_;
   status.max_id = max_id_;
   status.mark = mark_;
@@ -104,9 +105,11 @@ TagStatus TagGenerator::Status(std::optional<std::uint64_t> codes_end) {
   status.days_to_exhaustion = DaysToExhaustionLocked();
   status.near_exhaustion = core::IsNearExhaustion(max_id_, status.days_to_exhaustion);
   if (codes_end) status.codes_left = core::CodesLeft{*codes_end, DaysUntilLocked(*codes_end)};
-  if (problem_) status.problem = *problem_;
-  status.problem_since = problem_since_;
-  if (state_ == TagState::kFrozen) status.frozen_since = problem_since_;
+  if (problem_) {
+    status.problem = problem_->error;
+    status.problem_since = problem_->since;
+    if (state_ == TagState::kFrozen) status.frozen_since = problem_->since;
+  }
   if (const TagTallies* const tallies = ledger_.tallies())
     status.tallies = std::make_shared<const TagTallies>(*tallies);
   return status;

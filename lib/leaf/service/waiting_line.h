@@ -11,6 +11,7 @@
 #include <functional>
 #include <iterator>
 #include <list>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -31,75 +32,85 @@ struct WaitingRequest {
   Callback done;
 };
 
-// `Request` is a WaitingRequest, or derives from one. Not thread-safe. Small while it is empty: a tag that
-// was never asked for has one, too.
+// `Request` is a WaitingRequest, or derives from one. Not thread-safe. The line is one null pointer until the
+// first request is added: tags that were never asked for have a line, too.
 template <typename Request>
 class WaitingLine {
  public:
   using Iterator = typename std::list<Request>::iterator;
 
-  bool empty() const { return requests_.empty(); }
-  std::size_t size() const { return requests_.size(); }
+  WaitingLine() = default;
+  WaitingLine(const WaitingLine&) = delete;
+  WaitingLine& operator=(const WaitingLine&) = delete;
+
+  bool empty() const { return !line_ || line_->requests.empty(); }
+  std::size_t size() const { return line_ ? line_->requests.size() : 0; }
   // IDs that are asked for in the whole line.
-  std::uint64_t ids() const { return ids_; }
+  std::uint64_t ids() const { return line_ ? line_->ids : 0; }
 
   // The ticket of the request that was added last, whether it still waits or not; 0 if none was.
-  std::uint64_t last_ticket() const { return next_ticket_ - 1; }
+  std::uint64_t last_ticket() const { return line_ ? line_->last_ticket : 0; }
 
   // Requires: not empty.
-  Request& front() { return requests_.front(); }
-  const Request& front() const { return requests_.front(); }
+  Request& front() { return line_->requests.front(); }
+  const Request& front() const { return line_->requests.front(); }
   // In order of arrival. `count` of a request must not be changed.
-  Iterator begin() { return requests_.begin(); }
-  Iterator end() { return requests_.end(); }
+  Iterator begin() { return line_ ? line_->requests.begin() : Iterator{}; }
+  Iterator end() { return line_ ? line_->requests.end() : Iterator{}; }
 
   // The ticket of the request that is added.
   std::uint64_t Add(Request request) {
-    request.ticket = next_ticket_++;
-    ids_ += request.count;
-    requests_.push_back(std::move(request));
-    return requests_.back().ticket;
+    if (!line_) line_ = std::make_unique<Line>();
+    request.ticket = ++line_->last_ticket;
+    line_->ids += request.count;
+    line_->requests.push_back(std::move(request));
+    return line_->last_ticket;
   }
 
   // Null if it does not wait any more.
   Request* Find(std::uint64_t ticket) {
     const Iterator found = FindPlace(ticket);
-    return found == requests_.end() ? nullptr : &*found;
+    return found == end() ? nullptr : &*found;
   }
 
   // Takes requests out of the line.
   Request RemoveFront() {
-    LEAF_CHECK(!requests_.empty());
-    return Remove(requests_.begin()).first;
+    LEAF_CHECK(!empty());
+    return Remove(begin()).first;
   }
   std::optional<Request> Remove(std::uint64_t ticket) {
     const Iterator found = FindPlace(ticket);
-    if (found == requests_.end()) return std::nullopt;
+    if (found == end()) return std::nullopt;
     return Remove(found).first;
   }
   // And the place of the next one.
   std::pair<Request, Iterator> Remove(Iterator place) {
-    ids_ -= place->count;
+    line_->ids -= place->count;
     Request request = std::move(*place);
-    return {std::move(request), requests_.erase(place)};
+    return {std::move(request), line_->requests.erase(place)};
   }
   std::list<Request> RemoveAll() {
-    ids_ = 0;
-    return std::exchange(requests_, {});
+    if (!line_) return {};
+    line_->ids = 0;
+    return std::exchange(line_->requests, {});
   }
 
  private:
+  struct Line {
+    std::list<Request> requests;  // by ticket
+    std::uint64_t last_ticket = 0;
+    std::uint64_t ids = 0;
+  };
+
   Iterator FindPlace(std::uint64_t ticket) {
     // Most are looked for long after they were served; the first comparison finds that out.
-    if (requests_.empty() || ticket < requests_.front().ticket) return requests_.end();
-    const Iterator found = std::find_if(requests_.begin(), requests_.end(),
-                                        [&](const Request& one) { return one.ticket >= ticket; });
-    return found != requests_.end() && found->ticket == ticket ? found : requests_.end();
+    if (empty() || ticket < front().ticket) return end();
+    const Iterator found =
+        std::find_if(begin(), end(), [&](const Request& one) { return one.ticket >= ticket; });
+    return found != end() && found->ticket == ticket ? found : end();
   }
 
-  std::list<Request> requests_;  // by ticket; a deque would take half a kilobyte while it is empty
-  std::uint64_t next_ticket_ = 1;
-  std::uint64_t ids_ = 0;
+  std::unique_ptr<Line> line_;
 };
 
 }  // namespace leaf::service

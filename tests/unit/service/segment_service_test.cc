@@ -559,6 +559,36 @@ TEST_F(SegmentServiceTest, AMaxIdSetBackFreezesTheTagAtTheNextGrant) {
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i + 1);
 }
 
+// The row that the refresh holds is from before the grant, and below what it raised the mark to.
+TEST_F(SegmentServiceTest, AGrantWhileARefreshReadsTheTableIsNoReasonToFreeze) {
+  table_.Put("first", 1, 100);
+  table_.Put("next", 1, 100);
+  StartService();
+  Run();
+  Get("next");
+  store_.before_list_reply = [&] {
+    store_.before_list_reply = nullptr;
+    Ask("first");
+    for (int i = 0; i < 11; ++i) Ask("next");
+    workers_.RunOne();
+    workers_.RunOne();
+  };
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(table_.MaxId("first"), 101) << "no grant came in between";
+  EXPECT_EQ(table_.MaxId("next"), 201) << "no grant came in between";
+  EXPECT_EQ(Get("first")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(Get("next")->ids(), std::vector<std::uint64_t>{13});
+  EXPECT_EQ(StatusOf("first").state, "active");
+  EXPECT_EQ(StatusOf("next").state, "active");
+
+  // The next refresh judges by those grants.
+  table_.Put("first", 100, 100);
+  table_.Put("next", 200, 100);
+  Pass(options_.refresh_interval + milliseconds{10});
+  EXPECT_EQ(Get("first")->code(), ErrorCode::kFrozen);
+  EXPECT_EQ(Get("next")->code(), ErrorCode::kFrozen);
+}
+
 TEST_F(SegmentServiceTest, AGrantInFlightWhenARefreshFreezesTheTagIsDropped) {
   table_.Put("pay", 1, 100);
   StartService();

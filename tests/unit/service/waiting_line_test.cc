@@ -29,6 +29,23 @@ TEST(WaitingLine, TicketsRiseAndTheFirstLeavesFirst) {
   EXPECT_EQ(Add(line, 1), 3U) << "a ticket is given once";
 }
 
+TEST(WaitingLine, ALineThatWasNeverUsedIsEmpty) {
+  Line line;
+  EXPECT_TRUE(line.empty());
+  EXPECT_EQ(line.size(), 0U);
+  EXPECT_EQ(line.ids(), 0U);
+  EXPECT_EQ(line.last_ticket(), 0U);
+  EXPECT_TRUE(line.begin() == line.end());
+  EXPECT_EQ(line.Find(1), nullptr);
+  EXPECT_FALSE(line.Remove(1).has_value());
+  EXPECT_TRUE(line.RemoveAll().empty());
+  EXPECT_EQ(Add(line, 3), 1U);
+  EXPECT_EQ(line.RemoveAll().size(), 1U);
+  EXPECT_EQ(line.ids(), 0U);
+  EXPECT_EQ(line.last_ticket(), 1U);
+  EXPECT_EQ(Add(line, 4), 2U) << "a ticket is given once";
+}
+
 TEST(WaitingLine, ARequestIsFoundAndRemovedByItsTicketUntilItHasLeft) {
   Line line;
   for (const std::uint64_t count : {10U, 20U, 30U}) Add(line, count);
