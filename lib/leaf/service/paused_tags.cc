@@ -22,21 +22,24 @@ Result<bool> PausedTags::Change(std::string_view tag, bool paused, WallTime now)
     const MutexLock lock(mutex_);
     next = tags_;
   }
-  if (next.contains(tag) == paused) return false;
-  if (paused) {
+  const bool changes = next.contains(tag) != paused;
+  if (!changes && !in_doubt_) return false;
+  if (changes && paused) {
     if (next.size() >= kPausedTagsMax) {
       return Error{ErrorCode::kLimited, fmt::format("{} tags are paused already", kPausedTagsMax),
                    "stop the daemon instead, or resume some"};
     }
     next.emplace(tag, now);
-  } else {
+  } else if (changes) {
     next.erase(next.find(tag));
   }
+  in_doubt_ = true;
   LEAF_RETURN_IF_ERROR(store_.Store(Listed(next)));
+  in_doubt_ = false;
   const MutexLock lock(mutex_);
   tags_ = std::move(next);
   size_.store(tags_.size());
-  return true;
+  return changes;
 }
 
 bool PausedTags::Contains(std::string_view tag) const {

@@ -148,6 +148,66 @@ TEST(PausedTags, ADiskThatFailsChangesNothing) {
   EXPECT_TRUE(next.empty());
 }
 
+// The new list may be on the disk although storing it failed.
+TEST(PausedTags, WhatIsToldAfterADiskErrorHoldsInTheNextProcess) {
+  for (const bool to : {true, false}) {
+    testing::CrashingDisk disk;
+    sys::PausedTagsFile file("/state", disk);
+    PausedTags paused(file);
+    const auto set = [&](bool on) { return paused.Set("pay", on, WallTimeOf(1), [] {}); };
+    if (to) {
+      ASSERT_TRUE(set(true).ok());
+    }
+    // The file is in its place; that its folder is on the disk is not known.
+    int syncs = 0;
+    disk.DuringSync([&] { disk.FailSyncs(++syncs == 2 ? EIO : 0); });
+    ASSERT_EQ(set(!to).error().code, ErrorCode::kUnavailable);
+    ASSERT_EQ(sys::PausedTagsFile("/state", disk).Load()->empty(), to) << "the error came too early";
+    disk.DuringSync(nullptr);
+    disk.FailSyncs(0);
+    EXPECT_EQ(paused.Contains("pay"), to);
+
+    EXPECT_EQ(*set(to), false) << "that is how it was";
+    PausedTags next(file);
+    ASSERT_TRUE(next.Load().ok());
+    EXPECT_EQ(next.Contains("pay"), to);
+  }
+}
+
+// The process before may have ended before its list was durable.
+TEST(PausedTags, WhatANextProcessIsToldOutlivesAPowerCut) {
+  testing::FakeRandom random;
+  int told = 0;
+  for (int round = 0; round < 20; ++round) {
+    const bool on = round % 2 == 0;
+    for (std::size_t call = 0;; ++call) {
+      testing::CrashingDisk disk;
+      sys::PausedTagsFile file("/state", disk);
+      const auto set = [&](PausedTags& paused, bool to) {
+        return paused.Set("pay", to, WallTimeOf(1), [] {});
+      };
+      PausedTags first(file);
+      ASSERT_TRUE(set(first, !on).ok());
+      disk.CrashAt(call, round % 4 < 2);
+      (void)set(first, on);
+      const bool crashed = disk.dead();
+      disk.Restart();
+      PausedTags next(file);
+      ASSERT_TRUE(next.Load().ok());
+      if (next.Contains("pay") == on) {
+        EXPECT_EQ(*set(next, on), false) << "that is how it is already";
+        disk.LosePower(random);
+        PausedTags last(file);
+        ASSERT_TRUE(last.Load().ok());
+        EXPECT_EQ(last.Contains("pay"), on) << "after a crash at call " << call;
+        ++told;
+      }
+      if (!crashed) break;
+    }
+  }
+  EXPECT_GT(told, 20) << "none was told what a process that crashed had begun";
+}
+
 class PausedServiceTest : public SegmentServiceTest {
  protected:
   PausedServiceTest() {
