@@ -350,6 +350,12 @@ void Cluster::Do(const Act& act) {
     });
   } else if (what == "repair") {
     RepairTags();
+  } else if (what == "pause_tag") {
+    PauseTag(node, tag, time);
+  } else if (what == "reload") {
+    if (node.daemon)
+      node.daemon->Reload(std::chrono::milliseconds{static_cast<std::int64_t>(1000 * act.seconds) + 200},
+                          std::chrono::milliseconds{static_cast<std::int64_t>(1000 * act.figure)});
   } else if (what == "tag_strict") {
     MakeStrict(tag, act.node, act.figure);
   } else if (what == "one_shots") {
@@ -449,6 +455,7 @@ Act Cluster::Draw(const std::string& kind) {
     act.what = "kill";
   // What ZooKeeper may forget of it, all others remember.
   if (kind == "state_lost" && plan.GoesBack() && !DoOthersRemember(act.node)) act.what = "kill";
+  if (kind == "reload") act.figure = dice.Chance(0.5) ? 0 : 5 * dice.Real();
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
   if (kind == "db_failover") act.figure = act.seconds;
@@ -562,6 +569,18 @@ std::vector<std::string> Cluster::GoneNodes(std::uint64_t node, double gone) {
       ids.push_back(each.id);
   }
   return ids;
+}
+
+// The operator resumes the tag also if the pause has failed: it may be in force at the next start.
+void Cluster::PauseTag(Node& node, const std::string& tag, Nanos time) {
+  if (node.java || !node.daemon) return;
+  node.daemon->SetPaused(tag, true);
+  Later(time, [this, &node, tag] {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      if (node.java || (node.daemon && node.daemon->SetPaused(tag, false))) return;
+      world_.Block(outside_, 500 * kMilli);
+    }
+  });
 }
 
 void Cluster::MakeStrict(const std::string& tag, std::uint64_t node, double gone) {
@@ -719,11 +738,8 @@ void Cluster::RecoverWithoutTheLost() {
 bool Cluster::ClocksAreGuarded() const {
   static const std::set<std::string> kForget = {"reboot",     "state_lost", "state_copied",
                                                 "disk_crash", "swap",       "suspend"};
-  return std::none_of(kForget.begin(), kForget.end(), [this](const std::string& kind) {
-    return around_.plan.faults.contains(kind) ||
-           std::any_of(around_.plan.acts.begin(), around_.plan.acts.end(),
-                       [&](const Act& act) { return act.what == kind; });
-  });
+  return std::none_of(kForget.begin(), kForget.end(),
+                      [this](const std::string& kind) { return around_.plan.Has(kind); });
 }
 
 bool Cluster::IsBurnt(Node& node) {
@@ -771,6 +787,8 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       if (why.find("belongs to another state directory") != std::string::npos ||
           why.find("belongs to state directory") != std::string::npos)
         ReleaseWorkerOf(node);
+      if (node.daemon && why.find("is paused on this node") != std::string::npos)
+        node.daemon->SetPaused(tag, false);
       // It has stopped rather than repeat, until an operator starts it again.
       if (tag.empty() && node.daemon &&
           (why.find("another node has used the number") != std::string::npos ||

@@ -85,6 +85,8 @@ class Cluster {
   // Whether the node issued IDs so far ahead of true time that nothing but time mends it.
   bool IsBurnt(Node& node);
   void RepairTags();
+  // Pauses the tag on the node, and after `time` tries for a while to resume it.
+  void PauseTag(Node& node, const std::string& tag, Nanos time);
   // As `leafctl tag set --order strict`. `gone`: as Act::figure of "tag_strict".
   void MakeStrict(const std::string& tag, std::uint64_t node, double gone);
   void MakeStrictAt(cmd::TagOrderDesk& desk, const std::string& tag, std::uint64_t node, double gone);

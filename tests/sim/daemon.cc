@@ -76,6 +76,8 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       disk_(around.world, process_, setting.state.disk,
             std::chrono::duration_cast<std::chrono::nanoseconds>(around.plan.flush).count()),
       state_file_(StateDir::kPath, disk_),
+      paused_file_(StateDir::kPath, disk_),
+      paused_(paused_file_),
       marks_(around.world, process_, setting.state.marks, around.history, issuer_),
       sql_(around.sql == nullptr ? nullptr
                                  : std::make_unique<SqlPorts>(*around.sql, process_, setting.node,
@@ -109,7 +111,10 @@ WatchedStore::OnReserved Daemon::OnReserved() {
   return [this](std::string_view tag, const IdRange& range) { marks_.Reserved(tag, range); };
 }
 
-Daemon::~Daemon() { LEAF_CHECK(ended()); }
+Daemon::~Daemon() {
+  LEAF_CHECK(ended());
+  *gone_ = true;
+}
 
 void Daemon::Launch() {
   around_.world.Spawn(&process_, [this] { Main(); });
@@ -123,6 +128,7 @@ service::SegmentOptions Daemon::SegmentOptionsOf() {
     if (sql_) options.orders = &sql_->orders();
     options.order_node = order_node_;
   }
+  if (around_.plan.PausesTags()) options.paused = &paused_;
   options.refresh_interval = around_.plan.refresh_interval;
   options.step_policy =
       around_.plan.fixed_step ? core::StepPolicy::Kind::kFixed : core::StepPolicy::Kind::kLeaf;
@@ -193,6 +199,13 @@ void Daemon::OpenRegistryOf(Registry registry) {
 }
 
 void Daemon::Main() {
+  if (around_.plan.PausesTags()) {
+    if (const auto loaded = paused_.Load(); !loaded.ok()) {
+      failure_ = loaded.error();
+      done_ = true;
+      return;
+    }
+  }
   node_.AddSegments({.options = SegmentOptionsOf(),
                      .store = store_,
                      .marks = marks_,
@@ -280,7 +293,11 @@ void Daemon::CheckTake(const std::string& tag, std::optional<std::uint64_t> left
   }
 }
 
-void Daemon::CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at) {
+void Daemon::CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at, std::uint64_t sent) {
+  if (error.code == ErrorCode::kPaused && setting_.state.pauses.ForbidsRefusal(tag, sent)) {
+    around_.history.Broken(
+        fmt::format("P3: node {} says that {} is paused, which it is not", setting_.node, tag));
+  }
   if (error.code == ErrorCode::kFrozen && !around_.history.HasGoneBack(tag)) {
     around_.history.Broken(fmt::format("P4: node {} has frozen {}, which has never gone back: {}",
                                        setting_.node, tag, error.message));
@@ -323,6 +340,10 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   }();
   const auto deliver = [&](const IdSpans& spans) {
     if (process_.dead) return;  // no client hears it
+    if (setting_.state.pauses.ForbidsIds(tag, sent)) {
+      around_.history.Broken(
+          fmt::format("P4: node {} gave IDs of {}, which is paused there", setting_.node, tag));
+    }
     if (contiguous && spans.ranges().size() != 1) {
       around_.history.Broken(fmt::format("P5: node {} gave {} IDs of {} in {} ranges, not in one",
                                          setting_.node, count, tag, spans.ranges().size()));
@@ -379,7 +400,7 @@ bool Daemon::AskSegment(Seen& seen, const std::string& tag, std::uint64_t count,
   if (!answer->result->ok()) {
     ++around_.errors;
     world.Trace(static_cast<std::uint64_t>(answer->result->error().code));
-    CheckRefusal(tag, answer->result->error(), asked_at);
+    CheckRefusal(tag, answer->result->error(), asked_at, sent);
     if (why != nullptr) *why = answer->result->error().message;
     return false;
   }
@@ -445,6 +466,40 @@ bool Daemon::AskSnowflake(Seen& seen, std::uint64_t count, std::string* why) {
   return true;
 }
 
+bool Daemon::SetPaused(const std::string& tag, bool paused) {
+  if (!serves()) return false;
+  struct Attempt {
+    bool done = false;
+    bool ok = false;
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  ++connections_;
+  around_.world.Spawn(&process_, [this, attempt, tag, paused] {
+    while (pausing_) around_.world.Block(process_, kMilli);
+    pausing_ = true;
+    setting_.state.pauses.Begin(tag);
+    const auto set = node_.segment()->SetPaused(tag, paused, "an operator");
+    if (set.ok()) setting_.state.pauses.End(tag, paused, around_.history.Sent());
+    pausing_ = false;
+    attempt->ok = set.ok();
+    attempt->done = true;
+    --connections_;
+  });
+  World& world = around_.world;
+  const auto gone = gone_;
+  while (!attempt->done && !*gone && !process_.dead) world.Sleep(5 * kMilli);
+  return attempt->ok;
+}
+
+void Daemon::Reload(milliseconds refresh_interval, milliseconds reserve_time) {
+  if (!serves()) return;
+  ++connections_;
+  around_.world.Spawn(&process_, [this, refresh_interval, reserve_time] {
+    node_.segment()->Reconfigure(refresh_interval, reserve_time);
+    --connections_;
+  });
+}
+
 bool Daemon::Try(const std::string& tag, std::string& why) {
   if (!serves()) {
     why = failure_ ? failure_->message : "it does not serve";
@@ -465,7 +520,9 @@ bool Daemon::Try(const std::string& tag, std::string& why) {
     attempt->done = true;
     --connections_;
   });
-  for (int i = 0; i < 100 && !attempt->done && !process_.dead; ++i) around_.world.Sleep(50 * kMilli);
+  World& world = around_.world;
+  const auto gone = gone_;
+  for (int i = 0; i < 100 && !attempt->done && !*gone && !process_.dead; ++i) world.Sleep(50 * kMilli);
   why = attempt->why;
   return attempt->had;
 }

@@ -14,6 +14,8 @@
 #include "leaf/core/peer_clocks.h"
 #include "leaf/service/cluster_fence.h"
 #include "leaf/service/node.h"
+#include "leaf/service/paused_tags.h"
+#include "leaf/sys/paused_tags_file.h"
 #include "leaf/zookeeper/fixed_registry.h"
 #include "leaf/zookeeper/lease_registry.h"
 #include "leaf/zookeeper/membership.h"
@@ -81,6 +83,11 @@ class Daemon {
   // Its entry on the table's list of nodes.
   const core::OrderNode& order_node() const { return order_node_; }
 
+  // As `leafctl tag pause` and `resume` on this node. False if that failed, or the process ended before. From
+  // a task outside.
+  bool SetPaused(const std::string& tag, bool paused);
+  // As SIGHUP, with another configuration.
+  void Reload(std::chrono::milliseconds refresh_interval, std::chrono::milliseconds reserve_time);
   // One ID of `tag` ("" for snowflake) as a caller would get it; whether there was one. From a task outside.
   bool Try(const std::string& tag, std::string& why);
   std::string Describe(const std::string& tag);
@@ -94,8 +101,9 @@ class Daemon {
   // IDs of `tag` were just taken: was it one to take them from, and are there `left` in reserve, if that is
   // known?
   void CheckTake(const std::string& tag, std::optional<std::uint64_t> left);
-  // A request for IDs of `tag` that came at `asked_at` was refused: was there a reason to?
-  void CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at);
+  // A request for IDs of `tag` that came at `asked_at`, which was the moment `sent`, was refused: was there a
+  // reason to?
+  void CheckRefusal(const std::string& tag, const Error& error, Nanos asked_at, std::uint64_t sent);
   // The request that was `number`th in the line of `tag` is out of it; `served`: with IDs.
   void LeaveLine(const std::string& tag, std::uint64_t number, bool served);
   void CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last);
@@ -115,6 +123,9 @@ class Daemon {
   Dice random_;
   SimDisk disk_;
   sys::WorkerStateFile state_file_;
+  sys::PausedTagsFile paused_file_;
+  service::PausedTags paused_;
+  bool pausing_ = false;  // one command at a time
   SimMarks marks_;
   std::unique_ptr<SqlPorts> sql_;                 // null without such a database
   std::unique_ptr<SimSegmentStore> plain_store_;  // null with one
@@ -148,6 +159,7 @@ class Daemon {
       lines_;  // by tag: the requests that wait, in order of arrival
   std::uint64_t next_in_line_ = 0;
   std::optional<Error> failure_;
+  const std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // set once it is destroyed
 };
 
 }  // namespace leaf::sim

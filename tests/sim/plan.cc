@@ -99,6 +99,11 @@ const std::vector<std::string>& SqlFaultKinds() {
   return kinds;
 }
 
+const std::vector<std::string>& OperatorKinds() {
+  static const std::vector<std::string> kinds = {"pause_tag", "reload"};
+  return kinds;
+}
+
 const std::vector<std::string>& OrderKinds() {
   static const std::vector<std::string> kinds = {"tag_order", "tag_strict", "tag_trend"};
   return kinds;
@@ -190,16 +195,21 @@ Plan Plan::Draw(std::uint64_t seed) {
   // The seeds by which planted bugs are caught stay what they were before there was any of this.
   constexpr std::uint64_t kOldSeeds = 1000;
   plan.contiguous = seed >= kOldSeeds && Dice(seed ^ 0xC0471600U).Chance(0.5);
-  if (seed >= kOldSeeds) DrawOrders(seed, plan);
+  if (seed < kOldSeeds) return plan;
+  DrawOrders(seed, plan);
+  Dice operators(seed ^ 0x0BE4A704U);
+  for (const std::string& kind : OperatorKinds()) {
+    if (operators.Chance(0.3)) plan.faults.insert(kind);
+  }
   return plan;
 }
 
-bool Plan::GoesBack() const {
-  static const std::set<std::string> kKinds = {"zk_restore", "zk_wipe", "both_restore"};
-  return std::any_of(faults.begin(), faults.end(),
-                     [](const std::string& kind) { return kKinds.contains(kind); }) ||
-         std::any_of(acts.begin(), acts.end(), [](const Act& act) { return kKinds.contains(act.what); });
+bool Plan::Has(const std::string& kind) const {
+  return faults.contains(kind) ||
+         std::any_of(acts.begin(), acts.end(), [&](const Act& act) { return act.what == kind; });
 }
+
+bool Plan::GoesBack() const { return Has("zk_restore") || Has("zk_wipe") || Has("both_restore"); }
 
 bool Plan::HasOrders() const {
   return strict > 0 || faults.contains("tag_order") ||
@@ -387,7 +397,8 @@ Result<Plan> Plan::Load(const std::string& path) {
     };
     return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
            kind == "db_wipe" || kind == "repair" || (kind == "one_shots" && plan.fence == Fence::kNode) ||
-           is_one_of(FaultKinds()) || (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(OrderKinds())));
+           is_one_of(FaultKinds()) || is_one_of(OperatorKinds()) ||
+           (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(OrderKinds())));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {

@@ -78,9 +78,14 @@ struct Plan {
 
   // Whether ZooKeeper forgets something in it.
   bool GoesBack() const;
+  // Whether operators pause tags.
+  bool PausesTags() const { return Has("pause_tag"); }
   // Whether the database has a table of orders.
   bool HasOrders() const;
   bool HasLocalNumbers() const { return registry == Registry::kStatic || registry == Registry::kMap; }
+
+  // Whether it happens at random, or at a fixed time.
+  bool Has(const std::string& kind) const;
 
   // Every option is drawn from `seed`; some kinds of faults are left out, so that others get further.
   static Plan Draw(std::uint64_t seed);
@@ -94,10 +99,12 @@ struct Plan {
   std::string Text() const;
 };
 
-// Every kind there is, but for those of SqlFaultKinds.
+// Every kind there is, but for those of SqlFaultKinds, OperatorKinds and OrderKinds.
 const std::vector<std::string>& FaultKinds();
 // What takes a database that is more than two maps.
 const std::vector<std::string>& SqlFaultKinds();
+// What operators do to a node that runs: a tag is paused for a while, and a configuration is loaded again.
+const std::vector<std::string>& OperatorKinds();
 // Commands that change the order of tags, which take such a database, too: to strict, to trend, and either.
 const std::vector<std::string>& OrderKinds();
 

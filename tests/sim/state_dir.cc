@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/sys/paused_tags_file.h"
 
 namespace leaf::sim {
 namespace {
@@ -67,8 +68,11 @@ void DirMarks::SetFull(bool full) {
 
 std::unique_ptr<StateDir> StateDir::Copy(std::uint64_t copy_number, const Clock& clock) const {
   auto copy = std::make_unique<StateDir>(copy_number, clock, marks.in_sqlite());
-  const std::string path = std::string(kPath) + "/" + std::string(sys::WorkerStateFile::kName);
-  if (auto content = disk.Content(path)) copy->disk.Put(path, std::move(*content));
+  for (const std::string_view name : {sys::WorkerStateFile::kName, sys::PausedTagsFile::kName}) {
+    const std::string path = std::string(kPath) + "/" + std::string(name);
+    if (auto content = disk.Content(path)) copy->disk.Put(path, std::move(*content));
+  }
+  copy->pauses = pauses;
   if (const auto all = marks.LoadAll(); all.ok()) {
     for (const core::Mark& mark : *all) {
       (void)copy->marks.Raise({mark.tag, mark.end, std::nullopt, mark.witness});

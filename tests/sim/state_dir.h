@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,6 +57,33 @@ class DirMarks final : public core::MarkStore, public core::ClusterMemoryStore {
   bool full_ = false;
 };
 
+// What operators were told of tags that they paused and resumed on the node of a directory. "Moments" are
+// those of History::Sent().
+class Pauses {
+ public:
+  // Begin: a command begins. From then on the tag may be paused or not, also if the command fails or its
+  // process ends. End: the command has succeeded.
+  void Begin(const std::string& tag) { of_[tag] = {State::kEither, 0}; }
+  void End(const std::string& tag, bool paused, std::uint64_t moment) {
+    of_[tag] = {paused ? State::kPaused : State::kServed, moment};
+  }
+  // ForbidsIds: a request that was sent at that moment must get no IDs. ForbidsRefusal: it must not be
+  // refused because of a pause.
+  bool ForbidsIds(const std::string& tag, std::uint64_t sent) const { return Is(State::kPaused, tag, sent); }
+  bool ForbidsRefusal(const std::string& tag, std::uint64_t sent) const {
+    return Is(State::kServed, tag, sent);
+  }
+
+ private:
+  enum class State { kServed, kPaused, kEither };
+  bool Is(State state, const std::string& tag, std::uint64_t sent) const {
+    const auto found = of_.find(tag);
+    if (found == of_.end()) return state == State::kServed;
+    return found->second.first == state && sent > found->second.second;
+  }
+  std::map<std::string, std::pair<State, std::uint64_t>> of_;
+};
+
 struct StateDir {
   StateDir(std::uint64_t its_number, const Clock& clock, bool sqlite_marks)
       : number(its_number), marks(clock, sqlite_marks) {}
@@ -67,6 +95,7 @@ struct StateDir {
   void SetFull(bool full);
 
   const std::uint64_t number;
+  Pauses pauses;
   testing::CrashingDisk disk;
   mutable DirMarks marks;
 };
