@@ -179,6 +179,28 @@ TEST_F(AccessRouter, ATokenIsForItsTags) {
   EXPECT_EQ(Ask("GET", "/v1/segment/%70ay", token).status, 403);
 }
 
+// The name on Leaf's route for snowflake IDs is no tag.
+TEST_F(AccessRouter, SnowflakeIdsAreARightOfTheirOwn) {
+  access::TokenEntry entry;
+  entry.name = "snow";
+  entry.roles = {Role::kIds};
+  entry.tags = *access::TagPatterns::Parse("order*");
+  entry.snowflakes = true;
+  entry.hash = access::HashOf("token of snow");
+  std::vector<access::TokenEntry> entries{entry};
+  entry.name = "orders";
+  entry.snowflakes = false;
+  entry.hash = access::HashOf("token of orders");
+  entries.push_back(entry);
+  gate_.Set(entries, true, {});
+  for (const char* const path : {"/api/snowflake/get/order", "/api/snowflake/get/pay"}) {
+    for (const char* const method : {"GET", "HEAD", "POST"}) {
+      EXPECT_NE(Ask(method, path, "Bearer token of snow").status, 403) << method << " " << path;
+      EXPECT_EQ(Ask(method, path, "Bearer token of orders").status, 403) << method << " " << path;
+    }
+  }
+}
+
 TEST_F(AccessRouter, CredentialsComeAsBearerOrAsBasic) {
   // "any:token of taker" and "token of taker", in Base64.
   EXPECT_EQ(Ask("GET", "/v1/segment/pay", "Basic YW55OnRva2VuIG9mIHRha2Vy").status, 200);

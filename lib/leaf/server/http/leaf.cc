@@ -31,12 +31,13 @@ constexpr std::string_view kNothingActive =
     "X-Content-Type-Options: nosniff\r\n";
 
 Withdraw LeafTake(const Backend& backend, IdSource source, const Call& call, Respond respond) {
-  const Take take{.dialect = Dialect::kLeaf,
-                  .ids = {.source = source,
-                          .tag = call.target.segments[3],
-                          .patience = {backend.options.request_timeout, backend.options.leaf_wait}},
-                  .type = IdsType::kLines,
-                  .raw_path = call.target.raw_path};
+  const Take take{
+      .dialect = Dialect::kLeaf,
+      .ids = {.source = source,
+              .tag = source == IdSource::kSegment ? std::string_view(call.target.segments[3]) : "",
+              .patience = {backend.options.request_timeout, backend.options.leaf_wait}},
+      .type = IdsType::kLines,
+      .raw_path = call.target.raw_path};
   return ServeTake(backend, take, call.request, std::move(respond));
 }
 
