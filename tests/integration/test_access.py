@@ -242,15 +242,26 @@ class Http(AccessTest):
 
     def test_the_same_request_is_checked_each_time(self):
         """A request that comes again is not read again. Its caller and the limits count each time."""
-        token = self.token("billing", "--role", "ids", "--tags", "pay")
         config = self.box.write("known.toml", "")
+        self.token("any", "--role", "ids")  # makes the file
         daemon = self.serve("--config", config)
-        request = "GET /api/segment/get/pay HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % token
+        for path in ("/api/segment/get/pay", "/v1/segment/pay?count=3", "/v1/segment/pay?count=3&form=range"):
+            with self.subTest(path=path):
+                self.check_each_time(daemon, path)
+
+    def check_each_time(self, daemon, path):
+        token = self.token("billing", "--role", "ids", "--tags", "pay")
+        self.reload(daemon)
+        request = "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n" % (path, token)
         with daemon.raw() as raw:
 
             def ask(times):
                 raw.send(request * times)
                 return [raw.response().status for _ in range(times)]
+
+            def configure(text):
+                self.box.write("known.toml", text)
+                self.reload(daemon)
 
             self.assertEqual(ask(5), [200] * 5)
             raw.send(request.replace(token, token[:-1] + ("B" if token.endswith("A") else "A")))
@@ -258,18 +269,29 @@ class Http(AccessTest):
             raw.send(request.replace("/pay", "/order"))
             self.assertEqual(raw.response().status, 403)
             self.assertEqual(ask(3), [200] * 3)
-            self.box.write("known.toml", "[server]\nmax_tag_requests_per_second = 1\n")
-            self.reload(daemon)
+            configure("[server]\nmax_tag_requests_per_second = 1\n")
             self.assertIn(429, ask(30))
-            self.box.write("known.toml", "")
-            self.reload(daemon)
+            configure("[server]\nmax_count = 2\n")
+            self.assertEqual(ask(3), [413 if "count=3" in path else 200] * 3)
+            configure("")
             self.assertEqual(ask(30), [200] * 30)
             self.box.ok("token", "remove", "billing", "--yes", *self.set())
-            limited = self.token("billing", "--role", "ids", "--ids-per-second", "5")
+            limited = self.token("few", "--role", "ids", "--ids-per-second", "5")
             self.reload(daemon)
             self.assertEqual(ask(2), [401] * 2)
             request = request.replace(token, limited)
             self.assertIn(429, ask(30))
+        self.box.ok("token", "remove", "few", "--yes", *self.set())
+
+    def test_snowflake_ids_are_a_right_of_their_own(self):
+        """Also on Leaf's route, whose name is no tag."""
+        without = self.token("without", "--role", "ids", "--tags", "pay")
+        more = self.token("more", "--role", "ids", "--tags", "pay", "--snowflake")
+        daemon = self.serve()
+        for path in ("/v1/snowflake", "/api/snowflake/get/pay", "/api/snowflake/get/x"):
+            for _ in range(2):
+                self.assertEqual(self.status_of(daemon, path, without), 403, path)
+                self.assertEqual(self.status_of(daemon, path, more), 200, path)
 
     def test_a_limit_of_ids_a_second(self):
         token = self.token("few", "--role", "ids", "--ids-per-second", "50")

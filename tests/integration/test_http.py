@@ -409,6 +409,15 @@ class Wire(SharedDaemonTest):
         expected += [(get(LEAF + "nokey"), 500, None)] * 2 + [(leaf, 200, "20"), (get("/no"), 404, None), (leaf, 200, "21")]
         expected += [(get(LEAF + self.tag, "X-Trace: %d" % id), 200, str(id)) for id in (22, 23)]
         expected += [(leaf, 200, str(id)) for id in range(24, 110)]
+
+        def batch(query, begin, count, body):
+            return [(get(V1 + self.tag + query), 200, body(range(id, id + count))) for id in range(begin, begin + 3 * count, count)]
+
+        expected += batch("?count=5&form=range", 110, 5, lambda ids: '{"ranges":[{"begin":"%d","end":"%d"}]}' % (ids[0], ids[-1] + 1))
+        expected += batch("?count=1&form=range", 125, 1, lambda ids: '{"ranges":[{"begin":"%d","end":"%d"}]}' % (ids[0], ids[-1] + 1))
+        expected += batch("?count=100", 128, 100, lambda ids: '{"ids":["%s"]}' % '","'.join(map(str, ids)))
+        expected += batch("?count=4&contiguous=1", 428, 4, lambda ids: '{"ids":["%s"]}' % '","'.join(map(str, ids)))
+        expected += [(leaf, 200, "440"), (leaf, 200, "441")]
         with self.daemon.raw() as raw:
             raw.send("".join(request for request, _, _ in expected))
             heads = {}
@@ -437,6 +446,28 @@ class Wire(SharedDaemonTest):
             raw.send(leaf * 2 + get(LEAF + self.tag, "Connection: close") + leaf)
             self.assertEqual([int(raw.response().body) for _ in range(3)], [first + 3, first + 4, first + 5])
             self.assertTrue(raw.at_end())
+
+    def test_the_same_snowflake_request_again(self):
+        with self.daemon.raw() as raw:
+            last = 0
+            for path, count in (("/api/snowflake/get/x", 1), ("/v1/snowflake", 1), ("/v1/snowflake?count=3", 3),
+                                ("/v1/snowflake?count=3&form=range", 3)):  # fmt: skip
+                raw.send(("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path) * 5)
+                heads = []
+                for _ in range(5):
+                    answer = raw.response()
+                    self.assertEqual(answer.status, 200, answer.body)
+                    if "range" in path:
+                        ids = [id for part in json.loads(answer.body)["ranges"] for id in range(int(part["begin"]), int(part["end"]))]
+                    else:
+                        ids = [int(answer.body)] if path.startswith("/api") else [int(id) for id in json.loads(answer.body)["ids"]]
+                    self.assertEqual(len(ids), count)
+                    self.assertEqual(sorted(set(ids)), ids)
+                    self.assertGreater(ids[0], last)
+                    last = ids[-1]
+                    self.assertEqual(answer.headers["content-length"], str(len(answer.body)))
+                    heads.append({name: value for name, value in answer.headers.items() if name not in ("date", "content-length")})
+                self.assertEqual(heads, heads[:1] * 5)
 
     def test_many_pipelined_requests_and_a_slow_reader(self):
         count = scaled(3000, 500)

@@ -17,6 +17,7 @@
 #include "leaf/server/http/plain_request.h"
 #include "leaf/server/http/request_reader.h"
 #include "leaf/server/http/router.h"
+#include "leaf/server/http/take.h"
 #include "leaf/server/ids_text.h"
 #include "leaf/server/net/unread_bytes.h"
 #include "support/fakes.h"
@@ -198,10 +199,12 @@ TEST(KnownRequest, IsKnownByAllOfItsBytesAndAnsweredAsAnyOther) {
     EXPECT_FALSE(known.IsNext(bytes));
     {
       const std::string gone = bytes;
-      known.Keep(gone, "Bearer x", Route::kV1Segment, {"pay", form.form, form.type});
+      known.Keep(gone, "Bearer x", Route::kV1Segment,
+                 {.tag = "pay", .form = form.form, .content_type = form.type});
     }
     testing::ExpectKnownByAllBytes(known, bytes);
-    EXPECT_EQ(known.tag(), "pay");
+    EXPECT_EQ(known.take().tag, "pay");
+    EXPECT_TRUE(known.is_one_of_tag());
     EXPECT_EQ(known.authorization(), "Bearer x");
     for (const std::string_view date : {"Thu, 26 Nov 2026 19:46:09 GMT", "Thu, 26 Nov 2026 19:46:10 GMT"}) {
       for (const std::uint64_t id : {8ULL, 9ULL, 10ULL, 11ULL, 99ULL, 7ULL, 123'456'789'012ULL}) {
@@ -213,15 +216,74 @@ TEST(KnownRequest, IsKnownByAllOfItsBytesAndAnsweredAsAnyOther) {
         std::string got = expected;
         Render(response, Persistence::kDefault, false, date, expected);
         Render(response, Persistence::kClose, false, date, expected);
-        known.Answer(id, date, got);
-        known.AnswerLast(id, date, got);
+        known.Answer(id, false, date, got);
+        known.Answer(id, true, date, got);
+        EXPECT_EQ(got, expected);
+        got = "before";
+        known.Answer({&range, 1}, false, date, got);
+        known.Answer({&range, 1}, true, date, got);
         EXPECT_EQ(got, expected);
       }
     }
     // What is too long is not kept, and what was kept before is not taken for it.
-    known.Keep(std::string(2000, 'x'), "", Route::kV1Segment, {"pay", form.form, form.type});
+    known.Keep(std::string(2000, 'x'), "", Route::kV1Segment,
+               {.tag = "pay", .form = form.form, .content_type = form.type});
     EXPECT_FALSE(known.IsNext(bytes));
   }
+}
+
+TEST(KnownRequest, AnswersBatchesAndRangesAsAnyOther) {
+  const std::string bytes = "GET /v1/segment/pay?count=12 HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::vector<std::vector<IdRange>> batches{
+      {{1, 13}}, {{95, 105}, {200, 202}}, {{7, 8}}, {{9'999'999'999ULL, 10'000'000'011ULL}}, {{13, 25}}};
+  for (const bool as_ranges : {false, true}) {
+    for (const IdsType type : {IdsType::kJsonObject, IdsType::kLines, IdsType::kRangeBytes}) {
+      if (type == IdsType::kRangeBytes && !as_ranges) continue;
+      const IdsForm& form = type == IdsType::kLines ? kIdsAsText : kIdsAsJson;
+      KnownRequest known;
+      known.Keep(bytes, "", Route::kV1Segment,
+                 {.tag = "pay",
+                  .count = 12,
+                  .as_ranges = as_ranges,
+                  .type = type,
+                  .form = &form,
+                  .content_type = kJson});
+      testing::ExpectKnownByAllBytes(known, bytes);
+      EXPECT_FALSE(known.is_one_of_tag());
+      for (const std::string_view date : {"Thu, 26 Nov 2026 19:46:09 GMT", "Thu, 26 Nov 2026 19:46:10 GMT"}) {
+        for (const std::vector<IdRange>& ranges : batches) {
+          Response response;
+          response.content_type = kJson;
+          if (as_ranges) {
+            AppendRanges(ranges, type, response.body);
+          } else {
+            AppendIds(ranges, form, response.body);
+          }
+          std::string expected;
+          std::string got;
+          for (const bool is_last : {false, true, false}) {
+            Render(response, is_last ? Persistence::kClose : Persistence::kDefault, false, date, expected);
+            known.Answer(ranges, is_last, date, got);
+          }
+          EXPECT_EQ(got, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(AppendRanges, HasThreeForms) {
+  const std::vector<IdRange> ranges{{1, 13}, {258, 1ULL << 62U}};
+  std::string out = "before";
+  AppendRanges(ranges, IdsType::kJsonObject, out);
+  EXPECT_EQ(out,
+            R"(before{"ranges":[{"begin":"1","end":"13"},{"begin":"258","end":"4611686018427387904"}]})");
+  out.clear();
+  AppendRanges(ranges, IdsType::kLines, out);
+  EXPECT_EQ(out, "1 13\n258 4611686018427387904\n");
+  out.clear();
+  AppendRanges({ranges.data(), 1}, IdsType::kRangeBytes, out);
+  EXPECT_EQ(out, std::string("\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\15", 16));
 }
 
 TEST(RequestReader, WantsOneHost) {

@@ -180,7 +180,8 @@ TEST_F(SecretTime, AnotherRequestThanTheOneThatIsKnown) {
     return "GET /v1/segment/pay HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + with + "\r\n\r\n";
   };
   KnownRequest known;
-  known.Keep(request(token), "Bearer " + token, Route::kV1Segment, {"pay", &kIdsAsJson, kJson});
+  known.Keep(request(token), "Bearer " + token, Route::kV1Segment,
+             {.tag = "pay", .form = &kIdsAsJson, .content_type = kJson});
   LEAF_CHECK(known.IsNext(request(token)));
   for (std::size_t place = 0; place < token.size(); ++place) {
     const std::string bytes = request(Changed(token, place));

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "leaf/base/time.h"
@@ -89,9 +90,12 @@ class HttpProtocol final : public Protocol {
         visitor_(factory.gate_, factory.clock_, origin.user) {}
 
   Step Handle(Stream& stream) override {
+    bool is_counted = false;
     if (const std::string_view bytes = Bytes(stream); reader_.is_between_requests() && known_.IsNext(bytes)) {
-      if (AnswerAgain(stream)) [[likely]]
+      const Router::Again again = AnswerAgain(stream);
+      if (again == Router::Again::kTaken) [[likely]]
         return Step::kAnswered;
+      is_counted = again == Router::Again::kHandleCounted;
     }
     switch (reader_.Read(stream.in())) {
       case RequestReader::Outcome::kMore:
@@ -113,7 +117,7 @@ class HttpProtocol final : public Protocol {
     if (!received.keep_alive || !stream.origin().refusal.empty()) stream.EndAfterAnswer();
     visitor_.KnowCertificate(stream.client_name());
     const access::Caller& caller = visitor_.Identify(received.authorization);
-    OneId one_id;
+    SmallTake small_take;
     const Request request{.method = received.method,
                           .target = received.target,
                           .accept = received.accept,
@@ -128,7 +132,8 @@ class HttpProtocol final : public Protocol {
                           .from_script = received.from_script,
                           .is_public_door = stream.origin().is_public_door,
                           .is_local = stream.origin().is_local,
-                          .one_id = MayKeep(stream, caller) ? &one_id : nullptr};
+                          .is_counted = is_counted,
+                          .small_take = MayKeep(stream, caller) ? &small_take : nullptr};
     const WayBack back = stream.way_back();
     auto withdraw = factory_.router_.Handle(
         request,
@@ -137,8 +142,10 @@ class HttpProtocol final : public Protocol {
           back.Deliver(std::move(response), &HttpProtocol::WriteTo);
         },
         &route_);
-    if (one_id.form != nullptr)
-      known_.Keep(Bytes(stream).substr(0, reader_.plain_size()), received.authorization, route_, one_id);
+    if (small_take.form != nullptr) {
+      known_.Keep(Bytes(stream).substr(0, reader_.plain_size()), received.authorization, route_,
+                  std::move(small_take));
+    }
     reader_.Release(stream.in());
     if (stream.is_answered()) return Step::kAnswered;
     stream.Park(std::move(withdraw));
@@ -159,33 +166,42 @@ class HttpProtocol final : public Protocol {
     return {static_cast<const char*>(data.data()), data.size()};
   }
 
-  // Whether the request that was read, if it takes one ID, is worth to be known again.
+  // Whether the request that was read is worth keeping, if its answer is small.
   bool MayKeep(Stream& stream, const access::Caller& caller) const {
     const std::size_t size = reader_.plain_size();
     return size > 0 && size <= KnownRequest::kBytesMax && caller.limit == nullptr &&
            !known_.IsNext(Bytes(stream));
   }
 
-  // Answers the request that is known. False, and nothing has happened, if it has to be read.
-  bool AnswerAgain(Stream& stream) {
+  // Answers the request that is known, or nothing has happened and it has to be read.
+  Router::Again AnswerAgain(Stream& stream) {
     visitor_.KnowCertificate(stream.client_name());
-    std::uint64_t id = 0;
-    if (!factory_.router_.TryTakeOne(known_.tag(), visitor_.Identify(known_.authorization()), id)) {
-      // What counts against the limits is counted again now, and not with each request to come.
-      known_.Forget();
-      return false;
-    }
-    stream.BeginAnswer();
-    const std::string_view date = DateText(factory_.clock_, stream.answered_at());
-    const std::size_t size = known_.size();
-    if (stream.is_last()) [[unlikely]] {
-      known_.AnswerLast(id, date, stream.out());
+    const access::Caller& caller = visitor_.Identify(known_.authorization());
+    if (std::uint64_t id = 0; known_.is_one_of_tag()) {
+      const Router::Again again = factory_.router_.TryTakeOne(known_.take(), caller, id);
+      if (again != Router::Again::kTaken) [[unlikely]]
+        return again;
+      const std::string_view date = BeginAnswer(stream);
+      known_.Answer(id, stream.is_last(), date, stream.out());
     } else {
-      known_.Answer(id, date, stream.out());
+      IssuedIds ids;
+      const Router::Again again = factory_.router_.TryTake(known_.take(), caller, ids);
+      if (again != Router::Again::kTaken) return again;
+      const std::string_view date = BeginAnswer(stream);
+      ids.With([&](std::span<const IdRange> ranges) {
+        known_.Answer(ranges, stream.is_last(), date, stream.out());
+      });
     }
+    const std::size_t size = known_.size();
     stream.metrics().Count(known_.route(), kFine, stream.answered_at() - stream.began_at());
     stream.in().consume(size);
-    return true;
+    return Router::Again::kTaken;
+  }
+
+  // Returns the date that goes with the answer.
+  std::string_view BeginAnswer(Stream& stream) {
+    stream.BeginAnswer();
+    return DateText(factory_.clock_, stream.answered_at());
   }
 
   // Whether the client may ask anything here; refused if not.
@@ -233,13 +249,12 @@ class HttpProtocol final : public Protocol {
   }
 
   void Write(Stream& stream, Response& response) {
-    stream.BeginAnswer();
+    const std::string_view date = BeginAnswer(stream);
     const bool large = response.is_large();
     const Persistence persistence = stream.is_last()   ? Persistence::kClose
                                     : says_keep_alive_ ? Persistence::kKeepAlive
                                                        : Persistence::kDefault;
-    Render(response, persistence, is_head_ || large, DateText(factory_.clock_, stream.answered_at()),
-           stream.out());
+    Render(response, persistence, is_head_ || large, date, stream.out());
     stream.metrics().Count(route_, response.status, stream.answered_at() - stream.began_at());
     if (large && !is_head_) stream.SendLong(std::make_unique<LongBody>(std::move(response)));
   }

@@ -28,12 +28,7 @@ enum class BodyLost : std::uint8_t {
   kNoRoom,   // the bodies of other requests take up all the room that there is
 };
 
-// A request for one ID of a tag whose answer has nothing but the ID in it.
-struct OneId {
-  std::string tag;
-  const IdsForm* form = nullptr;  // null for any other request; static
-  std::string_view content_type = "";
-};
+struct SmallTake;  // take.h
 
 struct Request {
   std::string_view method;  // "GET"
@@ -54,8 +49,9 @@ struct Request {
   bool from_script = false;
   bool is_public_door = false;  // as of Origin
   bool is_local = false;        // came over a Unix socket
-  // The handler fills this in if the request is for one ID, and got it at once. Null: not wanted.
-  OneId* one_id = nullptr;
+  bool is_counted = false;      // the limits on requests have counted it, and let it pass
+  // The handler fills this in if the request got its IDs at once, and the answer is small. Null: not wanted.
+  SmallTake* small_take = nullptr;
 };
 
 struct Response {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "leaf/server/http/handler.h"
+#include "leaf/server/http/take.h"
 #include "leaf/server/request_metrics.h"
 
 namespace leaf::server {
@@ -19,12 +20,25 @@ class Router {
   // the request is for, before it is answered.
   Withdraw Handle(const Request& request, Respond respond, Route* label = nullptr) const;
 
-  // Takes one ID of a tag for a request that is like one that Handle has answered. False if it has to be
-  // handled as any other: the ID is not in reserve, or the caller may not have it, or not now.
-  bool TryTakeOne(std::string_view tag, const access::Caller& caller, std::uint64_t& id) const {
-    const bool may = caller.roles.Has(access::Role::kIds) && caller.limit == nullptr &&
-                     (caller.tags.matches_all() || caller.tags.Matches(tag));
-    return may && !backend_.issuer.Refuse({.tag = tag}) && backend_.issuer.TryTakeOne(tag, id);
+  // What becomes of a request that is like one which Handle has answered.
+  enum class Again {
+    kTaken,
+    kHandle,         // nothing has happened: Handle it
+    kHandleCounted,  // the same, and Request::is_counted holds: the IDs are not in reserve
+  };
+  // Takes its IDs, if its caller may have them, and now.
+  Again TryTake(const SmallTake& take, const access::Caller& caller, IssuedIds& ids) const {
+    const IdRequest request{
+        .source = take.source, .tag = take.tag, .count = take.count, .contiguous = take.contiguous};
+    if (!MayTake(take, caller) || take.count > backend_.issuer.MaxCount(take.source) ||
+        backend_.issuer.Refuse(request))
+      return Again::kHandle;
+    return backend_.issuer.TryTake(request, ids) ? Again::kTaken : Again::kHandleCounted;
+  }
+  // The same for one ID of a tag.
+  Again TryTakeOne(const SmallTake& take, const access::Caller& caller, std::uint64_t& id) const {
+    if (!MayTake(take, caller) || backend_.issuer.Refuse({.tag = take.tag})) return Again::kHandle;
+    return backend_.issuer.TryTakeOne(take.tag, id) ? Again::kTaken : Again::kHandleCounted;
   }
 
   // What of answers and requests is in memory.
@@ -38,6 +52,12 @@ class Router {
 
  private:
   NodeFacts Facts() const;
+  // Whether the caller has the right, and no limit of its own that would have to be counted.
+  static bool MayTake(const SmallTake& take, const access::Caller& caller) {
+    if (!caller.roles.Has(access::Role::kIds) || caller.limit != nullptr) return false;
+    return take.source == IdSource::kSnowflake ? caller.snowflakes
+                                               : caller.tags.matches_all() || caller.tags.Matches(take.tag);
+  }
 
   mutable Backend backend_;
 };

@@ -1,7 +1,5 @@
 #include "leaf/server/http/take.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "leaf/base/check.h"
+#include "leaf/base/decimal.h"
 #include "leaf/server/error_meaning.h"
 #include "leaf/server/http/errors.h"
 #include "leaf/server/ids_text.h"
@@ -32,31 +31,6 @@ struct ParkedTake {
 
 void AppendBigEndian(std::string& out, std::uint64_t number) {
   for (int shift = 56; shift >= 0; shift -= 8) out += static_cast<char>(number >> shift & 0xFFU);
-}
-
-std::string RangesBody(std::span<const IdRange> ranges, IdsType type) {
-  std::string body;
-  if (type == IdsType::kRangeBytes) {
-    body.reserve(ranges.size() * 2 * sizeof(std::uint64_t));
-    for (const IdRange& range : ranges) {
-      AppendBigEndian(body, range.begin);
-      AppendBigEndian(body, range.end);
-    }
-    return body;
-  }
-  const bool as_text = type == IdsType::kLines;
-  if (!as_text) body = R"({"ranges":[)";
-  bool first = true;
-  for (const IdRange& range : ranges) {
-    if (as_text) {
-      body += fmt::format("{} {}\n", range.begin, range.end);
-    } else {
-      body += fmt::format(R"({}{{"begin":"{}","end":"{}"}})", first ? "" : ",", range.begin, range.end);
-    }
-    first = false;
-  }
-  if (!as_text) body += "]}";
-  return body;
 }
 
 std::string_view ContentTypeOf(IdsType type) {
@@ -97,10 +71,15 @@ const IdsForm& FormOf(const Take& take) {
                                         : kIdsAsJson;
 }
 
-bool IsOneId(const Take& take) {
-  return take.ids.source == IdSource::kSegment && take.ids.count == 1 && !take.ids.as_code &&
-         take.text == nullptr && !take.as_ranges;
+// Whether the answer is small, whatever the IDs are: there are no more ranges than IDs, and a range takes 60
+// bytes at most.
+bool IsSmall(const Take& take) {
+  constexpr std::uint64_t kRangesMax = kSmallAnswerBytes / 64;
+  if (take.ids.as_code || take.text != nullptr) return false;
+  return take.as_ranges ? take.ids.source == IdSource::kSegment || take.ids.count <= kRangesMax
+                        : !IsLongBatch(take);
 }
+static_assert(kSpansMax < kSmallAnswerBytes / 64, "a batch of a tag's IDs is of that many ranges at most");
 
 Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& ids) {
   std::shared_ptr<const FixedIdText> text = take.text;
@@ -112,7 +91,7 @@ Response AnswerWith(const Backend& backend, const Take& take, const IssuedIds& i
     Response response;
     response.content_type = ContentTypeOf(take.type);
     if (take.as_ranges) {
-      response.body = RangesBody(ranges, take.type);
+      AppendRanges(ranges, take.type, response.body);
       return response;
     }
     if (text != nullptr) [[unlikely]] {
@@ -152,6 +131,30 @@ Withdraw LookAtIds(const Backend& backend, const Take& take, Respond respond) {
 
 }  // namespace
 
+void AppendRanges(std::span<const IdRange> ranges, IdsType type, std::string& out) {
+  if (type == IdsType::kRangeBytes) {
+    for (const IdRange& range : ranges) {
+      AppendBigEndian(out, range.begin);
+      AppendBigEndian(out, range.end);
+    }
+    return;
+  }
+  const bool as_text = type == IdsType::kLines;
+  if (!as_text) out += R"({"ranges":[)";
+  bool first = true;
+  for (const IdRange& range : ranges) {
+    const Decimal begin(range.begin);
+    const Decimal end(range.end);
+    if (!as_text) out += first ? R"({"begin":")" : R"(,{"begin":")";
+    out += begin.text();
+    out += as_text ? " " : R"(","end":")";
+    out += end.text();
+    out += as_text ? "\n" : R"("})";
+    first = false;
+  }
+  if (!as_text) out += "]}";
+}
+
 Withdraw ServeTake(const Backend& backend, const Take& take, const Request& request, Respond respond) {
   const access::Caller& caller = *request.caller;
   const bool is_look = request.method == "HEAD";
@@ -165,14 +168,23 @@ Withdraw ServeTake(const Backend& backend, const Take& take, const Request& requ
     return AtOnce(respond, std::move(response));
   }
   if (is_look) return LookAtIds(backend, take, std::move(respond));
-  auto refused = backend.issuer.Refuse(take.ids);
+  std::optional<Error> refused;
+  if (!request.is_counted) refused = backend.issuer.Refuse(take.ids);
   if (!refused) [[likely]]
     refused = OverMemory(backend, take);
   if (refused) return AtOnce(respond, AnswerWithError(backend, take, *refused));
   IssuedIds ids;
   if (backend.issuer.TryTake(take.ids, ids)) [[likely]] {
-    if (request.one_id != nullptr && IsOneId(take))
-      *request.one_id = {std::string(take.ids.tag), &FormOf(take), ContentTypeOf(take.type)};
+    if (request.small_take != nullptr && IsSmall(take)) {
+      *request.small_take = {.source = take.ids.source,
+                             .tag = std::string(take.ids.tag),
+                             .count = take.ids.count,
+                             .contiguous = take.ids.contiguous,
+                             .as_ranges = take.as_ranges,
+                             .type = take.type,
+                             .form = &FormOf(take),
+                             .content_type = ContentTypeOf(take.type)};
+    }
     return AtOnce(respond, AnswerWith(backend, take, ids));
   }
   const auto waiting = std::make_shared<const ParkedTake>(take);

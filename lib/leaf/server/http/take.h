@@ -2,13 +2,18 @@
 // asked for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 
+#include "leaf/base/id_range.h"
 #include "leaf/base/id_text.h"
 #include "leaf/server/http/handler.h"
 #include "leaf/server/http/message.h"
 #include "leaf/server/http/routes.h"
+#include "leaf/server/ids_text.h"
 #include "leaf/server/issue/issuer.h"
 
 namespace leaf::server {
@@ -22,6 +27,21 @@ struct Take {
   IdsType type = IdsType::kJsonObject;
   std::string_view raw_path;
 };
+
+// A request for IDs of which so few are listed that the answer is a small one.
+struct SmallTake {
+  IdSource source = IdSource::kSegment;
+  std::string tag;  // "" for snowflake IDs
+  std::uint64_t count = 1;
+  bool contiguous = false;
+  bool as_ranges = false;
+  IdsType type = IdsType::kJsonObject;
+  const IdsForm* form = nullptr;  // of what is listed; static. Null: the request was another one
+  std::string_view content_type = "";
+};
+
+// The answer to a request for ranges.
+void AppendRanges(std::span<const IdRange> ranges, IdsType type, std::string& out);
 
 // Takes the IDs; a HEAD takes none, and has the status that a GET would have now, as far as that can be told:
 // health checks ask like this.
