@@ -5,174 +5,35 @@
 
 #include <algorithm>
 #include <cctype>
-#include <initializer_list>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "leaf/base/duration.h"
 #include "leaf/base/endpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
+#include "leaf/config/key_kinds.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/core/code_records.h"
 
 namespace leaf::config {
 namespace {
 
-using Strings = std::vector<std::string>;
+using kinds::Addresses;
+using kinds::Bad;
+using kinds::Bool;
+using kinds::CheckedString;
+using kinds::Choice;
+using kinds::Duration;
+using kinds::DurationOrAuto;
+using kinds::Endpoints;
+using kinds::Integer;
+using kinds::List;
+using kinds::MakeKey;
+using kinds::Parsed;
+using kinds::String;
+using kinds::Strings;
 using IntegerMap = std::map<std::string, std::int64_t>;
-
-Error Bad(std::string message) { return {ErrorCode::kInvalidArgument, std::move(message), ""}; }
-
-// A key whose value goes into `Config` unchanged, after `check`. `place` maps a Config to the member.
-template <typename Member, typename Place, typename Check>
-Key MakeKey(std::string name, Kind kind, std::string fallback, std::string meaning, Place place,
-            Check check) {
-  return {.name = std::move(name),
-          .kind = kind,
-          .fallback = std::move(fallback),
-          .meaning = std::move(meaning),
-          .store = [place, check](Config& config, const Value& value) -> Result<void> {
-            const auto& typed = std::get<Member>(value);
-            LEAF_RETURN_IF_ERROR(check(typed));
-            place(config) = typed;
-            return {};
-          },
-          .load = [place](const Config& config) -> Value { return place(const_cast<Config&>(config)); }};
-}
-
-template <typename Place>
-Key Bool(std::string name, std::string fallback, std::string meaning, Place place) {
-  return MakeKey<bool>(std::move(name), Kind::kBool, std::move(fallback), std::move(meaning), place,
-                       [](bool) -> Result<void> { return {}; });
-}
-
-template <typename Place>
-Key Integer(std::string name, std::string fallback, std::int64_t min, std::int64_t max, std::string meaning,
-            Place place) {
-  return MakeKey<std::int64_t>(std::move(name), Kind::kInteger, std::move(fallback), std::move(meaning),
-                               place, [min, max](std::int64_t value) -> Result<void> {
-                                 if (value >= min && value <= max) return {};
-                                 return Bad(fmt::format("{} is not in {}..{}", value, min, max));
-                               });
-}
-
-template <typename Place>
-Key String(std::string name, std::string fallback, std::string meaning, Place place) {
-  return MakeKey<std::string>(std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
-                              [](const std::string&) -> Result<void> { return {}; });
-}
-
-template <typename Place>
-Key Choice(std::string name, std::string fallback, Strings choices, std::string meaning, Place place) {
-  meaning = fmt::format("{}: {}", fmt::join(choices, " | "), meaning);
-  return MakeKey<std::string>(
-      std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
-      [choices](const std::string& value) -> Result<void> {
-        if (std::find(choices.begin(), choices.end(), value) != choices.end()) return {};
-        return Bad(fmt::format("{} is not one of {}", Quoted(value), fmt::join(choices, ", ")));
-      });
-}
-
-template <typename Check, typename Place>
-Key CheckedString(std::string name, std::string fallback, std::string meaning, Check check, Place place) {
-  return MakeKey<std::string>(std::move(name), Kind::kString, std::move(fallback), std::move(meaning), place,
-                              check);
-}
-
-template <typename Check, typename Place>
-Key List(std::string name, std::string fallback, std::string meaning, Check check, Place place) {
-  return MakeKey<Strings>(std::move(name), Kind::kStringList, std::move(fallback), std::move(meaning), place,
-                          [check](const Strings& values) -> Result<void> {
-                            for (const std::string& value : values) LEAF_RETURN_IF_ERROR(check(value));
-                            return {};
-                          });
-}
-
-// A key whose text stands for a value of another type. `parse` reads what `format` writes.
-template <typename Parse, typename Format, typename Place>
-Key Parsed(std::string name, Kind kind, std::string fallback, std::string meaning, Parse parse, Format format,
-           Place place) {
-  return {.name = std::move(name),
-          .kind = kind,
-          .fallback = std::move(fallback),
-          .meaning = std::move(meaning),
-          .store = [place, parse](Config& config, const Value& value) -> Result<void> {
-            auto parsed = parse(std::get<std::string>(value));
-            if (!parsed.ok()) return std::move(parsed).error();
-            place(config) = *std::move(parsed);
-            return {};
-          },
-          .load = [place, format](const Config& config) -> Value {
-            return format(place(const_cast<Config&>(config)));
-          }};
-}
-
-Result<Millis> ParseTime(const std::string& text, Millis min) {
-  LEAF_ASSIGN_OR_RETURN(const Millis parsed, ParseDuration(text));
-  if (parsed < min)
-    return Bad(fmt::format("{} is less than {}", FormatDuration(parsed), FormatDuration(min)));
-  // A century is no time-out, and nanosecond arithmetic must not overflow.
-  constexpr Millis kMax = std::chrono::hours{24 * 36525};
-  if (parsed > kMax)
-    return Bad(fmt::format("{} is more than {}", FormatDuration(parsed), FormatDuration(kMax)));
-  return parsed;
-}
-
-template <typename Place>
-Key Duration(std::string name, std::string fallback, Millis min, std::string meaning, Place place) {
-  return Parsed(
-      std::move(name), Kind::kDuration, std::move(fallback), std::move(meaning),
-      [min](const std::string& text) { return ParseTime(text, min); },
-      [](Millis time) { return FormatDuration(time); }, place);
-}
-
-// A duration or "auto".
-template <typename Place>
-Key DurationOrAuto(std::string name, std::string meaning, Place place) {
-  return Parsed(
-      std::move(name), Kind::kString, "auto", std::move(meaning),
-      [](const std::string& text) -> Result<std::optional<Millis>> {
-        if (text == "auto") return std::optional<Millis>{};
-        if (!ParseDuration(text).ok())
-          return Bad(fmt::format("{} is neither \"auto\" nor a duration such as 22s", Quoted(text)));
-        LEAF_ASSIGN_OR_RETURN(const Millis time, ParseTime(text, Millis{0}));
-        return std::optional(time);
-      },
-      [](const std::optional<Millis>& time) { return time ? FormatDuration(*time) : "auto"; }, place);
-}
-
-// A list of servers or listen addresses. `parse` reads what `format` writes.
-template <typename Address, typename Parse, typename Format, typename Place>
-Key Addresses(std::string name, std::string fallback, std::string meaning, Parse parse, Format format,
-              Place place) {
-  return {.name = std::move(name),
-          .kind = Kind::kStringList,
-          .fallback = std::move(fallback),
-          .meaning = std::move(meaning),
-          .store = [place, parse](Config& config, const Value& value) -> Result<void> {
-            std::vector<Address> addresses;
-            for (const std::string& text : std::get<Strings>(value)) {
-              LEAF_ASSIGN_OR_RETURN(Address address, parse(text));
-              addresses.push_back(std::move(address));
-            }
-            place(config) = std::move(addresses);
-            return {};
-          },
-          .load = [place, format](const Config& config) -> Value {
-            Strings texts;
-            for (const Address& address : place(const_cast<Config&>(config)))
-              texts.push_back(format(address));
-            return texts;
-          }};
-}
-
-template <typename Parse, typename Place>
-Key Endpoints(std::string name, std::string fallback, std::string meaning, Parse parse, Place place) {
-  return Addresses<Endpoint>(std::move(name), std::move(fallback), std::move(meaning), parse, EndpointText,
-                             place);
-}
 
 // HOST:PORT, [v6]:PORT, with a host as ParseEndpoint takes it. Port 0 asks the system for a free one.
 Result<Endpoint> ParseHostPort(const std::string& text) {
@@ -665,19 +526,6 @@ std::vector<Key> MakeKeys() {
   return keys;
 }
 
-std::string TomlString(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 }  // namespace
 
 std::string Key::variable() const {
@@ -711,95 +559,6 @@ std::string NearestKeyHint(std::string_view name) {
   }
   const auto nearest = NearestName(name, names);
   return nearest ? fmt::format("did you mean {}?", *nearest) : "";
-}
-
-Result<Value> ParseText(Kind kind, std::string_view text) {
-  switch (kind) {
-    case Kind::kBool:
-      if (text == "true") return Value{true};
-      if (text == "false") return Value{false};
-      return Bad(fmt::format("{} is neither true nor false", Quoted(text)));
-    case Kind::kInteger:
-      if (const auto number = ParseWhole<std::int64_t>(text)) return Value{*number};
-      return Bad(fmt::format("{} is not a whole number", Quoted(text)));
-    case Kind::kIntegerOrWord:
-      if (const auto number = ParseWhole<std::int64_t>(text)) return Value{*number};
-      return Value{std::string(text)};
-    case Kind::kString:
-    case Kind::kDuration:
-      return Value{std::string(text)};
-    case Kind::kStringList:
-    case Kind::kIntegerMap:
-    case Kind::kTables:
-      break;
-  }
-  Strings items;
-  while (!text.empty()) {
-    const std::size_t comma = std::min(text.find(','), text.size());
-    std::string_view item = text.substr(0, comma);
-    while (item.starts_with(' ')) item.remove_prefix(1);
-    while (item.ends_with(' ')) item.remove_suffix(1);
-    items.emplace_back(item);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-  }
-  if (kind == Kind::kStringList) return Value{std::move(items)};
-  if (kind == Kind::kTables) {
-    Tables tables;
-    for (const std::string& item : items) {
-      const std::size_t equals = item.rfind('=');
-      const std::size_t dot = item.rfind('.', equals);
-      if (equals == std::string::npos || dot == std::string::npos || dot > equals)
-        return Bad(fmt::format("{} is not table.key=value", Quoted(item)));
-      tables[item.substr(0, dot)][item.substr(dot + 1, equals - dot - 1)] = item.substr(equals + 1);
-    }
-    return Value{std::move(tables)};
-  }
-  IntegerMap map;
-  for (const std::string& item : items) {
-    const std::size_t equals = item.rfind('=');
-    if (equals == std::string::npos) return Bad(fmt::format("{} is not name=number", Quoted(item)));
-    LEAF_ASSIGN_OR_RETURN(const Value number,
-                          ParseText(Kind::kInteger, std::string_view(item).substr(equals + 1)));
-    map[item.substr(0, equals)] = std::get<std::int64_t>(number);
-  }
-  return Value{std::move(map)};
-}
-
-std::string FormatToml(const Value& value) {
-  return std::visit(
-      [](const auto& typed) -> std::string {
-        using T = std::decay_t<decltype(typed)>;
-        if constexpr (std::is_same_v<T, bool>) {
-          return typed ? "true" : "false";
-        } else if constexpr (std::is_same_v<T, std::int64_t>) {
-          return std::to_string(typed);
-        } else if constexpr (std::is_same_v<T, std::string>) {
-          return TomlString(typed);
-        } else if constexpr (std::is_same_v<T, Strings>) {
-          Strings items;
-          for (const std::string& item : typed) items.push_back(TomlString(item));
-          return fmt::format("[{}]", fmt::join(items, ", "));
-        } else if constexpr (std::is_same_v<T, Tables>) {
-          Strings tables;
-          for (const auto& [name, keys] : typed) {
-            Strings items;
-            for (const auto& [key, text] : keys) {
-              const bool plain = text == "true" || text == "false" || ParseWhole<std::int64_t>(text);
-              items.push_back(fmt::format("{} = {}", key, plain ? text : TomlString(text)));
-            }
-            tables.push_back(
-                fmt::format("{} = {}", TomlString(name),
-                            items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "))));
-          }
-          return tables.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(tables, ", "));
-        } else {
-          Strings items;
-          for (const auto& [name, number] : typed)
-            items.push_back(fmt::format("{} = {}", TomlString(name), number));
-          return items.empty() ? "{}" : fmt::format("{{ {} }}", fmt::join(items, ", "));
-        }
-      },
-      value);
 }
 
 }  // namespace leaf::config

@@ -29,8 +29,8 @@ struct Key {
   std::string
       fallback;  // default, as ParseText reads it; "" where the loader derives it from the environment
   std::string meaning;
-  // Checks and stores a value of the key's kind, which may be the text of a typed member (Parsed in keys.cc).
-  // Errors: kInvalidArgument that says what is allowed.
+  // Checks and stores a value of the key's kind, which may be the text of a typed member (Parsed in
+  // key_kinds.h). Errors: kInvalidArgument that says what is allowed.
   std::function<Result<void>(Config&, const Value&)> store;
   std::function<Value(const Config&)> load;
 

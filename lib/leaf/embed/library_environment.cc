@@ -1,0 +1,146 @@
+#include "leaf/embed/library_environment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "leaf/sys/process_name.h"
+
+namespace leaf::embed {
+namespace {
+
+template <typename... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <typename... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+// A key that a member of the options stands for is said there: were it said twice, one of the two would be
+// ignored.
+Result<void> CheckSetting(std::string_view key) {
+  constexpr std::pair<std::string_view, std::string_view> kMembers[] = {
+      {"state_dir", "state_dir"},
+      {"segment.enabled", "segment"},
+      {"segment.store", "store"},
+      {"sqlite.path", "store"},
+      {"mysql.endpoints", "store"},
+      {"mysql.database", "store"},
+      {"mysql.user", "store"},
+      {"mysql.password_file", "store"},
+      {"snowflake.enabled", "snowflake"},
+      {"snowflake.registry", "snowflake"},
+      {"snowflake.recycle", "snowflake"},
+      {"snowflake.worker_id", "snowflake"},
+      {"snowflake.cluster", "snowflake"},
+      {"snowflake.address", "snowflake"},
+      {"zookeeper.connect", "zookeeper"},
+  };
+  for (const auto& [name, member] : kMembers) {
+    if (key != name) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("bad options: settings has {}, which GeneratorOptions::{} says", key, member),
+                 fmt::format("set GeneratorOptions::{} instead", member)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
+  if (options.state_dir.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "bad options: state_dir is empty",
+                 "name a directory that no other process uses, and that outlives this one"};
+  }
+  if (!options.segment && !options.snowflake) {
+    return Error{ErrorCode::kInvalidArgument, "bad options: both modes are off",
+                 "leave segment true, or set snowflake"};
+  }
+  if (options.snowflake && std::holds_alternative<ZookeeperNumber>(*options.snowflake) &&
+      options.zookeeper.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "bad options: snowflake is a ZookeeperNumber, but zookeeper is empty",
+                 "name the servers in GeneratorOptions::zookeeper"};
+  }
+  // Wherever the process goes later, it means what it meant now.
+  std::error_code failed;
+  const std::string state_dir =
+      std::filesystem::absolute(options.state_dir, failed).lexically_normal().string();
+  if (failed) {
+    return Error{ErrorCode::kConfig,
+                 fmt::format("cannot use state directory {}: {}", options.state_dir, failed.message()), ""};
+  }
+  config::LoadInput input;
+  input.search_file = false;
+  input.host = sys::HostName();
+  const auto set = [&](std::string key, std::string text) {
+    std::string origin = "GeneratorOptions, " + key;
+    input.flags.push_back({std::move(key), std::move(text), std::move(origin)});
+  };
+  const auto set_if = [&](std::string key, const std::string& text) {
+    if (!text.empty()) set(std::move(key), text);
+  };
+  set("state_dir", state_dir);
+  set("segment.enabled", options.segment ? "true" : "false");
+  std::visit(Overloaded{[&](const Sqlite& sqlite) {
+                          set("segment.store", "sqlite");
+                          set_if("sqlite.path", sqlite.path);
+                        },
+                        [&](const MySql& mysql) {
+                          set("segment.store", "mysql");
+                          set_if("mysql.endpoints", fmt::format("{}", fmt::join(mysql.endpoints, ",")));
+                          set("mysql.database", mysql.database);
+                          set("mysql.user", mysql.user);
+                          set_if("mysql.password_file", mysql.password_file);
+                        }},
+             options.store);
+  set("snowflake.enabled", options.snowflake ? "true" : "false");
+  if (options.snowflake) {
+    const auto set_node = [&](const char* registry, const std::string& cluster, const std::string& address) {
+      set("snowflake.registry", registry);
+      set_if("snowflake.cluster", cluster);
+      set_if("snowflake.address", address);
+    };
+    std::visit(Overloaded{[&](const PrivateNumber&) { set_node("static", "", ""); },
+                          [&](const FixedNumber& number) {
+                            set_node("static", number.cluster, "");
+                            set("snowflake.worker_id", fmt::format("{}", number.worker));
+                          },
+                          [&](const ZookeeperNumber& number) {
+                            set_node("zookeeper", number.cluster, number.address);
+                            if (number.lease) set("snowflake.recycle", "true");
+                          },
+                          [&](const SqlNumber& number) { set_node("sql", number.cluster, number.address); }},
+               *options.snowflake);
+  }
+  set_if("zookeeper.connect", options.zookeeper);
+  for (const auto& [key, text] : options.settings) {
+    LEAF_RETURN_IF_ERROR(CheckSetting(key));
+    input.flags.push_back({key, text, "GeneratorOptions::settings"});
+  }
+  auto resolved = config::Load(input);
+  // There is nothing but what the caller gave.
+  if (!resolved.ok())
+    return Error{ErrorCode::kInvalidArgument, resolved.error().message, resolved.error().hint};
+  return resolved;
+}
+
+void FunctionLogger::Write(LogLevel level, std::string_view message) {
+  if (!function_) return;
+  switch (level) {
+    case LogLevel::kDebug:
+      return function_(Severity::kDebug, message);
+    case LogLevel::kInfo:
+      return function_(Severity::kInfo, message);
+    case LogLevel::kWarning:
+      return function_(Severity::kWarning, message);
+    case LogLevel::kError:
+      return function_(Severity::kError, message);
+  }
+}
+
+}  // namespace leaf::embed
