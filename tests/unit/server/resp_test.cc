@@ -13,6 +13,7 @@
 #include "leaf/server/resp/commands.h"
 #include "leaf/server/resp/take.h"
 #include "leaf/server/resp/transaction.h"
+#include "leaf/server/visitor.h"
 #include "unit/server/known_bytes.h"
 #include "unit/server/router_fixture.h"
 
@@ -199,7 +200,8 @@ class RedisTest : public server::RouterFixture {
                         requests_,
                         gate_,
                         clock_.Monotonic()};
-  Session session_{.caller = gate_.Anonymous()};
+  Visitor visitor_{gate_, clock_, std::nullopt};
+  Session session_{.visitor = &visitor_, .caller = gate_.Anonymous()};
   std::shared_ptr<Transaction> transaction_;
   std::optional<std::string> reply_;
 };

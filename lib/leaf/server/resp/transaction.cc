@@ -70,6 +70,9 @@ bool Transaction::RunOne() {
   const QueuedCommands::Queued& queued = queued_[next_++];
   const std::vector<std::string_view> words = ViewsOf(queued.words);
   ReplyWriter reply(session_.version, replies_);
+  visitor_.Current();
+  session_.caller = visitor_.held();
+  if (RefuseCommand(*queued.command, session_, reply)) return true;
   if (queued.command->kind == CommandKind::kTakesIds) {
     const auto take = ReadTake(backend_, *queued.command, words);
     if (take.ok()) return RunTake(*take);

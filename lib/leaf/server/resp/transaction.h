@@ -59,6 +59,7 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
       : backend_(backend),
         queued_(queue.Take()),
         held_(queue.TakeHeld()),
+        visitor_(*session.visitor),
         session_(session),
         done_(std::move(done)) {
     session_.visitor = nullptr;  // the connection's
@@ -76,6 +77,8 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
   const RedisBackend& backend_;
   const std::vector<QueuedCommands::Queued> queued_;
   const std::vector<UnreadBytes::Held> held_;
+  // The caller of the connection, as it is by now: tokens may expire, go, or lose roles while commands wait.
+  Visitor visitor_;
   Session session_;
   const Done done_;
   // Only one thread at a time works on these: the one that runs, or that of the answer it waits for.
