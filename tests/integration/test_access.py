@@ -499,6 +499,33 @@ class Redis(AccessTest):
         self.assertTrue(three.ask("HELLO", "3", "AUTH", "default", ids))
         self.assertEqual(three.ask("INCR", "order"), 4)
 
+    def test_exec_asks_again_what_the_token_may(self):
+        """What was queued while it might is refused once it may not."""
+        path = self.tokens_file
+        token = self.token("some", "--role", "ids,read")
+        daemon = self.serve("--redis-listen", "127.0.0.1:0")
+        redis = self.connect(daemon)
+        self.assertEqual(redis.ask("AUTH", token), "OK")
+        for command in (("MULTI",), ("INCR", "pay"), ("LEAF.SNOWFLAKE", "3"), ("GET", "pay"), ("PING",)):
+            redis.ask(*command)
+        with open(path, encoding="utf-8") as file:
+            lines = file.read()
+        self.assertIn("roles=ids,read", lines)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(lines.replace("roles=ids,read", "roles=read"))
+        self.reload(daemon)
+        replies = redis.ask("EXEC")
+        self.assertTrue(str(replies[0]).startswith("NOPERM"), replies)
+        self.assertTrue(str(replies[1]).startswith("NOPERM"), replies)
+        self.assertEqual(replies[2:], [None, "PONG"])
+        redis.ask("MULTI")
+        redis.ask("GET", "pay")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(lines.replace("roles=ids,read", "roles=ids"))
+        self.reload(daemon)
+        self.assertTrue(str(redis.ask("EXEC")[0]).startswith("NOPERM"))
+        self.assertEqual(redis.ask("INCR", "pay"), 1)
+
     def test_a_token_that_goes_ends_on_an_open_connection(self):
         token = self.token("ids", "--role", "ids")
         daemon = self.serve("--redis-listen", "127.0.0.1:0")

@@ -81,6 +81,7 @@ Result<void> TakeWord(std::string_view word, TokenEntry& entry, std::set<std::st
   } else if (key == "ids_per_second") {
     const auto rate = ParseWhole<std::uint64_t>(value);
     if (!rate) return BadToken(fmt::format("bad ids_per_second {}: no whole number", Quoted(value)));
+    if (*rate == 0) return BadToken("bad ids_per_second 0: at least 1; a token without the key has no limit");
     entry.ids_per_second = *rate;
   } else if (key == "sha256") {
     if (value == "-") return {};

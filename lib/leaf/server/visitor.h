@@ -49,6 +49,8 @@ class Visitor {
   const access::Gate::CallerPtr& held() const { return caller_; }
 
  private:
+  // Of the Unix socket that it came over.
+  bool is_owner() const { return user_ && gate_.OfUser(*user_)->roles.Has(access::Role::kAdmin); }
   bool HasExpired() const { return may_expire_ && *caller_->expires <= clock_.Wall(); }
   void TakeCertificate(std::string_view name);
   const access::Caller& Look(std::string_view authorization);

@@ -112,6 +112,8 @@ TEST(TokenFile, EachMistakeIsNamedWithItsLine) {
            {"x roles=ids tags=a,,b sha256=" + hash, "line 2: an empty tag pattern"},
            {"x roles=ids ids_per_second=-1 sha256=" + hash,
             "line 2: bad ids_per_second '-1': no whole number"},
+           {"x roles=ids ids_per_second=0 sha256=" + hash,
+            "line 2: bad ids_per_second 0: at least 1; a token without the key has no limit"},
            {"x roles=ids snowflakes=maybe sha256=" + hash,
             "line 2: bad snowflakes 'maybe': neither yes nor no"},
            {"x/y roles=ids sha256=" + hash, "line 2: bad token name 'x/y'"},

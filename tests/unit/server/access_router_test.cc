@@ -296,5 +296,28 @@ TEST_F(AccessRouter, ACertificateHasTheRightsOfItsName) {
   EXPECT_EQ(AskAs(old, "GET", "/v1/segment/order", "").status, 401);
 }
 
+// A proxy with a certificate passes on the tokens of others.
+TEST_F(AccessRouter, ATokenCountsBesideTheCertificateOfAnAdmin) {
+  Visitor proxy(gate_, clock_, std::nullopt);
+  proxy.KnowCertificate("boss");
+  EXPECT_EQ(AskAs(proxy, "GET", "/v1/status", "").status, 200);
+  EXPECT_EQ(AskAs(proxy, "GET", "/v1/status", "Bearer token of reader").status, 200);
+  EXPECT_EQ(AskAs(proxy, "GET", "/v1/segment/pay", "Bearer token of reader").status, 403);
+  EXPECT_EQ(AskAs(proxy, "POST", "/v1/segment/pay/pause", "Bearer token of reader").status, 403);
+  EXPECT_EQ(AskAs(proxy, "GET", "/v1/status", "Bearer leaf_wrong").status, 401);
+  EXPECT_FALSE(proxy.LogIn("default", "wrong"));
+  EXPECT_TRUE(proxy.LogIn("default", "token of reader"));
+  EXPECT_EQ(proxy.Current().token, "reader");
+}
+
+TEST_F(AccessRouter, TheOwnerOfTheUnixSocketNeedsNoTokenAndMayShowOne) {
+  Visitor owner(gate_, clock_, 1000);
+  for (const char* const token : {"token of reader", "wrong"}) {
+    EXPECT_TRUE(owner.LogIn("default", token)) << token;
+    EXPECT_TRUE(owner.Current().roles.Has(Role::kAdmin)) << token;
+    EXPECT_EQ(owner.problem(), "") << token;
+  }
+}
+
 }  // namespace
 }  // namespace leaf::server
