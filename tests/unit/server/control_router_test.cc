@@ -54,6 +54,12 @@ TEST_F(ControlRouter, PausesForOperatorsOnly) {
   EXPECT_EQ(dry["changed"], true);
   EXPECT_EQ(dry["dry_run"], true);
   EXPECT_EQ(Ask("/v1/segment/pay").status, 200);
+  for (const char* const value : {"true", "yes", "", "01"}) {
+    const Response unclear = Ask(fmt::format("/v1/segment/pay/pause?dry_run={}", value), "POST", true);
+    EXPECT_EQ(unclear.status, 400) << value;
+    EXPECT_EQ(Body(unclear)["message"], fmt::format("bad dry_run '{}': neither 0 nor 1", value));
+  }
+  EXPECT_EQ(Ask("/v1/segment/pay").status, 200);
 
   const auto done = Body(Ask("/v1/segment/pay/pause", "POST", true));
   EXPECT_EQ(done["paused"], true);

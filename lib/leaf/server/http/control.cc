@@ -32,14 +32,14 @@ Withdraw SetPaused(Backend& backend, const Call& call, bool pause, Respond respo
   const auto fail = [&](const Error& error) { return AtOnce(respond, V1Error(backend, error)); };
   const std::string tag(call.target.segments[2]);
   if (const auto valid = ValidateTag(tag); !valid.ok()) return fail(valid.error());
-  const auto dry_run = call.target.Parameter("dry_run");
+  const auto dry_run = call.target.Flag("dry_run");
   if (!dry_run.ok()) return fail(dry_run.error());
   if (const auto disabled = backend.issuer.Disabled(IdSource::kSegment)) return fail(*disabled);
   service::SegmentService* const segment = backend.issuer.ids().segment();
   if (segment->paused() == nullptr)
     return fail({ErrorCode::kDisabled, "tags cannot be paused on this server", ""});
   Executor& executor = backend.options.control != nullptr ? *backend.options.control : backend.reports;
-  const auto act = [&backend, &executor, segment, tag, pause, dry = *dry_run == "1",
+  const auto act = [&backend, &executor, segment, tag, pause, dry = *dry_run,
                     caller = TagDesk::Caller{.who = CallerOf(call.request)},
                     respond = std::move(respond)](const Result<void>& exists) {
     // Only an answer of the store that the tag does not exist counts. During an outage a tag can be paused.

@@ -156,6 +156,14 @@ Result<std::optional<std::string_view>> Target::Parameter(std::string_view name)
   return value;
 }
 
+Result<bool> Target::Flag(std::string_view name) const {
+  LEAF_ASSIGN_OR_RETURN(const auto value, Parameter(name));
+  if (!value || *value == "0") return false;
+  if (*value == "1") return true;
+  return Error{ErrorCode::kInvalidArgument, fmt::format("bad {} {}: neither 0 nor 1", name, Quoted(*value)),
+               ""};
+}
+
 Result<Target> ParseTarget(std::string_view target) {
   Target parsed;
   const auto decode = [&parsed](std::string_view text) -> Result<std::string_view> {

@@ -120,6 +120,9 @@ struct Target {
   // The value of a query parameter; nullopt if it is not there. Errors: kInvalidArgument if it is there
   // twice.
   Result<std::optional<std::string_view>> Parameter(std::string_view name) const;
+  // Whether it is 1; false if it is 0, or not there. Errors: kInvalidArgument for anything else: a caller
+  // that writes dry_run=true must not be taken for one that wants the change.
+  Result<bool> Flag(std::string_view name) const;
 };
 
 // Doubled and trailing slashes do not count, as in Java Leaf. The text outlives what is returned. Errors:

@@ -115,9 +115,9 @@ class TagCall {
       respond_(*std::move(wrong));
       return false;
     }
-    const auto dry_run = call_.target.Parameter("dry_run");
+    const auto dry_run = call_.target.Flag("dry_run");
     if (!dry_run.ok()) return Refuse(dry_run.error());
-    dry_run_ = *dry_run == "1";
+    dry_run_ = *dry_run;
     return true;
   }
 

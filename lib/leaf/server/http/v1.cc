@@ -75,12 +75,7 @@ Result<void> ReadParameters(const Backend& backend, const Target& target, Take& 
   LEAF_ASSIGN_OR_RETURN(const auto form, target.Parameter("form"));
   if (form) LEAF_RETURN_IF_ERROR(ReadForm(backend, *form, take));
   SettleBytes(take);
-  LEAF_ASSIGN_OR_RETURN(const auto contiguous, target.Parameter("contiguous"));
-  if (contiguous && *contiguous != "0" && *contiguous != "1") {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("bad contiguous {}: neither 0 nor 1", Quoted(*contiguous)), ""};
-  }
-  take.ids.contiguous = contiguous == "1";
+  LEAF_ASSIGN_OR_RETURN(take.ids.contiguous, target.Flag("contiguous"));
   if (take.ids.contiguous && take.ids.source == IdSource::kSnowflake)
     return Error{ErrorCode::kInvalidArgument, "snowflake IDs are not contiguous", "ask for a tag's IDs"};
   return {};
