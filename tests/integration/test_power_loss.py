@@ -225,6 +225,15 @@ class Commands(PowerLossTest):
             self.power.note("mkdir", path)
         self.check(self.work())
 
+    def test_a_start_makes_the_names_durable_that_it_finds(self):
+        """The process before may have been killed between naming a file and the flush of the folder."""
+        work = ("next", "--mode", "snowflake", "--direct")
+        self.record(*work)
+        before = len(self.power.records())
+        self.record(*work)
+        flushed = [each.path for each in self.power.records()[before:] if each.kind == "flush"]
+        self.assertEqual(flushed[0], STATE, flushed)
+
     def test_each_flush_is_needed(self):
         """A disk that does not do what one of them asks for gives IDs twice, or nothing at all: these tests see that."""
         records = self.work()

@@ -259,6 +259,9 @@ Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUs
                                     : "another leafctl"),
                  soon ? "it ends soon: retry" : "give each daemon a state_dir of its own"};
   }
+  // The process before may have died between naming a file and making the name durable. What this one reads
+  // there, and what it tells of it, must not be gone after a power cut.
+  if (!SyncFolder(state_dir)) return FileError(fmt::format("flush the state directory {}", state_dir), errno);
   // For those that are refused; the lock is what counts.
   const std::string text = fmt::format("{} {}\n", getpid(), WordOf(use));
   if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), text.data(), text.size(), 0) < 0) {
