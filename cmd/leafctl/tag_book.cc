@@ -358,6 +358,10 @@ Result<core::TagRow> StoreBook::Remove(const core::TagRow& row, core::WriteMode 
   }
   LEAF_ASSIGN_OR_RETURN(core::TagAdmin::Removal removal, segments_.Remove(row.tag, mode));
   if (!removal.mark_remembered && mode == core::WriteMode::kCommit) {
+    // What was granted since the row was read.
+    LEAF_ASSIGN_OR_RETURN(const auto marks, OpenMarks(ports_.environment, ports_.command));
+    const std::uint64_t end = removal.row.max_id > 0 ? static_cast<std::uint64_t>(removal.row.max_id) : 0;
+    LEAF_RETURN_IF_ERROR(marks->Raise({row.tag, end, std::nullopt}));
     ports_.warn(
         fmt::format("the database has no table leafctl_removed_tags: only this state directory remembers "
                     "that the tag was "

@@ -59,6 +59,14 @@ def quoted(text):
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+def read_all(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
+
+
 class MariaDbTest(LeafTest):
     """A database of its own with an empty table of variant a, and a configuration that names it."""
 
@@ -125,8 +133,8 @@ class MariaDbTest(LeafTest):
         return response.status == 200
 
     @contextlib.contextmanager
-    def locked_rows(self, tags):
-        """Another client's transaction that holds the rows."""
+    def locked_rows(self, tags, end="ROLLBACK;"):
+        """Another client's transaction that holds the rows. `end`: its last statements."""
         client = subprocess.Popen(
             [SERVER.client, "--no-defaults", "-u" + SERVER.user, "--socket=" + SERVER.socket, "-N", "-B", "--unbuffered",
              self.database],
@@ -141,7 +149,7 @@ class MariaDbTest(LeafTest):
                 pass
             yield
         finally:
-            client.stdin.write(b"ROLLBACK;\n")
+            client.stdin.write(end.encode() + b"\n")
             client.stdin.close()
             client.stdout.read()
             client.stdout.close()
@@ -293,6 +301,21 @@ class Tags(MariaDbTest):
         self.assertEqual(json.loads(daemon.v1("ship").body), {"ids": ["200"]})
         self.insert("rail", 300)
         self.assertEqual(self.box.next("rail"), [300])
+
+    def test_what_is_granted_while_a_tag_is_removed_is_remembered(self):
+        """Without the table of removed tags this state directory is all that remembers."""
+        self.insert("pay", 1000)
+        results = []
+        remove = threading.Thread(target=lambda: results.append(self.box.run(["tag", "remove", "pay", "--yes"])))
+        with self.locked_rows(["pay"], "UPDATE leaf_alloc SET max_id = 5000 WHERE biz_tag = 'pay'; COMMIT;"):
+            remove.start()
+            marks = os.path.join(self.box.state, "marks.db")
+            poll(lambda: b"pay" in read_all(marks) + read_all(marks + "-wal"), "it has read the row, and remembers it")
+        remove.join()
+        self.assertEqual(results[0].rc, 0, results[0])
+        self.assertIn("only this state directory remembers that the tag was at 5000", results[0].err)
+        self.box.ok("tag", "add", "pay")
+        self.assertEqual(self.box.next("pay", "--direct"), [5000])
 
     def test_a_table_with_a_trigger(self):
         """Such as one that keeps a history."""
