@@ -132,8 +132,11 @@ class Container:
         by `crun exec`, which takes the root of the mount namespace for the container's: where the tests run in a chroot,
         that is still the root of the machine."""
         uid, gid = self.user.split(":")
+        state = self._state()
+        if state.returncode != 0:
+            return Result(state.returncode, state.stdout, state.stderr)
         result = subprocess.run(
-            ["nsenter", "--target", str(self.pid()), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd", "--setuid", uid,
+            ["nsenter", "--target", str(json.loads(state.stdout)["pid"]), "--mount", "--uts", "--ipc", "--pid", "--root", "--wd", "--setuid", uid,
              "--setgid", gid, "--", *args],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", timeout=DEADLINE_S,
             check=False, env=dict(variable.split("=", 1) for variable in self.env),
@@ -142,8 +145,16 @@ class Container:
 
     def pid(self):
         """Of its first process, as this machine sees it."""
-        said = subprocess.run(self._crun("state", self.name), stdout=subprocess.PIPE, check=True)
-        return json.loads(said.stdout)["pid"]
+        state = self._state()
+        state.check_returncode()
+        return json.loads(state.stdout)["pid"]
+
+    def _state(self):
+        """It fails as long as the container is being made."""
+        return subprocess.run(
+            self._crun("state", self.name), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            encoding="utf-8", timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
 
     def stop(self):
         """As an engine does; the exit code."""
