@@ -98,7 +98,7 @@ const access::Caller& Visitor::Look(std::string_view authorization) {
   return *caller_;
 }
 
-// The owner may do everything, whatever is said of a token.
+// The owner of the socket may do everything without a token. A wrong token takes nothing from the owner.
 bool Visitor::LogIn(std::string_view user, std::string_view token) {
   if (is_owner()) return true;
   std::string header = "Bearer ";

@@ -71,7 +71,7 @@ const IdsForm& FormOf(const Take& take) {
                                         : kIdsAsJson;
 }
 
-// Whether the answer is small, whatever the IDs are: there are no more ranges than IDs, and a range takes 60
+// Whether the answer is small for any IDs. A request gets at most as many ranges as IDs, and a range takes 60
 // bytes at most.
 bool IsSmall(const Take& take) {
   constexpr std::uint64_t kRangesMax = kSmallAnswerBytes / 64;
