@@ -58,11 +58,19 @@ inline constexpr std::chrono::hours kBaselineAge{24 * 7};
 // Parked requests of one tag; beyond it newcomers are turned away rather than remembered.
 inline constexpr std::size_t kWaitersMax = 100'000;
 
-// Unknown names: how long a "no" is remembered, for how many names, and how many questions a second all
-// unknown names together may put to the database.
+// Unknown names: how long a "no" is remembered, for how many names, how many questions a second all unknown
+// names together may put to the database, how many of these may wait there, and how many are asked at once:
+// of kSlowRefillWorkers, some are left for tags in trouble. On SQLite, with one such worker, they take turns.
 inline constexpr std::chrono::milliseconds kNegativeTtl{1000};
 inline constexpr std::size_t kNegativeNamesMax = 10'000;
 inline constexpr std::uint32_t kMissesPerSecondMax = 200;
+inline constexpr std::size_t kLookUpsWaitingMax = 200;
+inline constexpr std::size_t kLookUpsAtOnce = 4;
+
+// Reads of a tag's mark and of the whole table that clients ask for: a second, in line, and at once.
+inline constexpr std::uint32_t kReadsPerSecondMax = 200;
+inline constexpr std::size_t kReadsWaitingMax = 100;
+inline constexpr std::size_t kReadsAtOnce = 1;
 
 // Back-off after a failed grant or refresh: doubled from min to max, with up to half of it taken off at
 // random.

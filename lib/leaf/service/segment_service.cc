@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
-#include "leaf/base/failpoint.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
@@ -41,6 +39,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
                .timers = executors.timers,
                .workers = executors.workers,
                .slow_workers = executors.slow_workers,
+               .look_ups = look_ups_,
                .log = log,
                .orders = orders_,
                .fallback = options.fence != nullptr && options.fence->Status().fallback_allowed,
@@ -48,10 +47,10 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
                .step_max = options.step_max,
                .reserve_time = options.reserve_time,
                .retire = [this](const std::string& tag, bool known_absent) { Retire(tag, known_absent); }},
+      look_ups_(executors.slow_workers, kLookUpsAtOnce),
+      reads_lane_(executors.slow_workers, kReadsAtOnce),
       directory_(options.tags_max),
-      refresh_interval_(options.refresh_interval),
-      miss_tokens_(kMissesPerSecondMax),
-      miss_tokens_at_(clock.Monotonic()) {}
+      refresh_interval_(options.refresh_interval) {}
 
 void SegmentService::Start() {
   refresher_.Post([this] { RunRefresh(0); });
@@ -129,42 +128,14 @@ ParkedRequest SegmentService::Next(std::string_view tag, const Batch& batch, con
       return parked;
     }
     if ((*generator)->Park(batch, limits, done, parked)) return parked;
+    // It has retired, and is forgotten here if no other thread has done so.
+    Retire((*generator)->tag(), false);
   }
 }
 
 void SegmentService::Fail(const NextCallback& done, Error error) {
   context_.counters.AddError(SlotOf(error.code));
   done(std::move(error));
-}
-
-Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
-  if (context_.stop.raised()) return context_.stop.why();
-  if (IsKnownAbsent(tag)) return UnknownTag(tag);
-  if (!AdmitMiss()) {
-    return Error{ErrorCode::kLimited,
-                 fmt::format("cannot look up tag {}: more than {} unknown tags a second", Quoted(tag),
-                             kMissesPerSecondMax),
-                 "retry later"};
-  }
-  return {};
-}
-
-Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_view tag) {
-  if (auto known = directory_.Find(tag)) return known;
-  if (options_.paused != nullptr && options_.paused->Contains(tag)) {
-    return Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)),
-                 TagCommand("resume", tag)};
-  }
-  LEAF_RETURN_IF_ERROR(AdmitLookUp(tag));
-  auto added = directory_.FindOrAdd(tag, [&] { return MakeGenerator(tag, false, core::Mark{}, 0); });
-  if (!added) {
-    return Error{ErrorCode::kLimited,
-                 fmt::format("cannot serve tag {}: {} tags are held already", Quoted(tag), options_.tags_max),
-                 "raise segment.max_tags"};
-  }
-  // Stop() may have looked at the directory just before: what it has not seen is stopped here.
-  if (context_.stop.raised()) added->Stop();
-  return added;
 }
 
 Result<void> SegmentService::CanIssue() const {
@@ -188,35 +159,6 @@ Result<void> SegmentService::CanIssue() const {
     if (generator->reserve() > 0) return {};
   }
   return Error{problem->code, fmt::format("no tag has a reserve, and {}", problem->message), problem->hint};
-}
-
-void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
-  if (const auto generator = directory_.Find(tag); generator && generator->confirmed()) {
-    const TagStatus status = generator->Status();
-    if (status.paused) {
-      return done(Error{ErrorCode::kPaused, fmt::format("tag {} is paused on this node", Quoted(tag)), ""});
-    }
-    if (status.problem && status.problem->code == ErrorCode::kFrozen) return done(*status.problem);
-    return done({});
-  }
-  if (auto admitted = AdmitLookUp(tag); !admitted.ok()) return done(admitted);
-  context_.slow_workers.Post([this, tag = std::string(tag), done] {
-    const auto row = store_.Describe(tag);
-    done(row.ok() ? Result<void>() : row.error());
-  });
-}
-
-void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {
-  if (context_.stop.raised() || !AdmitMiss()) {
-    return done(Error{ErrorCode::kLimited, "too many lookups at once", "retry later"});
-  }
-  context_.slow_workers.Post([this, tag = std::string(tag), done = std::move(done)] {
-    auto mark = marks_.Load(tag);
-    if (!mark.ok()) return done(std::move(mark).error());
-    const auto generator = directory_.Find(tag);
-    done(MarkReport{std::move(*mark),
-                    generator && generator->confirmed() ? std::optional(generator->Status()) : std::nullopt});
-  });
 }
 
 SegmentStatus SegmentService::Status() const {
@@ -271,22 +213,6 @@ std::vector<TagRanges> SegmentService::Ranges() const {
   return ranges;
 }
 
-void SegmentService::ReadTable(TableCallback done) {
-  if (context_.stop.raised()) return done(context_.stop.why());
-  if (!AdmitMiss()) return done(Error{ErrorCode::kLimited, "too many lookups at once", "retry later"});
-  context_.slow_workers.Post([this, done = std::move(done)] { done(store_.List()); });
-}
-
-// Called under the lock of the name's shard. A pause, or an order, that comes at the same time either is in
-// the list already, or finds the generator once that lock is free: none is missed.
-std::shared_ptr<TagGenerator> SegmentService::MakeGenerator(std::string_view tag, bool confirmed,
-                                                            const core::Mark& mark, std::uint64_t witness) {
-  auto generator = std::make_shared<TagGenerator>(std::string(tag), context_, confirmed, mark, witness);
-  if (options_.paused != nullptr && options_.paused->Contains(tag)) generator->SetPaused(true);
-  generator->SetOrder(orders_.Of(tag));
-  return generator;
-}
-
 Result<bool> SegmentService::SetPaused(std::string_view tag, bool paused, std::string_view who) {
   LEAF_CHECK(options_.paused != nullptr);
   if (context_.stop.raised()) return context_.stop.why();
@@ -326,72 +252,6 @@ TagStatus SegmentService::StatusOf(TagGenerator& generator) const {
   TagStatus status = generator.Status(codes_end);
   if (status.paused && options_.paused != nullptr) status.paused_since = options_.paused->Since(status.tag);
   return status;
-}
-
-bool SegmentService::AddTag(const core::TagRow& row, const core::Mark& mark,
-                            std::optional<std::uint64_t> witness) {
-  // The row is judged by what was known before it was read. A grant may have come since, and raised the mark:
-  // the generator may be a request's, made a moment ago, and one that is made here is found by requests at
-  // once.
-  const auto added =
-      directory_.FindOrAdd(row.tag, [&] { return MakeGenerator(row.tag, true, mark, witness.value_or(0)); });
-  if (!added) return false;
-  LEAF_FAILPOINT("refresh: a tag is added");
-  added->OnRow(row);
-  return true;
-}
-
-void SegmentService::Adopt(const core::TagRow& row, const core::Mark& mark, std::uint64_t witness) {
-  while (true) {
-    // Where the directory is full, its first request says so.
-    if (!AddTag(row, mark, witness)) return;
-    // Of a name that was asked for just before there may be a generator on its way out.
-    if (const auto generator = directory_.Find(row.tag); generator && !generator->TryRetire()) break;
-    std::this_thread::yield();
-  }
-  const MutexLock lock(mutex_);
-  absent_until_.erase(row.tag);
-}
-
-void SegmentService::Retire(const std::string& tag, bool known_absent) {
-  if (known_absent) {
-    const MutexLock lock(mutex_);
-    const MonotonicTime now = clock_.Monotonic();
-    if (absent_until_.size() >= kNegativeNamesMax) {
-      std::erase_if(absent_until_, [&](const auto& entry) { return entry.second <= now; });
-    }
-    // Full of live entries: forgetting them all costs a few more questions, which AdmitMiss bounds.
-    if (absent_until_.size() >= kNegativeNamesMax) absent_until_.clear();
-    absent_until_[tag] = now + kNegativeTtl;
-  }
-  const MutexLock lock(totals_mutex_);
-  directory_.EraseIf(tag, [this](TagGenerator& generator) LEAF_REQUIRES(totals_mutex_) {
-    if (!generator.TryRetire()) return false;
-    const TagTotals totals = generator.Totals();
-    departed_.issued += totals.issued;
-    departed_.wasted += totals.wasted;
-    return true;
-  });
-}
-
-bool SegmentService::IsKnownAbsent(std::string_view tag) {
-  const MutexLock lock(mutex_);
-  const auto found = absent_until_.find(std::string(tag));
-  if (found == absent_until_.end()) return false;
-  if (found->second > clock_.Monotonic()) return true;
-  absent_until_.erase(found);
-  return false;
-}
-
-bool SegmentService::AdmitMiss() {
-  const MutexLock lock(mutex_);
-  const MonotonicTime now = clock_.Monotonic();
-  const double elapsed_s = std::chrono::duration<double>(now - miss_tokens_at_).count();
-  miss_tokens_ = std::min<double>(kMissesPerSecondMax, miss_tokens_ + elapsed_s * kMissesPerSecondMax);
-  miss_tokens_at_ = now;
-  if (miss_tokens_ < 1) return false;
-  miss_tokens_ -= 1;
-  return true;
 }
 
 }  // namespace leaf::service

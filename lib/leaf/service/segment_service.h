@@ -17,7 +17,9 @@
 #include "leaf/base/mutex.h"
 #include "leaf/core/code_records.h"
 #include "leaf/core/tag_orders.h"
+#include "leaf/core/token_bucket.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/look_up_lane.h"
 #include "leaf/service/order_book.h"
 #include "leaf/service/paused_tags.h"
 #include "leaf/service/request_limit.h"
@@ -155,10 +157,13 @@ class SegmentService {
   // not.
   Result<void> CanIssue() const;
 
-  // The same for one tag: it exists and is not frozen. `done` is called at once, or by a worker where the
-  // table has to be asked. Takes no ID. Errors: kNotFound, kFrozen, kLimited, and the store's.
+  // Whether there is such a tag, neither frozen nor paused. `done` is called at once, or by a worker where
+  // the table has to be asked. Takes no ID. Errors: kNotFound, kFrozen, kPaused, kLimited, and the store's.
   using CheckCallback = std::function<void(Result<void>)>;
   void CheckTag(std::string_view tag, const CheckCallback& done);
+  // And whether it has IDs, as far as is known: not if none is in reserve and its last grant has failed. Then
+  // another one is asked for, as no request may come while balancers are told so.
+  void CheckReady(std::string_view tag, const CheckCallback& done);
 
   // This node's durable mark of `tag`, whether it serves the tag or not (`end` is 0 if it has none), and the
   // tag's status if it does. `done` is called by a worker, or at once with kLimited or kUnavailable.
@@ -224,9 +229,14 @@ class SegmentService {
   // Whether the table may be asked about a name that is not known here.
   Result<void> AdmitLookUp(std::string_view tag);
   bool IsKnownAbsent(std::string_view tag);
-  bool AdmitMiss();
+  // Whether a client that may read the database may do so now.
+  Result<void> AdmitRead();
   // False if the directory is full.
   bool AddTag(const core::TagRow& row, const core::Mark& mark, std::optional<std::uint64_t> witness);
+  // The generator of the row's tag; null if there is none and the directory is full. If it `is_new`, it was
+  // judged by the row.
+  std::shared_ptr<TagGenerator> FindOrAddRow(const core::TagRow& row, const core::Mark& mark,
+                                             std::uint64_t witness, bool& is_new);
   // What the witness says of the tags that are known, or, at the first refresh, are in the table; empty where
   // there is none, or it cannot be used.
   Result<std::unordered_map<std::string, core::WitnessState>> LoadWitnesses(
@@ -255,7 +265,12 @@ class SegmentService {
   Granter granter_;
   OrderBook orders_;
   TagContext context_;
+  LookUpLane look_ups_;
+  LookUpLane reads_lane_;
   TagDirectory directory_;
+  // Apart: any client may ask for a name that there is not, and must not hold up one that repairs a tag.
+  core::TokenBucket misses_;
+  core::TokenBucket reads_;
   std::atomic<std::chrono::milliseconds> refresh_interval_;
   // Of the refreshes that follow each other; those of an older chain have no say.
   std::atomic<std::uint64_t> refresh_chain_{0};
@@ -279,8 +294,6 @@ class SegmentService {
 
   mutable Mutex mutex_;
   std::unordered_map<std::string, MonotonicTime> absent_until_ LEAF_GUARDED_BY(mutex_);
-  double miss_tokens_ LEAF_GUARDED_BY(mutex_) = 0;
-  MonotonicTime miss_tokens_at_ LEAF_GUARDED_BY(mutex_);
   bool loaded_ LEAF_GUARDED_BY(mutex_) = false;
   std::uint32_t refresh_failures_ LEAF_GUARDED_BY(mutex_) = 0;
   std::optional<Error> store_problem_ LEAF_GUARDED_BY(mutex_);

@@ -204,12 +204,16 @@ void TagGenerator::AdoptReserveTime() {
 
 void TagGenerator::SetPaused(bool paused) {
   Completions completions;
+  bool retire = false;
   {
     const MutexLock lock(mutex_);
     paused_.store(paused, std::memory_order_release);
     if (paused) FailAllLocked(PausedError(tag_), completions);
+    // Its requests were all that kept it.
+    retire = !completions.empty() && state_ == TagState::kUnconfirmed;
   }
   for (const auto& complete : completions) complete();
+  if (retire) context_.retire(tag_, false);
 }
 
 bool TagGenerator::EnterLocked(TagEvent event) {

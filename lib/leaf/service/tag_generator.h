@@ -35,6 +35,7 @@
 #include "leaf/service/failure_log.h"
 #include "leaf/service/gathering.h"
 #include "leaf/service/granter.h"
+#include "leaf/service/look_up_lane.h"
 #include "leaf/service/order_book.h"
 #include "leaf/service/refill_schedule.h"
 #include "leaf/service/request_limit.h"
@@ -55,7 +56,8 @@ struct TagContext {
   Random& random;
   Executor& timers;        // quick tasks only
   Executor& workers;       // may block
-  Executor& slow_workers;  // may block; for tags whose last grant failed, and names not confirmed yet
+  Executor& slow_workers;  // may block; for tags whose last grant failed
+  LookUpLane& look_ups;    // may block; for names not confirmed yet
   Logger& log;
   // What is strict; a grant is asked for only once it is known.
   OrderBook& orders;
@@ -233,6 +235,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // What the tag has used of the limits on requests; see RequestLimit.
   RequestShare& request_share() { return request_share_; }
 
+  // A grant is asked for, and after a failure again until one succeeds, whether or not a request waits.
+  void WantRefill();
   // The store answers again: a failed refill that a request waits for is tried now.
   void Kick();
   // Fails everything parked; no further refill begins, and nothing more is issued.
@@ -289,7 +293,6 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   bool TakeLocked(const Batch& batch, IdSpans& out) LEAF_REQUIRES(mutex_);
   // The rest of a take that was not plain: its overshoot is settled, a refill asked for.
   std::optional<std::uint64_t> SettleDraw(core::SegmentBuffer& buffer, core::SegmentBuffer::Draw draw);
-  void WantRefill();
   void StartRefillLocked() LEAF_REQUIRES(mutex_);
   // Whether the next grant of this strict tag waits for more requests; a timer ends that.
   bool GathersLocked() LEAF_REQUIRES(mutex_);

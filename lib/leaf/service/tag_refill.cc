@@ -42,10 +42,10 @@ void TagGenerator::WantRefill() {
 void TagGenerator::StartRefillLocked() {
   if (!MayRefill(state_) || (IsStrictLocked() && (waiters_.empty() || GathersLocked())) || !refill_.Begin())
     return;
-  // Unknown names, and tags in trouble, wait for each other and do not hold up the rest.
-  const bool slow = refill_.failures() > 0 || state_ == TagState::kUnconfirmed;
-  Executor& workers = slow ? context_.slow_workers : context_.workers;
-  workers.Post([self = shared_from_this()] { self->RunRefill(); });
+  auto run = [self = shared_from_this()] { self->RunRefill(); };
+  if (state_ == TagState::kUnconfirmed) return context_.look_ups.Post(std::move(run));
+  // Tags in trouble wait for each other and do not hold up the rest.
+  (refill_.failures() > 0 ? context_.slow_workers : context_.workers).Post(std::move(run));
 }
 
 bool TagGenerator::GathersLocked() {
@@ -298,6 +298,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   // The last request has left while the database was slow: nothing was granted, and nothing failed.
   if (error.code == ErrorCode::kExhausted) {
     if (WantedLocked()) StartRefillLocked();
+    retire = state_ == TagState::kUnconfirmed && waiters_.empty();
     return;
   }
   // That there is no such tag is an answer, not a failure: a caller may ask for any name.

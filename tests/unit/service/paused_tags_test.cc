@@ -234,6 +234,27 @@ TEST_F(PausedServiceTest, APausedTagGivesNothingAndGoesOnWhereItWas) {
   EXPECT_EQ(StatusOf("pay").state, "active");
 }
 
+// Its requests were all that kept the name: nothing is left of it that a later one could meet.
+TEST_F(PausedServiceTest, AnUnknownNameThatIsPausedInAnOutageCanBeAddedLater) {
+  StartService();
+  Run();
+  store_.SetDown(true);
+  const auto waiting = Ask("late");
+  Run();
+  EXPECT_FALSE(waiting->done());
+  EXPECT_EQ(*service_->SetPaused("late", true), true);
+  ASSERT_TRUE(waiting->done());
+  EXPECT_EQ(waiting->code(), ErrorCode::kPaused);
+  EXPECT_EQ(service_->Status().tags, 2U);
+  Pass(milliseconds{5000});
+  store_.SetDown(false);
+  table_.Put("late", 1, 100);
+  service_->Adopt(table_.Describe("late").value(), core::Mark{}, 0);
+  EXPECT_EQ(Get("late")->code(), ErrorCode::kPaused);
+  EXPECT_EQ(*service_->SetPaused("late", false), true);
+  EXPECT_EQ(Get("late")->ids(), std::vector<std::uint64_t>{1});
+}
+
 TEST_F(PausedServiceTest, AParkedRequestIsToldAtOnce) {
   StartService();
   Run();

@@ -69,6 +69,57 @@ TEST_F(SegmentServiceTest, ATagThatThisProcessRemovesIsGoneAtOnce) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{5000});
 }
 
+// A command adds a tag, a client takes from it, and a refresh looks before the command has told the daemon.
+TEST_F(SegmentServiceTest, ARowOlderThanWhatWasGrantedSinceFreezesNothing) {
+  StartService();
+  Run();
+  table_.Put("pay", 1, 2000);
+  const core::TagRow row = table_.Describe("pay").value();
+  const core::Mark mark = marks_.Load("pay").value();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  service_->RefreshNow();
+  Run();
+  service_->Adopt(row, mark, 0);
+  EXPECT_EQ(StatusOf("pay").state, "active");
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{2});
+  EXPECT_EQ(log_.Count(LogLevel::kError), 0U);
+}
+
+TEST_F(SegmentServiceTest, ATagThatARefreshFindsAfterTheEndGivesNothing) {
+  StartService();
+  Run();
+  table_.Put("new", 1, 2000);
+  store_.before_list_reply = [&] { service_->Halt({ErrorCode::kNotOwner, "the directory is lost", ""}); };
+  service_->RefreshNow();
+  Run();
+  EXPECT_EQ(Get("new")->code(), ErrorCode::kNotOwner);
+  EXPECT_EQ(table_.MaxId("new"), 1);
+}
+
+TEST_F(SegmentServiceTest, ATagThatIsDrainedAndGetsNoGrantIsNotReadyUntilItDoes) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  const auto check = [&] {
+    std::optional<Result<void>> checked;
+    service_->CheckReady("pay", [&](Result<void> result) { checked = std::move(result); });
+    return *checked;
+  };
+  EXPECT_TRUE(check().ok()) << "nothing was asked for yet";
+  store_.SetDown(true);
+  EXPECT_EQ(Get("pay")->code(), ErrorCode::kExhausted);
+  const auto refused = check();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  store_.SetDown(false);
+  // No request comes, since a balancer has heard that.
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  Pass(milliseconds{5000});
+  EXPECT_EQ(StatusOf("pay").reserve, 10U);
+  EXPECT_TRUE(check().ok());
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+}
+
 TEST_F(SegmentServiceTest, AHandleFollowsItsName) {
   table_.Put("pay", 1, 2000);
   StartService();
@@ -214,6 +265,75 @@ TEST_F(SegmentServiceTest, ManyUnknownNamesAreLimitedTogether) {
   }
   EXPECT_EQ(limited, 2 * kMissesPerSecondMax);
   EXPECT_EQ(service_->Status().tags, 0U);
+}
+
+// A database that answers more slowly than any client may ask for names.
+TEST_F(SegmentServiceTest, UnknownNamesWaitForEachOtherAndHoldUpNoTagInTrouble) {
+  table_.Put("locked", 1, 10);
+  StartService();
+  Run();
+  store_.FailReserves(StoreFault::kUnavailable, 1);
+  Ask("locked");
+  Run();
+  clock_.Advance(kBackoffMax);
+  while (timers_.RunOne()) {
+  }
+  std::vector<std::shared_ptr<Answer>> unknown;
+  std::size_t turned_away = 0;
+  for (int second = 0; second < 3; ++second) {
+    for (std::size_t i = 0; i < kMissesPerSecondMax; ++i) {
+      unknown.push_back(Ask("nope" + std::to_string(unknown.size())));
+      if (!unknown.back()->done()) continue;
+      EXPECT_EQ(unknown.back()->code(), ErrorCode::kUnavailable);
+      ++turned_away;
+    }
+    clock_.Advance(seconds{1});
+  }
+  EXPECT_EQ(turned_away, unknown.size() - kLookUpsWaitingMax);
+  EXPECT_EQ(slow_workers_.ready(), kLookUpsAtOnce);
+  const auto locked = Ask("locked");
+  for (std::size_t i = 0; i <= kLookUpsAtOnce; ++i) ASSERT_TRUE(slow_workers_.RunOne());
+  ASSERT_TRUE(locked->done());
+  EXPECT_EQ(locked->ids(), std::vector<std::uint64_t>{1});
+  // Each of those that wait gets its answer, and later ones are asked again.
+  while (slow_workers_.RunOne()) {
+  }
+  for (std::size_t i = 0; i < kLookUpsWaitingMax; ++i) EXPECT_EQ(unknown[i]->code(), ErrorCode::kNotFound);
+  table_.Put("late", 1, 10);
+  EXPECT_EQ(Get("late")->ids(), std::vector<std::uint64_t>{1});
+}
+
+TEST_F(SegmentServiceTest, ReadsOfTheDatabaseHaveALimitOfTheirOwn) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  for (std::uint32_t i = 0; i <= kMissesPerSecondMax; ++i) Ask("nope" + std::to_string(i));
+  Run();
+  std::size_t read = 0;
+  std::size_t limited = 0;
+  const auto load = [&] {
+    service_->LoadMark("pay", [&](const auto& mark) {
+      ++(mark.ok() ? read : limited);
+      if (!mark.ok()) {
+        EXPECT_EQ(mark.error().code, ErrorCode::kLimited);
+      }
+    });
+  };
+  for (std::uint32_t i = 0; i < kReadsWaitingMax; ++i) load();
+  EXPECT_EQ(slow_workers_.ready(), kReadsAtOnce) << "the others are left to tags in trouble";
+  service_->LoadMark("pay", [&](const auto& mark) { EXPECT_EQ(mark.error().code, ErrorCode::kUnavailable); });
+  Run();
+  for (std::uint32_t i = kReadsWaitingMax; i < kReadsPerSecondMax; ++i) load();
+  Run();
+  EXPECT_EQ(read, kReadsPerSecondMax);
+  EXPECT_EQ(limited, 0U);
+  load();
+  service_->ReadTable([&](const auto& rows) { limited += rows.ok() ? 0U : 1U; });
+  EXPECT_EQ(limited, 2U);
+  clock_.Advance(seconds{1});
+  load();
+  Run();
+  EXPECT_EQ(read, kReadsPerSecondMax + 1);
 }
 
 TEST_F(SegmentServiceTest, ConcurrentFirstRequestsShareOneGrant) {

@@ -30,7 +30,7 @@ Withdraw HealthReady(Backend& backend, const Call& call, Respond respond) {
   if (!*tag || ids.segment() == nullptr) return AtOnce(respond, ReadinessResponse(ids.GetReadiness()));
   if (const auto valid = ValidateTag(**tag); !valid.ok())
     return AtOnce(respond, V1Error(backend, valid.error()));
-  ids.segment()->CheckTag(**tag, [&ids, respond = std::move(respond)](const Result<void>& can_issue) {
+  ids.segment()->CheckReady(**tag, [&ids, respond = std::move(respond)](const Result<void>& can_issue) {
     service::Readiness readiness = ids.GetReadiness();
     if (!can_issue.ok()) {
       readiness.ready = false;

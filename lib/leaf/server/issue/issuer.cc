@@ -198,7 +198,7 @@ void Issuer::Look(const IdRequest& request, const LookDone& done) const {
   }
   if (request.source == IdSource::kSnowflake) return done(ids_.snowflake()->CanIssue());
   if (const auto can = ids_.segment()->CanIssue(); !can.ok()) return done(can);
-  ids_.segment()->CheckTag(request.tag, done);
+  ids_.segment()->CheckReady(request.tag, done);
 }
 
 }  // namespace leaf::server
