@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "commands.h"
 #include "confirm.h"
@@ -19,27 +21,30 @@ Result<void> RunAcceptClock(CommandContext& context, const ConfirmFlags& flags) 
   const std::string& state_dir = resolved->config.state_dir;
   sys::FileOps file_ops;
   sys::WorkerStateFile state_file(state_dir, file_ops);
-  LEAF_ASSIGN_OR_RETURN(const core::WorkerState state, LoadWorkerState(state_file, state_dir));
+  // The clock may have been set while the first claim of a number went on.
+  LEAF_ASSIGN_OR_RETURN(const std::optional<core::WorkerState> found, state_file.Load());
+  if (!found) return NoWorkerState(state_dir);
+  const core::WorkerState& state = *found;
+  const std::string whose =
+      state.worker ? fmt::format("worker {}", *state.worker) : std::string("a worker without a number yet");
   const WallTime now = context.clock.Wall();
   const auto offset = core::ClockGuard::OffsetOf(now, context.clock.Boot());
-  const std::string action =
-      fmt::format("accept {} as the right time for worker {}", FormatRfc3339(now), *state.worker);
+  const std::string action = fmt::format("accept {} as the right time for {}", FormatRfc3339(now), whose);
   LEAF_RETURN_IF_ERROR(Confirm(context, flags, Severity::kSevere, action, state.cluster.name));
   if (!flags.dry_run) {
     LEAF_RETURN_IF_ERROR(sys::StoreAcceptedOffset(state_dir, sys::ReadBootId(), offset));
   }
   if (context.flags.json) {
     WriteJson(context, Json{{"cluster", state.cluster.name},
-                            {"worker", *state.worker},
+                            {"worker", state.worker ? Json(*state.worker) : Json(nullptr)},
                             {"time", FormatRfc3339(now)},
                             {"time_ms", UnixMillis(now)},
                             {"dry_run", flags.dry_run}});
   } else {
-    context.Report(
-        flags.dry_run
-            ? fmt::format("would {}", action)
-            : fmt::format("accepted {} for worker {} of {}; a running daemon continues within a second",
-                          FormatRfc3339(now), *state.worker, state.cluster.name));
+    context.Report(flags.dry_run
+                       ? fmt::format("would {}", action)
+                       : fmt::format("accepted {} for {} of {}; a running daemon continues within a second",
+                                     FormatRfc3339(now), whose, state.cluster.name));
   }
   return {};
 }

@@ -46,14 +46,19 @@ class FakeRegistry final : public core::WorkerRegistry {
   std::optional<Error> refuse_renewals;  // the same of renewals
   std::optional<Error> refuse_release;
   std::function<void()> after_denial;  // within a claim that has denied the number held
+  std::optional<std::uint64_t> held;   // what the last claim said
+  bool copied = false;
 
   std::string_view kind() const override { return "fake"; }
   bool leased() const override { return leased_; }
+  bool met_a_copy() const override { return copied; }
 
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node, const core::ClusterProperties&) override {
     ++claims;
     former_uuid = node.former_uuid;
     again = node.again;
+    held = node.held;
+    copied = false;
     if (down) return Away();
     if (refuse) return *refuse;
     std::optional<std::uint64_t> chosen;

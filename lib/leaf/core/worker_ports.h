@@ -140,6 +140,10 @@ class WorkerRegistry {
   // How often the registry had forgotten what it acknowledged, and was told again, by this object.
   virtual std::uint64_t times_put_back() const { return 0; }
 
+  // Of a lease that was lost: another process holds it with this node's uuid, so that the next claim needs
+  // another one, and has no `held`. False again once Claim is called.
+  virtual bool met_a_copy() const { return false; }
+
   // A claim that waits (for a lease to run out, say) returns kUnavailable soon, and so does every later one.
   // Any thread.
   virtual void Interrupt() {}

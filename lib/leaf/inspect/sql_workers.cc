@@ -257,7 +257,8 @@ class TableInspector {
       result_.Leave("number-too-large", subject,
                     {fmt::format("number {} does not fit {} bits", row.id, options_.layout.worker_bits()),
                      fmt::format("the node of {} cannot start", Quoted(row.ip_port)),
-                     "remove rows of addresses that are gone for good, and lower AUTO_INCREMENT"},
+                     "release numbers of nodes that are gone for good, remove their rows from "
+                     "leaf_workerid_alloc, and lower its AUTO_INCREMENT"},
                     "only an operator can decide which of the smaller numbers is no longer needed");
     } else if (static_cast<std::uint64_t>(row.id) < options_.worker_begin ||
                static_cast<std::uint64_t>(row.id) >= options_.worker_end) {

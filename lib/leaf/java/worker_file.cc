@@ -1,9 +1,11 @@
 #include "leaf/java/worker_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include <fstream>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -17,16 +19,22 @@ constexpr std::size_t kPropertiesBytesMax = 4096;
 // Year 2286; a time beyond is none that any layout could hold.
 constexpr std::int64_t kMillisEnd = 10'000'000'000'000;
 
-// Nothing if there is no such file. Sets `file.written`.
+// Nothing if there is no such file. Sets `file.written`. Any user can make a file there: a pipe must not hold
+// up the node.
 std::optional<std::string> Read(JavaWorkerFile& file) {
+  const int fd = open(file.path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
   struct stat about {};
-  if (::stat(file.path.c_str(), &about) != 0) return std::nullopt;
-  file.written = WallTimeOf(std::int64_t{about.st_mtim.tv_sec} * 1000 + about.st_mtim.tv_nsec / 1'000'000);
-  std::ifstream stream(file.path, std::ios::binary);
-  if (!stream) return std::nullopt;
   std::string text(kPropertiesBytesMax, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
+  ssize_t got = -1;
+  if (fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+    while ((got = read(fd, text.data(), text.size())) < 0 && errno == EINTR) {
+    }
+  }
+  close(fd);
+  if (got < 0) return std::nullopt;
+  file.written = WallTimeOf(std::int64_t{about.st_mtim.tv_sec} * 1000 + about.st_mtim.tv_nsec / 1'000'000);
+  text.resize(static_cast<std::size_t>(got));
   return text;
 }
 

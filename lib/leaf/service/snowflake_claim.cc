@@ -68,12 +68,15 @@ Result<void> SnowflakeService::TryToClaim() {
   LEAF_CHECK(term_.load() == nullptr || term_.load()->generator.closed());
   told_at_.store(clock_.Monotonic());
   const Term* const last = term_.load();
-  core::NodeIdentity node{.address = options_.address,
-                          .uuid = state_.node_uuid,
-                          .former_uuid = former_uuid_,
-                          // The number of a lease is not a fixed number.
-                          .held = state_.leased == registry_.leased() ? state_.worker : std::nullopt,
-                          .held_ceiling = state_.ceiling};
+  const bool met_a_copy = registry_.met_a_copy();
+  if (met_a_copy) TakeNewIdentity();
+  core::NodeIdentity node{
+      .address = options_.address,
+      .uuid = state_.node_uuid,
+      .former_uuid = former_uuid_,
+      // The number of a lease is not a fixed number.
+      .held = state_.leased == registry_.leased() && !met_a_copy ? state_.worker : std::nullopt,
+      .held_ceiling = state_.ceiling};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
   const auto is_denied = [this]() LEAF_REQUIRES(extend_mutex_) {
     denied_.store(true);
@@ -116,6 +119,16 @@ Result<void> SnowflakeService::TryToClaim() {
     if (!released.ok()) log_.Warning("worker {}: {}", claim.worker, released.error().message);
   }
   return begun;
+}
+
+void SnowflakeService::TakeNewIdentity() {
+  log_.Warning(
+      "another process uses the lease of this state directory: one of them has a copy; this one goes on with "
+      "a "
+      "new identity, and another number");
+  state_.node_uuid = NewUuid(random_);
+  const MutexLock lock(mutex_);
+  node_uuid_ = state_.node_uuid;
 }
 
 // A fixed number stays this node's whether or not the registry can be asked, unless this state is a copy, or

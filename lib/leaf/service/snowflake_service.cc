@@ -281,10 +281,10 @@ void SnowflakeService::Tick() {
   milliseconds next = tick_;
   if (term == nullptr || term->generator.closed()) {
     // A number that is lost until a restart.
-    if (!WantsTerm()) return;
-    if (clock_.Monotonic() >= next_claim_at_.load() && !extending_.exchange(true)) {
+    if (given_up_.load() || standing_.load() == Standing::kLostForGood) return;
+    // Between a claim and its term the node wants none, and has none that is open: the next tick sees it.
+    if (WantsTerm() && clock_.Monotonic() >= next_claim_at_.load() && !extending_.exchange(true))
       workers_.Post([this] { RunClaim(); });
-    }
   } else {
     // With a problem, too: it may have passed by itself.
     const WallTime now = clock_.Wall();

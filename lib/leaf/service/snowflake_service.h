@@ -218,6 +218,8 @@ class SnowflakeService final : private SnowflakeLine::Source {
   void RunClaim();
   // There may be another term: none yet, or the last one was a lease that is lost.
   bool WantsTerm() const;
+  // Another process has this one's: see WorkerRegistry::met_a_copy.
+  void TakeNewIdentity() LEAF_REQUIRES(extend_mutex_);
 
   // ---- ceilings (snowflake_ceiling.cc)
 

@@ -316,11 +316,13 @@ Result<std::optional<SqlWorkerRegistry::NumberRow>> SqlWorkerRegistry::FindNumbe
   const auto number = static_cast<std::uint64_t>(worker);
   if (worker < 0 || number < options_.worker_begin || number >= options_.worker_end) {
     // Rolled back: no row is left behind. The database does not give the number again all the same.
-    return Error{fresh && number >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
-                 fmt::format("leaf_workerid_alloc gives {} the number {}, which is not in {}..{}",
-                             node.address, worker, options_.worker_begin, options_.worker_end - 1),
-                 "use registry zookeeper with recycle = true, or remove rows of addresses that are gone for "
-                 "good and lower AUTO_INCREMENT; leafctl worker list shows them"};
+    return Error{
+        fresh && number >= options_.worker_end ? ErrorCode::kExhausted : ErrorCode::kRefused,
+        fmt::format("leaf_workerid_alloc gives {} the number {}, which is not in {}..{}", node.address,
+                    worker, options_.worker_begin, options_.worker_end - 1),
+        "use registry zookeeper with recycle = true; or release numbers of nodes that are gone for good "
+        "(leafctl worker list shows them, leafctl worker release N), remove their rows from "
+        "leaf_workerid_alloc, and lower its AUTO_INCREMENT"};
   }
   return std::optional(NumberRow{
       worker, timestamp_state == soci::i_ok ? std::optional(timestamp) : std::nullopt, fresh, now_ms});
@@ -340,7 +342,8 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
                              node.address, owner.uuid, owner.host),
                  fmt::format("if that node is gone for good: leafctl worker release {}", worker)};
   }
-  if (owner.found && owner.address != node.address) {
+  // A number that was released belongs to no address any more either.
+  if (owner.found && !owner.uuid.empty() && owner.address != node.address) {
     return Error{ErrorCode::kRefused,
                  fmt::format("leaf_workerid_alloc gives worker number {} to {}, but it was claimed by {}",
                              worker, node.address, owner.address),
@@ -361,12 +364,12 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
   // What stands in the fork's column now, so that a later write of the fork is recognised.
   const long long reported_ms = row.reported_ms.value_or(-1);
   if (owner.found) {
-    session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims, "
-               "ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :now, live = 1 "
+    session << "UPDATE leafctl_workers SET uuid = :uuid, ip_port = :address, host = :host, url = :url, "
+               "claims = :claims, ceiling_ms = :ceiling, reported_ms = :reported, since_ms = :now, live = 1 "
                "WHERE worker = :worker",
-        soci::use(node.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
-        soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"), soci::use(reported_ms, "reported"),
-        soci::use(row.now_ms, "now"), soci::use(worker, "worker");
+        soci::use(node.uuid, "uuid"), soci::use(node.address, "address"), soci::use(options_.host, "host"),
+        soci::use(options_.url, "url"), soci::use(claims, "claims"), soci::use(ceiling_ms, "ceiling"),
+        soci::use(reported_ms, "reported"), soci::use(row.now_ms, "now"), soci::use(worker, "worker");
   } else {
     InsertOwner(session, options_,
                 {.found = true,
@@ -401,6 +404,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
   const std::string& uuid = held.uuid;
   const std::string what = fmt::format("report worker {}", claim.worker);
   bool put_back = false;
+  long long sent_ms = 0;
   const auto report_in = [&](soci::session& session) -> Result<void> {
     put_back = false;
     const auto worker = static_cast<long long>(claim.worker);
@@ -420,6 +424,13 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
     }
     if (owner.claims != static_cast<long long>(claim.generation))
       return Lost(claim.worker, "it was claimed again with this state directory");
+    if (owner.ceiling_ms > UnixMillis(held.ceiling) &&
+        std::find(held.sent_ms.begin(), held.sent_ms.end(), owner.ceiling_ms) == held.sent_ms.end()) {
+      return Lost(
+          claim.worker,
+          "another process reports with this one's identity: this machine was copied, or set back to a "
+          "snapshot, while leafctl ran");
+    }
     std::string address;
     long long timestamp = 0;
     soci::indicator timestamp_state = soci::i_null;
@@ -436,6 +447,7 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
     const long long ceiling_ms =
         finality == Finality::kEnds ? static_cast<long long>(UnixMillis(ceiling))
                                     : std::max(owner.ceiling_ms, static_cast<long long>(UnixMillis(ceiling)));
+    sent_ms = ceiling_ms;
     // The fork's column holds the true time, which it compares with its clock at its start.
     const long long now_ms = UnixMillis(clock_.Wall());
     const bool report = finality == Finality::kEnds ? now_ms > owner.reported_ms
@@ -453,7 +465,12 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
         soci::use(worker, "worker");
     return {};
   };
-  LEAF_RETURN_IF_ERROR(database_.Transact(what, Database::Finish::kCommit, report_in));
+  auto reported = database_.Transact(what, Database::Finish::kCommit, report_in);
+  if (!reported.ok()) {
+    const MutexLock lock(mutex_);
+    if (reported.error().code == ErrorCode::kOutcomeUnknown) held_.sent_ms.push_back(sent_ms);
+    return reported;
+  }
   if (put_back) {
     times_put_back_.fetch_add(1);
     log_.Warning(
@@ -462,7 +479,8 @@ Result<void> SqlWorkerRegistry::Report(const core::WorkerClaim& claim, WallTime 
         claim.worker);
   }
   const MutexLock lock(mutex_);
-  held_.ceiling = std::max(held_.ceiling, ceiling);
+  held_.ceiling = std::max(held_.ceiling, WallTimeOf(sent_ms));
+  held_.sent_ms.clear();
   return {};
 }
 
@@ -506,10 +524,10 @@ Result<RegisteredOwner> SqlWorkerRegistry::PutBack(soci::session& session, const
     owner.found = true;
     return owner;
   }
-  session << "UPDATE leafctl_workers SET uuid = :uuid, host = :host, url = :url, claims = :claims WHERE "
-             "worker = :worker",
-      soci::use(owner.uuid, "uuid"), soci::use(options_.host, "host"), soci::use(options_.url, "url"),
-      soci::use(owner.claims, "claims"), soci::use(worker, "worker");
+  session << "UPDATE leafctl_workers SET uuid = :uuid, ip_port = :address, host = :host, url = :url, "
+             "claims = :claims WHERE worker = :worker",
+      soci::use(owner.uuid, "uuid"), soci::use(owner.address, "address"), soci::use(options_.host, "host"),
+      soci::use(options_.url, "url"), soci::use(owner.claims, "claims"), soci::use(worker, "worker");
   return owner;
 }
 

@@ -92,7 +92,8 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
   struct Held {
     std::string uuid;
     std::string address;
-    WallTime ceiling;
+    WallTime ceiling;                  // as last acknowledged
+    std::vector<long long> sent_ms{};  // ceilings since then, whose commits have no answer
   };
   // What shows that the database went back: another server, or less than there was.
   struct Position {

@@ -51,14 +51,16 @@ Result<void> FixedRegistry::WriteCeiling(const core::WorkerClaim& claim, WallTim
       next.leaf_timestamp_ms = UnixMillis(now);
     }
     const std::int64_t session = client_.session_id();
-    LEAF_ASSIGN_OR_RETURN(
-        const WriteOutcome written,
-        client_.Write(
-            {Operation::Check(held_->tree.Owner(held_->worker), held_->owner_version),
-             Operation::Set(held_->tree.Ceiling(held_->worker), FormatCeiling(next), held_->ceiling_version),
-             report ? Operation::Set(held_->leaf_path, FormatForeverData(held_->address, now),
-                                     held_->ceiling.leaf_version)
-                    : Operation::Check(held_->leaf_path, held_->ceiling.leaf_version)}));
+    const std::string record = FormatCeiling(next);
+    const auto answer =
+        client_.Write({Operation::Check(held_->tree.Owner(held_->worker), held_->owner_version),
+                       Operation::Set(held_->tree.Ceiling(held_->worker), record, held_->ceiling_version),
+                       report ? Operation::Set(held_->leaf_path, FormatForeverData(held_->address, now),
+                                               held_->ceiling.leaf_version)
+                              : Operation::Check(held_->leaf_path, held_->ceiling.leaf_version)});
+    held_->sent.Note(record, answer);
+    if (!answer.ok()) return answer.error();
+    const WriteOutcome& written = *answer;
     if (written.done()) {
       held_->ceiling_version = written.parts[1].stat->version;
       held_->ceiling = next;
@@ -106,9 +108,18 @@ Result<void> FixedRegistry::Reconcile(std::int64_t session) {
     return Displaced(fmt::format("a Java Leaf node is alive with this address: it writes to {}",
                                  Quoted(held_->leaf_path)));
   }
-  // A write of ours whose reply was lost.
+  // A write of ours whose reply was lost, or another process with this one's memory (S13). What ZooKeeper had
+  // at an earlier time, and has again, is lower.
+  const WallTime acknowledged = held_->ceiling.ceiling.value_or(WallTime{});
+  if (ceiling->ceiling.value_or(WallTime{}) > acknowledged && !held_->sent.Has(nodes[1]->data)) {
+    return Lost(
+        "another process reports with this one's identity: this machine was copied, or set back to a "
+        "snapshot, "
+        "while leafctl ran");
+  }
   held_->owner_version = nodes[0]->stat.version;
   held_->ceiling_version = nodes[1]->stat.version;
+  if (ceiling->ceiling.value_or(WallTime{}) < acknowledged) ceiling->ceiling = acknowledged;
   held_->ceiling = *std::move(ceiling);
   return {};
 }
@@ -166,10 +177,13 @@ Result<void> FixedRegistry::PutBack(const std::optional<NodeData>& owner,
     }
     operations.insert(operations.end(), recreated.begin(), recreated.end());
   }
-  operations.push_back(
-      ceiling ? Operation::Set(tree.Ceiling(worker), FormatCeiling(record), ceiling->stat.version)
-              : Operation::CreateOwn(tree.Ceiling(worker), FormatCeiling(record)));
-  LEAF_ASSIGN_OR_RETURN(const WriteOutcome written, client_.Write(operations));
+  const std::string ceiling_data = FormatCeiling(record);
+  operations.push_back(ceiling ? Operation::Set(tree.Ceiling(worker), ceiling_data, ceiling->stat.version)
+                               : Operation::CreateOwn(tree.Ceiling(worker), ceiling_data));
+  const auto answer = client_.Write(operations);
+  held_->sent.Note(ceiling_data, answer);
+  if (!answer.ok()) return answer.error();
+  const WriteOutcome& written = *answer;
   // Another node came in between: the caller looks again.
   if (!written.done()) return {};
   if (!leaf) held_->leaf_path = tree.ForeverNode(FormatForeverName(held_->address, worker));

@@ -51,6 +51,10 @@
 //      it issued meanwhile may be issued twice: that much cannot be prevented.
 //  S12 The owner was down. → its start finds neither owner nor ceiling of the number that its state directory
 //      held, and makes the node of that number again, by name, before anything else.
+//  S13 The memory of the process exists twice: a virtual machine was cloned, or set back to a snapshot, while
+//      it ran. Both have the uuid, the generation and the version. → the one that finds a ceiling above its
+//      own that it has not sent (SentRecords) stops (kNotOwner). What both issue up to then, a report at
+//      most, may be the same.
 #pragma once
 
 #include <atomic>
@@ -73,6 +77,7 @@
 #include "leaf/zookeeper/client.h"
 #include "leaf/zookeeper/presence.h"
 #include "leaf/zookeeper/registry_options.h"
+#include "leaf/zookeeper/sent_records.h"
 #include "leaf/zookeeper/tree.h"
 
 namespace leaf::zookeeper {
@@ -115,6 +120,7 @@ class FixedRegistry final : public core::WorkerRegistry, public core::PeerDirect
     std::int32_t ceiling_version = 0;
     CeilingRecord ceiling;  // with the version of the node at leaf_path
     BootTime next_report;
+    SentRecords sent{};  // of the ceiling
   };
   // A node under `forever` with our address.
   struct LeafNode {

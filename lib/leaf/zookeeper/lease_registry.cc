@@ -32,6 +32,7 @@ LeaseRegistry::LeaseRegistry(RegistryOptions options, Client& client, const Cloc
 Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
                                                const core::ClusterProperties& cluster) {
   const MutexLock lock(mutex_);
+  met_a_copy_.store(false);
   LEAF_RETURN_IF_ERROR(ValidateAddress(node.address));
   LEAF_ASSIGN_OR_RETURN(const Tree tree, Tree::Make(cluster.name, options_.root));
   PropertiesRecord properties{cluster, true};
@@ -276,8 +277,11 @@ Result<void> LeaseRegistry::Write(const core::WorkerClaim& claim, WallTime ceili
     next.ceiling = release ? ceiling : std::max(next.ceiling.value_or(ceiling), ceiling);
     if (release) next.uuid.clear();
     const std::int64_t session = client_.session_id();
-    LEAF_ASSIGN_OR_RETURN(const WriteOutcome written,
-                          client_.Write({Operation::Set(path, FormatLease(next), held_->version)}));
+    const std::string data = FormatLease(next);
+    const auto answer = client_.Write({Operation::Set(path, data, held_->version)});
+    held_->sent.Note(data, answer);
+    if (!answer.ok()) return answer.error();
+    const WriteOutcome& written = *answer;
     if (written.done()) {
       const NodeStat& stat = *written.parts[0].stat;
       if (held_->created_zxid.value_or(stat.created_zxid) != stat.created_zxid)
@@ -320,11 +324,22 @@ Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
   }
   const bool ours = record->generation == held_->record.generation &&
                     (record->uuid == held_->record.uuid || record->uuid.empty());
+  // What ZooKeeper had at an earlier time, and has again, is lower. Nothing is written without a later
+  // ceiling, or the same one.
+  const WallTime acknowledged = held_->record.ceiling.value_or(WallTime{});
+  const bool is_newer = ours && !record->uuid.empty() && record->ceiling.value_or(WallTime{}) > acknowledged;
+  if ((is_newer && !held_->sent.Has(node->data)) || (!ours && record->uuid == held_->record.uuid)) {
+    met_a_copy_.store(true);
+    return Lost(
+        "another process has it with this one's identity: the state directory was copied, or the whole "
+        "machine while leafctl ran");
+  }
   if (!ours) return Lost(fmt::format("{} has claimed it since", Quoted(record->address)));
   held_->version = node->stat.version;
   held_->created_zxid = node->stat.created_zxid;
   const bool free = record->uuid.empty();
   record->uuid = held_->record.uuid;
+  if (!free && record->ceiling.value_or(WallTime{}) < acknowledged) record->ceiling = acknowledged;
   held_->record = *std::move(record);
   return free;
 }
@@ -333,9 +348,11 @@ Result<void> LeaseRegistry::PutBack(const std::optional<NodeData>& node) {
   LEAF_RETURN_IF_ERROR(PrepareTree(client_, held_->tree, held_->properties, /*make_properties=*/true));
   const std::string path = held_->tree.Lease(held_->worker);
   const std::string data = FormatLease(held_->record);
-  LEAF_ASSIGN_OR_RETURN(const WriteOutcome written,
-                        client_.Write({node ? Operation::Set(path, data, node->stat.version)
-                                            : Operation::CreateOwn(path, data)}));
+  const auto answer = client_.Write(
+      {node ? Operation::Set(path, data, node->stat.version) : Operation::CreateOwn(path, data)});
+  held_->sent.Note(data, answer);
+  if (!answer.ok()) return answer.error();
+  const WriteOutcome& written = *answer;
   // Another node came in between: the caller looks again.
   if (!written.done()) return {};
   held_->version = node ? written.parts[0].stat->version : 0;

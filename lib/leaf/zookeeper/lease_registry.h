@@ -22,7 +22,7 @@
 //  S3  A holder is frozen past its lease, another claims, the first wakes up: it goes on below its last
 //      acknowledged ceiling, where no other node issues; its renewal fails on the version: kNotOwner.
 //  S4  The reply to a renewal is lost, and the next one finds another version: it is our generation and uuid
-//      still, so the version is adopted.
+//      still, and what we have sent, so the version is adopted.
 //  S5  Two claimants see the same record run out. → one compare-and-set succeeds.
 //  S6  Java makes nodes until it comes near. → the margins; the count is read after the write that it judges,
 //      in the same session, so that it cannot be older than that.
@@ -37,6 +37,11 @@
 //      was acknowledged for was issued by another node: then it stops, too.
 //  S10 The holder restarts instead. → its own record is taken at once only if it says what the state
 //      directory remembers: the same ceiling once it is free, and one not much lower while it is held.
+//  S11 The state directory is copied, or the whole machine with its memory, and both processes hold the
+//      lease. → the one that was replaced, or that finds a ceiling above its own that it has not sent, loses
+//      the lease and comes back with an identity of its own (met_a_copy): two that took it from each other in
+//      turn would issue nothing for most of the time. Two with one memory may issue the same IDs up to a
+//      renewal.
 #pragma once
 
 #include <atomic>
@@ -56,6 +61,7 @@
 #include "leaf/zookeeper/fork_numbers.h"
 #include "leaf/zookeeper/presence.h"
 #include "leaf/zookeeper/registry_options.h"
+#include "leaf/zookeeper/sent_records.h"
 #include "leaf/zookeeper/tree.h"
 
 namespace leaf::zookeeper {
@@ -86,6 +92,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
 
   std::uint64_t times_put_back() const override { return times_put_back_.load(); }
+  bool met_a_copy() const override { return met_a_copy_.load(); }
   void Interrupt() override { interrupted_.store(true); }
 
   Result<std::vector<core::Peer>> LivePeers() override { return presence_.Peers(); }
@@ -99,6 +106,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
     LeaseRecord record;
     std::int32_t version = 0;
     std::optional<std::int64_t> created_zxid;  // another one: it was deleted, and made anew
+    SentRecords sent{};
   };
   // A number of the range as it is now.
   struct Candidate {
@@ -152,6 +160,7 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   Presence presence_;
   std::atomic<bool> interrupted_{false};
   std::atomic<std::uint64_t> times_put_back_{0};
+  std::atomic<bool> met_a_copy_{false};
 
   Mutex mutex_;  // held across calls to the outside
   std::optional<Held> held_ LEAF_GUARDED_BY(mutex_);

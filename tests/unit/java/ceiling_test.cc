@@ -71,6 +71,17 @@ TEST_F(JavaFiles, AreFoundByClusterAndPort) {
   EXPECT_TRUE(java::FindJavaWorkerFiles(dir_.path(), "pay", "").empty());
 }
 
+// Any user can make one there, and the node would wait for a writer.
+TEST_F(JavaFiles, APipeInTheirPlaceHoldsNothingUp) {
+  Write("workerID.properties", "workerID=17");
+  Write("workerID.json", "{}");
+  const std::string json = dir_.path() + "/pay/leafconf/8686/workerID.json";
+  ASSERT_EQ(::unlink(json.c_str()), 0);
+  ASSERT_EQ(::mkfifo(json.c_str(), 0666), 0);
+  ASSERT_EQ(Find().size(), 1U);
+  EXPECT_EQ(Find()[0].worker, 17U);
+}
+
 TEST_F(JavaFiles, OfTheForkHaveATime) {
   Write("workerID.properties", "workerID=17\nmaxTimestamp=1795174509833");
   Write("workerID.json", R"({"ip":"127.0.0.1","port":"8686","workId":5,"timestamp":1795174509834})");

@@ -702,6 +702,51 @@ TEST_F(SnowflakeRegistryTest, ALeaseThatIsLostIsFollowedByAnother) {
   EXPECT_TRUE(other.Take());
 }
 
+// Two copies of one state directory would take the lease from each other for ever.
+TEST_F(SnowflakeRegistryTest, ALeaseThatACopyHasIsLeftToIt) {
+  SnowflakeNode node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  EXPECT_TRUE(node.Take());
+  EXPECT_EQ(node.service().Status().worker, 0U);
+  const std::string uuid = cluster_.records.records[0].owner;
+  // The copy has claimed it.
+  ++cluster_.records.records[0].generation;
+  cluster_.records.records[0].changed = cluster_.clock.Monotonic();
+  node.registry.copied = true;
+  Pass(seconds{10}, {&node});
+  EXPECT_EQ(cluster_.records.records[0].owner, uuid);
+  EXPECT_EQ(node.service().Status().worker, 1U);
+  EXPECT_NE(cluster_.records.records[1].owner, uuid);
+  EXPECT_FALSE(node.registry.held.has_value());
+  EXPECT_EQ(node.log.Count(LogLevel::kWarning, "one of them has a copy"), 1U);
+  EXPECT_TRUE(node.Take());
+  // It is the identity of the next process, too.
+  node.Stop();
+  ASSERT_TRUE(node.Start().ok());
+  EXPECT_EQ(node.service().Status().worker, 1U);
+}
+
+// NTP sets the clock of a machine that has just booted, while the first claim goes on. Whether it is right
+// now, an operator says.
+TEST_F(SnowflakeRegistryTest, AClockThatIsSetBeforeTheFirstNumberIsAccepted) {
+  SnowflakeNode node(cluster_, false);
+  std::optional<core::ClockGuard::Offset> accepted;
+  node.options.accepted_offset = [&] { return accepted; };
+  node.registry.down = true;
+  node.StartInBackground();
+  ASSERT_TRUE(node.first.has_value() && node.first->ok());
+  cluster_.clock.StepWall(hours{24});
+  node.registry.down = false;
+  Pass(seconds{40}, {&node});
+  EXPECT_FALSE(node.Take());
+  EXPECT_EQ(node.CanIssue().error().code, ErrorCode::kClock);
+  EXPECT_FALSE((*node.state_file.Load())->worker.has_value()) << "what `worker accept-clock` finds";
+  accepted = core::ClockGuard::OffsetOf(cluster_.clock.Wall(), cluster_.clock.Boot());
+  Pass(seconds{40}, {&node});
+  EXPECT_TRUE(node.Take());
+}
+
 TEST_F(SnowflakeRegistryTest, ALeaseCannotBeStartedFromTheState) {
   SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());

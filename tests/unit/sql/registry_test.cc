@@ -361,6 +361,58 @@ TEST_F(SqlRegistryTest, AnotherStateDirectoryIsRefusedUntilTheNumberIsReleased) 
   EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
 }
 
+// What the hint says when the numbers are used up: the table gives one out again.
+TEST_F(SqlRegistryTest, AReleasedNumberGoesToAnotherAddress) {
+  const auto first = Connect();
+  const auto claim = first->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(first->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+  Execute("DELETE FROM leaf_workerid_alloc WHERE id = 1");
+  Execute("UPDATE sqlite_sequence SET seq = 0 WHERE name = 'leaf_workerid_alloc'");
+  const core::NodeIdentity second{"127.0.0.2:8080", "uuid-2"};
+  const auto refused = Connect()->Claim(second, cluster_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kRefused);
+  EXPECT_NE(refused.error().hint.find("worker release 1"), std::string::npos);
+  Execute("UPDATE leafctl_workers SET uuid = '', claims = claims + 1 WHERE worker = 1");
+  const auto registry = Connect();
+  const auto allowed = registry->Claim(second, cluster_);
+  ASSERT_TRUE(allowed.ok()) << allowed.error().message;
+  EXPECT_EQ(allowed->worker, claim->worker);
+  EXPECT_EQ(allowed->ceiling, clock_.Wall() + seconds{3});
+  EXPECT_TRUE(allowed->ceiling_may_lag);
+  EXPECT_TRUE(registry->Renew(*allowed, clock_.Wall() + seconds{6}).ok());
+  EXPECT_EQ(Number("SELECT count(*) FROM leafctl_workers WHERE ip_port = '127.0.0.2:8080'"), 1);
+  // A backup of before that claim.
+  Execute(
+      "UPDATE leafctl_workers SET ip_port = '127.0.0.1:8080', uuid = '', claims = claims - 1, ceiling_ms = "
+      "ceiling_ms - 5000");
+  Execute("DELETE FROM leaf_workerid_alloc");
+  for (int i = 0; i < 2; ++i) {
+    const auto renewed = registry->Renew(*allowed, clock_.Wall() + seconds{9});
+    EXPECT_TRUE(renewed.ok()) << renewed.error().message;
+  }
+  EXPECT_EQ(Number("SELECT count(*) FROM leafctl_workers WHERE ip_port = '127.0.0.2:8080'"), 1);
+  EXPECT_EQ(first->Renew(*claim, clock_.Wall() + seconds{60}).error().code, ErrorCode::kNotOwner);
+}
+
+// A machine that was cloned while leafctl ran, or set back to a snapshot: what is there was sent by another
+// process.
+TEST_F(SqlRegistryTest, TwoProcessesWithOneMemoryAreNoticed) {
+  const auto registry = Connect();
+  const auto claim = registry->Claim(node_, cluster_);
+  ASSERT_TRUE(claim.ok());
+  ASSERT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{3}).ok());
+  // A database that was restored to a moment of this claim is no such sign.
+  Execute("UPDATE leafctl_workers SET ceiling_ms = ceiling_ms - 2000 WHERE worker = 1");
+  ASSERT_TRUE(registry->Renew(*claim, clock_.Wall() + seconds{4}).ok());
+  Execute("UPDATE leafctl_workers SET ceiling_ms = ceiling_ms + 1 WHERE worker = 1");
+  const auto lost = registry->Renew(*claim, clock_.Wall() + seconds{6});
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_NE(lost.error().message.find("set back to a snapshot"), std::string::npos) << lost.error().message;
+}
+
 TEST_F(SqlRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   const auto original = Connect();
   const auto claim = original->Claim(node_, cluster_);

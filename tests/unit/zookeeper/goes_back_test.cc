@@ -66,6 +66,30 @@ TEST_F(ForgetfulZooKeeperTest, ANumberThatIsNewToItsNodeIsWatchedAndTheNodesOwnI
   EXPECT_EQ(clock_.Boot(), restart);
 }
 
+TEST_F(ForgetfulZooKeeperTest, ABackupOfThisClaimIsNoSignOfACopy) {
+  for (const bool wiped_before : {false, true}) {
+    MemoryZooKeeper server;
+    const auto process = Fixed(server);
+    const auto claim = Get(*process, "a");
+    const auto renew = [&] {
+      clock_.WaitUntil(clock_.Monotonic() + seconds{3});
+      const auto renewed = Renew(*process, claim);
+      EXPECT_TRUE(renewed.ok()) << renewed.error().message;
+      EXPECT_EQ(CeilingOf(server, claim.worker).ceiling, clock_.Wall() + seconds{3});
+    };
+    for (int i = 0; i < 10; ++i) renew();
+    const auto backup = server.Snapshot();
+    renew();
+    if (wiped_before) {
+      server.Wipe();
+      renew();
+    }
+    server.Restore(backup);
+    renew();
+    renew();
+  }
+}
+
 // What a healthy cluster pays: nothing beside the watch of a number that is new.
 TEST_F(ForgetfulZooKeeperTest, ARestartAndAReportMakeNoCallsForIt) {
   const auto calls = [&](bool watching) {
@@ -573,6 +597,33 @@ TEST_F(ForgetfulLeaseTest, ARestartTakesItsLeaseAtOnceOnlyIfItIsWhatTheStateDire
   EXPECT_TRUE(waits(true, -milliseconds{1}, false)) << "another node had it since";
   EXPECT_TRUE(waits(false, milliseconds{0}, true));
   EXPECT_TRUE(waits(true, milliseconds{0}, true));
+}
+
+// What comes back is of this very claim, and older than what was acknowledged since: no other process wrote
+// it.
+TEST_F(ForgetfulLeaseTest, ABackupOfThisClaimIsNoSignOfACopy) {
+  for (const bool wiped_before : {false, true}) {
+    MemoryZooKeeper server;
+    const auto one = Leased(server);
+    const auto claim = Get(*one, "a");
+    const auto renew = [&] {
+      clock_.WaitUntil(clock_.Monotonic() + seconds{3});
+      const auto renewed = Renew(*one, claim);
+      EXPECT_TRUE(renewed.ok()) << renewed.error().message;
+      EXPECT_EQ(RecordOf(server, claim.worker).ceiling, clock_.Wall() + seconds{3});
+    };
+    for (int i = 0; i < 3; ++i) renew();
+    const auto backup = server.Snapshot();
+    renew();
+    if (wiped_before) {
+      server.Wipe();
+      renew();
+    }
+    server.Restore(backup);
+    renew();
+    renew();
+    EXPECT_FALSE(one->registry.met_a_copy());
+  }
 }
 
 TEST_F(ForgetfulLeaseTest, LostRepliesOfWhatIsPutBack) {

@@ -418,6 +418,26 @@ TEST_F(FixedRegistryTest, AReleasedNumberIsLostHoweverTheVersionsLook) {
   EXPECT_EQ(Claim(*a, "a").error().code, ErrorCode::kRefused);
 }
 
+// S13: a machine that was cloned while leafctl ran, or set back to a snapshot.
+TEST_F(FixedRegistryTest, TwoProcessesWithOneMemoryAreNoticed) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+  // One whose reply is lost is this process's own.
+  process->client.FailWrite(0, Fault::kLostReply);
+  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{4}), ErrorCode::kOutcomeUnknown);
+  ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{5}).ok());
+  CeilingRecord record = CeilingOf(server, claim.worker);
+  record.ceiling = *record.ceiling + seconds{1};
+  server.Set(tree_.Ceiling(claim.worker), FormatCeiling(record));
+  const auto lost = process->registry.Renew(claim, clock_.Wall() + seconds{6});
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_NE(lost.error().message.find("set back to a snapshot"), std::string::npos) << lost.error().message;
+  EXPECT_EQ(CeilingOf(server, claim.worker), record);
+}
+
 TEST_F(FixedRegistryTest, WhateverProvesOurRightMayNotGoAway) {
   for (const bool owner : {false, true}) {
     MemoryZooKeeper server;
@@ -1012,6 +1032,32 @@ TEST_F(LeaseRegistryTest, LostRepliesOfRenewalsAndOfTheReleaseAreMadeUpFor) {
   EXPECT_FALSE(process->registry.Release(claim, clock_.Wall()).ok());
   EXPECT_TRUE(process->registry.Release(claim, clock_.Wall()).ok());
   EXPECT_EQ(Get(*Leased(server), "b").ceiling, clock_.Wall());
+}
+
+// S11: a copied state directory, and a machine that was copied with its memory.
+TEST_F(LeaseRegistryTest, ACopyIsNoticedAndTheLoserNeedsAnotherIdentity) {
+  for (const bool with_memory : {false, true}) {
+    MemoryZooKeeper server;
+    const auto process = Leased(server);
+    const auto claim = Get(*process, "a");
+    ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
+    process->client.FailWrite(0, Fault::kLostReply);
+    EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{4}), ErrorCode::kOutcomeUnknown);
+    ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{5}).ok());
+    EXPECT_FALSE(process->registry.met_a_copy());
+    const auto copy = Leased(server);
+    if (with_memory) {
+      LeaseRecord record = RecordOf(server, claim.worker);
+      record.ceiling = *record.ceiling + seconds{1};
+      server.Set(tree_.Lease(claim.worker), FormatLease(record));
+    } else {
+      EXPECT_EQ(Get(*copy, "a").worker, claim.worker);
+    }
+    EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{6}), ErrorCode::kNotOwner);
+    EXPECT_TRUE(process->registry.met_a_copy());
+    EXPECT_EQ(Get(*process, "b").worker, claim.worker - 1);
+    EXPECT_FALSE(process->registry.met_a_copy());
+  }
 }
 
 TEST_F(LeaseRegistryTest, ALeaseThatAnOperatorReleasedIsLost) {
