@@ -524,6 +524,25 @@ class Wire(SharedDaemonTest):
             self.assertTrue(response is None or response.status in (400, 501), response)
             self.assertTrue(raw.at_end())
 
+    def test_what_a_proxy_may_read_otherwise_is_refused(self):
+        """Two bodies, depending on which word counts: the second would be the next client's request."""
+        hidden = "0\r\n\r\nGET /v1/segment/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for fields in (
+            "Transfer-Encoding: chunked, chunked\r\nContent-Length: 5\r\n",
+            "Transfer-Encoding: chunked, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\nContent-Length: 5\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+        ):
+            with self.subTest(fields=fields), self.daemon.raw() as raw:
+                raw.send("POST /no HTTP/1.1\r\nHost: localhost\r\n%s\r\n%s" % (fields, hidden))
+                response = raw.response()
+                self.assertTrue(response is None or response.status in (400, 501), response)
+                self.assertTrue(raw.at_end(), "and nothing behind it is taken for a request")
+        with self.daemon.raw() as raw:
+            raw.send("POST /no HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n")
+            self.assertEqual(raw.response().status, 404)
+
     def test_expect_100_continue(self):
         with self.daemon.raw() as raw:
             raw.socket.settimeout(5)

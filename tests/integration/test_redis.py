@@ -401,6 +401,35 @@ class Connection(RedisTest):
         self.assertEqual(silent.ask("INCR", "pay"), 1)
 
 
+    def test_an_empty_line_is_no_command_that_is_slow(self):
+        daemon = self.serve("--set", "server.header_timeout=300ms")
+        redis = self.connect(daemon)
+        for nothing in (b"\r\n", b"*0\r\n", b"PING\r\n\r\n"):
+            redis.send(nothing)
+            if nothing.startswith(b"PING"):
+                self.assertEqual(redis.reply(), "PONG")
+            time.sleep(0.8)
+            self.assertEqual(redis.ask("INCR", "pay") > 0, True, nothing)
+
+    def test_a_short_question_has_no_endless_answer(self):
+        redis = self.connect(self.serve())
+        names = ["get"] * 3000
+        for verb in ("DOCS", "INFO"):
+            self.assertEqual(redis.ask("COMMAND", verb, *names), "ERR too many names")
+            self.assertEqual(len(redis.ask("COMMAND", verb, "get", "incr")) > 0, True)
+
+    def test_a_large_transaction_is_answered_whole(self):
+        redis = self.connect(self.serve())
+        redis.ask("MULTI")
+        for _ in range(200):
+            redis.ask("LEAF.NEXT", "pay", "100")
+        redis.send(Resp.encode("EXEC") + Resp.encode("PING"))
+        replies = redis.reply()
+        self.assertEqual(len(replies), 200)
+        self.assertEqual(len({value for ids in replies for value in ids}), 20000)
+        self.assertEqual(redis.reply(), "PONG")
+
+
 class Errors(RedisTest):
     def test_each_says_the_same_as_over_http(self):
         self.box.ok("tag", "add", "cut")
@@ -561,7 +590,7 @@ class Life(RedisTest):
             process = subprocess.Popen(
                 [
                     sys.executable, PASS_SOCKETS, "%d,%d" % (redis_socket.fileno(), http.fileno()), "redis:http",
-                    box.binary, "serve", "--redis-listen", "127.0.0.1:1",
+                    box.binary, "serve", "--redis-listen", "127.0.0.1:1", "--set", "server.request_timeout=60s",
                 ],
                 env=box.env, pass_fds=(http.fileno(), redis_socket.fileno()), stderr=subprocess.PIPE, text=True,
             )

@@ -179,11 +179,12 @@ class RedisTest : public server::RouterFixture {
     QueuedCommands queue;
     for (const auto& words : commands)
       EXPECT_TRUE(queue.Add(backend_, *FindCommand(words.front()), words).ok());
-    transaction_ =
-        std::make_shared<Transaction>(backend_, std::move(queue), session_, [this](std::string text) {
-          EXPECT_FALSE(reply_.has_value()) << "answered twice";
-          reply_ = std::move(text);
-        });
+    transaction_ = std::make_shared<Transaction>(backend_, std::move(queue), session_,
+                                                 [this](std::string text, Transaction::Held held) {
+                                                   EXPECT_FALSE(reply_.has_value()) << "answered twice";
+                                                   reply_ = std::move(text);
+                                                   held_ = std::move(held);
+                                                 });
     reply_.reset();
     transaction_->Run();
     return reply_;
@@ -204,6 +205,7 @@ class RedisTest : public server::RouterFixture {
   Session session_{.visitor = &visitor_, .caller = gate_.Anonymous()};
   std::shared_ptr<Transaction> transaction_;
   std::optional<std::string> reply_;
+  Transaction::Held held_;
 };
 
 TEST_F(RedisTest, RequestsAreReadAndRefusedByName) {
@@ -305,22 +307,47 @@ TEST_F(RedisTest, AQueueIsBounded) {
   while (long_queue.Add(backend_, *FindCommand("echo"), echo).ok() && !long_queue.is_spoilt()) ++added;
   EXPECT_LE(added, QueuedCommands::kCommandsMax);
   EXPECT_GT(added, 1000U);
-  // It counts for as long as it exists, and what all connections queue is bounded, too.
-  EXPECT_GE(unread_.batches.held(), QueuedCommands::kBytesMax / 2);
-  std::vector<QueuedCommands> others(300);
-  const bool all_fit = std::all_of(others.begin(), others.end(), [&](QueuedCommands& other) {
-    for (int i = 0; i < 1000; ++i) {
-      if (const auto more = other.Add(backend_, *FindCommand("echo"), echo); !more.ok()) {
-        EXPECT_EQ(more.error().code, ErrorCode::kUnavailable);
-        return false;
-      }
+  EXPECT_EQ(unread_.queues.held(), 0U) << "what will not be done takes up nothing";
+}
+
+TEST_F(RedisTest, ALargeReplyCountsUntilItIsSent) {
+  const std::string word(100, 'a');
+  ASSERT_TRUE(Exec({{"echo", word}, {"echo", word}}).has_value());
+  EXPECT_TRUE(held_.empty());
+  ASSERT_TRUE(Exec(std::vector<std::vector<std::string_view>>(500, {"echo", word})).has_value());
+  transaction_.reset();
+  EXPECT_GE(unread_.queues.held(), reply_->size());
+  held_.clear();
+  EXPECT_EQ(unread_.queues.held(), 0U);
+}
+
+// Clients that queue all they may and send no EXEC. What they hold is bounded, and others go on.
+TEST_F(RedisTest, QueuesOfSomeLeaveRoomForOthers) {
+  const std::vector<std::string_view> echo{"echo", "a"};
+  const auto fill = [&](QueuedCommands& queue, std::size_t most) {
+    std::size_t added = 0;
+    for (; added < most; ++added) {
+      const auto more = queue.Add(backend_, *FindCommand("echo"), echo);
+      if (more.ok()) continue;
+      EXPECT_EQ(more.error().code, ErrorCode::kUnavailable);
+      break;
     }
-    return true;
-  });
-  EXPECT_FALSE(all_fit);
-  others.clear();
-  long_queue = QueuedCommands();
+    return added;
+  };
+  std::vector<QueuedCommands> greedy(20);
+  for (QueuedCommands& queue : greedy) EXPECT_EQ(fill(queue, 4000), 4000U);
+  EXPECT_FALSE(unread_.queues.scarce());
+  QueuedCommands too_greedy;
+  EXPECT_LT(fill(too_greedy, 4000), 4000U);
+  // From here on there is less for each; and a short transaction needs none of it.
+  std::vector<QueuedCommands> more(2000);
+  std::size_t number = 0;
+  for (QueuedCommands& queue : more) EXPECT_GE(fill(queue, 250), ++number <= 300 ? 250U : 75U) << number;
+  EXPECT_TRUE(unread_.queues.full());
   EXPECT_EQ(unread_.batches.held(), 0U);
+  greedy.clear();
+  more.clear();
+  EXPECT_EQ(unread_.queues.held(), 0U);
 }
 
 }  // namespace

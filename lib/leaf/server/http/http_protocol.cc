@@ -208,7 +208,10 @@ class HttpProtocol final : public Protocol {
   bool MayAsk(Stream& stream, const ReceivedRequest& received) {
     const std::string_view refusal = stream.origin().refusal;
     if (!refusal.empty() && !Router::IsForWatchers(received.target)) {
-      Refuse(stream, 503, refusal, kRetrySeconds);
+      // The texts are static, and need no escapes.
+      const std::string json =
+          fmt::format(R"({{"code":"unavailable","message":"{}","hint":"retry later"}})", refusal);
+      Refuse(stream, 503, refusal, kRetrySeconds, received.target.starts_with("/v1/") ? json : "");
       return false;
     }
     if (!checks_host_ || received.host == allowed_host_) return true;

@@ -122,8 +122,11 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     // One of them would be looked at, and a proxy may have looked at the other.
     if (message.count(http::field::authorization) > 1)
       return Refuse(400, "more than one Authorization field");
-    // A body whose length is not known would be taken for the next request (RFC 9112, 6.3).
-    if (message.find(http::field::transfer_encoding) != message.end() && !message.chunked())
+    // A body whose length is not known would be taken for the next request (RFC 9112, 6.3). Of several words
+    // the parser goes by the first one, and `chunked()` by the last.
+    if (const auto codings = message.count(http::field::transfer_encoding);
+        codings > 1 ||
+        (codings == 1 && !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")))
       return Refuse(501, "this Transfer-Encoding is not supported");
     request_ = Received(message);
     wants_continue = boost::beast::iequals(message[http::field::expect], "100-continue");

@@ -37,6 +37,8 @@ constexpr std::chrono::milliseconds kSurplusTime{1000};
 constexpr std::size_t kPieceBytes = std::size_t{32} * 1024;
 // So much of answers is sent before further requests are looked at that have arrived.
 constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
+// What a connection keeps of the memory of its answers.
+constexpr std::size_t kKeptBytes = std::size_t{64} * 1024;
 
 // Of a record of TLS: its kind, a version, and the length of what follows.
 constexpr std::size_t kRecordHeadBytes = 5;
@@ -250,6 +252,12 @@ void Connection::Advance() {
     BeginReading();
     const Protocol::Step step = loop_.Handle(*this);
     if (step == Protocol::Step::kMore) break;
+    if (step == Protocol::Step::kNothing) [[unlikely]] {
+      // It is between two requests, as before. One over a limit has its time from the beginning.
+      state_ = State::kIdle;
+      if (!is_surplus() && !is_sending_) BeIdle(Now());
+      break;
+    }
     if (!HandleRequest(step)) return;
   }
   if (!Flush()) return;
@@ -466,6 +474,8 @@ void Connection::Drop(std::size_t sent) {
   written_bytes_ += static_cast<std::int64_t>(sent);
   const std::size_t of_out = std::min(sent, out_.size());
   out_.erase(0, of_out);
+  if (out_.capacity() > kKeptBytes && out_.empty()) [[unlikely]]
+    std::string().swap(out_);
   if (long_answer_ && !long_answer_->Skip(sent - of_out)) long_answer_.reset();
 }
 

@@ -61,6 +61,7 @@ class Protocol {
  public:
   enum class Step : std::uint8_t {
     kMore,      // the request is not whole yet, and there is room for more of it in stream.in()
+    kNothing,   // what has come was no part of a request; stream.in() is empty
     kAnswered,  // one request was taken, and its answer written
     kParked,    // one request was taken; its answer comes through Stream::way_back()
   };

@@ -41,6 +41,8 @@ class UnreadBytes {
   explicit UnreadBytes(std::size_t most) : most_(most) {}
 
   bool full() const { return held_.load() >= most_; }
+  // More than half of it is held.
+  bool scarce() const { return held_.load() > most_ / 2; }
   std::size_t held() const { return held_.load(); }
   // The most that was held at a time.
   HighWater& most_held() { return most_held_; }
@@ -66,6 +68,8 @@ struct UnreadAnswers {
   // Batches of IDs, which are ranges until they are written out: a few hundred bytes for most, and some tens
   // of KB for millions of snowflake IDs. 50 000 clients can wait for ordinary ones.
   UnreadBytes batches{std::size_t{32} * 1024 * 1024};
+  // What clients of the Redis port queue between MULTI and EXEC, beyond a little for each, and its replies.
+  UnreadBytes queues{std::size_t{32} * 1024 * 1024};
   // Reports, whose text is in memory.
   UnreadBytes reports{std::size_t{64} * 1024 * 1024};
   // The metrics, and reports over the Unix socket: clients that do not read other reports must not keep

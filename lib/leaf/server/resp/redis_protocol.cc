@@ -29,6 +29,25 @@ struct ParkedTake {
   TakeCommand take;
 };
 
+// A reply that stands in memory, and counts there until it is sent.
+class HeldReply final : public LongAnswer {
+ public:
+  HeldReply(std::string text, Transaction::Held held) : text_(std::move(text)), held_(std::move(held)) {}
+
+  std::string_view Peek(std::size_t most, std::string&) const override {
+    return std::string_view(text_).substr(sent_, most);
+  }
+  bool Skip(std::size_t bytes) override {
+    sent_ += bytes;
+    return sent_ < text_.size();
+  }
+
+ private:
+  const std::string text_;
+  const Transaction::Held held_;
+  std::size_t sent_ = 0;
+};
+
 // What comes back for a command that was parked.
 struct LateReply {
   std::string text{};
@@ -69,7 +88,7 @@ class RedisProtocol final : public Protocol {
       Release(stream);
       return step;
     }
-    return Step::kMore;
+    return Step::kNothing;
   }
 
   void HandleTimeout(Stream& stream) override {
@@ -108,7 +127,7 @@ class RedisProtocol final : public Protocol {
     ReplyWriter reply(session_.version, stream.out());
     const CommandSpec* const command = FindCommand(words.front());
     if (command == nullptr || !HasRightArity(*command, words.size())) [[unlikely]] {
-      if (queue_) queue_->Spoil();
+      GiveUpQueue(command);
       const int status = Fail(reply, command == nullptr ? UnknownCommand(words) : WrongArity(*command));
       End(stream, command == nullptr ? Route::kRedisOther : command->route, status);
       return Step::kAnswered;
@@ -144,9 +163,19 @@ class RedisProtocol final : public Protocol {
     const auto refused = RefuseCommand(command, session_, reply);
     if (!refused) [[likely]]
       return false;
-    if (queue_) queue_->Spoil();
+    GiveUpQueue(&command);
     End(stream, command.route, *refused);
     return true;
+  }
+
+  // `command` was refused, as if it had never come. With EXEC the transaction has ended all the same.
+  void GiveUpQueue(const CommandSpec* command) {
+    if (!queue_) return;
+    if (command != nullptr && command->route == Route::kRedisExec) {
+      queue_.reset();
+    } else {
+      queue_->Spoil();
+    }
   }
 
   // Its token may have expired since the last command, or be gone from the file.
@@ -204,8 +233,14 @@ class RedisProtocol final : public Protocol {
     }
     const auto transaction = std::make_shared<Transaction>(
         backend_, *std::move(queue_), session_,
-        [back = stream.way_back(), route = command.route](std::string text) {
-          back.Deliver({.text = std::move(text), .route = route}, &RedisProtocol::WriteTo);
+        [back = stream.way_back(), route = command.route](std::string text, Transaction::Held held) {
+          LateReply late{.route = route};
+          if (held.empty()) {
+            late.text = std::move(text);
+          } else {
+            late.rest = std::make_unique<HeldReply>(std::move(text), std::move(held));
+          }
+          back.Deliver(std::move(late), &RedisProtocol::WriteTo);
         });
     queue_.reset();
     transaction->Run();

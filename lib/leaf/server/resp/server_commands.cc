@@ -97,6 +97,8 @@ void WriteDocs(const CommandSpec& command, ReplyWriter& reply) {
 
 int DescribeCommands(const CommandCall& call, ReplyWriter& reply) {
   const auto all = AllCommands();
+  // A client asks for each command once. Without a limit a short request would have a long answer.
+  if (call.words.size() > 2 + 4 * all.size()) return Fail(reply, "ERR too many names");
   if (call.words.size() == 1) {
     reply.Array(all.size());
     for (const CommandSpec& command : all) WriteInfo(command, reply);

@@ -10,8 +10,11 @@
 namespace leaf::server::resp {
 namespace {
 
-// The memory of queues counts in steps of this size, over all connections.
+// The memory of queues counts in steps of this size, over all connections. Each connection has the first one
+// in any case, and where memory is scarce a few of them: clients that queue as much as they may and send no
+// EXEC must not keep others from short transactions.
 constexpr std::size_t kHeldBytes = std::size_t{16} * 1024;
+constexpr std::size_t kHeldInScarcity = 3;
 // What a queued command takes up beside its words, and a reply other than a batch.
 constexpr std::size_t kCommandBytes = 128;
 constexpr std::size_t kWordBytes = sizeof(std::string);
@@ -44,8 +47,10 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
     for (const std::string_view word : words) bytes_ += 2 * word.size() + kWordBytes;
     if (bytes_ > kBytesMax || queued_.size() >= kCommandsMax)
       return Error{ErrorCode::kTooLarge, "too many commands in one transaction", "use several"};
-    while (held_.size() * kHeldBytes < bytes_) {
-      auto held = backend.unread.batches.Hold(kHeldBytes);
+    while ((held_.size() + 1) * kHeldBytes < bytes_) {
+      UnreadBytes& queues = backend.unread.queues;
+      if (held_.size() >= kHeldInScarcity && queues.scarce()) return TooManyUnread();
+      auto held = queues.Hold(kHeldBytes);
       if (!held) return TooManyUnread();
       held_.push_back(std::move(held));
     }
@@ -57,12 +62,18 @@ Result<void> QueuedCommands::Add(const RedisBackend& backend, const CommandSpec&
   return added;
 }
 
+void QueuedCommands::Spoil() {
+  is_spoilt_ = true;
+  std::vector<Queued>().swap(queued_);
+  held_.clear();
+}
+
 void Transaction::Run() {
   if (next_ == 0) ReplyWriter(session_.version, replies_).Array(queued_.size());
   while (next_ < queued_.size()) {
     if (!RunOne()) return;
   }
-  done_(std::move(replies_));
+  done_(std::move(replies_), std::move(held_));
 }
 
 // False if the command waits: the thread that ends the wait goes on.

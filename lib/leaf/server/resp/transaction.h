@@ -35,8 +35,8 @@ class QueuedCommands {
   // Errors, after which nothing of the queue can be done any more: kTooLarge, kUnavailable (the queues of all
   // connections take up too much), and those of ReadTake.
   Result<void> Add(const RedisBackend& backend, const CommandSpec& command, Words words);
-  // A command that could not be queued.
-  void Spoil() { is_spoilt_ = true; }
+  // A command could not be queued: the others will not be done either.
+  void Spoil();
   bool is_spoilt() const { return is_spoilt_; }
   std::vector<Queued> Take() { return std::move(queued_); }
   // The memory that counts for the queue; to be kept for as long as it exists.
@@ -52,7 +52,9 @@ class QueuedCommands {
 // One EXEC. Thread-safe as told.
 class Transaction : public std::enable_shared_from_this<Transaction> {
  public:
-  using Done = std::function<void(std::string reply)>;
+  // `held`: the memory that counts for the reply, to be kept until it is sent. Nothing for a short one.
+  using Held = std::vector<UnreadBytes::Held>;
+  using Done = std::function<void(std::string reply, Held held)>;
 
   // `backend` outlives it.
   Transaction(const RedisBackend& backend, QueuedCommands queue, const Session& session, Done done)
@@ -76,7 +78,7 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
 
   const RedisBackend& backend_;
   const std::vector<QueuedCommands::Queued> queued_;
-  const std::vector<UnreadBytes::Held> held_;
+  Held held_;
   // The caller of the connection, as it is by now: tokens may expire, go, or lose roles while commands wait.
   Visitor visitor_;
   Session session_;
