@@ -61,8 +61,10 @@ void AddOrder(Json& body, core::TagOrder order, const std::vector<std::string>& 
 
 std::string PathOf(const std::string& tag) { return "/" + client::DaemonClient::PathSegment(tag); }
 
-std::string WithMode(std::string target, core::WriteMode mode) {
-  return mode == core::WriteMode::kDryRun ? target + "?dry_run=1" : target;
+constexpr std::string_view kDryRun = "?dry_run=1";
+
+std::string WithMode(const std::string& target, core::WriteMode mode) {
+  return mode == core::WriteMode::kDryRun ? fmt::format("{}{}", target, kDryRun) : target;
 }
 
 }  // namespace
@@ -72,9 +74,10 @@ Error DaemonBook::NotOurs() const {
           fmt::format("{} sent an answer that is not from leafctl", daemon_.answered_by()), ""};
 }
 
-Result<Json> DaemonBook::Ask(Method method, const std::string& target, const Json& body) {
+Result<Json> DaemonBook::Ask(Method method, const std::string& target, const Json& body, Effect effect) {
+  if (target.ends_with(kDryRun)) effect = Effect::kNone;
   LEAF_ASSIGN_OR_RETURN(const std::string text,
-                        daemon_.AskTags(method, target, body.is_null() ? "" : body.dump()));
+                        daemon_.AskTags(method, effect, target, body.is_null() ? "" : body.dump()));
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return NotOurs();
   if (const auto warnings = json.find("warnings"); warnings != json.end() && warnings->is_array()) {
@@ -209,7 +212,8 @@ Result<core::TagRow> DaemonBook::Advance(const std::string& tag, std::uint64_t t
 
 Result<Evidence> DaemonBook::PlanRepair(const core::TagRow& row) {
   // With "to" the daemon only reports a mark that it does not know; the command decides whether to refuse.
-  LEAF_ASSIGN_OR_RETURN(const Json json, Ask(Method::kPost, PathOf(row.tag) + "/repair", Json{{"to", "0"}}));
+  LEAF_ASSIGN_OR_RETURN(const Json json,
+                        Ask(Method::kPost, PathOf(row.tag) + "/repair", Json{{"to", "0"}}, Effect::kNone));
   const auto before = NumberIn<std::int64_t>(json, "max_id_before");
   const auto marks = json.find("marks");
   const auto unknown = json.find("unknown");

@@ -52,8 +52,11 @@ class DaemonBook final : public TagBook {
 
  private:
   using Method = client::DaemonClient::TagMethod;
+  using Effect = client::DaemonClient::Effect;
   // The answer's JSON object. `target`: below /v1/tags.
-  Result<Json> Ask(Method method, const std::string& target, const Json& body = nullptr);
+  // `effect`: of what is not kGet, nor a dry run.
+  Result<Json> Ask(Method method, const std::string& target, const Json& body = nullptr,
+                   Effect effect = Effect::kChanges);
   Result<core::TagRow> AskRow(Method method, const std::string& target, const Json& body = nullptr);
   Result<core::TagRow> RowOf(const Json& json) const;
   Error NotOurs() const;

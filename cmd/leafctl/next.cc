@@ -309,7 +309,8 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, const NextOptions& op
 }
 
 Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& resolved, const Daemons& daemons,
-                            const NextOptions& options, std::uint64_t count, IdPrinter& printer) {
+                            const NextOptions& options, std::uint64_t count, IdPrinter& printer,
+                            bool& met_a_server) {
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(resolved));
   client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved),
                               token);
@@ -321,6 +322,7 @@ Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& res
                : options.is_snowflake() ? daemon.NextSnowflake(rest, sink)
                : options.contiguous     ? daemon.NextContiguous(*options.tag, rest, sink)
                                         : daemon.NextSegment(*options.tag, rest, sink);
+  met_a_server = daemon.met_a_server();
   if (!taken.ok()) {
     Error error = std::move(taken).error();
     if (printer.taken() > 0 && !context.out.failed())
@@ -343,8 +345,10 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   if (options.direct) return take_direct();
 
   const Daemons daemons = FindDaemons(*resolved);
-  auto taken = TakeFromDaemon(context, *resolved, daemons, options, count, printer);
-  if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured ||
+  // What answers there as another program would is no reason to go elsewhere: it may be a daemon's proxy.
+  bool met_a_server = false;
+  auto taken = TakeFromDaemon(context, *resolved, daemons, options, count, printer, met_a_server);
+  if (taken.ok() || taken.error().code != ErrorCode::kUnreachable || daemons.configured || met_a_server ||
       printer.taken() > 0)
     return taken;
   // No daemon is there. `next` means this store (or worker) if the user has configured it, or nothing at all.

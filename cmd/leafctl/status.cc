@@ -30,15 +30,20 @@ struct StatusOptions {
   bool live = false;
 };
 
+// A text of a daemon's, as a terminal may have it.
+std::string Said(const Json& json, const char* name, const char* otherwise = "") {
+  return Printable(json.value(name, otherwise));
+}
+
 // How far its part in the cluster protects against a database and a ZooKeeper that go back together.
 std::string ClusterText(const Json& cluster) {
   if (cluster.empty()) return "";
   const auto nodes = cluster.value("nodes", std::uint64_t{0});
-  std::string out = fmt::format("cluster: {}, {} node{}, incarnation {}\n", cluster.value("state", "?"),
+  std::string out = fmt::format("cluster: {}, {} node{}, incarnation {}\n", Said(cluster, "state", "?"),
                                 nodes, nodes == 1 ? "" : "s", cluster.value("incarnation", std::uint64_t{0}));
-  if (const std::string why = cluster.value("why", ""); !why.empty()) out += fmt::format("  {}\n", why);
+  if (const std::string why = Said(cluster, "why"); !why.empty()) out += fmt::format("  {}\n", why);
   for (const Json& missing : cluster.value("missing", Json::array()))
-    out += fmt::format("  missing: {}\n", missing.is_string() ? missing.get<std::string>() : "?");
+    out += fmt::format("  missing: {}\n", missing.is_string() ? Printable(missing.get<std::string>()) : "?");
   if (const auto older = cluster.value("older_daemons", std::uint64_t{0}); older > 0) {
     out += fmt::format(
         "  {} daemon{} of a version before 0.2 issue{} IDs, too: until the last one is upgraded, IDs may "
@@ -50,23 +55,23 @@ std::string ClusterText(const Json& cluster) {
 
 std::string StatusText(const Json& json, const std::string& server) {
   std::string out =
-      fmt::format("{}  leafctl {}  up {}  {}  fence: {}\n", server, json.value("version", "?"),
+      fmt::format("{}  leafctl {}  up {}  {}  fence: {}\n", server, Said(json, "version", "?"),
                   FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
-                  json.value("ready", false) ? "ready" : "NOT READY", json.value("fence", "?"));
+                  json.value("ready", false) ? "ready" : "NOT READY", Said(json, "fence", "?"));
   for (const Json& reason : json.value("reasons", Json::array()))
-    out += fmt::format("not ready: {}\n", reason.value("message", ""));
+    out += fmt::format("not ready: {}\n", Said(reason, "message"));
   for (const Json& problem : json.value("problems", Json::array())) {
-    out += fmt::format("problem: {}\n", problem.value("message", ""));
-    if (const std::string hint = problem.value("hint", ""); !hint.empty())
+    out += fmt::format("problem: {}\n", Said(problem, "message"));
+    if (const std::string hint = Said(problem, "hint"); !hint.empty())
       out += fmt::format("  hint: {}\n", hint);
   }
   out += ClusterText(json.value("witness", Json::object()).value("cluster", Json::object()));
   const Json snowflake = json.value("snowflake", Json::object());
   if (snowflake.value("enabled", false)) {
     out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
-                       snowflake.value("worker", std::uint64_t{0}), snowflake.value("cluster", "?"),
-                       snowflake.value("state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
-    if (const std::string source = snowflake.value("worker_source", ""); source.starts_with("host name"))
+                       snowflake.value("worker", std::uint64_t{0}), Said(snowflake, "cluster", "?"),
+                       Said(snowflake, "state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+    if (const std::string source = Said(snowflake, "worker_source"); source.starts_with("host name"))
       out += fmt::format("  worker number from the {}\n", source);
     if (snowflake.value("private", false))
       out += "  private cluster: these IDs are unique in this state directory only (snowflake.cluster)\n";
@@ -80,12 +85,12 @@ std::string StatusText(const Json& json, const std::string& server) {
   const Json segment = json.value("segment", Json::object());
   const Json tags = segment.value("tags", Json::array());
   std::size_t width = 3;
-  for (const Json& tag : tags) width = std::max(width, tag.value("tag", "").size());
+  for (const Json& tag : tags) width = std::max(width, Said(tag, "tag").size());
   out += fmt::format("{:<{}}  {:<7}  {:>12}  {:>10}  {:>10}  {:>12}  {:>10}  {:>8}\n", "TAG", width, "STATE",
                      "RESERVE", "STEP", "PER SECOND", "ISSUED", "WASTED", "WAITING");
   for (const Json& tag : tags) {
     out += fmt::format(
-        "{:<{}}  {:<7}  {:>12}  {:>10}  {:>10.0f}  {:>12}  {:>10}  {:>8}\n", tag.value("tag", ""), width,
+        "{:<{}}  {:<7}  {:>12}  {:>10}  {:>10.0f}  {:>12}  {:>10}  {:>8}\n", Said(tag, "tag"), width,
         StateShown(tag), tag.value("reserve", std::uint64_t{0}), tag.value("step", std::int64_t{0}),
         tag.value("rate", 0.0), tag.value("issued", std::uint64_t{0}),
         tag.value("wasted", std::uint64_t{0}) + tag.value("wasted_by_restarts", std::uint64_t{0}),
@@ -94,19 +99,63 @@ std::string StatusText(const Json& json, const std::string& server) {
   return out;
 }
 
+// Of one of several daemons.
+std::string TableRow(const Json& json, const std::string& server, std::size_t width) {
+  const Json segment = json.value("segment", Json::object());
+  const Json totals = segment.value("totals", Json::object());
+  const Json snowflake = json.value("snowflake", Json::object());
+  return fmt::format(
+      "{:<{}}  {:<11}  {:<8}  {:>8}  {:>8}  {:>10.0f}  {:>12}  {:>7}  {:>8}\n", server, width,
+      json.value("ready", false) ? "ready" : "NOT READY", Said(json, "version", "?"),
+      FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
+      segment.value("tags_total", std::uint64_t{0}), totals.value("rate", 0.0),
+      totals.value("reserve", std::uint64_t{0}),
+      snowflake.value("enabled", false) ? std::to_string(snowflake.value("worker", std::uint64_t{0})) : "-",
+      json.value("problems", Json::array()).size());
+}
+
 // What one of several daemons said.
 struct Asked {
   std::string server;
   Result<Json> status;
 };
 
+// To copy JSON goes as deep as its sender has nested, and the stack does not.
+bool NestsDeeply(std::string_view text) {
+  constexpr int kLevelsMax = 100;
+  int depth = 0;
+  bool is_text = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') is_text = !is_text;
+    if (is_text) {
+      if (c == '\\') ++i;
+      continue;
+    }
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > kLevelsMax) return true;
+  }
+  return false;
+}
+
+// Whether its fields are of the kinds that a daemon of any version has written.
+bool CanBeShown(const Json& json) {
+  try {
+    (void)StatusText(json, "");
+    (void)TableRow(json, "", 0);
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 Result<Json> AskOne(client::DaemonClient& daemon) {
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
-  Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object())
-    return Error{ErrorCode::kInternal,
-                 fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
-  return json;
+  Json json = NestsDeeply(body) ? Json() : Json::parse(body, nullptr, false);
+  if (json.is_object() && CanBeShown(json)) return json;
+  return Error{ErrorCode::kInternal,
+               fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
 }
 
 // All at once: one that does not answer does not delay the others.
@@ -137,6 +186,11 @@ std::string Health(const Json& json) {
       problems == 0 ? "" : fmt::format(", with {} problem{}", problems, problems == 1 ? "" : "s"));
 }
 
+// Of one daemon of several: it does not answer, as far as can be seen from here.
+bool IsSilence(const Error& error) {
+  return error.code == ErrorCode::kUnreachable || error.code == ErrorCode::kUnavailable;
+}
+
 // Several daemons, a line each, and what is wrong with them.
 std::string TableText(const std::vector<Asked>& asked) {
   std::size_t width = 6;
@@ -147,28 +201,19 @@ std::string TableText(const std::vector<Asked>& asked) {
   std::string notes;
   for (const Asked& one : asked) {
     if (!one.status.ok()) {
-      out += fmt::format("{:<{}}  UNREACHABLE\n", one.server, width);
+      out += fmt::format("{:<{}}  {}\n", one.server, width,
+                         IsSilence(one.status.error()) ? "UNREACHABLE" : "NO STATUS");
       notes += fmt::format("{}: {}\n", one.server, one.status.error().message);
       continue;
     }
     const Json& json = *one.status;
-    const Json segment = json.value("segment", Json::object());
-    const Json totals = segment.value("totals", Json::object());
-    const Json snowflake = json.value("snowflake", Json::object());
     const Json problems = json.value("problems", Json::array());
-    out += fmt::format(
-        "{:<{}}  {:<11}  {:<8}  {:>8}  {:>8}  {:>10.0f}  {:>12}  {:>7}  {:>8}\n", one.server, width,
-        json.value("ready", false) ? "ready" : "NOT READY", json.value("version", "?"),
-        FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
-        segment.value("tags_total", std::uint64_t{0}), totals.value("rate", 0.0),
-        totals.value("reserve", std::uint64_t{0}),
-        snowflake.value("enabled", false) ? std::to_string(snowflake.value("worker", std::uint64_t{0})) : "-",
-        problems.size());
+    out += TableRow(json, one.server, width);
     for (const Json& reason : json.value("reasons", Json::array()))
-      notes += fmt::format("{}: not ready: {}\n", one.server, reason.value("message", ""));
+      notes += fmt::format("{}: not ready: {}\n", one.server, Said(reason, "message"));
     for (const Json& problem : problems) {
-      notes += fmt::format("{}: problem: {}\n", one.server, problem.value("message", ""));
-      if (const std::string hint = problem.value("hint", ""); !hint.empty())
+      notes += fmt::format("{}: problem: {}\n", one.server, Said(problem, "message"));
+      if (const std::string hint = Said(problem, "hint"); !hint.empty())
         notes += fmt::format("  hint: {}\n", hint);
     }
   }
@@ -196,8 +241,9 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
   } else {
     context.out.Write(TableText(asked));
   }
-  // One that does not answer outweighs any problem of those that do: it is not known what it is doing.
-  std::string unreachable;
+  // One that does not answer, or not with its status, outweighs any problem of those that do: it is not known
+  // what it is doing.
+  std::string failed;
   std::string unhealthy;
   std::optional<Error> error;
   const auto append = [](std::string& list, const std::string& item) {
@@ -205,13 +251,15 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
   };
   for (const Asked& one : asked) {
     if (!one.status.ok()) {
-      append(unreachable, one.status.error().message);
-      if (!error) error = one.status.error();
+      append(failed, one.status.error().message);
+      Error why = one.status.error();
+      if (IsSilence(why)) why.code = ErrorCode::kUnreachable;
+      if (!error || (why.code == ErrorCode::kUnreachable && error->code != why.code)) error = std::move(why);
     } else if (!IsWell(*one.status)) {
       append(unhealthy, fmt::format("{} is {}", one.server, Health(*one.status)));
     }
   }
-  if (error) return Error{ErrorCode::kUnreachable, unreachable, error->hint};
+  if (error) return Error{error->code, failed, error->hint};
   if (!unhealthy.empty()) return Error{ErrorCode::kUnhealthy, unhealthy, ""};
   return {};
 }
@@ -354,7 +402,8 @@ Run AddStatus(CLI::App& app, CommandContext& context) {
   app.footer(
       "WASTED: IDs that were granted and that no caller will get, counted over this daemon and its "
       "earlier runs. Without --server, client.servers are tried in order until one answers. Exit code 10 "
-      "if a daemon is not ready or reports a problem, 7 if none answers or a named one does not.\n"
+      "if a daemon is not ready or reports a problem, 7 if none answers or a named one does not, 4 if one "
+      "asks for a role that the token lacks.\n"
       "--watch on a terminal shows problems first, the rates of the last minutes, and the reserve as a bar: "
       "full "
       "is what the node wants to hold. Keys: q quits, s sorts by another column, r reverses, / filters, j "

@@ -218,8 +218,9 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
     return {};
   }
   Error error = std::move(result).error();
-  error.message = fmt::format("{} of {} changes were made, then: {}: {}", done, plan.size(), plan[done].text,
-                              error.message);
+  error.message = fmt::format("{} of {} changes were made{}, then: {}: {}", done, plan.size(),
+                              error.code == ErrorCode::kOutcomeUnknown ? ", and perhaps one more" : "",
+                              plan[done].text, error.message);
   // Another program may have made that change meanwhile: a new plan knows.
   if (error.hint.empty() || error.code == ErrorCode::kAlreadyExists || error.code == ErrorCode::kNotFound)
     error.hint = "run it again for the rest";

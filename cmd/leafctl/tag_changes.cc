@@ -110,8 +110,9 @@ Result<void> ForEachTag(CommandContext& context, const std::vector<std::string>&
     return {};
   }
   if (!documents.empty() && !done.empty())
-    failure->message =
-        fmt::format("{} of {} tags were {}, then: {}", documents.size(), tags.size(), done, failure->message);
+    failure->message = fmt::format(
+        "{} of {} tags were {}{}, then: {}", documents.size(), tags.size(), done,
+        failure->code == ErrorCode::kOutcomeUnknown ? ", and perhaps one more" : "", failure->message);
   return *failure;
 }
 

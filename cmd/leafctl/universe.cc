@@ -29,9 +29,14 @@ Result<void> CheckUniverse(CommandContext& context) {
   }
   client::DaemonClient daemon({std::string(kDefaultSocket)}, context.flags.timeout.value_or(kAskTimeout), {});
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
-  if (!body.ok()) return body.error().code == ErrorCode::kUnreachable ? Result<void>() : body.error();
+  if (!body.ok()) {
+    const bool none_is_there = body.error().code == ErrorCode::kUnreachable && !daemon.met_a_server();
+    return none_is_there ? Result<void>() : body.error();
+  }
   const auto status = nlohmann::json::parse(*body, nullptr, false);
-  const std::string theirs = status.is_object() ? status.value("state_dir", "") : "";
+  const bool says_where =
+      status.is_object() && status.contains("state_dir") && status["state_dir"].is_string();
+  const std::string theirs = says_where ? status["state_dir"].get<std::string>() : "";
   const std::string& ours = resolved->config.state_dir;
   if (theirs.empty() || IsSameFolder(theirs, ours)) return {};
   std::error_code failed;

@@ -8,11 +8,15 @@ import os
 import re
 import socket
 import sqlite3
+import ssl
+import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from certificates import Authority  # noqa: E402
 from leafctl import DEADLINE_S, LeafTest, RawConnection, Sandbox, main, poll  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 
@@ -596,6 +600,199 @@ query_timeout = "%s"
         status, answer = self.ask("PATCH", "/v1/tags/pay", {"step": 5})
         self.assertIn(status, (500, 503), answer)
         self.assertEqual(self.sql("SELECT step FROM leaf_alloc"), [["2000"]])
+
+
+class Input(LeafTest):
+    """What a command reads from a pipe that others share."""
+
+    def test_an_input_that_pauses_has_not_ended(self):
+        tags = ["a", "b", "c", "d"]
+        for tag in tags:
+            self.box.ok("tag", "add", tag, "--step", "100")
+        lines = json.loads(self.box.ok("tag", "export", "--json"))
+        text = json.dumps(lines, indent=1)
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        process = self.box.popen(["tag", "apply", "-f", "-", "--prune", "--confirm", "all"], stdin=reader,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        os.close(reader)
+        with os.fdopen(writer, "w", encoding="utf-8") as pipe:
+            for part in (text[: len(text) // 2], text[len(text) // 2 :]):
+                pipe.write(part)
+                pipe.flush()
+                time.sleep(0.5)  # it has found the pipe empty by then
+        out, _ = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 0, out)
+        self.assertEqual(sorted(self.box.rows()), tags)
+
+    def test_an_input_that_cannot_be_read_is_none(self):
+        self.box.ok("tag", "add", "pay")
+        folder = os.open("/", os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        for args in (["decode"], ["tag", "apply", "-f", "-", "--prune", "--confirm", "all"]):
+            process = self.box.popen(args, stdin=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            out, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual((process.returncode, out), (1, b""), err)
+            self.assertIn(b"cannot read stdin: Is a directory", err)
+        self.assertEqual(sorted(self.box.rows()), ["pay"])
+
+
+class StandIn(LeafTest):
+    """A server in a daemon's place, over TCP and at the path of the daemon's socket, that answers as `answer` says."""
+
+    def setUp(self):
+        super().setUp()
+        self.requests = []
+        self.answer = None  # bytes, or None: it hangs up; "hang": it does not
+        self.read = None  # what is answered to GET instead
+        self.tls = None  # an ssl.SSLContext
+        self.held = []
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.listen(self.tcp)
+        self.server = ["--server", "http://127.0.0.1:%d" % self.tcp.getsockname()[1]]
+
+    def listen(self, listener):
+        self.addCleanup(listener.close)
+        threading.Thread(target=self.serve, args=(listener,), daemon=True).start()
+
+    def serve(self, listener):
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            connection.settimeout(DEADLINE_S)
+            if self.tls is not None:
+                connection = self.tls.wrap_socket(connection, server_side=True)
+            self.requests.append(self.whole(connection))
+            if self.read is not None and self.requests[-1].startswith("GET"):
+                connection.sendall(self.read)
+            elif self.answer == "hang":
+                self.held.append(connection)
+                continue
+            elif self.answer is not None:
+                connection.sendall(self.answer)
+            connection.close()
+
+    @staticmethod
+    def whole(connection):
+        """A request that a client could not send whole would be another matter."""
+        text = ""
+        while "\r\n\r\n" not in text:
+            text += connection.recv(65536).decode()
+        head, body = text.split("\r\n\r\n", 1)
+        length = re.search(r"(?i)^content-length: *(\d+)", head, re.M)
+        while length and len(body) < int(length.group(1)):
+            body += connection.recv(65536).decode()
+        return head + "\r\n\r\n" + body
+
+    @staticmethod
+    def http(status, body, kind="text/plain"):
+        head = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (status, kind, len(body))
+        return (head + body).encode()
+
+    def test_what_is_no_daemon_sends_nothing_to_the_store(self):
+        self.box.ok("tag", "add", "pay")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(os.path.join(self.box.state, "leafctl.sock"))
+        listener.listen()
+        self.listen(listener)
+        for self.answer, rc in ((self.http("404 Not Found", "no such page"), 7), (self.http("502 Bad Gateway", "x"), 8), (None, 8)):
+            result = self.box.run(["next", "pay"])
+            self.assertEqual((result.rc, result.out), (rc, ""), result.err)
+        self.assertEqual(self.box.next("pay", "--direct"), [1])
+
+    def test_a_status_that_is_none(self):
+        for body in ('{"version":7}', '{"tags":', '{"ready":"yes"}', '{"problems":[7]}', '{"segment":{"tags":[{"tag":5}]}}'):
+            self.answer = self.http("200 OK", body, "application/json")
+            # With several there is a line for each, which does not name tags.
+            for several in ([],) if "tag\"" in body else ([], self.server):
+                result = self.box.run(["status", *self.server, *several])
+                self.assertEqual(result.rc, 1, (body, result.err))
+                self.assertIn("not from leafctl", result.err)
+                self.assertNotIn("bug", result.err)
+        evil = {"version": "\x1b[31m", "ready": True, "segment": {"tags": [{"tag": "x\x1b[2J\x07"}]}}
+        self.answer = self.http("200 OK", json.dumps(evil), "application/json")
+        result = self.box.run(["status", *self.server])
+        self.assertNotRegex(result.out, r"[\x1b\x07]")
+
+    def test_a_status_that_is_none_hides_no_other(self):
+        daemon = self.box.serve()
+        self.answer = self.http("200 OK", '{"version":7}', "application/json")
+        result = self.box.run(["status", *self.server, "--server", daemon.url])
+        self.assertEqual(result.rc, 1, result.err)
+        self.assertIn(daemon.url, result.out)
+        self.assertRegex(result.out, r"NO STATUS")
+        self.assertIn("%s sent an answer that is not from leafctl" % self.server[1], result.err)
+        nested = self.http("200 OK", '{"a":' * 100000 + "1" + "}" * 100000, "application/json")
+        self.answer = nested
+        self.assertEqual(self.box.run(["status", *self.server]).rc, 1)
+
+    def test_a_role_that_is_missing_is_no_silence(self):
+        self.answer = self.http("401 Unauthorized", '{"code":"permission","message":"no token","hint":""}', "application/json")
+        for several in ([], self.server):
+            result = self.box.run(["status", *self.server, *several])
+            self.assertEqual(result.rc, 4, result.err)
+            self.assertNotIn("UNREACHABLE", result.out)
+        result = self.box.run(["status", *self.server, "--server", "unix:/nowhere/leafctl.sock"])
+        self.assertEqual(result.rc, 7, result.err)
+
+    def test_an_answer_that_is_cut_is_none(self):
+        head = "HTTP/1.0 201 Created\r\nContent-Type: application/json\r\n\r\n"
+        self.answer = (head + '{"tag":"pay","max_').encode()
+        result = self.box.run(["tag", "add", "pay", "--step", "100", "--json", *self.server])
+        self.assertEqual((result.rc, json.loads(result.err)["code"]), (8, "outcome_unknown"), result.err)
+
+    def test_an_answer_that_is_lost_over_tls(self):
+        authority = Authority(self.box.path("ca"))
+        cert, key = authority.issue("server")
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(cert, key)
+        # Python closes without a word of TLS, as a process that is killed does.
+        server = ["--server", "https://127.0.0.1:%d" % self.tcp.getsockname()[1], "--set", "client.ca=" + authority.cert]
+        result = self.box.run(["tag", "add", "pay", "--step", "100", "--json", *server])
+        self.assertEqual((result.rc, json.loads(result.err)["code"]), (8, "outcome_unknown"), result.err)
+
+    def test_no_place_is_no_change(self):
+        """A daemon that has too many connections has done nothing."""
+        daemon = self.box.serve("--set", "server.max_connections=1")
+        with daemon.raw() as raw:
+            raw.send("GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            self.assertEqual(raw.response().status, 200)
+            result = self.box.run(["tag", "add", "pay", "--json", "--server", daemon.url])
+            self.assertEqual((result.rc, json.loads(result.err)["code"]), (8, "unavailable"), result.err)
+
+    def test_whether_a_change_was_made_is_unknown(self):
+        server = [*self.server, "--json"]
+        row = {"tag": "pay", "max_id": "1", "step": 200, "description": None, "update_time_ms": 1795000000000}
+        self.read = self.http("200 OK", json.dumps(row), "application/json")
+        changes = (
+            ["tag", "add", "pay", "--step", "100"],
+            ["tag", "set", "pay", "--step", "100"],
+            ["tag", "advance", "pay", "--to", "1000", "--yes"],
+            ["tag", "remove", "pay", "--yes"],
+            ["tag", "pause", "pay", "--yes"],
+            ["tag", "resume", "pay"],
+        )
+        for self.answer in (None, "hang", self.http("504 Gateway Timeout", "the proxy gives up")):
+            more = ["--timeout", "3s"] if self.answer == "hang" else []
+            # Each of those waits as long.
+            for change in changes[:1] + changes[-1:] if more else changes:
+                with self.subTest(change=change, answer=self.answer):
+                    count = len(self.requests)
+                    result = self.box.run([*change, *server, *more])
+                    error = json.loads(result.err.splitlines()[-1])
+                    sent = self.requests[count:]
+                    changed = [request for request in sent if not request.startswith("GET") and "dry_run" not in request]
+                    self.assertEqual(len(changed), 1, (result.err, sent))
+                    self.assertEqual((result.rc, error["code"]), (8, "outcome_unknown"), (result.err, sent))
+                    self.assertIn("unknown whether the change was made", error["message"])
+                    self.assertIn("look at the tag", error["hint"])
+        made = {request.split()[0] for request in self.requests}
+        self.assertEqual(made, {"GET", "POST", "PATCH", "DELETE"})
+        self.answer = "hang"
+        result = self.box.run(["tag", "add", "pay", "--step", "100", "--dry-run", *server, "--timeout", "3s"])
+        self.assertEqual(json.loads(result.err.splitlines()[-1])["code"], "unavailable", result.err)
 
 
 class Bodies(ApiTest):

@@ -35,6 +35,10 @@ std::string TextOf(const Json& json, std::string_view key) {
 
 }  // namespace
 
+bool IsJsonObject(std::string_view body) { return Parse(body).is_object(); }
+
+bool NamesError(std::string_view body) { return ErrorCodeFromName(TextOf(Parse(body), "code")).has_value(); }
+
 Error ErrorOf(std::string_view server, int status, std::string_view body) {
   const Json json = Parse(body);
   const auto code = ErrorCodeFromName(TextOf(json, "code"));

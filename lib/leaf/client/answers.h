@@ -30,6 +30,11 @@ struct NodeClock {
 
 // `server`: what answered, for messages.
 
+// Whether it is one, whole.
+bool IsJsonObject(std::string_view body);
+// Whether the answer has the code of an error of ours.
+bool NamesError(std::string_view body);
+
 // What the server said went wrong. An answer without our code comes from something else, a proxy before a
 // daemon that is away, or no daemon at all: kUnavailable or kUnreachable.
 Error ErrorOf(std::string_view server, int status, std::string_view body);

@@ -28,7 +28,7 @@ constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{64} * 1024 * 1024;
 // What is asked for at once until a server names its own limit; the default of server.max_count.
 constexpr std::uint64_t kCountDefault = 100'000;
 
-// One request and its answer on a connected stream, asynchronously; `done` is set when the loop has run.
+// One request and its answer on a connected stream, asynchronously; `outcome` is set when the loop has run.
 template <typename Stream>
 class Exchange {
  public:
@@ -50,12 +50,14 @@ class Exchange {
   void Start() {
     http::async_write(stream_, request_, [this](error_code failed, std::size_t) {
       if (failed) return Finish(failed);
+      sent = true;
       http::async_read(stream_, buffer_, parser_,
                        [this](error_code read_failed, std::size_t) { Finish(read_failed); });
     });
   }
 
   std::optional<error_code> outcome;
+  bool sent = false;  // whole: the server may have acted upon it
   http::response<http::string_body>& response() { return parser_.get(); }
 
  private:
@@ -66,6 +68,21 @@ class Exchange {
   beast::flat_buffer buffer_;
   http::response_parser<http::string_body> parser_;
 };
+
+Error NoAnswerIn(const std::string& server, std::chrono::milliseconds timeout) {
+  return {ErrorCode::kUnavailable,
+          fmt::format("{} did not answer within {}", server, FormatDuration(timeout)), ""};
+}
+
+Error NotComplete(const std::string& server, std::string_view why) {
+  return {ErrorCode::kUnavailable, fmt::format("{} did not complete its answer: {}", server, why), ""};
+}
+
+// A change was asked for, and `what` is no answer to that.
+Error MayBeDone(std::string_view what) {
+  return {ErrorCode::kOutcomeUnknown, fmt::format("{}; unknown whether the change was made", what),
+          "look at the tag before you repeat it"};
+}
 
 // Another server may do better: what comes with a 503 over HTTP.
 bool IsOneServersOwn(ErrorCode code) {
@@ -85,8 +102,7 @@ bool IsOneServersOwn(ErrorCode code) {
 
 }  // namespace
 
-Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const std::string& target,
-                                              Method method, const std::string& body) const {
+Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const Question& question) {
   if (IsRedisServer(server)) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{} speaks Redis' protocol, which has IDs only", server),
@@ -95,22 +111,23 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const s
   constexpr http::verb kVerbs[] = {http::verb::get, http::verb::post, http::verb::patch, http::verb::delete_};
   asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
-    Exchange exchange(stream, kVerbs[static_cast<std::size_t>(method)], host, target, token_, body);
+    met_a_server_ = true;
+    Exchange exchange(stream, kVerbs[static_cast<std::size_t>(question.method)], host, question.target,
+                      token_, question.body);
     stream.expires_after(timeout_);
     loop.restart();
     exchange.Start();
     loop.run();
     const error_code failed = exchange.outcome.value_or(beast::error::timeout);
     if (failed) {
-      if (auto why = TlsFailureOf(stream, server)) return *std::move(why);
+      auto why = TlsFailureOf(stream, server);
+      Error error = why                               ? *std::move(why)
+                    : failed == beast::error::timeout ? NoAnswerIn(server, timeout_)
+                                                      : NotComplete(server, failed.message());
+      // Where one of the two does not trust the other, nothing was asked.
+      const bool lost = error.code == ErrorCode::kUnavailable && exchange.sent;
+      return lost && question.effect == Effect::kChanges ? MayBeDone(error.message) : error;
     }
-    if (failed == beast::error::timeout) {
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("{} did not answer within {}", server, FormatDuration(timeout_)), ""};
-    }
-    if (failed)
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("{} did not complete its answer: {}", server, failed.message()), ""};
     return Reply{static_cast<int>(exchange.response().result_int()), std::move(exchange.response().body())};
   };
   const auto connect = [&](auto& stream, const auto& endpoints) {
@@ -155,7 +172,7 @@ Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target, cons
   bool asked = false;
   for (const std::string& server : servers_) {
     const bool over_redis = question != nullptr && IsRedisServer(server);
-    auto reply = over_redis ? AskRedis(server, *question) : Ask(server, target);
+    auto reply = over_redis ? AskRedis(server, *question) : Ask(server, {.target = target});
     // A server that knows itself by other names is none of those that were meant.
     if (reply.ok() && reply->status != 503 && reply->status != 421) {
       answered_by_ = server;
@@ -263,19 +280,21 @@ Result<std::string> DaemonClient::Status(StatusTags tags) {
 }
 
 Result<std::string> DaemonClient::SetPaused(std::string_view tag, bool paused, bool dry_run) {
-  const std::string target = fmt::format("/v1/segment/{}/{}{}", PercentEncode(tag),
-                                         paused ? "pause" : "resume", dry_run ? "?dry_run=1" : "");
-  LEAF_ASSIGN_OR_RETURN(Reply reply, AskFirst(target, Method::kPost, ""));
+  LEAF_ASSIGN_OR_RETURN(
+      Reply reply, AskFirst({.target = fmt::format("/v1/segment/{}/{}{}", PercentEncode(tag),
+                                                   paused ? "pause" : "resume", dry_run ? "?dry_run=1" : ""),
+                             .method = Method::kPost,
+                             .effect = dry_run ? Effect::kNone : Effect::kChanges}));
   if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
   return std::move(reply.body);
 }
 
-Result<std::string> DaemonClient::AskTags(TagMethod method, const std::string& target,
+Result<std::string> DaemonClient::AskTags(TagMethod method, Effect effect, const std::string& target,
                                           const std::string& body) {
   const std::string whole = "/v1/tags" + target;
   LEAF_ASSIGN_OR_RETURN(Reply reply, method == TagMethod::kGet
                                          ? AskAny(whole)
-                                         : AskFirst(whole, static_cast<Method>(method), body));
+                                         : AskFirst({whole, static_cast<Method>(method), effect, body}));
   if (reply.status == 200 || reply.status == 201) return std::move(reply.body);
   Error error = ErrorOf(answered_by_, reply.status, reply.body);
   if (reply.status != 404 || !error.message.starts_with("there is no route")) return error;
@@ -285,25 +304,32 @@ Result<std::string> DaemonClient::AskTags(TagMethod method, const std::string& t
                "upgrade it, or leave --server out and work on the store itself"};
 }
 
-Result<DaemonClient::Reply> DaemonClient::AskFirst(const std::string& target, Method method,
-                                                   const std::string& body) {
+Result<DaemonClient::Reply> DaemonClient::AskFirst(const Question& question) {
   Error missing{ErrorCode::kUnreachable, "", "start one with leafctl serve"};
   for (const std::string& server : servers_) {
-    auto reply = Ask(server, target, method, body);
+    auto reply = Ask(server, question);
     // Only a daemon that is not there is passed over: another node's tag is not what was meant.
     if (!reply.ok() && reply.error().code == ErrorCode::kUnreachable) {
       missing.message += (missing.message.empty() ? "" : "; ") + reply.error().message;
       continue;
     }
-    if (reply.ok()) answered_by_ = server;
+    if (!reply.ok()) return reply;
+    answered_by_ = server;
+    if (question.effect != Effect::kChanges) return reply;
+    // A proxy in between has lost the answer of the daemon behind it, or a part of it.
+    if (reply->status >= 500 && !NamesError(reply->body))
+      return MayBeDone(
+          fmt::format("no answer of a daemon at {}: something there answered {}", server, reply->status));
+    if (reply->status < 300 && !IsJsonObject(reply->body))
+      return MayBeDone(NotComplete(server, "it is no JSON object").message);
     return reply;
   }
   return missing;
 }
 
-std::string DaemonClient::VersionThere() const {
+std::string DaemonClient::VersionThere() {
   std::string version = "an older version";
-  if (const auto clock = Ask(answered_by_, "/v1/clock"); clock.ok() && clock->status == 200) {
+  if (const auto clock = Ask(answered_by_, {.target = "/v1/clock"}); clock.ok() && clock->status == 200) {
     const auto told = ClockOf(answered_by_, clock->body);
     if (told.ok() && !told->version.empty()) version = Printable(told->version);
   }

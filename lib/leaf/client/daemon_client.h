@@ -72,23 +72,28 @@ class DaemonClient {
   Result<NodeClock> WallClock();
 
   // Cuts `tag` off on the first server that is there, or lets it go on; `dry_run` only asks. The body of the
-  // answer, a JSON object. Errors: kUnreachable, kPermission (also if the server is not on this machine), and
-  // what the server says.
+  // answer, a JSON object. Errors: kUnreachable, kPermission (also if the server is not on this machine),
+  // kOutcomeUnknown (the answer is lost; never of a dry run), and what the server says.
   Result<std::string> SetPaused(std::string_view tag, bool paused, bool dry_run);
   // The body of /v1/segment/{tag}/advice. Errors: as of Status, and what the server says.
   Result<std::string> Advice(std::string_view tag);
 
-  // A request below /v1/tags; `target` is what follows that, `body` JSON or "". The body of the answer. A
-  // change is asked of the first server that is there: whether another one works on the same table is not
-  // known. Errors: as of SetPaused; kDisabled for a server whose version has no such route.
+  // A request below /v1/tags; `target` is what follows that, `body` JSON or "". The body of the answer. What
+  // is no kGet is asked of the first server that is there: whether another one works on the same table is not
+  // known. Errors: as of SetPaused, kOutcomeUnknown of what kChanges; kDisabled for a server whose version
+  // has no such route.
   enum class TagMethod { kGet, kPost, kPatch, kDelete };
-  Result<std::string> AskTags(TagMethod method, const std::string& target, const std::string& body);
+  enum class Effect { kNone, kChanges };
+  Result<std::string> AskTags(TagMethod method, Effect effect, const std::string& target,
+                              const std::string& body);
 
   // The tag as a segment of a server's path, with % codes where needed.
   static std::string PathSegment(std::string_view tag);
 
   // Which server answered last, "" if none did.
   const std::string& answered_by() const { return answered_by_; }
+  // Whether any server took a connection, be it leafctl's or not.
+  bool met_a_server() const { return met_a_server_; }
 
  private:
   struct Reply {
@@ -99,12 +104,17 @@ class DaemonClient {
   // `path`: with a parameter already. A question that is contiguous is asked in one request.
   Result<void> Next(const std::string& path, IdQuestion question, const RangeSink& sink);
   enum class Method { kGet, kPost, kPatch, kDelete };
-  Result<Reply> Ask(const std::string& server, const std::string& target, Method method = Method::kGet,
-                    const std::string& body = "") const;
+  struct Question {
+    std::string target;
+    Method method = Method::kGet;
+    Effect effect = Effect::kNone;
+    std::string body{};
+  };
+  Result<Reply> Ask(const std::string& server, const Question& question);
   // Of the first server that is there.
-  Result<Reply> AskFirst(const std::string& target, Method method, const std::string& body);
+  Result<Reply> AskFirst(const Question& question);
   // What a server that answered last says of its version.
-  std::string VersionThere() const;
+  std::string VersionThere();
   Result<Reply> AskRedis(const std::string& server, const IdQuestion& question) const;
   // `question`: what the target asks for, if that is IDs.
   Result<Reply> AskAny(const std::string& target, const IdQuestion* question = nullptr);
@@ -114,6 +124,7 @@ class DaemonClient {
   const TlsSource tls_;
   const std::string token_;
   std::string answered_by_;
+  bool met_a_server_ = false;
 };
 
 }  // namespace leaf::client
