@@ -89,7 +89,22 @@ Result<std::string> Append(const std::string& text, const access::TokenEntry& en
       return Error{ErrorCode::kAlreadyExists, fmt::format("token {} exists", entry.name),
                    fmt::format("leafctl token remove {} ends it, or choose another name", entry.name)};
   }
-  return text + access::TokenLine(entry) + "\n";
+  std::string longer = text + access::TokenLine(entry) + "\n";
+  if (longer.size() > access::kTokenFileBytesMax) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("no room for token {}: the file of tokens would have more than {} bytes",
+                             entry.name, access::kTokenFileBytesMax),
+                 "remove tokens that are out of use: leafctl token list"};
+  }
+  return longer;
+}
+
+// A token that could not be written anywhere is of no use.
+Result<void> TokenWasShown(CommandContext& context, const std::string& name) {
+  auto written = context.out.Flush();
+  if (written.ok()) return {};
+  return Error{written.error().code, fmt::format("the new token is lost: {}", written.error().message),
+               fmt::format("leafctl token remove {}, and add it again", name)};
 }
 
 Result<void> RunTokenAdd(CommandContext& context, const TokenAddOptions& options) {
@@ -103,9 +118,7 @@ Result<void> RunTokenAdd(CommandContext& context, const TokenAddOptions& options
     entry.hash = access::HashOf(token);
   }
   if (dry_run) {
-    LEAF_ASSIGN_OR_RETURN(const auto tokens, ReadTokensIfThere(resolved->config));
-    std::string text;
-    for (const access::TokenEntry& other : tokens) text += access::TokenLine(other) + "\n";
+    LEAF_ASSIGN_OR_RETURN(const std::string text, TokenFileText(path));
     LEAF_RETURN_IF_ERROR(Append(text, entry));
   } else {
     LEAF_RETURN_IF_ERROR(EditTokenFile(path, resolved->config.state_dir,
@@ -117,7 +130,7 @@ Result<void> RunTokenAdd(CommandContext& context, const TokenAddOptions& options
     json["file"] = path;
     json["dry_run"] = dry_run;
     WriteJson(context, json);
-    return {};
+    return dry_run || options.certificate ? Result<void>() : TokenWasShown(context, entry.name);
   }
   if (dry_run) {
     context.Report(fmt::format("would add token {} to {}", entry.name, path));
@@ -127,7 +140,7 @@ Result<void> RunTokenAdd(CommandContext& context, const TokenAddOptions& options
                            options.certificate ? "the certificate name" : "token", entry.name, path,
                            options.certificate ? "" : ". The token is shown this once:"));
   if (!options.certificate) context.out.Write(token + "\n");
-  return {};
+  return TokenWasShown(context, entry.name);
 }
 
 }  // namespace

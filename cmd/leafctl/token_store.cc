@@ -47,6 +47,15 @@ Result<void> WriteAll(int fd, std::string_view text, const std::string& path) {
   return {};
 }
 
+Result<void> SyncFolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  const sys::FileHandle directory(
+      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || fsync(directory.get()) != 0)
+    return sys::FileError(fmt::format("write the folder of {}", path), errno);
+  return {};
+}
+
 // `like`: the file whose owner, group and mode the new one has.
 Result<void> ReplaceTokenFile(const std::string& path, int like, std::string_view text) {
   struct stat status {};
@@ -56,6 +65,8 @@ Result<void> ReplaceTokenFile(const std::string& path, int like, std::string_vie
     unlink(beside.c_str());
     return failed;
   };
+  // No other process has this draft: the token file is locked. One may have left it behind.
+  unlink(beside.c_str());
   const sys::FileHandle file(
       open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
   if (!file.valid()) return sys::FileError(fmt::format("create {}", beside), errno);
@@ -67,12 +78,7 @@ Result<void> ReplaceTokenFile(const std::string& path, int like, std::string_vie
   if (auto written = WriteAll(file.get(), text, beside); !written.ok()) return give_up(std::move(written));
   if (rename(beside.c_str(), path.c_str()) != 0)
     return give_up(sys::FileError(fmt::format("replace {}", path), errno));
-  const std::string folder = std::filesystem::path(path).parent_path().string();
-  const sys::FileHandle directory(
-      open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid() || fsync(directory.get()) != 0)
-    return sys::FileError(fmt::format("write the folder of {}", path), errno);
-  return {};
+  return SyncFolderOf(path);
 }
 
 }  // namespace
@@ -80,7 +86,7 @@ Result<void> ReplaceTokenFile(const std::string& path, int like, std::string_vie
 Result<std::vector<access::TokenEntry>> ReadTokens(const config::Config& config) {
   const std::string& path = config.auth.tokens_file;
   if (path.empty()) return std::vector<access::TokenEntry>{};
-  LEAF_ASSIGN_OR_RETURN(const std::string text, sys::ReadSecretFile(path));
+  LEAF_ASSIGN_OR_RETURN(const std::string text, sys::ReadSecretFile(path, access::kTokenFileBytesMax));
   auto tokens = access::ParseTokenFile(text);
   if (tokens.ok()) return tokens;
   return Error{tokens.error().code, fmt::format("auth.tokens_file {}: {}", path, tokens.error().message),
@@ -101,6 +107,15 @@ Result<void> SetGate(access::Gate& gate, const config::Config& config) {
   return {};
 }
 
+Result<std::string> TokenFileText(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found)
+    return std::string();
+  LEAF_ASSIGN_OR_RETURN(std::string text, sys::ReadSecretFile(path, access::kTokenFileBytesMax));
+  if (!text.empty()) text += '\n';
+  return text;
+}
+
 Result<void> EditTokenFile(const std::string& path, const std::string& state_dir,
                            const std::function<Result<std::string>(const std::string& text)>& edit) {
   // Where a link points to, so that it stays one.
@@ -115,8 +130,9 @@ Result<void> EditTokenFile(const std::string& path, const std::string& state_dir
     sys::GiveToOwnerOf(std::filesystem::absolute(target).parent_path().string(), held.get());
   }
   const auto change = [&]() -> Result<void> {
-    LEAF_ASSIGN_OR_RETURN(std::string text, sys::ReadSecretFile(target));
-    if (!text.empty()) text += '\n';
+    // An earlier command may have ended between its rename and this: what is read here holds from now on.
+    LEAF_RETURN_IF_ERROR(SyncFolderOf(target));
+    LEAF_ASSIGN_OR_RETURN(const std::string text, TokenFileText(target));
     LEAF_ASSIGN_OR_RETURN(const std::string edited, edit(text));
     return edited == text ? Result<void>() : ReplaceTokenFile(target, held.get(), edited);
   };

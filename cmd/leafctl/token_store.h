@@ -21,6 +21,10 @@ access::Roles AnonymousRoles(const config::Config& config);
 // Gives the gate what the configuration and the file say now. Errors: as of ReadTokens; nothing changes then.
 Result<void> SetGate(access::Gate& gate, const config::Config& config);
 
+// The text of the file `path` as EditTokenFile gives it to `edit`; "" where there is no such file. Errors:
+// kConfig.
+Result<std::string> TokenFileText(const std::string& path);
+
 // Replaces the text of the file `path` by what `edit` makes of it: whole or not at all, with its owner and
 // mode, and one process at a time. A file that is missing is made, for its owner only: root makes it the
 // owner's of its folder, or of `state_dir`, whose owner is the daemon. Errors: those of `edit`, after which

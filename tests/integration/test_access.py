@@ -165,6 +165,38 @@ class Tokens(AccessTest):
         self.assertEqual(os.listdir(os.path.dirname(self.tokens_file)).count("tokens"), 1)
         self.assertFalse([name for name in os.listdir(os.path.dirname(self.tokens_file)) if name.endswith(".new")])
 
+    def test_a_draft_that_a_killed_command_left_is_replaced(self):
+        drafts = []
+
+        def leave_a_draft():
+            drafts.append("%s.%d.new" % (self.tokens_file, os.getpid()))
+            with open(drafts[0], "w", encoding="utf-8") as file:
+                file.write("half a li")
+
+        result = self.box.run(["token", "add", "a", "--role", "ids", *self.set()], preexec_fn=leave_a_draft)
+        self.assertEqual(result.rc, 0, result.err)
+        self.assertIn("a  ", self.box.ok("token", "list", *self.set()))
+        self.assertEqual(os.listdir(self.box.dir).count("tokens"), 1)
+        self.assertFalse([name for name in os.listdir(self.box.dir) if name.endswith(".new")])
+
+    def test_thousands_of_tokens_and_no_more_than_are_read_again(self):
+        line = "t%04d-" + "x" * 50 + " roles=ids tags=* sha256=%064x\n"
+        text = "".join(line % (i, i) for i in range(7000))
+        self.box.write("tokens", text)
+        token = self.token("one-more", "--role", "ids", "--tags", "pay")
+        daemon = self.serve()
+        self.assertEqual(self.status_of(daemon, "/v1/segment/pay", token), 200)
+        self.box.write("tokens", text + "#" * (1048576 - len(text) - 10) + "\n")
+        for dry in ([], ["--dry-run"]):
+            result = self.box.run(["token", "add", "too-much", "--role", "ids", *dry, *self.set()])
+            self.check(result, 11, "no room for token too-much", "1048576 bytes")
+        self.assertNotIn("File too large", self.box.run(["doctor", *self.set()]).out)
+        with open(self.tokens_file, encoding="utf-8") as file:
+            self.assertNotIn("too-much", file.read())
+        self.box.ok("token", "remove", "t0000-" + "x" * 50, *self.set())
+        self.box.write("tokens", text + "#" * (1048577 - len(text)))
+        self.check(self.box.run(["token", "list", *self.set()]), 6, "tokens", "File too large")
+
     def test_a_file_that_others_can_read_is_refused(self):
         self.token("a", "--role", "ids")
         os.chmod(self.tokens_file, 0o644)
@@ -525,6 +557,25 @@ class Redis(AccessTest):
         self.reload(daemon)
         self.assertTrue(str(redis.ask("EXEC")[0]).startswith("NOPERM"))
         self.assertEqual(redis.ask("INCR", "pay"), 1)
+
+    def test_a_transaction_ends_with_an_exec_that_is_refused(self):
+        token, other = self.token("ids", "--role", "ids"), self.token("other", "--role", "ids")
+        daemon = self.serve("--redis-listen", "127.0.0.1:0")
+        redis = self.connect(daemon)
+        redis.ask("AUTH", token)
+        redis.ask("MULTI")
+        redis.ask("INCR", "pay")
+        self.box.ok("token", "remove", "ids", *self.set())
+        self.reload(daemon)
+        self.refused(redis, "NOAUTH", "EXEC")
+        self.assertEqual(redis.ask("AUTH", other), "OK")
+        self.assertEqual(redis.ask("EXEC"), "ERR EXEC without MULTI")
+        self.assertEqual(redis.ask("INCR", "pay"), 1)
+        redis.ask("MULTI")
+        redis.ask("INCR", "pay")
+        self.refused(redis, "ERR", "EXEC", "what")
+        self.assertEqual(redis.ask("EXEC"), "ERR EXEC without MULTI")
+        self.assertEqual(redis.ask("INCR", "pay"), 2)
 
     def test_a_token_that_goes_ends_on_an_open_connection(self):
         token = self.token("ids", "--role", "ids")

@@ -30,6 +30,8 @@ using TokenHash = std::array<unsigned char, 32>;
 // No token is longer; a longer text is none.
 inline constexpr std::size_t kTokenBytesMax = 256;
 inline constexpr std::size_t kTokenNameMax = 64;
+// Some 8000 tokens. A larger file is refused.
+inline constexpr std::size_t kTokenFileBytesMax = std::size_t{1024} * 1024;
 
 // SHA-256.
 TokenHash HashOf(std::string_view token);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "leaf/sys/file.h"
+#include "leaf/sys/system_random.h"
 
 namespace leaf::sys {
 namespace {
@@ -77,9 +78,9 @@ Result<void> ReplaceFile(FileOps& ops, const std::string& directory, const std::
 
 Result<void> WriteNewFile(FileOps& ops, const std::string& path, std::string_view content, mode_t mode,
                           Existing existing) {
-  const std::string draft = path + ".new";
-  // What an earlier attempt left may be open to others.
-  ops.Unlink(draft.c_str());
+  // Another process may write a draft of the same file at the same time, and containers that share a folder
+  // have processes of the same number.
+  const std::string draft = fmt::format("{}.{:016x}.new", path, SystemRandom().Next());
   auto written = WriteSynced(ops, draft, content, O_EXCL, mode, "");
   if (written.ok()) {
     // A link, unlike a rename, never replaces.

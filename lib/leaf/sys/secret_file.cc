@@ -12,8 +12,7 @@
 
 namespace leaf::sys {
 
-Result<std::string> ReadSecretFile(const std::string& path) {
-  constexpr std::size_t kBytesMax = std::size_t{64} * 1024;
+Result<std::string> ReadSecretFile(const std::string& path, std::size_t bytes_max) {
   const auto unreadable = [&](int error_number) {
     return Error{ErrorCode::kConfig,
                  fmt::format("cannot read secret file {}: {}", path, std::strerror(error_number)), ""};
@@ -33,7 +32,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
                              status.st_mode & 07777U),
                  fmt::format("chmod 600 {}", path)};
   }
-  std::string content(kBytesMax, '\0');
+  std::string content(bytes_max + 1, '\0');
   std::size_t size = 0;
   while (size < content.size()) {
     const ssize_t got = read(file.get(), content.data() + size, content.size() - size);
@@ -42,7 +41,7 @@ Result<std::string> ReadSecretFile(const std::string& path) {
     if (got == 0) break;
     size += static_cast<std::size_t>(got);
   }
-  if (size == kBytesMax) return unreadable(EFBIG);
+  if (size > bytes_max) return unreadable(EFBIG);
   content.resize(size);
   while (content.ends_with('\n') || content.ends_with('\r')) content.pop_back();
   return content;

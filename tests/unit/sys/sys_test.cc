@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -264,9 +267,6 @@ TEST(NewFile, AppearsWholeAndReplacesNothingUnasked) {
   testing::TempDir dir;
   FileOps ops;
   const std::string path = dir.path() + "/new";
-  // A draft that was left behind, open to other users, gives the file neither content nor mode.
-  std::ofstream(path + ".new") << "left behind";
-  ASSERT_EQ(chmod((path + ".new").c_str(), 0666), 0);
   ASSERT_TRUE(WriteNewFile(ops, path, "one", 0600, Existing::kRefuse).ok());
   EXPECT_EQ(**ReadWholeFile(ops, path, 100), "one");
   struct stat status {};
@@ -278,8 +278,40 @@ TEST(NewFile, AppearsWholeAndReplacesNothingUnasked) {
   EXPECT_EQ(**ReadWholeFile(ops, path, 100), "one");
   ASSERT_TRUE(WriteNewFile(ops, path, "two", 0600, Existing::kReplace).ok());
   EXPECT_EQ(**ReadWholeFile(ops, path, 100), "two");
-  EXPECT_NE(access((path + ".new").c_str(), F_OK), 0);
   EXPECT_FALSE(WriteNewFile(ops, dir.path() + "/none/new", "x", 0600, Existing::kRefuse).ok());
+  // No draft is left.
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) EXPECT_EQ(entry.path(), path);
+}
+
+// Two processes make the same file: one of them does, and it is the one that says so.
+TEST(NewFile, HasTheContentOfTheProcessThatMadeIt) {
+  struct KilledOps : FileOps {
+    int Link(const char*, const char*) override {
+      is_dead = true;
+      errno = EIO;
+      return -1;
+    }
+    int Unlink(const char* path) override { return is_dead ? 0 : FileOps::Unlink(path); }
+    bool is_dead = false;
+  };
+  struct DelayedOps : FileOps {
+    int Link(const char* from, const char* to) override {
+      before_link();
+      return FileOps::Link(from, to);
+    }
+    std::function<void()> before_link;
+  };
+  testing::TempDir dir;
+  const std::string path = dir.path() + "/key";
+  KilledOps killed;
+  DelayedOps delayed;
+  delayed.before_link = [&] {
+    // It has its draft, and does not come to name it.
+    EXPECT_FALSE(WriteNewFile(killed, path, "two", 0600, Existing::kRefuse).ok());
+  };
+  ASSERT_TRUE(WriteNewFile(delayed, path, "one", 0600, Existing::kRefuse).ok());
+  FileOps ops;
+  EXPECT_EQ(**ReadWholeFile(ops, path, 100), "one");
 }
 
 TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
