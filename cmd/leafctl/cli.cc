@@ -77,6 +77,9 @@ void AddGlobalFlags(CLI::App& app, GlobalFlags& flags, RawGlobals& raw) {
   app.add_flag("--no-input", flags.no_input, "Never ask for confirmation")->group(group);
 }
 
+// Deadlines are sums of several time-outs and the clock, in nanoseconds of 64 bits.
+constexpr std::chrono::hours kTimeoutMax{24 * 365};
+
 Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
   if (!raw.config_file.empty()) flags.config_file = raw.config_file;
   if (!raw.state_dirs.empty()) {
@@ -90,9 +93,12 @@ Result<void> FinishGlobalFlags(const RawGlobals& raw, GlobalFlags& flags) {
   flags.color = raw.color == "always" ? Color::kAlways : raw.color == "never" ? Color::kNever : Color::kAuto;
   if (!raw.timeout.empty()) {
     auto parsed = ParseDuration(raw.timeout);
-    if (!parsed.ok() || parsed->count() == 0) {
+    const bool is_duration = parsed.ok() && parsed->count() > 0;
+    if (!is_duration || *parsed > kTimeoutMax) {
       return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("bad --timeout {}: not a duration such as 500ms or 3s", Quoted(raw.timeout)),
+                   fmt::format("bad --timeout {}: {}", Quoted(raw.timeout),
+                               is_duration ? fmt::format("more than {}", FormatDuration(kTimeoutMax))
+                                           : "not a duration such as 500ms or 3s"),
                    ""};
     }
     flags.timeout = *parsed;
@@ -148,6 +154,18 @@ CLI::App* FindSubcommand(const CLI::App& parent, const std::string& name) {
   return nullptr;
 }
 
+// As the flags say it, of words that CLI11 may not have read up to there.
+bool AsksForJson(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--") break;
+    if (word == "--json" || word == "--output=json" || word == "-ojson") return true;
+    if ((word == "-o" || word == "--output") && i + 1 < argc && std::string_view(argv[i + 1]) == "json")
+      return true;
+  }
+  return false;
+}
+
 // CLI11 takes a word in brackets for a list: "[a,b]", which may be a tag, would be two. A mark behind it
 // keeps it one word, and is taken off before anything reads the value. No valid value ends with it.
 constexpr char kWordMark = '\x1f';
@@ -200,11 +218,11 @@ class CommandLine {
     try {
       app_.parse(argc, words.data());
     } catch (const CLI::CallForHelp&) {
-      context_.flags.json = raw_.json || raw_.output == "json";
+      context_.flags.json = AsksForJson(argc, argv);
       return Parsed{nullptr, HelpOf(Chosen())};
     } catch (const CLI::ParseError& error) {
       // Even a mistake is reported in the form that was asked for.
-      context_.flags.json = raw_.json || raw_.output == "json";
+      context_.flags.json = AsksForJson(argc, argv);
       return UsageError(error);
     }
     LEAF_RETURN_IF_ERROR(FinishGlobalFlags(raw_, context_.flags));

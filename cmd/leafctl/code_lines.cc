@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "leaf/base/text.h"
+#include "input_file.h"
 
 namespace leaf::cmd {
 namespace {
@@ -36,33 +35,14 @@ class CodeLinePrinter {
 };
 
 Result<void> PrintOfStdin(CommandContext& context, CodeLinePrinter& printer, const MakeCodeLine& make) {
-  std::uint64_t number = 0;
-  std::uint64_t wrong = 0;
-  std::optional<Error> first;
-  while (const auto line = context.ReadBulkLine()) {
-    ++number;
-    std::string_view word = TrimBlanks(*line);
-    if (word.ends_with('\r')) word.remove_suffix(1);
-    if (word.empty()) continue;
-    auto made = make(word);
-    if (made.ok()) {
-      printer.Add(*made);
-      if (context.out.failed()) return context.out.Flush();
-      continue;
-    }
-    Error error = std::move(made).error();
-    error.message = fmt::format("line {}: {}", number, error.message);
-    if (++wrong == 1) {
-      first = std::move(error);
-      continue;
-    }
-    // The first one is the command's own error.
-    if (!context.flags.json) context.Note(fmt::format("leafctl: {}", error.message));
-  }
+  LEAF_ASSIGN_OR_RETURN(const std::optional<Error> wrong,
+                        ForEachLineOfStdin(context, [&](std::string_view word) -> Result<void> {
+                          LEAF_ASSIGN_OR_RETURN(const CodeLine line, make(word));
+                          printer.Add(line);
+                          return {};
+                        }));
   printer.Finish();
-  if (!first) return {};
-  if (wrong > 1) first->message += fmt::format(" (and {} more)", wrong - 1);
-  return *std::move(first);
+  return wrong ? Result<void>(*wrong) : Result<void>();
 }
 
 }  // namespace

@@ -42,12 +42,50 @@ java::LeafSpelling SpellingOf(const std::string& name) {
   return java::LeafSpelling::kAuto;
 }
 
+Error ExistsAlready(const std::string& path) {
+  return {ErrorCode::kAlreadyExists, fmt::format("{} exists already", path),
+          "name another file, or pass --force"};
+}
+
 Result<void> WriteTo(const std::string& path, std::string_view content, mode_t mode, bool force) {
   sys::FileOps ops;
   auto written =
       sys::WriteNewFile(ops, path, content, mode, force ? sys::Existing::kReplace : sys::Existing::kRefuse);
   if (written.ok() || written.error().code != ErrorCode::kAlreadyExists) return written;
-  return Error{ErrorCode::kAlreadyExists, written.error().message, "name another file, or pass --force"};
+  return ExistsAlready(path);
+}
+
+// The folder may have several names.
+std::filesystem::path PlaceOf(const std::string& file) {
+  if (file.empty()) return {};
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::absolute(file, ignored).lexically_normal();
+  return std::filesystem::weakly_canonical(path.parent_path(), ignored) / path.filename();
+}
+
+// Both, or none of them.
+Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& password_file,
+                       const std::string& password, const std::string& toml) {
+  if (options.to.empty() && password_file.empty()) return {};
+  const std::string& to = options.to;
+  if (!to.empty() && PlaceOf(to) == PlaceOf(password_file)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--to and --password-file both name {}", Printable(options.to)), ""};
+  }
+  // Before the first one is written; one that is made meanwhile is noticed below.
+  std::error_code ignored;
+  if (!to.empty() && !options.force && std::filesystem::exists(std::filesystem::symlink_status(to, ignored)))
+    return ExistsAlready(options.to);
+  // The configuration names the other: it comes last.
+  if (!password_file.empty())
+    LEAF_RETURN_IF_ERROR(WriteTo(password_file, password + "\n", kSecretMode, options.force));
+  if (to.empty()) return {};
+  auto written = WriteTo(to, toml, kConfigMode, options.force);
+  // A password that has replaced an older one stays: that one is gone in any case.
+  const bool is_there = std::filesystem::exists(to, ignored);
+  if (!written.ok() && !is_there && !password_file.empty() && !options.force)
+    std::filesystem::remove(password_file, ignored);
+  return written;
 }
 
 Json ImportJson(const ConfigImportOptions& options, const java::Imported& imported, const std::string& toml) {
@@ -88,11 +126,7 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
   }
   const std::string toml = java::FormatImported(*imported, source);
   const bool secret = !imported->password.empty() && !import.password_file.empty();
-  // The configuration names the other: it comes last.
-  if (secret)
-    LEAF_RETURN_IF_ERROR(
-        WriteTo(import.password_file, imported->password + "\n", kSecretMode, options.force));
-  if (!options.to.empty()) LEAF_RETURN_IF_ERROR(WriteTo(options.to, toml, kConfigMode, options.force));
+  LEAF_RETURN_IF_ERROR(WriteBoth(options, secret ? import.password_file : "", imported->password, toml));
 
   if (context.flags.json) {
     WriteJson(context, ImportJson(options, *imported, toml));
@@ -131,10 +165,12 @@ Run AddConfigImport(CLI::App& app, CommandContext&) {
       ->type_name("LEAF")
       ->capture_default_str();
   app.add_option("--to", options->to, "Write the configuration to a new file instead of stdout")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(NotEmpty);
   app.add_option("--password-file", options->import.password_file,
                  "Write the password to a new file that only its owner can read, and refer to it")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(NotEmpty);
   app.add_flag("--force", options->force, "Replace existing files");
   app.footer(
       "Settings that cannot be carried over, or that mean something else in leafctl, are listed on stderr "

@@ -26,7 +26,7 @@ Result<void> CheckConfirmedName(std::string_view flag, std::string_view confirme
                                 std::string_view name) {
   if (confirmed.empty() || confirmed == name) return {};
   return Error{ErrorCode::kRefused,
-               fmt::format("cannot {}: {} '{}' is not '{}'", action, flag, confirmed, name), ""};
+               fmt::format("cannot {}: {} {} is not {}", action, flag, Quoted(confirmed), Quoted(name)), ""};
 }
 
 Result<void> CheckName(const ConfirmFlags& flags, std::string_view action, std::string_view name) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "leaf/base/text.h"
 #include "leaf/sys/process_name.h"
 
 extern char** environ;
@@ -83,41 +84,86 @@ CommandContext::CommandContext()
   }
 }
 
+namespace {
+
+// After a read of stdin that failed: whether it is worth another try, which may take a while.
+bool AwaitInput() {
+  if (errno == EINTR) return true;
+  if (errno != EAGAIN) return false;
+  // Another process that shares a pipe or a terminal has made it non-blocking.
+  pollfd more{STDIN_FILENO, POLLIN, 0};
+  poll(&more, 1, -1);
+  return true;
+}
+
+}  // namespace
+
 std::optional<std::string> CommandContext::ReadLine() const {
   std::string line;
   char c = 0;
   while (true) {
     const ssize_t got = read(STDIN_FILENO, &c, 1);
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && AwaitInput()) continue;
     if (got <= 0) return line.empty() ? std::nullopt : std::optional(line);
     if (c == '\n') return line;
     line += c;
   }
 }
 
-std::optional<std::string> CommandContext::ReadBulkLine() {
+Result<bool> CommandContext::ReadPiece() {
   constexpr std::size_t kPiece = std::size_t{64} * 1024;
+  input_.erase(0, input_used_);
+  input_used_ = 0;
+  const std::size_t size = input_.size();
+  input_.resize(size + kPiece);
+  ssize_t got = 0;
+  while ((got = read(STDIN_FILENO, input_.data() + size, kPiece)) < 0) {
+    if (AwaitInput()) continue;
+    // This is not the end: what a command has not read may be what it must not remove.
+    return Error{ErrorCode::kInternal, fmt::format("cannot read stdin: {}", std::strerror(errno)), ""};
+  }
+  input_.resize(size + static_cast<std::size_t>(got));
+  return got > 0;
+}
+
+Result<std::optional<std::string>> CommandContext::ReadBulkLine() {
   std::size_t searched = input_used_;
   while (true) {
     const std::size_t newline = input_.find('\n', searched);
+    const std::size_t end = std::min(newline, input_.size());
+    if (end - input_used_ > kLineBytesMax) {
+      LEAF_RETURN_IF_ERROR(SkipLine());
+      return Error{ErrorCode::kTooLarge, fmt::format("it has more than {} bytes", kLineBytesMax), ""};
+    }
     if (newline != std::string::npos) {
       std::string line = input_.substr(input_used_, newline - input_used_);
       input_used_ = newline + 1;
-      return line;
+      return std::optional(std::move(line));
     }
-    input_.erase(0, input_used_);
-    input_used_ = 0;
-    const std::size_t size = input_.size();
-    searched = size;
-    input_.resize(size + kPiece);
-    ssize_t got = 0;
-    do {
-      got = read(STDIN_FILENO, input_.data() + size, kPiece);
-    } while (got < 0 && errno == EINTR);
-    input_.resize(size + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got > 0) continue;
-    if (input_.empty()) return std::nullopt;
-    return std::exchange(input_, "");
+    searched = input_.size() - input_used_;
+    LEAF_ASSIGN_OR_RETURN(const bool more, ReadPiece());
+    if (more) continue;
+    if (input_.empty()) return std::optional<std::string>();
+    return std::optional(std::exchange(input_, ""));
+  }
+}
+
+Result<void> CommandContext::SkipLine() {
+  while (true) {
+    const std::size_t newline = input_.find('\n', input_used_);
+    input_used_ = newline == std::string::npos ? input_.size() : newline + 1;
+    if (newline != std::string::npos) return {};
+    LEAF_ASSIGN_OR_RETURN(const bool more, ReadPiece());
+    if (!more) return {};
+  }
+}
+
+Result<std::string> CommandContext::ReadBulk(std::size_t bytes_max) {
+  while (true) {
+    LEAF_ASSIGN_OR_RETURN(const bool more, ReadPiece());
+    if (!more) return std::exchange(input_, "");
+    if (input_.size() > bytes_max)
+      return Error{ErrorCode::kTooLarge, fmt::format("stdin has more than {} bytes", bytes_max), ""};
   }
 }
 
@@ -166,8 +212,8 @@ Result<config::Resolved> CommandContext::LoadConfig() const {
   for (const std::string& set : flags.sets) {
     const std::size_t equals = set.find('=');
     if (equals == std::string::npos) {
-      return Error{ErrorCode::kInvalidArgument, fmt::format("bad --set '{}': not section.key=value", set),
-                   ""};
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("bad --set {}: not section.key=value", Quoted(set)), ""};
     }
     input.flags.push_back({set.substr(0, equals), set.substr(equals + 1), "--set"});
   }

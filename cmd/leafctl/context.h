@@ -90,7 +90,12 @@ class CommandContext final : public inspect::Environment {
   // A line from stdin without its newline; nullopt at its end.
   std::optional<std::string> ReadLine() const;
   // The same in large pieces, for input that is read to its end: leaves nothing to another reader of stdin.
-  std::optional<std::string> ReadBulkLine();
+  // Errors: kInternal (stdin cannot be read), kTooLarge (the line has more than kLineBytesMax; the next call
+  // reads the one behind it).
+  Result<std::optional<std::string>> ReadBulkLine();
+  static constexpr std::size_t kLineBytesMax = std::size_t{64} * 1024;
+  // All that is left of stdin. Errors: kInternal, kTooLarge (it is more than `bytes_max`).
+  Result<std::string> ReadBulk(std::size_t bytes_max);
 
   // "" if it is not set.
   std::string Variable(const std::string& name) const;
@@ -116,6 +121,11 @@ class CommandContext final : public inspect::Environment {
   Result<config::Resolved> LoadConfig() const;
 
  private:
+  // Appends a piece of stdin to input_; false at its end. Errors: kInternal.
+  Result<bool> ReadPiece();
+  // To the end of the line that is begun. Errors: kInternal.
+  Result<void> SkipLine();
+
   mutable Mutex err_mutex_;
   Stream err_ LEAF_GUARDED_BY(err_mutex_);
   std::map<std::string, std::string> environment_;

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "id_options.h"
+#include "input_file.h"
 #include "leaf/base/text.h"
 #include "tag_output.h"
 
@@ -50,38 +51,17 @@ class FieldPrinter {
   std::string items_;
 };
 
-// One ID a line, blanks around it and empty lines do not count. What is wrong is told, the others are
-// printed.
+// One ID a line. What is wrong is told, the others are printed.
 Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>& format,
                          FieldPrinter& printer) {
-  constexpr std::string_view kBlanks = " \t\r";
-  std::uint64_t line_number = 0;
-  std::uint64_t wrong = 0;
-  std::optional<Error> first;
-  while (const auto line = context.ReadBulkLine()) {
-    ++line_number;
-    const std::size_t begin = line->find_first_not_of(kBlanks);
-    if (begin == std::string::npos) continue;
-    const std::size_t end = line->find_last_not_of(kBlanks) + 1;
-    auto id = printer.Parse(std::string_view(*line).substr(begin, end - begin), format);
-    if (id.ok()) {
-      printer.Add(*id);
-      if (context.out.failed()) return context.out.Flush();
-      continue;
-    }
-    Error error = std::move(id).error();
-    error.message = fmt::format("line {}: {}", line_number, error.message);
-    if (++wrong == 1) {
-      first = std::move(error);
-      continue;
-    }
-    // The first one is the command's own error; under --json stderr holds that one object and nothing else.
-    if (!context.flags.json) context.Note(fmt::format("leafctl: {}", error.message));
-  }
+  LEAF_ASSIGN_OR_RETURN(const std::optional<Error> wrong,
+                        ForEachLineOfStdin(context, [&](std::string_view line) -> Result<void> {
+                          LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, printer.Parse(line, format));
+                          printer.Add(id);
+                          return {};
+                        }));
   printer.Finish();
-  if (!first) return {};
-  if (wrong > 1) first->message += fmt::format(" (and {} more)", wrong - 1);
-  return *std::move(first);
+  return wrong ? Result<void>(*wrong) : Result<void>();
 }
 
 Result<void> RunDecode(CommandContext& context, const DecodeOptions& options) {

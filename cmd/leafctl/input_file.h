@@ -1,8 +1,11 @@
-// A file that a command reads as a whole, or stdin in its place.
+// A file that a command reads as a whole, or stdin in its place; and stdin a line at a time.
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "context.h"
 #include "leaf/base/result.h"
@@ -12,7 +15,13 @@ namespace leaf::cmd {
 inline constexpr std::size_t kInputFileBytesMax = std::size_t{16} << 20;
 
 // The content of `file`; "-" is stdin. Errors: kConfig for a file that is missing, or larger than
-// kInputFileBytesMax; those of sys::ReadWholeFile.
+// kInputFileBytesMax; kInternal (stdin cannot be read); those of sys::ReadWholeFile.
 Result<std::string> ReadInputFile(CommandContext& context, const std::string& file);
+
+// Gives each line of stdin to `use`, without blanks around it; empty ones not. A line that is wrong is told
+// with its number, and the others go on: returned is the first such error, which counts the others, or
+// nothing. Errors: kInternal (stdin cannot be read), those of writing the output.
+using UseLine = std::function<Result<void>(std::string_view line)>;
+Result<std::optional<Error>> ForEachLineOfStdin(CommandContext& context, const UseLine& use);
 
 }  // namespace leaf::cmd

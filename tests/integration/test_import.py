@@ -176,6 +176,17 @@ class ImportTest(LeafTest):
         self.check(self.box.run(again, env={"LEAFCTL_CONFIG": None}), 9, "exists already", "--force")
         again = ["config", "import", source, "--password-file", self.box.path("secret")]
         self.check(self.box.run(again, env={"LEAFCTL_CONFIG": None}), 9, "exists already", "--force")
+        # Both files, or none of them.
+        both = ["config", "import", source, "--password-file", self.box.path("other"), "--to"]
+        for to, rc, text in ((self.box.path("leafctl.toml"), 9, "exists already"),
+                             (self.box.path("nowhere/leafctl.toml"), 6, "nowhere"),
+                             (self.box.path("../" + os.path.basename(self.box.dir) + "/other"), 2, "both name")):  # fmt: skip
+            with self.subTest(to=to):
+                self.check(self.box.run([*both, to], env={"LEAFCTL_CONFIG": None}), rc, text)
+                self.assertFalse(os.path.exists(self.box.path("other")))
+        self.check(self.box.run([*both, self.box.path("other"), "--force"], env={"LEAFCTL_CONFIG": None}), 2, "both name")
+        for empty in (["--to", ""], ["--password-file", ""]):
+            self.check(self.box.run(["config", "import", source, *empty], env={"LEAFCTL_CONFIG": None}), 2, empty[0])
         self.serve_and_take(snowflake=False)
 
 

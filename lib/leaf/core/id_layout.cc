@@ -73,8 +73,9 @@ Result<std::uint64_t> IdLayout::Compose(const IdFields& fields) const {
   // Compared, not subtracted: any time at all may be asked for.
   if (fields.time < WallTimeOf(epoch_ms_) || fields.time > LastTime()) {
     return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} ms is outside of what layout {} with epoch {} can hold: {} to {} ms",
-                             UnixMillis(fields.time), Bits(), epoch_ms_, epoch_ms_, UnixMillis(LastTime())),
+                 fmt::format("{} ({} ms) is outside of what layout {} with epoch {} can hold: {} to {} ms",
+                             FormatRfc3339(fields.time), UnixMillis(fields.time), Bits(), epoch_ms_,
+                             epoch_ms_, UnixMillis(LastTime())),
                  ""};
   }
   if (fields.worker >= worker_end()) return outside("worker", fields.worker, worker_end() - 1);
