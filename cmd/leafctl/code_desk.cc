@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "leaf/base/limits.h"
+#include "leaf/base/text.h"
 #include "leaf/server/issue/issuer.h"
 
 namespace leaf::cmd {
@@ -19,6 +20,28 @@ void NodeCodeDesk::Adopt(std::optional<Options> options) {
   if (store != nullptr) store->Reconfigure(*std::move(options));
   settings_.fetch_add(1);
   in_use_.store(store, std::memory_order_release);
+}
+
+void NodeCodeDesk::CompareRecords() {
+  if (!is_on()) return;
+  thread_->Post([this] {
+    // A database that does not answer is asked again later.
+    const auto compared = store_->CompareRecords();
+    if (!compared.ok()) return;
+    for (const std::string& tag : compared->kept_again) {
+      log_.Warning(
+          "the database had lost what the codes of tag {} are made of (it was restored, or a failover lost "
+          "it): kept again",
+          Quoted(tag));
+    }
+    for (const std::string& tag : compared->differ) {
+      log_.Error(
+          "leafctl_codes says by now that the codes of tag {} are made in another way than this node has "
+          "made "
+          "them: it makes no more of them unless its configuration says the same; codes may have repeated",
+          Quoted(tag));
+    }
+  });
 }
 
 std::string NodeCodeDesk::KeyInUse() const {

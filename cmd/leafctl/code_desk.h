@@ -16,24 +16,30 @@
 
 #include "code_store.h"
 #include "leaf/base/clock.h"
+#include "leaf/base/logger.h"
 #include "leaf/base/mutex.h"
 #include "leaf/server/issue/code_desk.h"
 #include "leaf/sys/thread_pool.h"
 
 namespace leaf::cmd {
 
-// Thread-safe, but for Prepare, Adopt and Stop, which are one thread's. The clock outlives it.
+// Thread-safe, but for Prepare, Adopt, CompareRecords and Stop, which are one thread's. The clock and the log
+// outlive it.
 class NodeCodeDesk final : public server::CodeDesk {
  public:
   using Options = codes::CodeBook::Options;
   using MakeStore = std::function<Result<std::unique_ptr<CodeStore>>(Options)>;
   // There are no codes before Adopt.
-  NodeCodeDesk(MakeStore make, const Clock& clock) : make_(std::move(make)), clock_(clock) {}
+  NodeCodeDesk(MakeStore make, const Clock& clock, Logger& log)
+      : make_(std::move(make)), clock_(clock), log_(log) {}
 
   // What Adopt needs for these options, if they are the first ones. Errors: those of CodeStore::Open.
   Result<void> Prepare(const std::optional<Options>& options);
   // From now on codes are made as these options say; nothing: there are none. Requires: Prepare.
   void Adopt(std::optional<Options> options);
+
+  // Compares the records of codes with those in use (CodeBook::CompareRecords), on the desk's thread.
+  void CompareRecords();
 
   // Its fingerprint; "" where there are no codes.
   std::string KeyInUse() const;
@@ -76,6 +82,7 @@ class NodeCodeDesk final : public server::CodeDesk {
 
   const MakeStore make_;
   const Clock& clock_;
+  Logger& log_;
   std::unique_ptr<CodeStore> store_;         // made once, by Prepare
   std::atomic<CodeStore*> in_use_{nullptr};  // null while there are no codes
   std::atomic<std::uint64_t> settings_{0};   // counts what Adopt was told

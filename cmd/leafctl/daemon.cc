@@ -15,8 +15,10 @@
 #include "leaf/config/reload.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/embed/tls_files.h"
+#include "leaf/inspect/host.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/process_stats.h"
+#include "leaf/sys/resources.h"
 #include "stores.h"
 #include "token_store.h"
 
@@ -24,7 +26,7 @@ namespace leaf::cmd {
 namespace {
 
 server::ConnectionLimits ConnectionLimitsOf(const config::Config& config) {
-  return {.max_connections = static_cast<std::size_t>(config.server.max_connections),
+  return {.max_connections = ConnectionsFor(config),
           .max_connections_per_address = static_cast<std::size_t>(config.server.max_connections_per_address),
           .header_timeout = config.server.header_timeout,
           .idle_timeout = config.server.idle_timeout};
@@ -87,6 +89,9 @@ std::string ModesText(const config::Config& config, const service::SnowflakeServ
   return text.empty() ? "no mode" : text;
 }
 
+// How often the records of codes are compared with those in use.
+constexpr std::uint64_t kCompareCodesSeconds = 60;
+
 std::vector<std::string> NamesOf(const std::vector<server::Listener>& listeners) {
   std::vector<std::string> names;
   names.reserve(listeners.size());
@@ -100,6 +105,14 @@ std::size_t ThreadsOf(const config::Config& config) {
 }
 
 }  // namespace
+
+std::size_t ConnectionsFor(const config::Config& config) {
+  constexpr std::uint64_t kLeast = 16;
+  const std::uint64_t own = inspect::OwnFilesOf(config);
+  const std::uint64_t files = sys::RaiseOpenFileLimit();
+  const std::uint64_t room = std::max(files, own + kLeast) - own;
+  return static_cast<std::size_t>(std::min(room, static_cast<std::uint64_t>(config.server.max_connections)));
+}
 
 void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
                        Logger& log) {
@@ -138,7 +151,7 @@ Result<std::unique_ptr<NodeCodeDesk>> OpenCodes(const Daemon::Ground& ground, em
       [&context = ground.context, &log = ground.log, cluster](NodeCodeDesk::Options options) {
         return CodeStore::Open(context, std::move(options), Store::Access::kWrite, cluster, &log);
       },
-      ground.context.clock);
+      ground.context.clock, ground.log);
   LEAF_ASSIGN_OR_RETURN(auto options, CodeOptionsOf(config));
   LEAF_RETURN_IF_ERROR(desk->Prepare(options));
   desk->Adopt(std::move(options));
@@ -337,6 +350,7 @@ std::string Daemon::Reload() {
   if (const auto prepared = codes_->Prepare(*codes); !prepared.ok()) return failed(prepared.error());
   if (const auto set = SetGate(gate_, loaded->config); !set.ok()) return failed(set.error());
   AdoptCodes(*std::move(codes));
+  codes_->CompareRecords();
   if (has_tls) {
     // First: the line in the log says that connections that begin now get it.
     server_.SetTls(tls);
@@ -370,6 +384,7 @@ std::string Daemon::Reload() {
 }
 
 void Daemon::EachSecond() {
+  if (++seconds_ % kCompareCodesSeconds == 0) codes_->CompareRecords();
   if (node_->segment() != nullptr) {
     watching_.Post([this] { node_->segment()->ObservePeaks(); });
     watching_.Post([this] { node_->segment_adapters().store().database().CloseIdle(); });
@@ -398,6 +413,7 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
   // A second signal ends the process at once.
   signals.RestoreDefaults();
   ids_.BeginDrain();
+  tag_desk_.Stop();
   if (const std::size_t cut_off = server_.Drain(in_force_.server.drain_timeout); cut_off > 0) {
     log.Warning("{} connections were cut off", cut_off);
   }

@@ -41,6 +41,10 @@ namespace leaf::cmd {
 void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
                        Logger& log);
 
+// server.max_connections, or fewer where so many files cannot be open: without one left no state is written
+// and no range is reserved. Raises the limit of open files as far as it goes.
+std::size_t ConnectionsFor(const config::Config& config);
+
 // log.level, unless --verbose.
 LogLevel LevelOf(const config::Config& config, bool verbose);
 
@@ -89,7 +93,8 @@ class Daemon {
   const std::vector<std::string> names_;  // of the listeners
   const bool is_reachable_;               // one of them, from other machines
   const std::size_t threads_;
-  config::Config in_force_;  // changed by Reload
+  std::uint64_t seconds_ = 0;  // since the start
+  config::Config in_force_;    // changed by Reload
 
   const std::unique_ptr<embed::Node> node_;
   sys::ThreadPool reports_;

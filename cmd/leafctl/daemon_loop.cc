@@ -47,11 +47,12 @@ int DaemonLoop::Run() {
     const int signal = signals.WaitFor(told_ready ? look_interval : std::min(look_interval, kStartInterval));
     const std::string status = StatusText(ids.GetReadiness(), serving);
     if (signal == SIGHUP) {
-      manager.Reloading(clock.Monotonic());
+      // Before READY there is no reload for a manager, and READY would say that the start is over.
+      if (told_ready) manager.Reloading(clock.Monotonic());
       const std::string wrong = reload();
+      if (!told_ready) continue;
       // READY ends the reload, whatever came of it.
       manager.Ready(wrong.empty() ? status : fmt::format("the last reload failed: {}; {}", wrong, status));
-      told_ready = true;
       told_status = status;
       continue;
     }

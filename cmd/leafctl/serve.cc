@@ -197,11 +197,14 @@ Result<std::string> WhyNoSnowflakes(const config::Resolved& resolved,
 
 // A connection is a file, beyond the limit, too, and so are the listeners, the databases and their logs.
 void RaiseOpenFiles(const config::Resolved& resolved, Logger& log) {
-  constexpr std::uint64_t kOwnFiles = 128 + 2 * server::kReservedConnections + 64;
   const std::int64_t wanted = resolved.config.server.max_connections;
   const std::uint64_t files = sys::RaiseOpenFileLimit();
-  if (resolved.IsSet("server.max_connections") && files < static_cast<std::uint64_t>(wanted) + kOwnFiles)
-    log.Warning("only {} files may be open, too few for server.max_connections = {}", files, wanted);
+  const std::size_t places = ConnectionsFor(resolved.config);
+  if (places >= static_cast<std::size_t>(wanted)) return;
+  log.Write(
+      resolved.IsSet("server.max_connections") ? LogLevel::kWarning : LogLevel::kDebug,
+      fmt::format("only {} files may be open: at most {} connections instead of server.max_connections = {}",
+                  files, places, wanted));
 }
 
 Result<void> RunServe(CommandContext& context, const ServeOptions&) {
@@ -244,10 +247,12 @@ Run AddServe(CLI::App& app, CommandContext& context) {
   app.add_option("--listen", options->listen,
                  "Address to serve HTTP on; :PORT means every IPv4 address of this machine (server.listen)")
       ->type_name("HOST:PORT")
+      ->check(NotEmpty)
       ->allow_extra_args(false);
   app.add_option("--redis-listen", options->redis_listen,
                  "Address to speak Redis' protocol on, or unix:/PATH (server.redis_listen)")
       ->type_name("HOST:PORT")
+      ->check(NotEmpty)
       ->allow_extra_args(false);
   app.add_option("--socket", options->socket, "Unix socket to serve HTTP on; '' for none (server.socket)")
       ->type_name("PATH");

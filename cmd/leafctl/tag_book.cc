@@ -230,6 +230,7 @@ Result<TagOrderDesk> StoreBook::OrderDesk(std::optional<std::chrono::millisecond
                             .daemons = nullptr,
                             .look = ports_.look_at_orders,
                             .patience = wait.value_or(kOrderPatience),
+                            .ending = ports_.ending,
                             .fallback = cluster != nullptr && resolved->config.segment.witness_fallback};
   ports.holder = HolderOfReserves(resolved->config.state_dir);
   if (cluster != nullptr) {
@@ -250,6 +251,14 @@ Result<bool> StoreBook::EndOrder(const std::string& tag, bool listed) {
   return desk.End(tag, listed);
 }
 
+// The change is made, and is no failure without its line.
+void StoreBook::NoteOrder(const std::string& tag, std::string_view action) {
+  const auto noted = segments_.Record(tag, action);
+  if (!noted.ok())
+    ports_.warn(
+        fmt::format("the history of tag {} lacks this change: {}", Quoted(tag), noted.error().message));
+}
+
 void StoreBook::WarnOfJava(const std::string& tag) {
   if (ports_.database.connector() == nullptr) return;  // no Java Leaf on SQLite
   ports_.warn(
@@ -264,7 +273,7 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
     if (commits) {
       LEAF_ASSIGN_OR_RETURN(const bool ended, EndOrder(row.tag, row.strict.has_value()));
       if (ended && ports_.look_at_orders) ports_.look_at_orders();
-      if (ended) LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditTrend));
+      if (ended) NoteOrder(row.tag, core::kAuditTrend);
     }
     row.strict.reset();
     return {};
@@ -278,7 +287,7 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
     LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(row.tag, change.gone));
     strict.version = begun.version;
     LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(row.tag, begun));
-    if (!begun.since) LEAF_RETURN_IF_ERROR(segments_.Record(row.tag, core::kAuditStrict));
+    if (!begun.since) NoteOrder(row.tag, core::kAuditStrict);
   }
   WarnOfJava(row.tag);
   row.strict = std::move(strict);
@@ -309,7 +318,7 @@ Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::Writ
     }
     added = *std::move(made);
     LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(tag.tag, begun));
-    LEAF_RETURN_IF_ERROR(segments_.Record(tag.tag, core::kAuditStrict));
+    NoteOrder(tag.tag, core::kAuditStrict);
   }
   WarnOfJava(tag.tag);
   added.row.strict = std::move(strict);

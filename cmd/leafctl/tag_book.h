@@ -80,6 +80,8 @@ class StoreBook final : public TagBook {
     std::function<void(const std::string&)> warn;  // one line, without an end
     // Makes the caller's own node look at the orders of tags now; null for none.
     std::function<void()> look_at_orders{};
+    // Whether the process is to end, so that nothing is waited for any more.
+    std::function<bool()> ending{};
     // Where the codes of tags end; empty: as the environment's configuration says.
     std::function<Result<core::CodeEnds>()> code_ends{};
   };
@@ -119,6 +121,7 @@ class StoreBook final : public TagBook {
   Result<void> SetOrder(core::TagRow& row, const core::TagChange& change, core::WriteMode mode);
   // Fills in core::TagRow::strict of all.
   Result<void> FillOrders(const std::vector<core::TagRow*>& rows);
+  void NoteOrder(const std::string& tag, std::string_view action);
   void WarnOfJava(const std::string& tag);
 
   const Ports ports_;

@@ -57,6 +57,7 @@ StoreBook NodeTagDesk::BookFor(const std::string& who, Warnings& warnings) {
                     .changed = Listener(),
                     .warn = [&warnings](const std::string& text) { warnings.push_back(text); },
                     .look_at_orders = [this] { node_.segment()->RefreshNow(); },
+                    .ending = [this] { return ending_.load(); },
                     .code_ends = [this] { return node_.segment_adapters().CodeEnds(); }});
 }
 

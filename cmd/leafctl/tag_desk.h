@@ -23,6 +23,9 @@ class NodeTagDesk final : public server::TagDesk {
   NodeTagDesk(CommandContext& context, const config::Resolved& resolved, embed::Node& node, Logger& log)
       : context_(context), resolved_(resolved), node_(node), log_(log) {}
 
+  // What waits for other nodes ends soon. Once.
+  void Stop() { ending_.store(true); }
+
   Result<Json> List(const Listing& listing) override;
   Result<Json> Show(const std::string& tag) override;
   Result<Json> History(const std::string& tag, std::uint64_t limit) override;
@@ -51,6 +54,7 @@ class NodeTagDesk final : public server::TagDesk {
   const config::Resolved& resolved_;
   embed::Node& node_;
   Logger& log_;
+  std::atomic<bool> ending_{false};
   std::atomic<bool> gap_told_{false};
   std::atomic<bool> repairing_{false};
 };

@@ -128,10 +128,14 @@ Result<bool> TagOrderDesk::PutBack(const std::string& tag) {
          });
 }
 
+bool TagOrderDesk::IsLate(MonotonicTime deadline) const {
+  return ports_.clock.Monotonic() >= deadline || IsEnding();
+}
+
 Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, MonotonicTime deadline) {
   bool noted = ports_.fence == nullptr;
   while (true) {
-    const bool late = ports_.clock.Monotonic() >= deadline;
+    const bool late = IsLate(deadline);
     const auto missing = Missing(row.version);
     if (missing.ok() && missing->empty() && noted) return {};
     std::optional<Error> problem;
@@ -146,8 +150,8 @@ Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, MonotonicTime dea
       problem = note.error();
     } else if (late) {
       return Error{ErrorCode::kRefused,
-                   fmt::format("cannot make tag {} strict: not acknowledged by {}", Quoted(row.tag),
-                               fmt::join(*missing, ", ")),
+                   fmt::format("cannot make tag {} strict: not acknowledged by {}{}", Quoted(row.tag),
+                               fmt::join(*missing, ", "), IsEnding() ? ", and this process ends" : ""),
                    "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
                    "issues no more IDs"};
     }
@@ -161,7 +165,7 @@ Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
   LEAF_RETURN_IF_ERROR(Check(tag, gone));
   const MonotonicTime deadline = ports_.clock.Monotonic() + ports_.patience;
   auto was_strict = PutBack(tag);
-  while (!was_strict.ok() && MayPass(was_strict.error()) && ports_.clock.Monotonic() < deadline) {
+  while (!was_strict.ok() && MayPass(was_strict.error()) && !IsLate(deadline)) {
     ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
     was_strict = PutBack(tag);
   }

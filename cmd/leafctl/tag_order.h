@@ -32,8 +32,9 @@ class TagOrderDesk {
     service::ClusterFence* fence = nullptr;
     // Makes the caller's own node look at the orders now; null for none.
     std::function<void()> look;
-    // How long nodes are waited for.
+    // How long nodes are waited for, unless the caller's process is to end meanwhile; null: it is not.
     std::chrono::milliseconds patience{};
+    std::function<bool()> ending{};
     bool fallback = false;  // as segment.witness_fallback
     // The process that holds reserves in the caller's state directory, as far as is known; 0 for none.
     pid_t holder = 0;
@@ -62,6 +63,8 @@ class TagOrderDesk {
   Result<void> Note(const core::OrderRow& row);
   // Whether it remembers that the tag is strict, and the table says so by now, too.
   Result<bool> PutBack(const std::string& tag);
+  bool IsEnding() const { return ports_.ending && ports_.ending(); }
+  bool IsLate(MonotonicTime deadline) const;
   // Until every node has acknowledged the order, and the witness remembers it.
   Result<void> AwaitAll(const core::OrderRow& row, MonotonicTime deadline);
   // Nodes that have not acknowledged `version`, as people read them.

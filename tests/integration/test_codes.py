@@ -429,6 +429,26 @@ class Reload(CodesTest):
             self.assertLessEqual(lengths, {13, 14, 15, 16, 17})
             self.assertIn(17 if tag == "user" else 16, lengths)
 
+    RECORDS = "SELECT biz_tag, alphabet, has_check, lengths, key_fingerprint FROM leafctl_codes"
+
+    def test_a_record_that_the_database_has_lost(self):
+        """It was restored, or a failover lost it: another node could make codes of the tag in another way."""
+        daemon = self.serve()
+        before = self.codes(daemon, "order", 3)
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            rows = database.execute(self.RECORDS).fetchall()
+            self.assertEqual(len(rows), 1)
+            database.execute("DELETE FROM leafctl_codes")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_log("had lost what the codes of tag 'order' are made of")
+        with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+            self.assertEqual(database.execute(self.RECORDS).fetchall(), rows)
+            database.execute("UPDATE leafctl_codes SET key_fingerprint = '0123456789abcdef'")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_log("it makes no more of them")
+        self.check_v1_error(daemon.get("/v1/segment/order?form=code"), 503, "config")
+        self.assertEqual(len(set(before)), 3)
+
     def test_another_key_in_the_file(self):
         self.box.ok("tag", "add", "pay", "--step", "1000")
         daemon = self.serve()

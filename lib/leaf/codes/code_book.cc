@@ -2,12 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
 
 namespace leaf::codes {
+namespace {
+
+bool Includes(const std::vector<int>& lengths, const std::vector<int>& wanted) {
+  return std::includes(lengths.begin(), lengths.end(), wanted.begin(), wanted.end());
+}
+
+bool IsSameButLengths(const core::CodeRecord& a, const core::CodeRecord& b) {
+  return a.key == b.key && a.alphabet == b.alphabet && a.check == b.check;
+}
+
+}  // namespace
 
 CodeBook::CodeBook(Options options, core::CodeRecords& records)
     : records_(records), settings_(SettingsOf(std::move(options))) {}
@@ -55,7 +67,9 @@ void CodeBook::Remember(std::string_view tag, const std::shared_ptr<const Settin
   const MutexLock lock(mutex_);
   if (settings != settings_) return;
   Opened& opened = opened_[std::string(tag)];
-  opened.codes = std::move(codes);
+  // Lengths are only ever added: a record that was read before this one was kept is out of date.
+  if (opened.codes == nullptr || opened.codes->record().lengths.size() <= codes->record().lengths.size())
+    opened.codes = std::move(codes);
   opened.may_issue = opened.may_issue || may_issue;
 }
 
@@ -78,6 +92,36 @@ Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToIssue(std::string_view t
   LEAF_ASSIGN_OR_RETURN(auto codes, TagCodes::Make(record, settings->options.key, tweak, shape.group));
   Remember(tag, settings, codes, true);
   return codes;
+}
+
+Result<CodeBook::Compared> CodeBook::CompareRecords() {
+  std::vector<std::shared_ptr<const TagCodes>> all;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [tag, opened] : opened_) {
+      if (opened.may_issue) all.push_back(opened.codes);
+    }
+  }
+  Compared compared;
+  for (const auto& codes : all) {
+    const core::CodeRecord& ours = codes->record();
+    const auto found = records_.Load(ours.tag);
+    if (!found.ok() && found.error().code == ErrorCode::kConfig)
+      continue;  // a damaged row: others may be good
+    if (!found.ok()) return found.error();
+    if (*found && Includes((*found)->lengths, ours.lengths) && IsSameButLengths(**found, ours)) continue;
+    const auto kept = records_.Keep(ours);
+    if (kept.ok()) {
+      compared.kept_again.push_back(ours.tag);
+      continue;
+    }
+    if (kept.error().code != ErrorCode::kConfig) return kept.error();
+    compared.differ.push_back(ours.tag);
+    const MutexLock lock(mutex_);
+    const auto opened = opened_.find(ours.tag);
+    if (opened != opened_.end() && opened->second.codes == codes) opened_.erase(opened);
+  }
+  return compared;
 }
 
 Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToReveal(std::string_view tag, std::string_view tweak) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
@@ -48,6 +49,15 @@ class CodeBook {
   // none yet. Errors: kConfig (another key, alphabet, or a shorter length than it has; too few codes for
   // snowflake IDs; no table), and those of the database.
   Result<std::shared_ptr<const TagCodes>> OpenToIssue(std::string_view tag, std::string_view tweak);
+  // What codes are made of must outlive a database that goes back: the records of the tags that are opened to
+  // issue are read again. What is missing is kept again. Of a tag whose record says something else by now no
+  // code is made until OpenToIssue allows it. Blocks. Errors: those of the database, after which the rest was
+  // not looked at.
+  struct Compared {
+    std::vector<std::string> kept_again;
+    std::vector<std::string> differ;
+  };
+  Result<Compared> CompareRecords();
   // Keeps nothing, and reads the record again. Errors: kNotFound (the tag has no codes), kConfig (their key
   // is another one), and those of the database.
   Result<std::shared_ptr<const TagCodes>> OpenToReveal(std::string_view tag, std::string_view tweak);

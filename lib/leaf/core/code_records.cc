@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "leaf/base/check.h"
 #include "leaf/base/limits.h"
@@ -29,7 +30,7 @@ std::optional<std::vector<int>> ParseCodeLengths(std::string_view text) {
 }
 
 Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted) {
-  LEAF_CHECK(!kept.lengths.empty() && wanted.lengths.size() == 1);
+  LEAF_CHECK(!kept.lengths.empty() && !wanted.lengths.empty());
   const auto refuse = [&](std::string_view what, std::string hint) {
     return Error{
         ErrorCode::kConfig,
@@ -48,15 +49,17 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
     return refuse(fmt::format("its codes were made {} a check character", kept.check ? "with" : "without"),
                   fmt::format("set check = {} for this tag", kept.check));
   }
-  const int length = wanted.lengths.front();
+  CodeRecord extended = kept;
+  extended.lengths.clear();
+  std::set_union(kept.lengths.begin(), kept.lengths.end(), wanted.lengths.begin(), wanted.lengths.end(),
+                 std::back_inserter(extended.lengths));
+  const int length = wanted.lengths.back();
   const int longest = kept.lengths.back();
-  if (length < longest) {
+  if (wanted.lengths.size() == 1 && length < longest) {
     return refuse(fmt::format("its codes have length {} by now, not {}", longest, length),
                   fmt::format("set length = {} for this tag, or more", longest));
   }
-  if (length == longest) return std::optional<CodeRecord>();
-  CodeRecord extended = kept;
-  extended.lengths.push_back(length);
+  if (extended.lengths == kept.lengths) return std::optional<CodeRecord>();
   return std::optional<CodeRecord>(std::move(extended));
 }
 

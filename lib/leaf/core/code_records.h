@@ -41,8 +41,9 @@ inline constexpr int kCodeLengthMax = 24;
 std::string CodeLengthsText(const std::vector<int>& lengths);
 std::optional<std::vector<int>> ParseCodeLengths(std::string_view text);
 
-// What is remembered once a node has begun to make codes as `wanted` says, which has one length. Nothing if
-// that is what `kept` says already. Errors: kConfig, which says what differs.
+// What is remembered once a node has begun to make codes as `wanted` says, which has one length; or, with
+// several, once a node that has made them knows that the record was lost. Nothing if that is what `kept` says
+// already. Errors: kConfig, which says what differs.
 Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted);
 
 // The first ID that has no code: kIdEnd if each has one.

@@ -37,6 +37,7 @@ class CodeStore {
 
   void Reconfigure(codes::CodeBook::Options options) { book_->Reconfigure(std::move(options)); }
   const codes::CodeBook& book() const { return *book_; }
+  Result<codes::CodeBook::Compared> CompareRecords() { return book_->CompareRecords(); }
   Store& store() { return *store_; }
   // What is remembered of a tag's codes.
   Result<std::optional<core::CodeRecord>> RecordOf(std::string_view tag) { return records_.Load(tag); }

@@ -40,9 +40,10 @@ class NodeChecks : DoctorChecks {
     CheckDatabase();
     CheckCluster(shared_);
     CheckDaemon();
-    Add(InspectOpenFileLimit(config_.server.max_connections));
+    Add(InspectOpenFileLimit(config_.server.max_connections, OwnFilesOf(config_)));
     Add(InspectClockSync());
-    Add(InspectUnit({config_.state_dir, resolved_.file, config_.server.max_connections}));
+    Add(InspectUnit(
+        {config_.state_dir, resolved_.file, config_.server.max_connections, OwnFilesOf(config_)}));
   }
 
  private:

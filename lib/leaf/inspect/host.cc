@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "leaf/access/token_file.h"
@@ -25,8 +26,6 @@
 namespace leaf::inspect {
 namespace {
 
-// What leafctl has open beside connections: files, sockets, database connections, with room to spare.
-constexpr std::uint64_t kOwnFiles = 256;
 // Marks and state are small; SQLite's log and a database of tags want a little more.
 constexpr std::uint64_t kFreeBytesMin = std::uint64_t{64} << 20;
 constexpr std::size_t kInspectedBytesMax = std::size_t{1} << 20;
@@ -71,19 +70,26 @@ Diagnosis InspectConfigFile(const std::string& path) {
   return Diagnosis::Ok("config-file", path);
 }
 
+namespace {
+
+Diagnosis SecretFileProblem(std::string check, const Error& error) {
+  return {std::move(check), Level::kProblem, error.message, "leafctl does not start with it",
+          error.hint.empty() ? "make it readable by the user that leafctl runs as, and by no other user"
+                             : error.hint};
+}
+
+}  // namespace
+
 Diagnosis InspectSecretFile(std::string check, const std::string& path) {
   if (const auto secret = sys::ReadSecretFile(path); !secret.ok())
-    return {std::move(check), Level::kProblem, secret.error().message, "leafctl does not start with it",
-            secret.error().hint.empty()
-                ? "make it readable by the user that leafctl runs as, and by no other user"
-                : secret.error().hint};
+    return SecretFileProblem(std::move(check), secret.error());
   return Diagnosis::Ok(std::move(check), fmt::format("only the owner of {} can read it", path));
 }
 
 Diagnosis InspectTokens(const std::string& path, WallTime now, bool is_needed) {
   constexpr std::chrono::hours kExpirySoon{24 * 14};
-  const auto text = sys::ReadSecretFile(path);
-  if (!text.ok()) return InspectSecretFile("tokens", path);
+  const auto text = sys::ReadSecretFile(path, access::kTokenFileBytesMax);
+  if (!text.ok()) return SecretFileProblem("tokens", text.error());
   const auto tokens = access::ParseTokenFile(*text);
   if (!tokens.ok()) {
     return {"tokens", Level::kProblem, fmt::format("{}: {}", path, tokens.error().message),
@@ -194,16 +200,31 @@ bool IsPortInUse(std::uint16_t port) {
   return false;
 }
 
-Diagnosis InspectOpenFileLimit(std::int64_t connections) {
+std::uint64_t OwnFilesOf(const config::Config& config) {
+  constexpr std::uint64_t kAnyway = 96;
+  constexpr std::uint64_t kWithoutPlace = 128 + 64;  // refused, and those kept for Unix sockets
+  constexpr std::uint64_t kSqlite = 64;
+  const std::uint64_t threads = config.server.threads > 0 ? static_cast<std::uint64_t>(config.server.threads)
+                                                          : std::thread::hardware_concurrency();
+  const std::uint64_t listeners =
+      2 + config.server.listen.size() + config.server.admin_listen.size() + config.server.redis_listen.size();
+  const std::uint64_t store = config.segment.store == "mysql"
+                                  ? static_cast<std::uint64_t>(config.mysql.max_connections) + kSqlite
+                                  : kSqlite;
+  return kAnyway + kWithoutPlace + store + threads * (4 + listeners);
+}
+
+Diagnosis InspectOpenFileLimit(std::int64_t connections, std::uint64_t own_files) {
   rlimit limit{};
-  const std::uint64_t wanted = static_cast<std::uint64_t>(connections) + kOwnFiles;
+  const std::uint64_t wanted = static_cast<std::uint64_t>(connections) + own_files;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max >= wanted)
     return Diagnosis::Ok("open-files", fmt::format("room for {} connections", connections));
-  return {"open-files", Level::kWarning,
-          fmt::format("at most {} open files here, and {} are needed", limit.rlim_max, wanted),
-          "a daemon with these limits turns connections away before server.max_connections; a service has "
-          "limits of its own",
-          "LimitNOFILE= in the unit, or a lower server.max_connections"};
+  return {
+      "open-files", Level::kWarning,
+      fmt::format("at most {} open files here, and {} are needed", limit.rlim_max, wanted),
+      "a daemon with these limits has fewer connections than server.max_connections; a service has limits of "
+      "its own",
+      "LimitNOFILE= in the unit, or a lower server.max_connections"};
 }
 
 Diagnosis InspectClockSync() {
@@ -267,7 +288,7 @@ std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view
   }
   const auto files = ParseWhole<std::uint64_t>(
       limit.substr(limit.rfind(':') == std::string::npos ? 0 : limit.rfind(':') + 1));
-  if (files && *files < static_cast<std::uint64_t>(expectation.connections) + kOwnFiles) {
+  if (files && *files < static_cast<std::uint64_t>(expectation.connections) + expectation.own_files) {
     add(Level::kWarning, fmt::format("LimitNOFILE={}", limit),
         fmt::format("server.max_connections is {}", expectation.connections), "raise one or lower the other");
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "leaf/base/time.h"
+#include "leaf/config/config.h"
 #include "leaf/inspect/diagnosis.h"
 
 namespace leaf::inspect {
@@ -36,7 +37,10 @@ std::optional<LockHolder> FindLockHolder(const std::string& state_dir);
 bool IsPortInUse(std::uint16_t port);
 
 // Room for `connections` and what leafctl itself has open, by the hard limit.
-Diagnosis InspectOpenFileLimit(std::int64_t connections);
+Diagnosis InspectOpenFileLimit(std::int64_t connections, std::uint64_t own_files);
+// What a daemon has open beside connections, with room to spare: threads, listeners, the database, files, and
+// connections that are told that there is no place.
+std::uint64_t OwnFilesOf(const config::Config& config);
 
 // Whether the kernel believes that the clock is kept in step with others.
 Diagnosis InspectClockSync();
@@ -46,6 +50,7 @@ struct UnitExpectation {
   std::string state_dir;
   std::string config_file;  // "" for none
   std::int64_t connections = 0;
+  std::uint64_t own_files = 0;
 };
 std::vector<Diagnosis> InspectUnitText(const std::string& path, std::string_view text,
                                        const UnitExpectation& expectation);

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
@@ -13,13 +15,17 @@ namespace leaf::sql {
 namespace {
 
 constexpr std::size_t kAuditTextCharactersMax = 255;
+constexpr std::size_t kAuditDescriptionCharactersMax = 256;
 
-// As much of a text as its column takes, and valid UTF-8 in any case.
+// As much of a text as its column takes: valid UTF-8.
+std::string CutAuditText(std::string text, std::size_t characters_max) {
+  text.resize(std::min(text.size(), 4 * characters_max));
+  while (CountCodePoints(text).value_or(characters_max + 1) > characters_max) text.pop_back();
+  return text;
+}
+
 std::string FittedAuditText(const std::string& text) {
-  std::string fitted = Printable(text);
-  while (CountCodePoints(fitted).value_or(kAuditTextCharactersMax + 1) > kAuditTextCharactersMax)
-    fitted.pop_back();
-  return fitted;
+  return CutAuditText(Printable(text), kAuditTextCharactersMax);
 }
 
 struct AuditStateBuffer {
@@ -34,7 +40,8 @@ struct AuditStateBuffer {
     if (!state) return;
     max_id = state->max_id;
     step = state->step;
-    description = state->description.value_or("");
+    // The table of tags may have been given a wider column.
+    description = CutAuditText(state->description.value_or(""), kAuditDescriptionCharactersMax);
     max_id_state = soci::i_ok;
     step_state = soci::i_ok;
     description_state = state->description ? soci::i_ok : soci::i_null;

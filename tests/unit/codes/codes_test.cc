@@ -281,7 +281,11 @@ TEST(CodeBook, OtherSettingsAreJudgedByTheRecordAgain) {
 // A record that is kept while the settings change.
 class SlowRecords final : public core::CodeRecords {
  public:
-  Result<std::optional<core::CodeRecord>> Load(std::string_view tag) override { return records.Load(tag); }
+  Result<std::optional<core::CodeRecord>> Load(std::string_view tag) override {
+    auto loaded = records.Load(tag);
+    if (after_load) std::exchange(after_load, nullptr)();
+    return loaded;
+  }
   Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override {
     auto kept = records.Keep(wanted);
     if (meanwhile) std::exchange(meanwhile, nullptr)();
@@ -289,6 +293,7 @@ class SlowRecords final : public core::CodeRecords {
   }
   MemoryRecords records;
   std::function<void()> meanwhile;
+  std::function<void()> after_load;
 };
 
 TEST(CodeBook, WhatWasOpenedWithOlderSettingsIsNotFoundLater) {
@@ -300,6 +305,56 @@ TEST(CodeBook, WhatWasOpenedWithOlderSettingsIsNotFoundLater) {
   EXPECT_EQ(book.FindToIssue("order"), nullptr);
   EXPECT_EQ(book.FindToReveal("order"), nullptr);
   EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+}
+
+TEST(CodeBook, ALengthThatIsAddedWhileACodeIsReadStays) {
+  SlowRecords records;
+  ASSERT_TRUE(CodeBook(OptionsOf('a', 12), records).OpenToIssue("order", "order").ok());
+  CodeBook book(OptionsOf('a', 14), records);
+  records.after_load = [&] { ASSERT_TRUE(book.OpenToIssue("order", "order").ok()); };
+  ASSERT_TRUE(book.OpenToReveal("order", "order").ok());
+  ASSERT_NE(book.FindToIssue("order"), nullptr);
+  EXPECT_EQ(book.FindToIssue("order")->record().lengths.size(), 2U);
+}
+
+// A failover that loses the record: another node could make codes in another way, which may repeat.
+TEST(CodeBook, ARecordThatIsLostIsKeptAgain) {
+  MemoryRecords records;
+  ASSERT_TRUE(CodeBook(OptionsOf('a', 12), records).OpenToIssue("order", "order").ok());
+  CodeBook book(OptionsOf('a', 14), records);
+  ASSERT_TRUE(book.OpenToIssue("order", "order").ok());
+  ASSERT_TRUE(book.OpenToIssue("pay", "pay").ok());
+  const auto before = records.kept;
+  auto compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_TRUE(compared->kept_again.empty() && compared->differ.empty());
+
+  records.kept.erase("order");
+  compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->kept_again, std::vector<std::string>{"order"});
+  EXPECT_EQ(records.kept.find("order")->second.lengths, before.find("order")->second.lengths);
+  EXPECT_NE(book.FindToIssue("order"), nullptr);
+
+  // Another node was faster, with the longer length alone.
+  records.kept.erase("order");
+  ASSERT_TRUE(CodeBook(OptionsOf('a', 14), records).OpenToIssue("order", "order").ok());
+  compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->kept_again, std::vector<std::string>{"order"});
+  EXPECT_EQ(records.kept.find("order")->second.lengths, before.find("order")->second.lengths);
+
+  // Another node was faster, with another key: no more codes than those.
+  records.kept.erase("pay");
+  ASSERT_TRUE(CodeBook(OptionsOf('b', 14), records).OpenToIssue("pay", "pay").ok());
+  compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->differ, std::vector<std::string>{"pay"});
+  EXPECT_EQ(book.FindToIssue("pay"), nullptr);
+  EXPECT_EQ(book.OpenToIssue("pay", "pay").error().code, ErrorCode::kConfig);
+  records.fails = true;
+  records.kept.erase("order");
+  EXPECT_EQ(book.CompareRecords().error().code, ErrorCode::kUnavailable);
 }
 
 TEST(CodeBook, NoCodeIsMadeBeforeItsRecordIsKept) {
