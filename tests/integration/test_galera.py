@@ -57,7 +57,8 @@ class Galera(LeafTest):
         box.env["LEAFCTL_CONFIG"] = box.write(
             "leafctl.toml",
             '[segment]\nstore = "mysql"\nrefresh_interval = "1s"\nstep_policy = "fixed"\n'
-            "[server]\nrequest_timeout = \"20s\"\n"
+            # Three nodes that raise one witness take turns: on a slow disk a node may lose many in a row.
+            "[server]\nrequest_timeout = \"2m\"\n"
             '[mysql]\nendpoints = [%s]\npassword_file = "%s"\nconnect_timeout = "10s"\nquery_timeout = "10s"\n'
             '[snowflake]\nenabled = false\ncluster = "galera"\n[zookeeper]\nconnect = "%s"\n'
             % (endpoints, password, ZOOKEEPER.connect),
