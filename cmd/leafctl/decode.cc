@@ -51,7 +51,7 @@ class FieldPrinter {
   std::string items_;
 };
 
-// One ID a line. What is wrong is told, the others are printed.
+// Each line is one ID. A wrong line is an error that names the line; the other IDs are printed.
 Result<void> DecodeInput(CommandContext& context, const std::optional<IdFormat>& format,
                          FieldPrinter& printer) {
   LEAF_ASSIGN_OR_RETURN(const std::optional<Error> wrong,

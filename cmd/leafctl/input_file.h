@@ -18,9 +18,10 @@ inline constexpr std::size_t kInputFileBytesMax = std::size_t{16} << 20;
 // kInputFileBytesMax; kInternal (stdin cannot be read); those of sys::ReadWholeFile.
 Result<std::string> ReadInputFile(CommandContext& context, const std::string& file);
 
-// Gives each line of stdin to `use`, without blanks around it; empty ones not. A line that is wrong is told
-// with its number, and the others go on: returned is the first such error, which counts the others, or
-// nothing. Errors: kInternal (stdin cannot be read), those of writing the output.
+// Calls `use` with each line of stdin, without the blanks around it, unless the line is empty. A line for
+// which `use` fails does not end the loop: its error gets the line's number, and is printed on stderr from
+// the second one on. The first such error is returned, and says how many followed; nothing if there is none.
+// Errors: kInternal (stdin cannot be read), and those of writing the output.
 using UseLine = std::function<Result<void>(std::string_view line)>;
 Result<std::optional<Error>> ForEachLineOfStdin(CommandContext& context, const UseLine& use);
 
