@@ -48,15 +48,23 @@ Result<void> RunCodeCheck(CommandContext& context, const std::string& tag) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const auto store,
                         CodeStore::Open(context, Store::Access::kLook, ClusterNameOf(resolved->config)));
-  const codes::CodeShape wanted_shape = store->book().ShapeFor(tag);
-  const core::CodeRecord wanted{.tag = tag,
-                                .alphabet = std::string(codes::AlphabetName(wanted_shape.alphabet)),
-                                .check = wanted_shape.check,
-                                .lengths = {wanted_shape.length},
-                                .key = store->book().fingerprint()};
+  codes::CodeShape shape = store->book().ShapeFor(tag);
+  core::CodeRecord record{.tag = tag,
+                          .alphabet = std::string(codes::AlphabetName(shape.alphabet)),
+                          .check = shape.check,
+                          .lengths = {shape.length},
+                          .key = store->book().fingerprint()};
   LEAF_ASSIGN_OR_RETURN(const std::optional<core::CodeRecord> kept, store->RecordOf(tag));
-  const core::CodeRecord& record = kept ? *kept : wanted;
-  codes::CodeShape shape = wanted_shape;
+  std::optional<Error> refused;
+  if (auto wanted = store->RecordFor(tag); !wanted.ok()) {
+    refused = std::move(wanted).error();
+  } else if (kept) {
+    // A cluster that is not known here is not judged.
+    if (wanted->cluster.empty()) wanted->cluster = kept->cluster;
+    if (auto extended = core::ExtendCodeRecord(*kept, *wanted, core::CodesBegin::kNow); !extended.ok())
+      refused = std::move(extended).error();
+  }
+  if (kept) record = *kept;
   shape.alphabet = codes::ParseAlphabet(record.alphabet).value_or(shape.alphabet);
   shape.length = record.lengths.back();
   const codes::WideNumber domain = codes::DomainOf(shape);
@@ -66,11 +74,6 @@ Result<void> RunCodeCheck(CommandContext& context, const std::string& tag) {
       use.ids == 0 ? 0 : std::min(1.0, static_cast<double>(use.ids) / static_cast<double>(domain));
   const std::string guesses =
       density == 0 ? "none yet" : fmt::format("one guess in {:.0f} is a code of this tag", 1 / density);
-  std::optional<Error> refused;
-  if (kept) {
-    if (auto extended = core::ExtendCodeRecord(*kept, wanted); !extended.ok())
-      refused = std::move(extended).error();
-  }
   const bool is_near = use.days_left && *use.days_left < kFewDaysLeft;
   if (context.flags.json) {
     WriteJson(context, {{"tag", tag},

@@ -12,6 +12,7 @@ Result<void> NodeCodeDesk::Prepare(const std::optional<Options>& options) {
   if (!options || store_ != nullptr) return {};
   LEAF_ASSIGN_OR_RETURN(store_, make_(*options));
   thread_.emplace("leaf-codes", 1, clock_);
+  store_->KeepComparing(*thread_, clock_, log_);
   return {};
 }
 
@@ -23,25 +24,7 @@ void NodeCodeDesk::Adopt(std::optional<Options> options) {
 }
 
 void NodeCodeDesk::CompareRecords() {
-  if (!is_on()) return;
-  thread_->Post([this] {
-    // A database that does not answer is asked again later.
-    const auto compared = store_->CompareRecords();
-    if (!compared.ok()) return;
-    for (const std::string& tag : compared->kept_again) {
-      log_.Warning(
-          "the database had lost what the codes of tag {} are made of (it was restored, or a failover lost "
-          "it): kept again",
-          Quoted(tag));
-    }
-    for (const std::string& tag : compared->differ) {
-      log_.Error(
-          "leafctl_codes says by now that the codes of tag {} are made in another way than this node has "
-          "made "
-          "them: it makes no more of them unless its configuration says the same; codes may have repeated",
-          Quoted(tag));
-    }
-  });
+  if (thread_) thread_->Post([this] { store_->CompareRecords(log_); });
 }
 
 std::string NodeCodeDesk::KeyInUse() const {

@@ -38,7 +38,8 @@ class NodeCodeDesk final : public server::CodeDesk {
   // From now on codes are made as these options say; nothing: there are none. Requires: Prepare.
   void Adopt(std::optional<Options> options);
 
-  // Compares the records of codes with those in use (CodeBook::CompareRecords), on the desk's thread.
+  // Compares the records of codes with those in use (CodeStore::CompareRecords), on the desk's thread: now,
+  // besides what it does once a minute from Prepare on.
   void CompareRecords();
 
   // Its fingerprint; "" where there are no codes.

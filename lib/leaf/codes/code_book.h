@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,9 +34,9 @@ class CodeBook {
 
   CodeBook(Options options, core::CodeRecords& records);
 
-  // Codes are made as these say from now on: every tag is opened again, and its record judges them as at the
-  // start. Codes that a caller holds stay good, since what they were made of was kept before. Nothing happens
-  // if they are the same.
+  // Codes are made as these say from now on: a tag whose key or shape is another one is opened again, and its
+  // record judges it as at the start. Codes that a caller holds stay good, since what they were made of was
+  // kept before.
   void Reconfigure(Options options);
 
   CodeShape ShapeFor(std::string_view tag) const;
@@ -45,21 +46,25 @@ class CodeBook {
   std::shared_ptr<const TagCodes> FindToIssue(std::string_view tag) const;
   std::shared_ptr<const TagCodes> FindToReveal(std::string_view tag) const;
 
-  // Blocks on the database. `tweak`: the tag, or the cluster's name. The shape is kept as the tag's if it has
-  // none yet. Errors: kConfig (another key, alphabet, or a shorter length than it has; too few codes for
-  // snowflake IDs; no table), and those of the database.
+  // The record that the configuration asks for. `tweak`: the tag, or the cluster's name. Errors: kConfig (too
+  // few codes for snowflake IDs).
+  Result<core::CodeRecord> RecordFor(std::string_view tag, std::string_view tweak) const;
+
+  // Blocks on the database. The shape is kept as the tag's if it has none yet. Errors: those of RecordFor;
+  // kConfig (another key, cluster, alphabet, or a shorter length than it has; no table), and those of the
+  // database.
   Result<std::shared_ptr<const TagCodes>> OpenToIssue(std::string_view tag, std::string_view tweak);
-  // What codes are made of must outlive a database that goes back: the records of the tags that are opened to
-  // issue are read again. What is missing is kept again. Of a tag whose record says something else by now no
-  // code is made until OpenToIssue allows it. Blocks. Errors: those of the database, after which the rest was
-  // not looked at.
+  // What codes are made of must outlive a database that goes back: the records of all tags of which codes
+  // were made here are read again. What is missing is kept again. Of a tag whose record says something else
+  // by now no code is made until OpenToIssue allows it. Blocks. Errors: those of the database, after which
+  // the rest was not looked at.
   struct Compared {
     std::vector<std::string> kept_again;
     std::vector<std::string> differ;
   };
   Result<Compared> CompareRecords();
   // Keeps nothing, and reads the record again. Errors: kNotFound (the tag has no codes), kConfig (their key
-  // is another one), and those of the database.
+  // is another one, or their cluster), and those of the database.
   Result<std::shared_ptr<const TagCodes>> OpenToReveal(std::string_view tag, std::string_view tweak);
 
  private:
@@ -69,6 +74,7 @@ class CodeBook {
     std::string fingerprint;
 
     const CodeShape& ShapeFor(std::string_view tag) const;
+    Result<core::CodeRecord> RecordFor(std::string_view tag, std::string_view tweak) const;
   };
   struct Opened {
     std::shared_ptr<const TagCodes> codes;
@@ -79,13 +85,16 @@ class CodeBook {
   std::shared_ptr<const TagCodes> Find(std::string_view tag, bool to_issue) const;
   // Not if the settings are others by now.
   void Remember(std::string_view tag, const std::shared_ptr<const Settings>& settings,
-                std::shared_ptr<const TagCodes> codes, bool may_issue);
+                const std::shared_ptr<const TagCodes>& codes, bool may_issue);
+  std::optional<core::CodeRecord> MadeOf(std::string_view tag) const;
 
   core::CodeRecords& records_;
   mutable Mutex mutex_;
   std::shared_ptr<const Settings> settings_ LEAF_GUARDED_BY(mutex_);
   // What was found once is found from then on. No more than there are tags, or were.
   std::map<std::string, Opened, std::less<>> opened_ LEAF_GUARDED_BY(mutex_);
+  // What codes were made of here, with whatever settings; with all lengths that this node knows.
+  std::map<std::string, core::CodeRecord, std::less<>> made_ LEAF_GUARDED_BY(mutex_);
 };
 
 }  // namespace leaf::codes

@@ -16,6 +16,17 @@ std::string HexText(const unsigned char* bytes, std::size_t size) {
   return text;
 }
 
+std::string Fingerprint(std::string_view purpose, const void* data, std::size_t size) {
+  constexpr std::size_t kBytes = 8;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> hash{};
+  SHA256_CTX state;
+  SHA256_Init(&state);
+  SHA256_Update(&state, purpose.data(), purpose.size());
+  SHA256_Update(&state, data, size);
+  SHA256_Final(hash.data(), &state);
+  return HexText(hash.data(), kBytes);
+}
+
 }  // namespace
 
 Result<CodeKey> ParseCodeKey(std::string_view text) {
@@ -33,16 +44,10 @@ Result<CodeKey> ParseCodeKey(std::string_view text) {
 
 std::string CodeKeyText(const CodeKey& key) { return HexText(key.data(), key.size()); }
 
-std::string FingerprintOf(const CodeKey& key) {
-  constexpr std::string_view kPurpose = "leafctl codes";
-  constexpr std::size_t kBytes = 8;
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> hash{};
-  SHA256_CTX state;
-  SHA256_Init(&state);
-  SHA256_Update(&state, kPurpose.data(), kPurpose.size());
-  SHA256_Update(&state, key.data(), key.size());
-  SHA256_Final(hash.data(), &state);
-  return HexText(hash.data(), kBytes);
+std::string FingerprintOf(const CodeKey& key) { return Fingerprint("leafctl codes", key.data(), key.size()); }
+
+std::string FingerprintOfCluster(std::string_view name) {
+  return Fingerprint("leafctl codes of a cluster", name.data(), name.size());
 }
 
 }  // namespace leaf::codes

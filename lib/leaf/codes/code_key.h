@@ -19,5 +19,7 @@ std::string CodeKeyText(const CodeKey& key);
 
 // What tells keys apart and tells nothing of them: 16 hexadecimal digits of a SHA-256.
 std::string FingerprintOf(const CodeKey& key);
+// The same of the cluster whose snowflake IDs have codes; as long.
+std::string FingerprintOfCluster(std::string_view name);
 
 }  // namespace leaf::codes

@@ -29,7 +29,8 @@ std::optional<std::vector<int>> ParseCodeLengths(std::string_view text) {
   }
 }
 
-Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted) {
+Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted,
+                                                   CodesBegin begin) {
   LEAF_CHECK(!kept.lengths.empty() && !wanted.lengths.empty());
   const auto refuse = [&](std::string_view what, std::string hint) {
     return Error{
@@ -40,6 +41,12 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
   if (kept.key != wanted.key) {
     return refuse(fmt::format("its codes were made with another key ({}, not {})", kept.key, wanted.key),
                   "set codes.key_file to the file with the key of the first codes");
+  }
+  if (!kept.cluster.empty() && kept.cluster != wanted.cluster) {
+    return refuse(
+        "they are those of another cluster",
+        "set snowflake.cluster to the name of that cluster; if none of its codes is in use any more, stop "
+        "the nodes that have made them and delete the row 'snowflake' of table leafctl_codes");
   }
   if (kept.alphabet != wanted.alphabet) {
     return refuse(fmt::format("its codes are in alphabet {}, not {}", kept.alphabet, wanted.alphabet),
@@ -55,11 +62,13 @@ Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const
                  std::back_inserter(extended.lengths));
   const int length = wanted.lengths.back();
   const int longest = kept.lengths.back();
-  if (wanted.lengths.size() == 1 && length < longest) {
+  if (begin == CodesBegin::kNow && length < longest) {
     return refuse(fmt::format("its codes have length {} by now, not {}", longest, length),
                   fmt::format("set length = {} for this tag, or more", longest));
   }
-  if (extended.lengths == kept.lengths) return std::optional<CodeRecord>();
+  extended.cluster = wanted.cluster;
+  if (extended.lengths == kept.lengths && extended.cluster == kept.cluster)
+    return std::optional<CodeRecord>();
   return std::optional<CodeRecord>(std::move(extended));
 }
 

@@ -6,6 +6,8 @@
 // another key, or another alphabet, makes codes of the same length. So key, alphabet and whether there is a
 // check character belong to the tag for ever, also after the tag was removed: a tag that is added again goes
 // on above its old IDs. And lengths only grow: what a node of a shorter one has made stays readable.
+// Snowflake IDs of all clusters have one record, "snowflake", and the permutation is another one in each
+// cluster: so it names its cluster, too, or a node of another one would read a code as another ID.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,12 @@ struct CodeRecord {
   bool check = true;         // each code ends with a check character
   std::vector<int> lengths;  // without the check character; ascending, not empty
   std::string key;           // the key's fingerprint
+  // The fingerprint of the cluster's name, of "snowflake" only; "" where an older leafctl kept the record.
+  std::string cluster{};
+
+  bool HasSamePermutation(const CodeRecord& other) const {
+    return key == other.key && alphabet == other.alphabet && check == other.check && cluster == other.cluster;
+  }
 };
 
 // What there are of alphabets (codes.alphabet).
@@ -41,10 +49,16 @@ inline constexpr int kCodeLengthMax = 24;
 std::string CodeLengthsText(const std::vector<int>& lengths);
 std::optional<std::vector<int>> ParseCodeLengths(std::string_view text);
 
-// What is remembered once a node has begun to make codes as `wanted` says, which has one length; or, with
-// several, once a node that has made them knows that the record was lost. Nothing if that is what `kept` says
-// already. Errors: kConfig, which says what differs.
-Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted);
+// Why a node wants a record to be kept.
+enum class CodesBegin {
+  kNow,     // it is to make codes, of one length
+  kBefore,  // it has made codes, of one or more lengths, and the record of them was lost
+};
+
+// What is remembered of a tag of which `kept` is remembered, and whose codes begin as `wanted` says. Nothing
+// if that is what `kept` says already. Errors: kConfig, which says what differs.
+Result<std::optional<CodeRecord>> ExtendCodeRecord(const CodeRecord& kept, const CodeRecord& wanted,
+                                                   CodesBegin begin);
 
 // The first ID that has no code: kIdEnd if each has one.
 std::uint64_t CodesEnd(const CodeRecord& record);
@@ -59,7 +73,7 @@ class CodeRecords {
   virtual Result<std::optional<CodeRecord>> Load(std::string_view tag) = 0;
   // Remembers `wanted` (ExtendCodeRecord), durably before it returns what is in force then. Errors: the same,
   // and those of ExtendCodeRecord.
-  virtual Result<CodeRecord> Keep(const CodeRecord& wanted) = 0;
+  virtual Result<CodeRecord> Keep(const CodeRecord& wanted, CodesBegin begin) = 0;
 };
 
 }  // namespace leaf::core

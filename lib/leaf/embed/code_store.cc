@@ -59,6 +59,39 @@ Result<std::string> CodeStore::TweakOf(std::string_view tag) const {
   return tag == codes::kSnowflakeTag ? cluster_() : std::string(tag);
 }
 
+Result<core::CodeRecord> CodeStore::RecordFor(std::string_view tag) const {
+  const auto tweak = TweakOf(tag);
+  LEAF_ASSIGN_OR_RETURN(core::CodeRecord record, book_->RecordFor(tag, tweak.ok() ? *tweak : ""));
+  if (!tweak.ok()) record.cluster.clear();
+  return record;
+}
+
+void CodeStore::CompareRecords(Logger& log) {
+  const auto compared = book_->CompareRecords();
+  if (!compared.ok()) return;
+  for (const std::string& tag : compared->kept_again) {
+    log.Warning(
+        "the database had lost what the codes of tag {} are made of (it was restored, or a failover lost "
+        "it): kept "
+        "again",
+        Quoted(tag));
+  }
+  for (const std::string& tag : compared->differ) {
+    log.Error(
+        "leafctl_codes says by now that the codes of tag {} are made in another way than this node has made "
+        "them: it "
+        "makes no more of them unless its configuration says the same; codes may have repeated",
+        Quoted(tag));
+  }
+}
+
+void CodeStore::KeepComparing(Executor& thread, const Clock& clock, Logger& log) {
+  thread.PostAt(clock.Monotonic() + kCompareTime, [this, &thread, &clock, &log] {
+    CompareRecords(log);
+    KeepComparing(thread, clock, log);
+  });
+}
+
 Result<CodeStore::Codes> CodeStore::ToIssue(std::string_view tag) {
   LEAF_ASSIGN_OR_RETURN(const std::string tweak, TweakOf(tag));
   LEAF_ASSIGN_OR_RETURN(const auto record, records_.Load(tag));

@@ -1,12 +1,15 @@
 // The codes of [codes], on the store that the configuration names: for commands, the daemon and the library.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "leaf/base/clock.h"
+#include "leaf/base/executor.h"
 #include "leaf/base/logger.h"
 #include "leaf/codes/code_book.h"
 #include "leaf/config/loader.h"
@@ -37,8 +40,16 @@ class CodeStore {
 
   void Reconfigure(codes::CodeBook::Options options) { book_->Reconfigure(std::move(options)); }
   const codes::CodeBook& book() const { return *book_; }
-  Result<codes::CodeBook::Compared> CompareRecords() { return book_->CompareRecords(); }
+  // CodeBook::CompareRecords. `log` hears what was lost. A database that does not answer is asked again
+  // later.
+  void CompareRecords(Logger& log);
+  // Does so once in kCompareTime from now on, on `thread`, which ends before this does, as do the clock and
+  // the log.
+  void KeepComparing(Executor& thread, const Clock& clock, Logger& log);
   Store& store() { return *store_; }
+  // What the configuration asks for. Errors: kConfig (no codes can be made as it says). Where it is not known
+  // which cluster's snowflake IDs they are, the record names none.
+  Result<core::CodeRecord> RecordFor(std::string_view tag) const;
   // What is remembered of a tag's codes.
   Result<std::optional<core::CodeRecord>> RecordOf(std::string_view tag) { return records_.Load(tag); }
 
@@ -57,6 +68,8 @@ class CodeStore {
   const ClusterName cluster_;
   std::optional<codes::CodeBook> book_;
 };
+
+inline constexpr std::chrono::seconds kCompareTime{60};
 
 // The name in the configuration, or that of the state directory's private cluster.
 CodeStore::ClusterName ClusterNameOf(const config::Config& config);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,19 @@ Error NoCodesTable() {
           "leafctl db init creates it"};
 }
 
-// What the columns say that have another form.
+// Column key_fingerprint: the key's, and behind a slash that of the cluster.
+constexpr char kBeforeCluster = '/';
+std::string KeyColumn(const core::CodeRecord& record) {
+  return record.cluster.empty() ? record.key
+                                : fmt::format("{}{}{}", record.key, kBeforeCluster, record.cluster);
+}
+
+// What the columns say that have another form. `record.key`: as the column has it.
 Result<void> FillIn(core::CodeRecord& record, int check, const std::string& lengths) {
   record.check = check != 0;
+  const std::size_t slash = std::min(record.key.find(kBeforeCluster), record.key.size());
+  record.cluster = record.key.substr(std::min(slash + 1, record.key.size()));
+  record.key.resize(slash);
   const auto parsed = core::ParseCodeLengths(lengths);
   if (!parsed) {
     return Error{ErrorCode::kConfig,
@@ -92,7 +103,7 @@ Result<std::vector<core::CodeRecord>> SqlCodeRecords::LoadAll() {
   return records;
 }
 
-Result<core::CodeRecord> SqlCodeRecords::Keep(const core::CodeRecord& wanted) {
+Result<core::CodeRecord> SqlCodeRecords::Keep(const core::CodeRecord& wanted, core::CodesBegin begin) {
   const Dialect& dialect = database_.dialect();
   core::CodeRecord kept;
   const auto keep = [&] {
@@ -103,6 +114,7 @@ Result<core::CodeRecord> SqlCodeRecords::Keep(const core::CodeRecord& wanted) {
           if (!found) {
             const int check = wanted.check ? 1 : 0;
             const std::string lengths = core::CodeLengthsText(wanted.lengths);
+            const std::string key = KeyColumn(wanted);
             session << fmt::format(
                 "INSERT INTO leafctl_codes (biz_tag, alphabet, has_check, lengths, key_fingerprint, "
                 "since_ms) "
@@ -110,16 +122,18 @@ Result<core::CodeRecord> SqlCodeRecords::Keep(const core::CodeRecord& wanted) {
                 dialect.now_ms),
                 soci::use(wanted.tag, "tag"), soci::use(wanted.alphabet, "alphabet"),
                 soci::use(check, "has_check"), soci::use(lengths, "lengths"),
-                soci::use(wanted.key, "key_fingerprint");
+                soci::use(key, "key_fingerprint");
             kept = wanted;
             return {};
           }
-          LEAF_ASSIGN_OR_RETURN(const auto extended, core::ExtendCodeRecord(*found, wanted));
+          LEAF_ASSIGN_OR_RETURN(const auto extended, core::ExtendCodeRecord(*found, wanted, begin));
           kept = extended.value_or(*found);
           if (!extended) return {};
           const std::string lengths = core::CodeLengthsText(kept.lengths);
-          session << "UPDATE leafctl_codes SET lengths = :lengths WHERE biz_tag = :tag",
-              soci::use(lengths, "lengths"), soci::use(kept.tag, "tag");
+          const std::string key = KeyColumn(kept);
+          session
+              << "UPDATE leafctl_codes SET lengths = :lengths, key_fingerprint = :key WHERE biz_tag = :tag",
+              soci::use(lengths, "lengths"), soci::use(key, "key"), soci::use(kept.tag, "tag");
           return {};
         });
   };

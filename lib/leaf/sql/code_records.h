@@ -18,7 +18,7 @@ class SqlCodeRecords final : public core::CodeRecords {
   Result<std::optional<core::CodeRecord>> Load(std::string_view tag) override;
   // Of all tags; none where there is no table.
   Result<std::vector<core::CodeRecord>> LoadAll();
-  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override;
+  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted, core::CodesBegin begin) override;
 
  private:
   Database& database_;

@@ -27,11 +27,11 @@ class MemoryRecords final : public core::CodeRecords {
     const auto found = kept.find(tag);
     return found == kept.end() ? std::nullopt : std::optional(found->second);
   }
-  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override {
+  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted, core::CodesBegin begin) override {
     if (fails) return Error{ErrorCode::kUnavailable, "away", ""};
     const auto found = kept.find(wanted.tag);
     if (found == kept.end()) return kept.emplace(wanted.tag, wanted).first->second;
-    LEAF_ASSIGN_OR_RETURN(const auto extended, core::ExtendCodeRecord(found->second, wanted));
+    LEAF_ASSIGN_OR_RETURN(const auto extended, core::ExtendCodeRecord(found->second, wanted, begin));
     if (extended) found->second = *extended;
     return found->second;
   }
@@ -286,8 +286,8 @@ class SlowRecords final : public core::CodeRecords {
     if (after_load) std::exchange(after_load, nullptr)();
     return loaded;
   }
-  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted) override {
-    auto kept = records.Keep(wanted);
+  Result<core::CodeRecord> Keep(const core::CodeRecord& wanted, core::CodesBegin begin) override {
+    auto kept = records.Keep(wanted, begin);
     if (meanwhile) std::exchange(meanwhile, nullptr)();
     return kept;
   }
@@ -355,6 +355,113 @@ TEST(CodeBook, ARecordThatIsLostIsKeptAgain) {
   records.fails = true;
   records.kept.erase("order");
   EXPECT_EQ(book.CompareRecords().error().code, ErrorCode::kUnavailable);
+}
+
+// Of one length, which is shorter than what another node has kept meanwhile: its codes have to stay readable.
+TEST(CodeBook, AShorterLengthThatIsLostIsKeptAgain) {
+  MemoryRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  const std::string code = book.OpenToIssue("order", "order").value()->Of(7).value();
+  records.kept.clear();
+  CodeBook other(OptionsOf('a', 14), records);
+  ASSERT_TRUE(other.OpenToIssue("order", "order").ok());
+  EXPECT_FALSE(other.OpenToReveal("order", "order").value()->KnowsLengthOf(code));
+  const auto compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->kept_again, std::vector<std::string>{"order"});
+  EXPECT_EQ(other.OpenToReveal("order", "order").value()->Reveal(code).value(), 7U);
+}
+
+// The record is lost and the settings change before the two were compared.
+TEST(CodeBook, WhatWasMadeWithOlderSettingsIsKeptAgain) {
+  MemoryRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  const std::string code = book.OpenToIssue("order", "order").value()->Of(7).value();
+  records.kept.clear();
+  book.Reconfigure(OptionsOf('a', 14));
+  auto compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->kept_again, std::vector<std::string>{"order"});
+  EXPECT_EQ(records.kept["order"].lengths, std::vector<int>{12});
+  // Or the first code is asked for first.
+  records.kept.clear();
+  const auto codes = book.OpenToIssue("order", "order");
+  ASSERT_TRUE(codes.ok());
+  EXPECT_EQ((*codes)->Reveal(code).value(), 7U);
+  EXPECT_EQ(records.kept["order"].lengths, (std::vector<int>{12, 14}));
+  // With another key two IDs could get one code, whatever the database has lost.
+  records.kept.clear();
+  book.Reconfigure(OptionsOf('b', 16));
+  EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(records.kept["order"].lengths, (std::vector<int>{12, 14}));
+}
+
+TEST(CodeBook, ReadingACodeChangesNothingOfHowCodesAreMade) {
+  MemoryRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  const auto codes = book.OpenToIssue("order", "order").value();
+  // Lost, and another node was faster, with another alphabet.
+  records.kept.clear();
+  CodeBook::Options options = OptionsOf('a', 12);
+  options.shape.alphabet = Alphabet::kBase32;
+  CodeBook other(options, records);
+  const std::string code = other.OpenToIssue("order", "order").value()->Of(7).value();
+  EXPECT_EQ(book.OpenToReveal("order", "order").value()->Reveal(code).value(), 7U);
+  EXPECT_EQ(book.FindToIssue("order"), codes);
+  const auto compared = book.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_EQ(compared->differ, std::vector<std::string>{"order"});
+  EXPECT_EQ(book.FindToIssue("order"), nullptr);
+  EXPECT_TRUE(book.CompareRecords()->differ.empty()) << "said once";
+}
+
+// The other way round: what was only read is not what codes are made of later.
+TEST(CodeBook, CodesThatWereOnlyReadAreNotMade) {
+  MemoryRecords records;
+  CodeBook::Options options = OptionsOf('a', 12);
+  options.shape.alphabet = Alphabet::kBase32;
+  ASSERT_TRUE(CodeBook(options, records).OpenToIssue("order", "order").ok());
+  options.shape.length = 14;
+  ASSERT_TRUE(CodeBook(options, records).OpenToIssue("order", "order").ok());
+  CodeBook book(OptionsOf('a', 12), records);
+  ASSERT_TRUE(book.OpenToReveal("order", "order").ok());
+  records.kept.clear();  // restored to before that
+  const auto codes = book.OpenToIssue("order", "order");
+  ASSERT_TRUE(codes.ok());
+  EXPECT_EQ(book.FindToIssue("order"), *codes);
+}
+
+// Codes of the other tags flow on while the database is away.
+TEST(CodeBook, OnlyTagsWithOtherSettingsAreOpenedAgain) {
+  MemoryRecords records;
+  CodeBook book(OptionsOf('a', 12), records);
+  const auto order = book.OpenToIssue("order", "order").value();
+  ASSERT_TRUE(book.OpenToIssue("pay", "pay").ok());
+  CodeBook::Options options = OptionsOf('a', 12);
+  options.tags["pay"] = {.length = 14};
+  options.tags["new"] = {.length = 16};
+  book.Reconfigure(options);
+  EXPECT_EQ(book.FindToIssue("order"), order);
+  EXPECT_EQ(book.FindToIssue("pay"), nullptr);
+  EXPECT_EQ(book.OpenToIssue("pay", "pay").value()->shape().length, 14);
+}
+
+// The same code is another snowflake ID in another cluster.
+TEST(CodeBook, SnowflakeCodesBelongToOneCluster) {
+  MemoryRecords records;
+  CodeBook east(OptionsOf('a', 19), records);
+  const auto codes = east.OpenToIssue(kSnowflakeTag, "east").value();
+  CodeBook west(OptionsOf('a', 19), records);
+  EXPECT_EQ(west.OpenToIssue(kSnowflakeTag, "west").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(west.OpenToReveal(kSnowflakeTag, "west").error().code, ErrorCode::kConfig);
+  EXPECT_EQ(west.OpenToReveal(kSnowflakeTag, "east").value()->Reveal(codes->Of(7).value()).value(), 7U);
+  EXPECT_TRUE(west.OpenToIssue("order", "order").ok()) << "tags have nothing to do with it";
+  // A record from before that was kept: the next node that makes codes says whose they are.
+  records.kept.find(kSnowflakeTag)->second.cluster.clear();
+  EXPECT_TRUE(west.OpenToReveal(kSnowflakeTag, "west").ok());
+  CodeBook later(OptionsOf('a', 19), records);
+  ASSERT_TRUE(later.OpenToIssue(kSnowflakeTag, "east").ok());
+  EXPECT_EQ(west.OpenToReveal(kSnowflakeTag, "west").error().code, ErrorCode::kConfig);
 }
 
 TEST(CodeBook, NoCodeIsMadeBeforeItsRecordIsKept) {

@@ -23,9 +23,9 @@ class CodeRecordsTest : public ::testing::Test {
 
 TEST_F(CodeRecordsTest, KeepsTheFirstAndWhatGrows) {
   EXPECT_FALSE(records_.Load("order").value().has_value());
-  EXPECT_EQ(records_.Keep(Record(12)).value().lengths, std::vector<int>{12});
-  EXPECT_EQ(records_.Keep(Record(12)).value().lengths, std::vector<int>{12});
-  EXPECT_EQ(records_.Keep(Record(14)).value().lengths, (std::vector<int>{12, 14}));
+  EXPECT_EQ(records_.Keep(Record(12), core::CodesBegin::kNow).value().lengths, std::vector<int>{12});
+  EXPECT_EQ(records_.Keep(Record(12), core::CodesBegin::kNow).value().lengths, std::vector<int>{12});
+  EXPECT_EQ(records_.Keep(Record(14), core::CodesBegin::kNow).value().lengths, (std::vector<int>{12, 14}));
   const auto kept = records_.Load("order").value().value();
   EXPECT_EQ(kept.alphabet, "decimal");
   EXPECT_TRUE(kept.check);
@@ -35,28 +35,44 @@ TEST_F(CodeRecordsTest, KeepsTheFirstAndWhatGrows) {
 }
 
 TEST_F(CodeRecordsTest, RefusesWhatCouldMakeACodeTwice) {
-  ASSERT_TRUE(records_.Keep(Record(12)).ok());
+  ASSERT_TRUE(records_.Keep(Record(12), core::CodesBegin::kNow).ok());
   core::CodeRecord base32 = Record(13);
   base32.alphabet = "base32";
   core::CodeRecord unchecked = Record(13);
   unchecked.check = false;
   for (const core::CodeRecord& wanted : {Record(11), Record(12, "k2"), base32, unchecked}) {
-    const auto kept = records_.Keep(wanted);
+    const auto kept = records_.Keep(wanted, core::CodesBegin::kNow);
     ASSERT_FALSE(kept.ok());
     EXPECT_EQ(kept.error().code, ErrorCode::kConfig);
   }
   EXPECT_EQ(records_.Load("order").value().value().lengths, std::vector<int>{12});
 }
 
+TEST_F(CodeRecordsTest, KeepsTheClusterOfSnowflakeIds) {
+  core::CodeRecord record = Record(19);
+  record.tag = "snowflake";
+  ASSERT_TRUE(records_.Keep(record, core::CodesBegin::kNow).ok());
+  EXPECT_EQ(records_.Load("snowflake").value()->cluster, "");
+  record.cluster = "c1";
+  EXPECT_EQ(records_.Keep(record, core::CodesBegin::kNow)->cluster, "c1");
+  for (const core::CodeRecord& kept :
+       {*records_.Load("snowflake").value(), records_.LoadAll().value().front()}) {
+    EXPECT_EQ(kept.key, "k1");
+    EXPECT_EQ(kept.cluster, "c1");
+  }
+  record.cluster = "c2";
+  EXPECT_EQ(records_.Keep(record, core::CodesBegin::kNow).error().code, ErrorCode::kConfig);
+}
+
 TEST_F(CodeRecordsTest, LoadsThoseOfAllTags) {
   EXPECT_TRUE(records_.LoadAll().value().empty());
-  ASSERT_TRUE(records_.Keep(Record(12)).ok());
-  ASSERT_TRUE(records_.Keep(Record(14)).ok());
+  ASSERT_TRUE(records_.Keep(Record(12), core::CodesBegin::kNow).ok());
+  ASSERT_TRUE(records_.Keep(Record(14), core::CodesBegin::kNow).ok());
   core::CodeRecord other = Record(8, "k2");
   other.tag = "pay";
   other.alphabet = "base32";
   other.check = false;
-  ASSERT_TRUE(records_.Keep(other).ok());
+  ASSERT_TRUE(records_.Keep(other, core::CodesBegin::kNow).ok());
   core::CodeEnds ends;
   const auto records = records_.LoadAll().value();
   for (const core::CodeRecord& record : records) ends[record.tag] = core::CodesEnd(record);
@@ -64,7 +80,7 @@ TEST_F(CodeRecordsTest, LoadsThoseOfAllTags) {
 }
 
 TEST_F(CodeRecordsTest, SaysThatThereIsNoTable) {
-  ASSERT_TRUE(records_.Keep(Record(12)).ok());
+  ASSERT_TRUE(records_.Keep(Record(12), core::CodesBegin::kNow).ok());
   ASSERT_TRUE(database_
                   .Run("test",
                        [](soci::session& session) -> Result<void> {
@@ -74,7 +90,8 @@ TEST_F(CodeRecordsTest, SaysThatThereIsNoTable) {
                   .ok());
   EXPECT_EQ(records_.Load("order").error().code, ErrorCode::kConfig);
   EXPECT_TRUE(records_.LoadAll().value().empty());
-  EXPECT_NE(records_.Keep(Record(12)).error().message.find("leafctl_codes"), std::string::npos);
+  EXPECT_NE(records_.Keep(Record(12), core::CodesBegin::kNow).error().message.find("leafctl_codes"),
+            std::string::npos);
 }
 
 TEST(CodeLengths, AreReadAsTheyAreWritten) {
