@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <system_error>
 
 #include "cli.h"
 #include "commands.h"
@@ -33,7 +34,7 @@ constexpr Command kCommands[] = {
     {"tag list", kProvisioning, "List tags", AddTagList, {.writes_csv = true, .aliases = "ls"}},
     {"tag show", kProvisioning, "Show tags in detail", AddTagShow},
     {"tag history", kProvisioning, "Show who changed a tag, and how", AddTagHistory},
-    {"tag set", kProvisioning, "Change the step or description of tags", AddTagSet},
+    {"tag set", kProvisioning, "Change step, description or order of tags", AddTagSet},
     {"tag advance", kProvisioning, "Move a tag's next ID up", AddTagAdvance},
     {"tag repair", kProvisioning, "Explain a frozen tag and move it above every known mark", AddTagRepair,
      kOnStore},
@@ -96,7 +97,16 @@ ExitCode Main(int argc, char** argv) {
     }
     return parsed.run(context);
   };
-  Result<void> result = run();
+  const auto run_within_limits = [&]() -> Result<void> {
+    try {
+      return run();
+    } catch (const std::system_error& failed) {
+      if (failed.code() != std::errc::resource_unavailable_try_again) throw;
+      return Error{ErrorCode::kUnavailable, failed.what(),
+                   "let this process have more threads (ulimit -u, TasksMax= of its unit)"};
+    }
+  };
+  Result<void> result = run_within_limits();
   // Even after an error: what was printed before it is valid. A report on what is unhealthy is what was asked
   // for: if it is lost, that is the error.
   const auto written = context.out.Flush();

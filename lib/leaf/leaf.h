@@ -24,14 +24,19 @@
 // the first ID of it, and belongs to one process. The schedule that would break it: a process forks, and both
 // issue the rest of the range that was in memory. So a child of fork gets an error (kRefused) from every
 // generator that its parent opened, never an ID; its copies of them hold nothing that it could use, and
-// destroying them there does nothing. It may open Generators of another state directory, and use Clients. A
-// child that executes another program is harmless. What makes a child without fork() (_Fork, clone) is not
-// seen: nothing may be taken there.
+// destroying them there does nothing. It may open Generators of another state directory, and use Clients, but
+// no SQLite file that its parent had open when it forked: Open says kRefused, since SQLite would take the
+// parent's locks for the child's. Fork while no generator works with SQLite: a
+// child may wait for ever for a lock inside SQLite that another thread held at that moment. A parent that
+// ends without Close leaves its state directory locked until such children have ended. A child that executes
+// another program is harmless. What makes a child without fork() (_Fork, clone) is not seen: nothing may be
+// taken there.
 //
 // Everything here is thread-safe, but for moving, assigning and destroying an object while another thread
 // uses it. Errors are values, and no function throws but for std::bad_alloc. The library's threads have the
-// signal mask of the thread that opened them; it makes no other change to the process. These headers define
-// no macro.
+// signal mask of the thread that opened them. It changes nothing else of the process itself. The client
+// library of MySQL sets SIGPIPE to be ignored, and that of ZooKeeper seeds random(3) and drand48(3), where
+// they are used. Relative paths mean what they mean when Open is called. These headers define no macro.
 #pragma once
 
 #include <chrono>
@@ -154,9 +159,10 @@ class SegmentGenerator {
 
   // Adds a tag to the table, with the first ID above everything this state directory (and the witness, where
   // there is one) knows was granted under that name. A request that begins after the return finds it. Blocks.
-  // Errors: kAlreadyExists, kInvalidArgument (`tag`,
-  // or a step outside 1..2^30-1), kUnavailable, kPermission, kConfig (no table: leafctl db init), kRefused
-  // (in a child of fork).
+  // Errors: kAlreadyExists, kInvalidArgument (`tag`, or a step outside 1..2^30-1), kUnavailable,
+  // kOutcomeUnknown (the answer of the database was lost: the tag may be there), kOverflow (there is no ID
+  // left above those), kPermission, kConfig (no table: leafctl db init), kDisabled, kRefused (in a child of
+  // fork).
   Result<void> AddTag(std::string_view tag, std::int64_t step);
 
  private:
@@ -236,9 +242,10 @@ class Generators {
   // it is claimed once it does, and meanwhile SnowflakeGenerator says why it has none. The database is not
   // waited for. Errors: kInvalidArgument (options; also both modes off, and a key in `settings` that another
   // member says), kRefused (the state directory is in use, or is not what it was: another cluster, another
-  // machine's; a number that is taken), kPermission, kConfig (also a codes.key_file without a key, or that
-  // other users may read), kClock (too far behind or ahead of what was issued, with the figures),
-  // kUnavailable (the disk), kOverflow.
+  // machine's; a number that is taken; a SQLite file that the parent of this process had open when it
+  // forked), kPermission, kConfig (also a codes.key_file without a key, or that other users may read), kClock
+  // (too far behind or ahead of what was issued, with the figures), kUnavailable (the disk, or no thread can
+  // be started), kOverflow.
   static Result<Generators> Open(const GeneratorOptions& options);
   // Closes. In a child of fork: does nothing.
   ~Generators();
@@ -251,10 +258,10 @@ class Generators {
   CodeGenerator& codes();
 
   // Ends it, whatever other threads do with it: a call that waits gets kUnavailable, and so does every later
-  // one. Blocks until the calls to the outside that are under way have ended, and, for snowflakes, until the
-  // clock has passed the last ID (snowflake.window at most), so that the next Open need not wait. What was in
-  // reserve is never issued: a gap. Without it, after a crash, nothing repeats either. Idempotent. Gives the
-  // state directory free.
+  // one. Blocks until the calls to the outside that are under way have ended (AddTag's and codes', too), and,
+  // for snowflakes, until the clock has passed the last ID (snowflake.window at most), so that the next Open
+  // need not wait. What was in reserve is never issued: a gap. Without it, after a crash, nothing repeats
+  // either. Idempotent. Gives the state directory free.
   void Close();
 
  private:

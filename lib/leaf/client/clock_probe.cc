@@ -1,5 +1,6 @@
 #include "leaf/client/clock_probe.h"
 
+#include <system_error>
 #include <thread>
 
 #include "leaf/client/daemon_client.h"
@@ -30,7 +31,11 @@ std::vector<std::optional<ClockReading>> ReadClocks(const std::vector<std::strin
   std::vector<std::thread> threads;
   threads.reserve(urls.size());
   for (std::size_t i = 0; i < urls.size(); ++i) {
-    threads.emplace_back([&, i] { readings[i] = ReadClock(urls[i], timeout, clock, tls); });
+    try {
+      threads.emplace_back([&, i] { readings[i] = ReadClock(urls[i], timeout, clock, tls); });
+    } catch (const std::system_error&) {
+      break;  // no more threads for this process: the rest is not read this time
+    }
   }
   for (std::thread& thread : threads) thread.join();
   return readings;

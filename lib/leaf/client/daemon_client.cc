@@ -108,8 +108,12 @@ Result<DaemonClient::Reply> DaemonClient::Ask(const std::string& server, const Q
                  fmt::format("{} speaks Redis' protocol, which has IDs only", server),
                  "name the daemon by http://HOST:PORT or unix:/PATH"};
   }
+  return WithLoop(server, [&](asio::io_context& loop) { return AskOver(loop, server, question); });
+}
+
+Result<DaemonClient::Reply> DaemonClient::AskOver(asio::io_context& loop, const std::string& server,
+                                                  const Question& question) {
   constexpr http::verb kVerbs[] = {http::verb::get, http::verb::post, http::verb::patch, http::verb::delete_};
-  asio::io_context loop(1);
   const auto run = [&](auto& stream, const std::string& host) -> Result<Reply> {
     met_a_server_ = true;
     Exchange exchange(stream, kVerbs[static_cast<std::size_t>(question.method)], host, question.target,

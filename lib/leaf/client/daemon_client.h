@@ -16,6 +16,10 @@
 #include "leaf/client/redis_wire.h"
 #include "leaf/client/trust.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace leaf::client {
 
 // Not thread-safe. Calls block up to the time-out, for each server.
@@ -111,6 +115,7 @@ class DaemonClient {
     std::string body{};
   };
   Result<Reply> Ask(const std::string& server, const Question& question);
+  Result<Reply> AskOver(boost::asio::io_context& loop, const std::string& server, const Question& question);
   // Of the first server that is there.
   Result<Reply> AskFirst(const Question& question);
   // What a server that answered last says of its version.

@@ -239,10 +239,11 @@ bool IsRedisServer(std::string_view server) {
   return server.starts_with(kTcp) || server.starts_with(kTls) || server.starts_with(kUnix);
 }
 
-Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout, const TlsSource& tls,
-                                           const std::string& token) {
-  asio::io_context loop(1);
+namespace {
+
+Result<std::vector<IdRange>> TakeOver(asio::io_context& loop, const std::string& server,
+                                      const IdQuestion& question, std::chrono::milliseconds timeout,
+                                      const TlsSource& tls, const std::string& token) {
   // As the same address is written for HTTP.
   const std::string address = server.starts_with(kTcp)   ? "http://" + server.substr(kTcp.size())
                               : server.starts_with(kTls) ? "https://" + server.substr(kTls.size())
@@ -263,6 +264,15 @@ Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQu
   RedisConnection<beast::tcp_stream> connection(loop, server, timeout);
   LEAF_RETURN_IF_ERROR(connection.Connect(endpoints));
   return Take(connection, server, question, token);
+}
+
+}  // namespace
+
+Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
+                                           std::chrono::milliseconds timeout, const TlsSource& tls,
+                                           const std::string& token) {
+  return WithLoop(
+      server, [&](asio::io_context& loop) { return TakeOver(loop, server, question, timeout, tls, token); });
 }
 
 }  // namespace leaf::client

@@ -1,14 +1,17 @@
 // What the classes of this part that speak HTTP have in common. Internal.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/core/stream_traits.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
+#include <boost/system/system_error.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -36,6 +39,19 @@ struct ServerAddress {
 };
 // Blocks on the resolver. Errors: kInvalidArgument for a path that is too long, kUnreachable.
 Result<ServerAddress> FindServer(boost::asio::io_context& loop, const std::string& server);
+
+// Calls `ask` with a loop of its own. Asio throws where the process has no descriptor left for one: then the
+// answer is the error of a server that is not reached.
+template <typename Ask>
+auto WithLoop(const std::string& server, const Ask& ask)
+    -> decltype(ask(std::declval<boost::asio::io_context&>())) {
+  try {
+    boost::asio::io_context loop(1);
+    return ask(loop);
+  } catch (const boost::system::system_error& failed) {
+    return ConnectError(server, failed.code());
+  }
+}
 
 // What `source` has for a server with TLS. Errors: kConfig.
 Result<std::shared_ptr<const tls::ClientContext>> TlsFrom(const TlsSource& source);

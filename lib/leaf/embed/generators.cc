@@ -5,7 +5,9 @@
 #include <atomic>
 #include <future>
 #include <optional>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "leaf/base/mutex.h"
 #include "leaf/base/text.h"
@@ -13,11 +15,14 @@
 #include "leaf/embed/code_store.h"
 #include "leaf/embed/library_environment.h"
 #include "leaf/embed/node.h"
+#include "leaf/embed/stores.h"
 #include "leaf/leaf.h"
 #include "leaf/service/segment_service.h"
 #include "leaf/sys/fork_guard.h"
+#include "leaf/sys/process_file.h"
 #include "leaf/sys/process_name.h"
 #include "leaf/sys/state_dir.h"
+#include "leaf/sys/thread_pool.h"
 
 namespace leaf {
 namespace {
@@ -33,15 +38,6 @@ constexpr std::chrono::seconds kAnswerGrace{10};
 // Each takes a sys::ForkGuard.
 constexpr int kSnowflakesMax = 48;
 std::atomic<int> snowflakes_open{0};
-
-// How often this process is a child of one that used this library: an object that was opened before the last
-// fork is its parent's.
-std::atomic<std::uint64_t> forks{0};
-
-std::uint64_t WatchForks() {
-  static const sys::ForkGuard guard([](void*) { forks.fetch_add(1, std::memory_order_relaxed); }, nullptr);
-  return forks.load(std::memory_order_relaxed);
-}
 
 Error ForkedError() {
   return {ErrorCode::kRefused, "this generator belongs to the parent process",
@@ -73,19 +69,58 @@ milliseconds Bounded(milliseconds timeout) { return std::clamp(timeout, millisec
 
 }  // namespace
 
-// Of both kinds of generator: whether the process has forked since it was opened, and whether it was closed.
+// Of all kinds of generator: whether the process has forked since it was opened, and whether it was closed.
 struct State {
-  const std::uint64_t forks_when_opened = WatchForks();
+  const std::uint64_t forks_when_opened = sys::WatchForks();
   std::atomic<bool> closed{false};
+  // Calls that read or write the database by themselves, on their caller's thread; Close waits for those.
+  Mutex mutex;
+  Condition came_back;
+  int outside LEAF_GUARDED_BY(mutex) = 0;
 
-  bool forked() const { return forks.load(std::memory_order_relaxed) != forks_when_opened; }
+  bool forked() const { return sys::ForkCount() != forks_when_opened; }
 };
+
+namespace {
+
+// A call that goes to the database, until destroyed.
+class Outside {
+ public:
+  explicit Outside(State& state) : state_(&state) {}
+  Outside(Outside&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  Outside& operator=(Outside&&) = delete;
+  ~Outside() {
+    if (state_ == nullptr) return;
+    const MutexLock lock(state_->mutex);
+    --state_->outside;
+    state_->came_back.NotifyAll();
+  }
+
+ private:
+  State* state_;
+};
+
+// Errors: kUnavailable, once it was closed.
+Result<Outside> GoOutside(State& state) {
+  const MutexLock lock(state.mutex);
+  if (state.closed.load()) return ClosedError();
+  ++state.outside;
+  return Outside(state);
+}
+
+// Until all have come back. Requires: state.closed, so that no more go.
+void AwaitOutside(State& state) {
+  const MutexLock lock(state.mutex);
+  while (state.outside > 0) state.came_back.Wait(state.mutex);
+}
+
+}  // namespace
 
 // ---- segments
 
 class SegmentGenerator::Impl {
  public:
-  Impl(const State& state, const config::Config& config) : state_(state), config_(config) {}
+  Impl(State& state, const config::Config& config) : state_(state), config_(config) {}
 
   // Without this the mode is off.
   void Use(embed::Node& node) {
@@ -137,7 +172,7 @@ class SegmentGenerator::Impl {
   Result<void> Add(std::string_view name, std::int64_t step) {
     if (state_.forked()) return ForkedError();
     if (service_ == nullptr) return DisabledError("segment");
-    if (state_.closed.load()) return ClosedError();
+    LEAF_ASSIGN_OR_RETURN(const auto outside, GoOutside(state_));
     LEAF_RETURN_IF_ERROR(ValidateNewTag(name));
     if (step < 1 || step > kStepMax) {
       return Error{ErrorCode::kInvalidArgument, fmt::format("bad step {}: not in 1..{}", step, kStepMax), ""};
@@ -159,7 +194,7 @@ class SegmentGenerator::Impl {
   }
 
  private:
-  const State& state_;
+  State& state_;
   const config::Config& config_;
   embed::SegmentAdapters* adapters_ = nullptr;
   service::SegmentService* service_ = nullptr;
@@ -312,7 +347,7 @@ Result<std::uint64_t> SnowflakeGenerator::Worker() const { return impl_.Worker()
 
 class CodeGenerator::Impl {
  public:
-  Impl(const State& state, SegmentGenerator::Impl& segment, SnowflakeGenerator::Impl& snowflake)
+  Impl(State& state, SegmentGenerator::Impl& segment, SnowflakeGenerator::Impl& snowflake)
       : state_(state), segment_(segment), snowflake_(snowflake) {}
 
   void Use(std::unique_ptr<embed::CodeStore> store) { store_ = std::move(store); }
@@ -333,6 +368,7 @@ class CodeGenerator::Impl {
     Codes codes = store_->book().FindToReveal(tag);
     // Codes of another process may have become longer.
     if (codes == nullptr || !codes->KnowsLengthOf(code)) {
+      LEAF_ASSIGN_OR_RETURN(const auto outside, GoOutside(state_));
       LEAF_ASSIGN_OR_RETURN(codes, store_->ToReveal(tag));
     }
     return codes->Reveal(code);
@@ -357,6 +393,7 @@ class CodeGenerator::Impl {
   Result<Codes> ToIssue(std::string_view tag) {
     LEAF_RETURN_IF_ERROR(Admit(tag));
     if (Codes codes = store_->book().FindToIssue(tag)) return codes;
+    LEAF_ASSIGN_OR_RETURN(const auto outside, GoOutside(state_));
     return store_->ToIssue(tag);
   }
 
@@ -371,7 +408,7 @@ class CodeGenerator::Impl {
     return texts;
   }
 
-  const State& state_;
+  State& state_;
   SegmentGenerator::Impl& segment_;
   SnowflakeGenerator::Impl& snowflake_;
   std::unique_ptr<embed::CodeStore> store_;  // null without a key
@@ -401,6 +438,10 @@ class Generators::Impl {
     const bool segment = environment_.config().segment.enabled;
     const bool snowflake = environment_.config().snowflake.enabled;
     for (const std::string& warning : environment_.warnings()) log_.Warning("{}", warning);
+    for (const std::string& path : embed::SqliteFilesOf(environment_.config())) {
+      LEAF_ASSIGN_OR_RETURN(sys::ProcessFile file, sys::ProcessFile::Note(path));
+      sqlite_files_.push_back(std::move(file));
+    }
     if (snowflake) LEAF_RETURN_IF_ERROR(snowflake_impl_.Count());
     LEAF_ASSIGN_OR_RETURN(
         node_, embed::Node::Open(
@@ -411,6 +452,8 @@ class Generators::Impl {
     if (!environment_.config().codes.key_file.empty()) {
       LEAF_ASSIGN_OR_RETURN(auto codes, embed::CodeStore::Open(environment_, embed::Store::Access::kWrite,
                                                                ClusterName(), &log_));
+      comparing_.emplace("leaf-codes", 1, environment_.ClockInUse());
+      codes->KeepComparing(*comparing_, environment_.ClockInUse(), log_);
       code_impl_.Use(std::move(codes));
     }
     // First what may be refused.
@@ -430,6 +473,9 @@ class Generators::Impl {
     state_.closed.store(true);
     watch_.reset();
     if (node_) node_->Stop();
+    if (comparing_) comparing_->Stop();
+    // Those that have begun; the others see that it is closed.
+    AwaitOutside(state_);
     lock_.reset();
   }
 
@@ -453,17 +499,19 @@ class Generators::Impl {
   Mutex close_mutex_;
   // Given back when nothing more is issued.
   std::optional<sys::StateDirLock> lock_ LEAF_GUARDED_BY(close_mutex_);
+  std::vector<sys::ProcessFile> sqlite_files_;  // until all connections to them are closed
   std::unique_ptr<embed::Node> node_;
   SegmentGenerator::Impl segment_impl_{state_, environment_.config()};
   SnowflakeGenerator::Impl snowflake_impl_{state_};
   CodeGenerator::Impl code_impl_{state_, segment_impl_, snowflake_impl_};
-  std::optional<sys::StateDirWatch> watch_;  // of both
+  std::optional<sys::ThreadPool> comparing_;  // of the records of codes, if there are any
+  std::optional<sys::StateDirWatch> watch_;   // of both
   SegmentGenerator segment_{segment_impl_};
   SnowflakeGenerator snowflake_{snowflake_impl_};
   CodeGenerator codes_{code_impl_};
 };
 
-Result<Generators> Generators::Open(const GeneratorOptions& options) {
+Result<Generators> Generators::Open(const GeneratorOptions& options) try {
   LEAF_ASSIGN_OR_RETURN(config::Resolved resolved, embed::ResolveOptions(options));
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(resolved.config.state_dir));
   LEAF_ASSIGN_OR_RETURN(sys::StateDirLock lock,
@@ -471,6 +519,10 @@ Result<Generators> Generators::Open(const GeneratorOptions& options) {
   Generators generators(std::make_unique<Impl>(std::move(resolved), options.log, std::move(lock)));
   LEAF_RETURN_IF_ERROR(generators.impl_->Start());
   return generators;
+} catch (const std::system_error& failed) {
+  if (failed.code() != std::errc::resource_unavailable_try_again) throw;
+  // What was begun is closed by now.
+  return Error{ErrorCode::kUnavailable, failed.what(), "let this process have more threads"};
 }
 
 Generators::Generators(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -49,6 +49,18 @@ Result<void> CheckSetting(std::string_view key) {
   return {};
 }
 
+// So that a path means what it means now, whatever folder the process works in later. "" stays what it is.
+// Errors: kConfig.
+Result<void> MakeAbsolute(std::string& path) {
+  if (path.empty()) return {};
+  std::error_code failed;
+  // Not normalized: behind a link ".." is another folder than it looks.
+  const std::string absolute = std::filesystem::absolute(path, failed).string();
+  if (failed) return Error{ErrorCode::kConfig, fmt::format("cannot use {}: {}", path, failed.message()), ""};
+  path = absolute;
+  return {};
+}
+
 }  // namespace
 
 Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
@@ -66,14 +78,9 @@ Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
                  "bad options: snowflake is a ZookeeperNumber, but zookeeper is empty",
                  "name the servers in GeneratorOptions::zookeeper"};
   }
-  // Wherever the process goes later, it means what it meant now.
-  std::error_code failed;
-  const std::string state_dir =
-      std::filesystem::absolute(options.state_dir, failed).lexically_normal().string();
-  if (failed) {
-    return Error{ErrorCode::kConfig,
-                 fmt::format("cannot use state directory {}: {}", options.state_dir, failed.message()), ""};
-  }
+  std::string state_dir = options.state_dir;
+  LEAF_RETURN_IF_ERROR(MakeAbsolute(state_dir));
+  state_dir = std::filesystem::path(state_dir).lexically_normal().string();
   config::LoadInput input;
   input.search_file = false;
   input.host = sys::HostName();
@@ -126,6 +133,10 @@ Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
   // There is nothing but what the caller gave.
   if (!resolved.ok())
     return Error{ErrorCode::kInvalidArgument, resolved.error().message, resolved.error().hint};
+  config::Config& config = resolved->config;
+  for (std::string* const path : {&config.sqlite.path, &config.mysql.password_file, &config.mysql.tls_ca,
+                                  &config.zookeeper.auth_file, &config.codes.key_file})
+    LEAF_RETURN_IF_ERROR(MakeAbsolute(*path));
   return resolved;
 }
 

@@ -192,6 +192,12 @@ Result<std::vector<core::Mark>> ExamineMarks(Environment& environment) {
   return marks.LoadAll();
 }
 
+std::vector<std::string> SqliteFilesOf(const config::Config& config) {
+  std::vector<std::string> files{MarksPath(config)};
+  if (config.segment.store == "sqlite") files.push_back(config.sqlite.path);
+  return files;
+}
+
 Result<core::CodeEnds> ReadCodeEnds(sql::Database& database, const config::Config::Codes& config) {
   core::CodeEnds ends;
   if (!config.key_file.empty()) {

@@ -68,6 +68,9 @@ Result<std::vector<core::Mark>> LocalMarks(Environment& environment);
 // The same for Access::kExamine.
 Result<std::vector<core::Mark>> ExamineMarks(Environment& environment);
 
+// The files of SQLite that a node with this configuration works with.
+std::vector<std::string> SqliteFilesOf(const config::Config& config);
+
 // Where the codes of each tag end: those that have made any, and those to which `config` gives a shape of
 // their own.
 Result<core::CodeEnds> ReadCodeEnds(sql::Database& database, const config::Config::Codes& config);

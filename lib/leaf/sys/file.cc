@@ -2,16 +2,33 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "leaf/sys/fork_guard.h"
+
 namespace leaf::sys {
 
 FileHandle::~FileHandle() {
   if (fd_ >= 0) close(fd_);
+}
+
+FileLock::FileLock(FileHandle file, Kind kind) : file_(std::move(file)), kind_(kind), forks_(WatchForks()) {}
+
+FileLock::~FileLock() {
+  if (!file_.valid() || forks_ != ForkCount()) return;
+  if (kind_ == Kind::kFlock) {
+    flock(file_.get(), LOCK_UN);
+    return;
+  }
+  struct flock request {};
+  request.l_type = F_UNLCK;
+  request.l_whence = SEEK_SET;  // with no length: all of it
+  fcntl(file_.get(), F_OFD_SETLK, &request);
 }
 
 void GiveToOwnerOf(const std::string& directory, int fd) {
@@ -60,7 +77,9 @@ ErrorCode CodeOf(int error_number) {
 }  // namespace
 
 Error FileError(std::string_view action, int error_number) {
-  return {CodeOf(error_number), fmt::format("cannot {}: {}", action, std::strerror(error_number)), ""};
+  return {
+      CodeOf(error_number), fmt::format("cannot {}: {}", action, std::strerror(error_number)),
+      error_number == EROFS ? "mount it for writing; a service of systemd needs ReadWritePaths= for it" : ""};
 }
 
 }  // namespace leaf::sys

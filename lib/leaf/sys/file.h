@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +28,26 @@ class FileHandle {
 
  private:
   int fd_ = -1;
+};
+
+// A lock on an open file, by flock(2) or by F_OFD_SETLK. It belongs to the open file, which a child of fork
+// shares: if it were only closed here, the child would hold the lock for as long as it lives. So it is given
+// back, by the process that took it and no other.
+class FileLock {
+ public:
+  enum class Kind { kFlock, kRange };
+  // Requires: this process has just locked `file`.
+  FileLock(FileHandle file, Kind kind);
+  FileLock(FileLock&& other) noexcept = default;
+  FileLock& operator=(FileLock&&) = delete;
+  ~FileLock();
+
+  int get() const { return file_.get(); }
+
+ private:
+  FileHandle file_;
+  Kind kind_;
+  std::uint64_t forks_;
 };
 
 // What root makes in a directory of another user's, such as a service's, becomes that user's and group's:

@@ -52,4 +52,11 @@ ForkGuard::~ForkGuard() {
   slot.taken.store(false);
 }
 
+std::uint64_t WatchForks() {
+  static const bool counted =
+      pthread_atfork(nullptr, nullptr, [] { fork_count.fetch_add(1, std::memory_order_relaxed); }) == 0;
+  LEAF_CHECK(counted);
+  return ForkCount();
+}
+
 }  // namespace leaf::sys

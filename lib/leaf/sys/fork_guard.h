@@ -2,6 +2,9 @@
 // is closed there. A child that executes another program never gets as far as to use it, and is harmless.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 namespace leaf::sys {
 
 // The function runs between fork and the child's own code, when the child has one thread: it may do what is
@@ -17,5 +20,12 @@ class ForkGuard {
  private:
   int slot_;
 };
+
+// How often this process and those that it was forked from were forked since WatchForks was first called:
+// what was made at another count is a parent's.
+inline std::atomic<std::uint64_t> fork_count{0};
+inline std::uint64_t ForkCount() { return fork_count.load(std::memory_order_relaxed); }
+// Begins to count, and returns ForkCount().
+std::uint64_t WatchForks();
 
 }  // namespace leaf::sys

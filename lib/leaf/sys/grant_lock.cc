@@ -50,7 +50,7 @@ Result<GrantLock> GrantLock::Take(const std::string& state_dir, std::string_view
     }
     clock.WaitUntil(clock.Monotonic() + kPoll);
   }
-  return GrantLock(std::move(file));
+  return GrantLock(FileLock(std::move(file), FileLock::Kind::kRange));
 }
 
 }  // namespace leaf::sys

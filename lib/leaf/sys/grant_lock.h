@@ -21,8 +21,8 @@ class GrantLock {
                                 std::chrono::milliseconds timeout);
 
  private:
-  explicit GrantLock(FileHandle file) : file_(std::move(file)) {}
-  FileHandle file_;
+  explicit GrantLock(FileLock lock) : lock_(std::move(lock)) {}
+  FileLock lock_;
 };
 
 }  // namespace leaf::sys

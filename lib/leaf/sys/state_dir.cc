@@ -259,19 +259,20 @@ Result<StateDirLock> StateDirLock::Take(const std::string& state_dir, StateDirUs
                                     : "another leafctl"),
                  soon ? "it ends soon: retry" : "give each daemon a state_dir of its own"};
   }
+  FileLock lock(std::move(file), FileLock::Kind::kFlock);
   // The process before may have died between naming a file and making the name durable. What this one reads
   // there, and what it tells of it, must not be gone after a power cut.
   if (!SyncFolder(state_dir)) return FileError(fmt::format("flush the state directory {}", state_dir), errno);
   // For those that are refused; the lock is what counts.
   const std::string text = fmt::format("{} {}\n", getpid(), WordOf(use));
-  if (ftruncate(file.get(), 0) != 0 || pwrite(file.get(), text.data(), text.size(), 0) < 0) {
+  if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), text.data(), text.size(), 0) < 0) {
     return FileError(fmt::format("write {}", path), errno);
   }
-  return StateDirLock(state_dir, std::move(file));
+  return StateDirLock(state_dir, std::move(lock));
 }
 
-StateDirLock::StateDirLock(std::string state_dir, FileHandle file)
-    : state_dir_(std::move(state_dir)), file_(std::move(file)) {
+StateDirLock::StateDirLock(std::string state_dir, FileLock lock)
+    : state_dir_(std::move(state_dir)), lock_(std::move(lock)) {
   // A process that changes its working directory looks at the same place still.
   std::error_code failed;
   if (auto absolute = std::filesystem::absolute(state_dir_, failed); !failed) state_dir_ = absolute.string();
@@ -280,7 +281,7 @@ StateDirLock::StateDirLock(std::string state_dir, FileHandle file)
 Result<void> StateDirLock::Check() const {
   struct stat held {};
   struct stat lies {};
-  if (fstat(file_.get(), &held) != 0) return {};
+  if (fstat(lock_.get(), &held) != 0) return {};
   const bool found = stat(LockPath(state_dir_).c_str(), &lies) == 0;
   // The open file keeps its inode number from being used again.
   if (found ? held.st_dev == lies.st_dev && held.st_ino == lies.st_ino : errno != ENOENT && errno != ENOTDIR)

@@ -57,10 +57,10 @@ class StateDirLock {
   Result<void> Check() const;
 
  private:
-  StateDirLock(std::string state_dir, FileHandle file);
+  StateDirLock(std::string state_dir, FileLock lock);
 
   std::string state_dir_;  // absolute
-  FileHandle file_;
+  FileLock lock_;
 };
 
 // Looks after a lock from a thread of its own, since a look may block on the disk.

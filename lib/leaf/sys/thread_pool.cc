@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -12,9 +13,14 @@ namespace leaf::sys {
 ThreadPool::ThreadPool(std::string name, std::size_t threads, const Clock& clock) : clock_(clock) {
   LEAF_CHECK(threads > 0);
   name.resize(std::min<std::size_t>(name.size(), 15));  // the kernel's limit
-  for (std::size_t i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Work(); });
-    pthread_setname_np(threads_.back().native_handle(), name.c_str());
+  try {
+    for (std::size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] { Work(); });
+      pthread_setname_np(threads_.back().native_handle(), name.c_str());
+    }
+  } catch (const std::system_error& failed) {
+    Stop();
+    throw std::system_error(failed.code(), "cannot start a thread (" + name + ")");
   }
 }
 

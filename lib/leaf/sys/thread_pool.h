@@ -16,7 +16,8 @@ namespace leaf::sys {
 
 class ThreadPool final : public Executor {
  public:
-  // Starts `threads` threads called `name`. Requires: threads > 0.
+  // Starts `threads` threads called `name`. Requires: threads > 0. Throws std::system_error where the process
+  // may start no more; then none of them runs.
   ThreadPool(std::string name, std::size_t threads, const Clock& clock);
   ~ThreadPool() override;
 

@@ -16,7 +16,8 @@ namespace {
 // The library's callback carries no context: all sessions of a process share one log, that of the newest.
 Mutex g_loggers_mutex;
 std::vector<Logger*>& Loggers() LEAF_REQUIRES(g_loggers_mutex) {
-  static std::vector<Logger*> loggers;
+  // Never destroyed: a session that is static may be closed at the very end of the process.
+  static auto& loggers = *new std::vector<Logger*>;
   return loggers;
 }
 

@@ -626,53 +626,26 @@ TEST(Library, DecodeAndEncode) {
   EXPECT_EQ(CodeOf(EncodeSnowflake({1795173796497, 1024, 0})), ErrorCode::kInvalidArgument);
 }
 
-// ---- fork
+// ---- paths
 // ----------------------------------------------------------------------------------------------------------
 
-TEST(Library, AChildOfForkGetsNoId) {
+TEST(Library, PathsMeanWhatTheyMeantWhenItWasOpened) {
   testing::TempDir dir;
-  GeneratorOptions options = In(dir.path());
-  options.snowflake = PrivateNumber{};
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  GeneratorOptions options = In("state");
+  options.store = Sqlite{.path = "shared.db"};
   auto generators = Generators::Open(options);
-  ASSERT_TRUE(generators.ok());
-  ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());
-  // Both have plenty in memory.
-  const auto before = generators->segment().Next("order", kPatience);
-  ASSERT_TRUE(before.ok());
-  ASSERT_TRUE(generators->snowflake().Next(kPatience).ok());
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    // Each has its number: the exit code tells which of them was wrong.
-    int step = 0;
-    const auto refused = [&](const auto& result) {
-      ++step;
-      if (result.ok() || result.error().code != ErrorCode::kRefused) _exit(step);
-    };
-    refused(generators->segment().Take("order"));
-    refused(generators->segment().Take("order", 2));
-    refused(generators->segment().Next("order", kPatience));
-    refused(generators->segment().Next("order", 2, kPatience));
-    refused(generators->segment().AddTag("child", 1));
-    refused(generators->snowflake().Take());
-    refused(generators->snowflake().Take(2));
-    refused(generators->snowflake().Next(kPatience));
-    refused(generators->snowflake().Next(2, kPatience));
-    refused(generators->snowflake().Worker());
-    generators->Close();
-    { const Generators copy = std::move(*generators); }
-    _exit(0);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  // The parent goes on, and so does its lock.
-  const auto after = generators->segment().Next("order", kPatience);
-  ASSERT_TRUE(after.ok()) << after.error().message;
-  EXPECT_EQ(*after, *before + 1);
-  EXPECT_TRUE(generators->snowflake().Next(kPatience).ok());
-  EXPECT_EQ(CodeOf(Generators::Open(options)), ErrorCode::kRefused);
+  std::filesystem::create_directory("elsewhere");
+  std::filesystem::current_path("elsewhere");
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  // The first connections are made only now, perhaps.
+  const auto added = generators->segment().AddTag("order", 100);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(added.ok()) << added.error().message;
+  EXPECT_TRUE(generators->segment().Next("order", kPatience).ok());
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/shared.db"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path() + "/elsewhere"));
 }
 
 // ---- client

@@ -12,11 +12,9 @@
 #include <sstream>
 #include <string>
 
-#include "leaf/core/snowflake.h"
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
 #include "leaf/sys/durable_file.h"
-#include "leaf/sys/fork_guard.h"
 #include "leaf/sys/worker_state_file.h"
 #include "support/snowflake_fakes.h"
 #include "support/temp_dir.h"
@@ -243,39 +241,6 @@ TEST_F(WorkerStateTest, AProcessThatDiesAtAnyCallLeavesAWholeState) {
   EXPECT_GE(deaths, 10);
   EXPECT_TRUE(seen_old);
   EXPECT_TRUE(seen_new);
-}
-
-TEST(ForkGuard, RunsInTheChildAndNowhereElse) {
-  int calls = 0;
-  int ended_calls = 0;
-  const auto count = [](void* object) { ++*static_cast<int*>(object); };
-  { const ForkGuard ended(count, &ended_calls); }
-  const ForkGuard first(count, &calls);
-  const ForkGuard second(count, &calls);
-  const pid_t child = fork();
-  if (child == 0) _exit(calls * 10 + ended_calls);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(WEXITSTATUS(status), 20);
-  EXPECT_EQ(calls, 0);
-}
-
-// Parent and child would issue the same IDs: the child has nothing to issue from.
-TEST(ForkGuard, ClosesAGeneratorInTheChildOnly) {
-  const WallTime now = WallTimeOf(1'795'000'000'000);
-  core::Snowflake generator(core::IdLayout{}, 1, now, std::chrono::milliseconds{3000}, 1);
-  generator.RaiseCeiling(generator.CeilingAt(now));
-  const ForkGuard guard([](void* object) { static_cast<core::Snowflake*>(object)->Close(); }, &generator);
-  const pid_t child = fork();
-  if (child == 0) {
-    core::SnowflakeRun run;
-    _exit(generator.Take(1, now, run).outcome == core::Snowflake::Outcome::kClosed ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
-  core::SnowflakeRun run;
-  EXPECT_EQ(generator.Take(1, now, run).outcome, core::Snowflake::Outcome::kTaken);
 }
 
 TEST(ClockAcceptance, HoldsForItsBootOnly) {
