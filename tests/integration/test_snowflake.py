@@ -286,12 +286,12 @@ class OneNode(SnowflakeTest):
             threads = [threading.Thread(target=work) for _ in range(3)]
             for thread in threads:
                 thread.start()
-            time.sleep(0.5)
+            poll(lambda taken=taken: taken, "the first IDs")
+            time.sleep(0.1)
             daemon.kill()
             stop.set()
             for thread in threads:
                 thread.join()
-            self.assertTrue(taken)
             batch = sorted(value for ids in taken for value in ids)
             if self.seen:
                 self.assertGreater(batch[0], max(self.seen))
@@ -458,6 +458,10 @@ class State(SnowflakeTest):
         daemon.terminate()
         self.refused("--set", workers, "--set", "snowflake.address=127.0.9.3:80", rc=6, parts=("127.0.9.3:80",))
         self.refused("--set", workers, rc=6, parts=("snowflake.address",))
+        # A file for all nodes, and an address with a slip of the pen: the number is another node's.
+        other = ("--set", "snowflake.address=127.0.9.3:80", "--set", "snowflake.cluster=x", "--state-dir", self.box.path("other"))
+        self.refused("--set", workers, *other, "--set", "snowflake.worker_id=4", rc=6, parts=("127.0.9.2:80", "127.0.9.3:80"))
+        self.refused("--set", "snowflake.workers=127.0.9.1:8O=3", rc=2, parts=("127.0.9.1:8O",))
         self.refused("--set", "snowflake.cluster=x", rc=6, parts=("worker_id",))
         self.refused("--set", "snowflake.worker_id=1024", parts=("1024", "0..1023"))
         self.refused("--set", "snowflake.worker_id=7", "--set", "snowflake.worker_range=8-9", parts=("8..9",))

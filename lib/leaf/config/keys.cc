@@ -453,7 +453,10 @@ std::vector<Key> MakeKeys() {
   add(MakeKey<IntegerMap>(
       "snowflake.workers", Kind::kIntegerMap, "", "static worker numbers by ip:port",
       [](C & c) -> auto& { return c.snowflake.workers; },
-      [](const IntegerMap&) -> Result<void> { return {}; }));
+      [](const IntegerMap& workers) -> Result<void> {
+        for (const auto& [address, number] : workers) LEAF_RETURN_IF_ERROR(ParseHostPort(address));
+        return {};
+      }));
   add(Parsed(
       "snowflake.worker_range", Kind::kString, "0-1023", "worker numbers that may be claimed",
       ParseWorkerRange, FormatWorkerRange, [](C & c) -> auto& { return c.snowflake.worker_range; }));

@@ -36,11 +36,29 @@ StaticRegistry StaticRegistry::OfPrivateCluster(std::uint64_t begin, std::uint64
   return registry;
 }
 
+// A file that all nodes share has one worker_id, for those that the map leaves out. An address with a slip of
+// the pen is left out, too.
+Result<void> StaticRegistry::CheckIsFree(std::uint64_t worker, const std::string& own_address) const {
+  for (const auto& [address, number] : workers_) {
+    if (number < 0 || static_cast<std::uint64_t>(number) != worker) continue;
+    return Error{
+        ErrorCode::kConfig,
+        fmt::format("snowflake.worker_id is {}, which snowflake.workers gives to {}, and this node is {}",
+                    worker, Quoted(address),
+                    own_address.empty() ? "without an address" : Quoted(own_address)),
+        "add this node to snowflake.workers, or set another worker_id"};
+  }
+  return {};
+}
+
 Result<core::WorkerClaim> StaticRegistry::Claim(const core::NodeIdentity& node,
                                                 const core::ClusterProperties&) {
   const auto found = workers_.find(node.address);
   if (found == workers_.end()) {
-    if (worker_) return core::WorkerClaim{*worker_, 0, std::nullopt};
+    if (worker_) {
+      LEAF_RETURN_IF_ERROR(CheckIsFree(*worker_, node.address));
+      return core::WorkerClaim{*worker_, 0, std::nullopt};
+    }
     if (drawn_begin_ < drawn_end_) {
       return core::WorkerClaim{drawn_begin_ + HashOf(node.uuid) % (drawn_end_ - drawn_begin_), 0,
                                std::nullopt};

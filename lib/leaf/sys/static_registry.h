@@ -26,13 +26,15 @@ class StaticRegistry final : public core::WorkerRegistry {
   bool leased() const override { return false; }
   bool remote() const override { return false; }
 
-  // Errors: kConfig if there is no number for the node, or the map gives its number to another one as well.
+  // Errors: kConfig if there is no number for the node, or the map gives its number to another one (as well).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override;
   Result<void> Release(const core::WorkerClaim& claim, WallTime end) override;
 
  private:
+  Result<void> CheckIsFree(std::uint64_t worker, const std::string& own_address) const;
+
   const std::optional<std::uint64_t> worker_;
   std::uint64_t drawn_begin_ = 0;
   std::uint64_t drawn_end_ = 0;  // as drawn_begin_: none is drawn
