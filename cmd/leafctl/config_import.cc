@@ -1,4 +1,5 @@
 // leafctl config import
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -14,6 +15,7 @@
 #include "leaf/base/text.h"
 #include "leaf/java/leaf_properties.h"
 #include "leaf/sys/durable_file.h"
+#include "leaf/sys/file.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/zookeeper/connect_string.h"
 #include "tag_output.h"
@@ -63,9 +65,17 @@ std::filesystem::path PlaceOf(const std::string& file) {
   return std::filesystem::weakly_canonical(path.parent_path(), ignored) / path.filename();
 }
 
+// A password that root writes is the service's: both can read it then. `state_dir`: "" if it is not known.
+void GiveToService(const std::string& password_file, const std::string& state_dir) {
+  if (state_dir.empty()) return;
+  const sys::FileHandle file(open(password_file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (file.valid()) sys::GiveToOwnerOf(state_dir, file.get());
+}
+
 // Both, or none of them.
-Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& password_file,
-                       const std::string& password, const std::string& toml) {
+Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& state_dir,
+                       const std::string& password_file, const std::string& password,
+                       const std::string& toml) {
   if (options.to.empty() && password_file.empty()) return {};
   const std::string& to = options.to;
   if (!to.empty() && PlaceOf(to) == PlaceOf(password_file)) {
@@ -77,8 +87,10 @@ Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& pa
   if (!to.empty() && !options.force && std::filesystem::exists(std::filesystem::symlink_status(to, ignored)))
     return ExistsAlready(options.to);
   // The configuration names the other: it comes last.
-  if (!password_file.empty())
+  if (!password_file.empty()) {
     LEAF_RETURN_IF_ERROR(WriteTo(password_file, password + "\n", kSecretMode, options.force));
+    GiveToService(password_file, state_dir);
+  }
   if (to.empty()) return {};
   auto written = WriteTo(to, toml, kConfigMode, options.force);
   // A password that has replaced an older one stays: that one is gone in any case.
@@ -107,6 +119,12 @@ Json ImportJson(const ConfigImportOptions& options, const java::Imported& import
           {"toml", toml}};
 }
 
+// "" where the configuration that is there already is a bad one.
+std::string StateDirOf(CommandContext& context) {
+  const auto resolved = context.Config();
+  return resolved.ok() ? (*resolved)->config.state_dir : "";
+}
+
 Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions& options) {
   java::ImportOptions import = options.import;
   import.spelling = SpellingOf(options.spelling);
@@ -126,7 +144,8 @@ Result<void> RunConfigImport(CommandContext& context, const ConfigImportOptions&
   }
   const std::string toml = java::FormatImported(*imported, source);
   const bool secret = !imported->password.empty() && !import.password_file.empty();
-  LEAF_RETURN_IF_ERROR(WriteBoth(options, secret ? import.password_file : "", imported->password, toml));
+  LEAF_RETURN_IF_ERROR(WriteBoth(options, secret ? StateDirOf(context) : "",
+                                 secret ? import.password_file : "", imported->password, toml));
 
   if (context.flags.json) {
     WriteJson(context, ImportJson(options, *imported, toml));

@@ -118,6 +118,25 @@ class ImportTest(LeafTest):
         ids, _ = self.serve_and_take()
         self.assertEqual(len({value >> 12 & 1023 for value in ids}), 1)
 
+    def test_what_spring_fills_in_is_not_taken_as_it_stands(self):
+        """The cluster would be another one than Java's, with the same worker numbers."""
+        lines = ["leaf.name=x", "leaf.segment.enable=true", "leaf.segment.url=" + self.url, "leaf.segment.username=leaf",
+                 "leaf.segment.password=x", "leaf.snowflake.enable=true", "leaf.snowflake.address=z:2181"]  # fmt: skip
+        for number, line in ((1, "leaf.name=${spring.application.name}"), (5, "leaf.segment.password=${SECRET_%s}" % PASSWORD)):
+            source = self.box.write("leaf.properties", "\n".join([*lines[:number - 1], line, *lines[number:]]) + "\n")
+            result = self.box.run(["config", "import", source, "--address", "127.0.8.7", "--to", self.box.path("made.toml")])
+            self.check(result, 6, "line %d: %s: " % (number, line.split("=")[0]), "Spring")
+            self.assertNotIn(PASSWORD, result.err)
+            self.assertFalse(os.path.exists(self.box.path("made.toml")))
+
+    def test_a_password_that_root_writes_is_the_services(self):
+        os.makedirs(self.box.state, exist_ok=True)
+        owner = 65534 if os.geteuid() == 0 else os.geteuid()
+        os.chown(self.box.state, owner, -1)
+        self.import_file(self.upstream("leaf.snowflake.enable=false"))
+        status = os.stat(self.box.path("secret"))
+        self.assertEqual((status.st_uid, status.st_mode & 0o777), (owner, 0o600))
+
     def test_starter_with_switches_left_out_has_both_modes_off(self):
         self.import_file(["leaf.name=x", "leaf.segment.url=" + self.url])
         shown = self.box.ok("config", "show")
@@ -133,7 +152,7 @@ class ImportTest(LeafTest):
             )
         )
         self.assertEqual(result["spelling"], "fork")
-        self.assertTrue(any("do not run both at once" in note["message"] for note in result["notes"]))
+        self.assertTrue(any("nodes of the fork may run on" in note["message"] for note in result["notes"]))
         ids, status = self.serve_and_take()
         # Leases come from the top.
         self.assertEqual({value >> 12 & 1023 for value in ids}, {1023})

@@ -179,6 +179,19 @@ std::string ImportSheet::WhyUnused(const Property& property, const std::vector<s
                      nearest ? fmt::format(" (did you mean {}?)", *nearest) : "");
 }
 
+Result<void> ImportSheet::RefusePlaceholders(bool segment, bool snowflake) const {
+  std::vector<std::string_view> keys;
+  if (segment) keys.insert(keys.end(), {kUrl.starter, kUser.starter, kPassword.starter});
+  if (snowflake) keys.insert(keys.end(), {kName, kPort, kZookeeper.starter});
+  for (const std::string_view key : keys) {
+    const auto found = last_.find(key);
+    if (found == last_.end() || properties_[found->second].value.find("${") == std::string::npos) continue;
+    return Wrong(properties_[found->second], "it has ${…}, in whose place Spring puts a value from elsewhere",
+                 "write the value that the running node has; its path in ZooKeeper shows leaf.name");
+  }
+  return {};
+}
+
 Imported ImportSheet::Finish() {
   ListUnused();
   std::stable_sort(result_.notes.begin(), result_.notes.end(),

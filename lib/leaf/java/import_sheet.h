@@ -57,6 +57,9 @@ class ImportSheet {
   // As the options say, or else the keys. Errors: kConfig.
   Result<void> ChooseSpelling();
   LeafSpelling spelling() const { return result_.spelling; }
+  // Whether Spring, which reads the starter's file, puts other text in place of a part of a value of the
+  // modes that are on. Errors: kConfig.
+  Result<void> RefusePlaceholders(bool segment, bool snowflake) const;
   const ImportOptions& options() const { return options_; }
 
   // The property of a key that counts, which is looked at by that; null if there is none.

@@ -33,6 +33,13 @@ class Importer {
     LEAF_RETURN_IF_ERROR(sheet_.ChooseSpelling());
     LEAF_ASSIGN_OR_RETURN(const bool segment, sheet_.Enabled(kSegmentEnable));
     LEAF_ASSIGN_OR_RETURN(const bool snowflake, sheet_.Enabled(kSnowflakeEnable));
+    if (sheet_.spelling() == LeafSpelling::kStarter) {
+      LEAF_RETURN_IF_ERROR(sheet_.RefusePlaceholders(segment, snowflake));
+      sheet_.Advise(
+          "Spring lets the environment, -D options and application.properties override this file: compare it "
+          "with what "
+          "the running node uses");
+    }
     LEAF_RETURN_IF_ERROR(sheet_.Set("segment.enabled", segment, kSegmentEnable));
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.enabled", snowflake, kSnowflakeEnable));
     if (!segment || !snowflake) {
@@ -86,9 +93,9 @@ class Importer {
     if (mode == "zk_recycle") {
       LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.recycle", true, kMode));
       sheet_.Advise(
-          "the numbers under recycle/ and leafctl's leases are independent: a node of the fork may take any "
-          "number from 0 to 1024. Stop every such node before the first leafctl starts, and wait until the "
-          "clock has passed the newest lastUsedTimestamp by 4 s; do not run both at once");
+          "leafctl leases no number whose record under recycle/inuse is less than about an hour old, and "
+          "takes a number "
+          "that it leases out of recycle/: nodes of the fork may run on meanwhile");
     }
     return ImportZookeeper();
   }
