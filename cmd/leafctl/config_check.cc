@@ -10,9 +10,12 @@
 #include "commands.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/core/finding.h"
+#include "leaf/embed/client_token.h"
+#include "leaf/embed/code_store.h"
 #include "leaf/embed/tls_files.h"
 #include "leaf/sys/secret_file.h"
 #include "tag_output.h"
+#include "token_store.h"
 
 namespace leaf::cmd {
 namespace {
@@ -36,15 +39,23 @@ std::vector<std::string_view> ProblemsOf(std::string_view message) {
 // Files with secrets, by the code of what is wrong with one.
 Result<void> CheckSecrets(const config::Config& config, std::vector<core::Finding>& findings) {
   Result<void> result;
+  // `read`: as the code that needs it reads it, with all that is wrong in the file.
+  const auto check = [&](const char* code, const std::string& path, std::string_view consequence,
+                         const auto& read) {
+    if (path.empty()) return;
+    const auto secret = read();
+    if (secret.ok()) return;
+    findings.push_back({code, path, secret.error().message, std::string(consequence), secret.error().hint});
+    if (result.ok()) result = secret.error();
+  };
   for (const auto& [code, path] : {std::pair{"mysql-password", config.mysql.password_file},
-                                   std::pair{"zookeeper-auth", config.zookeeper.auth_file}}) {
-    if (path.empty()) continue;
-    if (const auto secret = sys::ReadSecretFile(path); !secret.ok()) {
-      findings.push_back(
-          {code, path, secret.error().message, std::string(kConsequence), secret.error().hint});
-      if (result.ok()) result = secret.error();
-    }
-  }
+                                   std::pair{"zookeeper-auth", config.zookeeper.auth_file}})
+    check(code, path, kConsequence, [&file = path] { return sys::ReadSecretFile(file); });
+  check("tokens", config.auth.tokens_file, kConsequence, [&] { return ReadTokens(config); });
+  check("codes-key", config.codes.key_file, kConsequence,
+        [&] { return embed::LoadCodeOptions(config.codes); });
+  check("client-token", config.client.token_file, "no command can ask a daemon",
+        [&] { return embed::ReadClientToken(config.client.token_file); });
   return result;
 }
 

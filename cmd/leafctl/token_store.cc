@@ -20,9 +20,20 @@ namespace {
 
 // A file that other processes cannot have while it is held. The one under the name `path` is meant, though
 // another process may replace it meanwhile.
-Result<sys::FileHandle> LockTokenFile(const std::string& path) {
+struct LockedFile {
+  sys::FileHandle file;
+  bool is_empty = false;
+  bool is_made = false;  // by this process, and empty still
+};
+Result<LockedFile> LockTokenFile(const std::string& path) {
   while (true) {
-    sys::FileHandle file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+    constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    sys::FileHandle file(open(path.c_str(), kFlags | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR));
+    const bool is_made = file.valid();
+    if (!is_made && errno == EEXIST) {
+      file = sys::FileHandle(open(path.c_str(), kFlags));
+      if (!file.valid() && errno == ENOENT) continue;
+    }
     if (!file.valid()) return sys::FileError(fmt::format("open {}", path), errno);
     int locked = 0;
     while ((locked = flock(file.get(), LOCK_EX)) != 0 && errno == EINTR) {
@@ -32,7 +43,8 @@ Result<sys::FileHandle> LockTokenFile(const std::string& path) {
     struct stat named {};
     if (fstat(file.get(), &held) != 0) return sys::FileError(fmt::format("read {}", path), errno);
     const bool is_named = stat(path.c_str(), &named) == 0;
-    if (is_named && held.st_ino == named.st_ino && held.st_dev == named.st_dev) return file;
+    if (is_named && held.st_ino == named.st_ino && held.st_dev == named.st_dev)
+      return LockedFile{std::move(file), held.st_size == 0, is_made && held.st_size == 0};
   }
 }
 
@@ -122,10 +134,10 @@ Result<void> EditTokenFile(const std::string& path, const std::string& state_dir
   std::error_code ignored;
   std::string target = std::filesystem::canonical(path, ignored).string();
   if (target.empty()) target = path;
-  struct stat before {};
-  const bool was_there = stat(target.c_str(), &before) == 0;
-  LEAF_ASSIGN_OR_RETURN(const sys::FileHandle held, LockTokenFile(target));
-  if (!was_there) {
+  LEAF_ASSIGN_OR_RETURN(const LockedFile locked, LockTokenFile(target));
+  const sys::FileHandle& held = locked.file;
+  // Also one that another process has made a moment ago.
+  if (locked.is_empty) {
     sys::GiveToOwnerOf(state_dir, held.get());
     sys::GiveToOwnerOf(std::filesystem::absolute(target).parent_path().string(), held.get());
   }
@@ -138,7 +150,7 @@ Result<void> EditTokenFile(const std::string& path, const std::string& state_dir
   };
   auto changed = change();
   // An empty file would let nothing in that has come in until now.
-  if (!changed.ok() && !was_there) unlink(target.c_str());
+  if (!changed.ok() && locked.is_made) unlink(target.c_str());
   return changed;
 }
 
