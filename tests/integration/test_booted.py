@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -117,9 +118,21 @@ class Booted(unittest.TestCase):
         self.assertNotEqual(self.machine.run("systemctl restart leafctl").rc, 0)
         self.assertEqual((self.active(), self.shown("ExecMainStatus"), self.shown("NRestarts")), ("failed", "6", "0"))
         self.assertIn("unknown key 'log.nonsense'", self.ok("journalctl -u leafctl --no-pager"))
-        # Mended: the next request starts it, through its socket.
-        self.ok("cp /root/good " + CONFIG)
-        self.assertEqual(self.ok("leafctl next pay"), "1\n")
+        # A client that waits for an answer has its socket start it again, now and then.
+        began = time.monotonic()
+        tries = lambda: self.ok("journalctl -u leafctl --no-pager").count("unknown key 'log.nonsense'")  # noqa: E731
+        before = tries()
+        asking = self.machine.background("curl -s --max-time 600 http://127.0.0.1:8080/api/segment/get/pay")
+        try:
+            poll(lambda: tries() >= before + 3, "it was tried again")
+            self.assertLessEqual(tries() - before, 2 + (time.monotonic() - began) / 3)
+            self.assertEqual(self.ok("systemctl is-active leafctl.socket"), "active\n")
+            # Mended: the request is served, and nothing has to be done for that.
+            self.ok("cp /root/good " + CONFIG)
+            said, _ = asking.communicate(timeout=300)
+        finally:
+            asking.kill()
+        self.assertEqual(said, "1")
         self.wait_active()
 
     def test_stopped_removed_and_purged(self):
@@ -132,6 +145,7 @@ class Booted(unittest.TestCase):
         self.assertEqual(self.active(), "inactive")
         self.assertEqual(self.ok("ls %s/marks.db" % STATE), STATE + "/marks.db\n")
         self.ok("dpkg -i /root/first.deb")
+        self.assertEqual(self.active(), "active")
         self.assertGreater(int(self.ok("leafctl next pay")), 2)
         self.ok("dpkg --purge leafctl")
         for path in (STATE, "/etc/leafctl", "/run/leafctl"):

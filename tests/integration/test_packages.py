@@ -130,7 +130,7 @@ class Packages(unittest.TestCase):
         # What the unit runs is on the smallest machine.
         unit = root.read(UNITS + "/leafctl.service")
         run = re.findall(r"(?m)^Exec\w+=[-+!@:]*(\S+)", unit)
-        self.assertEqual((len(run), [path for path in run if not root.exists(path)]), (2, []))
+        self.assertEqual((len(run), [path for path in run if not root.exists(path)]), (3, []))
         # Nothing was started: there is no systemd. Both are enabled.
         self.assertTrue(root.exists("/etc/systemd/system/multi-user.target.wants/leafctl.service"))
         self.assertTrue(root.exists("/etc/systemd/system/sockets.target.wants/leafctl.socket"))
@@ -223,7 +223,7 @@ class Packages(unittest.TestCase):
         root.write(
             "/usr/bin/systemctl",
             '#!/bin/sh\necho "$*" >>/run/asked\ncase "$*" in\n'
-            '*is-active*) test -e %s ;;\n*is-enabled*) echo enabled ;;\nesac\n' % active,
+            '*is-active*) cat %s 2>/dev/null ;;\n*is-enabled*) echo enabled ;;\nesac\n' % active,
             0o755,
         )
 
@@ -242,9 +242,18 @@ class Packages(unittest.TestCase):
         self.install(root, SECOND, recommends=False)
         self.assertEqual(asked(), ["daemon-reload"])
         # Running: restarted after, and not stopped before.
-        root.write(active, "")
-        root.ok("apt-get -q -y --allow-downgrades install " + self.put(root, FIRST))
-        self.assertEqual(asked(), ["daemon-reload", "restart leafctl.service"])
+        for state in ("active", "activating"):
+            root.write(active, state + "\n")
+            root.ok("apt-get -q -y --allow-downgrades install " + self.put(root, FIRST))
+            self.assertEqual(asked(), ["daemon-reload", "restart leafctl.service"])
+            root.write(active, "inactive\n")
+            self.install(root, SECOND, recommends=False)
+            self.assertEqual(asked(), ["daemon-reload"])
+        root.ok("apt-get -q -y remove leafctl")
+        self.assertEqual(asked(), ["stop leafctl.socket leafctl.service", "daemon-reload"])
+        # Its configuration is there still, and it starts as after a first installation.
+        self.install(root, SECOND, recommends=False)
+        self.assertEqual(asked(), ["daemon-reload", "start leafctl.socket leafctl.service"])
         root.ok("apt-get -q -y remove leafctl")
         self.assertEqual(asked(), ["stop leafctl.socket leafctl.service", "daemon-reload"])
         root.ok("apt-get -q -y purge leafctl")

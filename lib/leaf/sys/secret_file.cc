@@ -23,8 +23,8 @@ Result<std::string> ReadSecretFile(const std::string& path, std::size_t bytes_ma
   if (fstat(file.get(), &status) != 0) return unreadable(errno);
   if (!S_ISREG(status.st_mode)) return unreadable(EINVAL);
   // The group that root has chosen is meant to read it: a secret of Kubernetes is root's, and leafctl's by
-  // the group.
-  const bool for_group = status.st_uid == 0 && geteuid() != 0;
+  // the group. Root's commands read the same file; its own group is no choice.
+  const bool for_group = status.st_uid == 0 && (geteuid() != 0 || status.st_gid != 0);
   const mode_t others = S_IWGRP | S_IROTH | S_IWOTH | (for_group ? 0U : S_IRGRP);
   if ((status.st_mode & others) != 0) {
     return Error{ErrorCode::kConfig,

@@ -76,8 +76,8 @@ void ServiceManager::Reloading(MonotonicTime now) const {
   Send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}\n", micros.count()));
 }
 
-void ServiceManager::Stopping(std::string_view status) const {
-  Send(fmt::format("STOPPING=1\nSTATUS={}\n", OneLine(status)));
+void ServiceManager::Stopping(std::string_view status, std::chrono::microseconds time) const {
+  Send(fmt::format("STOPPING=1\nSTATUS={}\nEXTEND_TIMEOUT_USEC={}\n", OneLine(status), time.count()));
 }
 
 void ServiceManager::Watchdog() const { Send("WATCHDOG=1\n"); }

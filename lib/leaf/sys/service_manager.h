@@ -38,7 +38,8 @@ class ServiceManager {
   // While it starts: that takes so long from now on, whatever the unit's TimeoutStartSec says.
   void ExtendStart(std::chrono::microseconds time) const;
   void Reloading(MonotonicTime now) const;
-  void Stopping(std::string_view status) const;
+  // Which takes so long, whatever the unit's TimeoutStopSec says.
+  void Stopping(std::string_view status, std::chrono::microseconds time) const;
   void Watchdog() const;
 
   // The manager ends this process if Watchdog() is not called so often; nothing if it does not care.

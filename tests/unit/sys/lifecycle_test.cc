@@ -85,8 +85,8 @@ TEST(ServiceManager, SaysItsPiecesInOneDatagramEach) {
     EXPECT_EQ(socket.Receive(), "RELOADING=1\nMONOTONIC_USEC=1234567000\n");
     manager.Watchdog();
     EXPECT_EQ(socket.Receive(), "WATCHDOG=1\n");
-    manager.Stopping("draining");
-    EXPECT_EQ(socket.Receive(), "STOPPING=1\nSTATUS=draining\n");
+    manager.Stopping("draining", std::chrono::seconds{3});
+    EXPECT_EQ(socket.Receive(), "STOPPING=1\nSTATUS=draining\nEXTEND_TIMEOUT_USEC=3000000\n");
     EXPECT_EQ(socket.Receive(), "");
   }
 }
