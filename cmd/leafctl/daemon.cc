@@ -89,9 +89,6 @@ std::string ModesText(const config::Config& config, const service::SnowflakeServ
   return text.empty() ? "no mode" : text;
 }
 
-// How often the records of codes are compared with those in use.
-constexpr std::uint64_t kCompareCodesSeconds = 60;
-
 std::vector<std::string> NamesOf(const std::vector<server::Listener>& listeners) {
   std::vector<std::string> names;
   names.reserve(listeners.size());
@@ -199,6 +196,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
       request_limit_(ground.context.clock),
       ids_(node_->segment(), node_->snowflake()),
       gate_(geteuid()),
+      warns_if_open_(is_reachable_ && !ground.resolved.IsSet("auth.anonymous")),
       metrics_({.version = LEAFCTL_VERSION, .top_tags = static_cast<std::size_t>(config_.metrics.top_tags)},
                ids_, requests_, ground.context.clock, [] { return sys::ReadProcessStats(); }),
       issuer_({.max_count = static_cast<std::uint64_t>(config_.server.max_count),
@@ -219,7 +217,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
            .metrics = &metrics_,
            .metrics_lane = &watching_,
            .gate = &gate_,
-           .warns_if_open = is_reachable_ && !ground.resolved.IsSet("auth.anonymous"),
+           .warns_if_open = &warns_if_open_,
            .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_},
            .tags =
                {.desk = &tag_desk_, .reads = &tag_reads_, .changes = &tag_changes_, .timers = &watching_}},
@@ -284,7 +282,7 @@ void Daemon::WarnIfOpen() const {
     ground_.log.Warning(
         "tokens from other machines can be read on their way: set server.tls_cert and server.tls_key");
   }
-  if (!is_reachable_ || gate_.has_tokens() || ground_.resolved.IsSet("auth.anonymous")) return;
+  if (!warns_if_open_.load() || gate_.has_tokens()) return;
   ground_.log.Warning(
       "other machines can take IDs and read the status of this daemon without a token: set auth.tokens_file, "
       "or "
@@ -349,6 +347,8 @@ std::string Daemon::Reload() {
   if (!codes.ok()) return failed(codes.error());
   if (const auto prepared = codes_->Prepare(*codes); !prepared.ok()) return failed(prepared.error());
   if (const auto set = SetGate(gate_, loaded->config); !set.ok()) return failed(set.error());
+  warns_if_open_.store(is_reachable_ && !loaded->IsSet("auth.anonymous"));
+  WarnIfOpen();
   AdoptCodes(*std::move(codes));
   codes_->CompareRecords();
   if (has_tls) {
@@ -384,7 +384,6 @@ std::string Daemon::Reload() {
 }
 
 void Daemon::EachSecond() {
-  if (++seconds_ % kCompareCodesSeconds == 0) codes_->CompareRecords();
   if (node_->segment() != nullptr) {
     watching_.Post([this] { node_->segment()->ObservePeaks(); });
     watching_.Post([this] { node_->segment_adapters().store().database().CloseIdle(); });
@@ -403,13 +402,16 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
                   .ids = ids_,
                   .clock = ground_.context.clock,
                   .log = log,
-                  .serving = ModesText(config_, node_->snowflake()),
+                  .serving = [this] { return ModesText(config_, node_->snowflake()); },
                   .each_second = [this] { EachSecond(); },
                   .reload = [this] { return Reload(); }};
   const int signal = loop.Run();
   const std::string patience = FormatDuration(in_force_.server.drain_timeout);
   log.Info("{}: draining, at most {}", signal == SIGTERM ? "SIGTERM" : "SIGINT", patience);
-  ground_.manager.Stopping(fmt::format("draining, at most {}", patience));
+  // Also for what ends after the last connection, and for the clock to pass the last snowflake ID.
+  constexpr std::chrono::seconds kEnd{20};
+  ground_.manager.Stopping(fmt::format("draining, at most {}", patience),
+                           in_force_.server.drain_timeout + in_force_.snowflake.window + kEnd);
   // A second signal ends the process at once.
   signals.RestoreDefaults();
   ids_.BeginDrain();

@@ -2,6 +2,7 @@
 // in front.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,8 +94,7 @@ class Daemon {
   const std::vector<std::string> names_;  // of the listeners
   const bool is_reachable_;               // one of them, from other machines
   const std::size_t threads_;
-  std::uint64_t seconds_ = 0;  // since the start
-  config::Config in_force_;    // changed by Reload
+  config::Config in_force_;  // changed by Reload
 
   const std::unique_ptr<embed::Node> node_;
   sys::ThreadPool reports_;
@@ -115,6 +115,8 @@ class Daemon {
   std::optional<sys::StateDirWatch> state_dir_;
   server::RequestMetrics requests_;
   access::Gate gate_;
+  // Other machines reach this server, and nothing says that none of them needs a token.
+  std::atomic<bool> warns_if_open_;
   const server::MetricsPage metrics_;
   server::Issuer issuer_;
   server::UnreadAnswers unread_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <utility>
 #include <vector>
 
 namespace leaf::cmd {
@@ -40,12 +41,13 @@ int DaemonLoop::Run() {
   const milliseconds look_interval = LookInterval(manager);
   const MonotonicTime started_at = clock.Monotonic();
   MonotonicTime second_at = started_at;
-  bool told_ready = false;
+  bool told_ready = false;  // READY was sent, though the node may not be ready
+  bool logged_ready = false;
   std::string told_status;
   std::vector<std::string> told_stuck;
   while (true) {
     const int signal = signals.WaitFor(told_ready ? look_interval : std::min(look_interval, kStartInterval));
-    const std::string status = StatusText(ids.GetReadiness(), serving);
+    const std::string status = StatusText(ids.GetReadiness(), serving());
     if (signal == SIGHUP) {
       // Before READY there is no reload for a manager, and READY would say that the start is over.
       if (told_ready) manager.Reloading(clock.Monotonic());
@@ -58,13 +60,16 @@ int DaemonLoop::Run() {
     }
     if (signal != 0) return signal;
     const MonotonicTime now = clock.Monotonic();
-    if (!told_ready && (status.starts_with("ready") || now - started_at >= kReadyPatience)) {
+    const bool is_ready = status.starts_with("ready");
+    if (!told_ready && (is_ready || now - started_at >= kReadyPatience)) {
       manager.Ready(status);
       log.Info("{}", status);
       told_ready = true;
+      logged_ready = is_ready;
     } else if (status != told_status) {
       manager.Status(status);
     }
+    if (told_ready && is_ready && !std::exchange(logged_ready, true)) log.Info("{}", status);
     told_status = status;
     const std::vector<std::string> stuck = heartbeat.Check();
     if (stuck.empty() && told_ready && manager.watchdog_time()) manager.Watchdog();

@@ -21,9 +21,9 @@ struct DaemonLoop {
   const service::IdService& ids;
   const Clock& clock;
   Logger& log;
-  std::string serving;                  // "segment mode on sqlite", for the manager
-  std::function<void()> each_second;    // quick
-  std::function<std::string()> reload;  // on SIGHUP; what went wrong, or ""
+  std::function<std::string()> serving;  // "segment mode on sqlite", for the manager
+  std::function<void()> each_second;     // quick
+  std::function<std::string()> reload;   // on SIGHUP; what went wrong, or ""
 
   // Until SIGTERM or SIGINT, which it returns. Tells READY once the node is ready, or has been waiting for
   // kReadyPatience: a daemon whose database is away is up all the same, and says so in its status. Tells

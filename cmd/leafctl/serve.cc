@@ -87,7 +87,10 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
                                          {"server.admin_listen", passed.admin},
                                          {"server.socket_public", passed.public_socket}}) {
     if (stands_back && resolved.IsSet(key))
-      log.Info("{} is not used: the service manager passed sockets", key);
+      log.Warning(
+          "{} is not used: the service manager passed sockets; to change them, edit the socket unit "
+          "(systemctl edit leafctl.socket)",
+          key);
   }
   for (const Endpoint& address : config.server.listen) {
     if (passed.tcp) break;
@@ -257,8 +260,9 @@ Run AddServe(CLI::App& app, CommandContext& context) {
   app.add_option("--socket", options->socket, "Unix socket to serve HTTP on; '' for none (server.socket)")
       ->type_name("PATH");
   app.footer(
-      "SIGTERM and SIGINT drain and exit with 0; a second signal ends at once. SIGHUP reloads limits, "
-      "refresh, reserve, the log level, certificate and key.\n"
+      "SIGTERM and SIGINT drain and exit with 0; a second signal ends at once. SIGHUP reloads tokens, "
+      "limits, "
+      "codes, refresh, reserve, the log level, certificate and key.\n"
       "Examples:\n"
       "  leafctl serve\n"
       "  leafctl serve --listen :8080\n"

@@ -111,6 +111,29 @@ class Tokens(AccessTest):
         self.box.ok("token", "rm", "billing", *self.set())
         self.assertNotIn("billing", self.box.ok("token", "list", *self.set()))
 
+    def test_the_first_tokens_at_once(self):
+        """One that fails does not take the file of another one away."""
+        for round_ in range(scaled(10, 3)):
+            self.tokens_file = self.box.path("tokens%d" % round_)
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                call = ["token", "add", "ops", "--role", "read", *self.set()]
+                results = list(pool.map(lambda _, call=call: self.box.run(call), range(6)))
+            self.assertEqual(sorted(result.rc for result in results), [0] + [9] * 5, results)
+            token = next(result.out for result in results if result.rc == 0).splitlines()[-1]
+            checked = self.box.run(["token", "check", *self.set()], stdin=token + "\n")
+            self.assertEqual(checked.rc, 0, checked.err)
+
+    def test_what_serve_refuses_config_check_refuses(self):
+        for name, keys in (("tokens", "auth.tokens_file"), ("codes-key", "codes.key_file"), ("client-token", "client.token_file")):
+            for text in (None, "not one\nbut two\n"):
+                path = self.box.path("missing") if text is None else self.box.write(name, text, 0o600)
+                with self.subTest(key=keys, text=text):
+                    result = self.box.run(["config", "check", "--json", "--set", "%s=%s" % (keys, path)])
+                    self.assertEqual(result.rc, 6, result.out)
+                    finding = json.loads(result.out)["findings"][0]
+                    self.assertEqual((finding["code"], finding["subject"]), (name, path))
+                    self.assertIn(path, finding["cause"])
+
     def test_wrong_calls_change_nothing(self):
         self.token("a", "--role", "ids")
         with open(self.tokens_file, encoding="utf-8") as file:
@@ -363,6 +386,22 @@ class Http(AccessTest):
         found = self.box.run(["doctor", "--set", "server.listen=0.0.0.0:18080"]).out
         self.assertIn("no token is asked for", found)
 
+    def test_a_reload_that_opens_a_daemon_says_so(self):
+        def configure(*lines):
+            return self.box.write("leafctl.toml", "\n".join(["[auth]", *lines]) + "\n")
+
+        daemon = self.box.serve("--config", configure('anonymous = ["ids", "read"]'), listen=("0.0.0.0:0",))
+        is_open = lambda: daemon.status()["access"]["open"]  # noqa: E731
+        self.assertFalse(is_open())
+        self.assertNotIn("without a token", daemon.log())
+        configure()
+        self.reload(daemon)
+        self.assertTrue(is_open())
+        daemon.wait_log("other machines can take IDs and read the status of this daemon without a token")
+        configure('anonymous = ["ids", "read"]')
+        self.reload(daemon)
+        self.assertFalse(is_open())
+
     def test_a_reload_under_load_loses_no_request(self):
         stays = self.token("stays", "--role", "ids")
         goes = self.token("goes", "--role", "ids")
@@ -375,25 +414,28 @@ class Http(AccessTest):
                 statuses.append(self.status_of(daemon, "/v1/segment/pay", stays))
             daemon.disconnect()
 
-        threads = [threading.Thread(target=load) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        self.assertEqual(self.status_of(daemon, "/v1/segment/pay", goes), 200)
-        for i in range(scaled(20, 5)):
-            self.token("t%d" % i, "--role", "read")
-            self.reload(daemon)
-        self.box.ok("token", "remove", "goes", *self.set())
-        self.reload(daemon)
-        self.assertEqual(self.status_of(daemon, "/v1/segment/pay", goes), 401, "on its open connection")
-        # A file that is broken leaves the tokens as they are.
-        with open(self.tokens_file, "a", encoding="utf-8") as file:
-            file.write("broken\n")
-        daemon.signal(signal.SIGHUP)
-        daemon.wait_log("reload failed, the old settings stay in force: .*roles is missing")
-        poll(lambda: len(statuses) > 50, "50 answers")
-        stop.set()
-        for thread in threads:
-            thread.join()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            loads = [pool.submit(load) for _ in range(4)]
+            try:
+                self.assertEqual(self.status_of(daemon, "/v1/segment/pay", goes), 200)
+                for i in range(scaled(20, 5)):
+                    self.token("t%d" % i, "--role", "read")
+                    self.reload(daemon)
+                self.box.ok("token", "remove", "goes", *self.set())
+                self.reload(daemon)
+                self.assertEqual(self.status_of(daemon, "/v1/segment/pay", goes), 401, "on its open connection")
+                # A file that is broken leaves the tokens as they are.
+                with open(self.tokens_file, "a", encoding="utf-8") as file:
+                    file.write("broken\n")
+                daemon.signal(signal.SIGHUP)
+                daemon.wait_log("reload failed, the old settings stay in force: .*roles is missing")
+                answered = len(statuses)
+                poll(lambda: len(statuses) > answered + 50, "50 answers since")
+            finally:
+                stop.set()
+            # A request that was cut off raised there.
+            for each in loads:
+                each.result()
         self.assertEqual(set(statuses), {200})
 
     def test_pages_of_other_sites(self):

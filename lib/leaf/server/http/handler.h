@@ -1,6 +1,7 @@
 // What the handler of a route gets, and how it answers.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,9 +39,10 @@ struct RouterOptions {
   Executor* metrics_lane = nullptr;
   // Where callers come from; null: no token is ever asked for. Outlives the router.
   const access::Gate* gate = nullptr;
-  bool warns_if_open = false;  // other machines reach this server, and nothing says that none needs a token
-  WorkersReading workers{};    // without `read` there is no registry to tell of
-  TagRouting tags{};           // without `desk` tags are neither listed nor changed here
+  // Whether to warn where there are no tokens; null: no. Outlives the router.
+  const std::atomic<bool>* warns_if_open = nullptr;
+  WorkersReading workers{};  // without `read` there is no registry to tell of
+  TagRouting tags{};         // without `desk` tags are neither listed nor changed here
 };
 
 // What handlers answer from. Thread-safe; outlives every request.

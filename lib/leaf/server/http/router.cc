@@ -156,7 +156,8 @@ NodeFacts Router::Facts() const {
           .state_dir = options.state_dir,
           .listen = options.listen,
           .gate = options.gate,
-          .is_open = options.warns_if_open && options.gate != nullptr && !options.gate->has_tokens(),
+          .is_open = options.warns_if_open != nullptr && options.warns_if_open->load() &&
+                     options.gate != nullptr && !options.gate->has_tokens(),
           .max_count = backend_.issuer.MaxCount(IdSource::kSegment),
           .uptime = std::chrono::duration_cast<std::chrono::milliseconds>(backend_.clock.Monotonic() -
                                                                           backend_.started_at),
