@@ -218,7 +218,7 @@ class WitnessAway(ClusterTest):
         daemon = self.box.serve()
         taker = Taker(daemon, ["pay"])
         for _ in range(scaled(10, 3)):
-            for session in self.zookeeper.sessions():
+            for session in poll(self.zookeeper.sessions, "a session"):
                 self.zookeeper.expire(session)
             count = len(taker.ids["pay"])
             poll(lambda count=count: len(taker.ids["pay"]) > count + 30, "IDs")
@@ -236,6 +236,9 @@ class WitnessAway(ClusterTest):
 
 
 class Repair(ClusterTest):
+    # A daemon that hangs stays registered for as long.
+    session_timeout = "10s"
+
     def broken(self):
         """Two daemons, and a tag that went back; its highest mark."""
         self.insert("pay")

@@ -165,7 +165,7 @@ class Together(MixedTest):
         new = nodes[2]
         for _ in range(3):
             before = new.status()["witness"]["cluster"]["heartbeats"]
-            for session in self.zookeeper.sessions():
+            for session in poll(self.zookeeper.sessions, "a session"):
                 self.zookeeper.expire(session)
 
             def beaten(before=before):

@@ -167,7 +167,8 @@ class Shared(ClusterTest):
         self.insert("plain", step=100)
 
     def refused(self, box, *args):
-        result = box.run(["tag", "set", "pay", "--order", "strict", "--timeout", "3s", *args])
+        # The patience with nodes, and with the database, too: a healthy node has to answer in that time.
+        result = box.run(["tag", "set", "pay", "--order", "strict", "--timeout", "8s", *args])
         self.check(result, 11, "cannot make tag 'pay' strict")
         self.assertEqual(order_of(box, "pay"), ("trend", None))
         return result.err
@@ -250,7 +251,7 @@ class Shared(ClusterTest):
         dead.kill()
         self.lose_the_order()
         # The dead one is on the list, and acknowledges nothing. There is nothing to acknowledge.
-        out = self.node().ok("tag", "set", "pay", "--order", "strict", "--timeout", "1s")
+        out = self.node().ok("tag", "set", "pay", "--order", "strict", "--timeout", "60s")
         self.assertIn("strict from ID %s on" % since, out)
         self.assertEqual(order_of(self.box, "pay"), ("strict", since))
 

@@ -838,6 +838,9 @@ class UnderLoad(RegistryTest):
         self.zookeeper.kill()
         poll(lambda: all("registry_problem" in self.snowflake(each) for each in daemons), "the outage is seen", 120)
         time.sleep(down_s)
+        # Beyond what a last report before the outage could cover.
+        then = [taker.ids[-1] >> 22 for taker in takers]
+        poll(lambda: all(taker.ids[-1] >> 22 > time_ms + 4000 for taker, time_ms in zip(takers, then)), "IDs without a registry")
         self.zookeeper.start()
         poll(lambda: all("registry_problem" not in self.snowflake(each) for each in daemons), "all is well", 120)
         for taker in takers:

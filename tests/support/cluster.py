@@ -58,6 +58,7 @@ class ClusterTest(LeafTest):
 
     zookeeper = None
     databases = ()
+    session_timeout = "2s"
     count = 0
 
     def setUp(self):
@@ -101,7 +102,7 @@ class ClusterTest(LeafTest):
             'database = "%s"\nuser = "leaf"\npassword_file = "%s"' % (self.name, password),
             # A node that is new waits for others, which is what test_fault_matrix is about.
             '[snowflake]\nenabled = false\ncluster = "%s"\nclaim_watch = "0s"' % self.name,
-            '[zookeeper]\nconnect = "%s"\nsession_timeout = "2s"' % self.zookeeper.connect,
+            '[zookeeper]\nconnect = "%s"\nsession_timeout = "%s"' % (self.zookeeper.connect, self.session_timeout),
         ]
         box.env["LEAFCTL_CONFIG"] = box.write("leafctl.toml", "\n".join(lines) + "\n")
 
