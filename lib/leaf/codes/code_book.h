@@ -93,7 +93,8 @@ class CodeBook {
   std::shared_ptr<const Settings> settings_ LEAF_GUARDED_BY(mutex_);
   // What was found once is found from then on. No more than there are tags, or were.
   std::map<std::string, Opened, std::less<>> opened_ LEAF_GUARDED_BY(mutex_);
-  // What codes were made of here, with whatever settings; with all lengths that this node knows.
+  // The records by which this node has made codes since it started, also with earlier settings. Each has all
+  // lengths that this node knows.
   std::map<std::string, core::CodeRecord, std::less<>> made_ LEAF_GUARDED_BY(mutex_);
 };
 

@@ -49,8 +49,8 @@ Result<void> CheckSetting(std::string_view key) {
   return {};
 }
 
-// So that a path means what it means now, whatever folder the process works in later. "" stays what it is.
-// Errors: kConfig.
+// A relative path is taken from the folder that the process works in now; a later chdir changes nothing. ""
+// stays "". Errors: kConfig.
 Result<void> MakeAbsolute(std::string& path) {
   if (path.empty()) return {};
   std::error_code failed;

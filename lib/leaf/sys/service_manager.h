@@ -38,7 +38,7 @@ class ServiceManager {
   // While it starts: that takes so long from now on, whatever the unit's TimeoutStartSec says.
   void ExtendStart(std::chrono::microseconds time) const;
   void Reloading(MonotonicTime now) const;
-  // Which takes so long, whatever the unit's TimeoutStopSec says.
+  // The stop may take so long from now on, also if the unit's TimeoutStopSec is shorter.
   void Stopping(std::string_view status, std::chrono::microseconds time) const;
   void Watchdog() const;
 

@@ -389,7 +389,8 @@ TEST(CodeBook, WhatWasMadeWithOlderSettingsIsKeptAgain) {
   ASSERT_TRUE(codes.ok());
   EXPECT_EQ((*codes)->Reveal(code).value(), 7U);
   EXPECT_EQ(records.kept["order"].lengths, (std::vector<int>{12, 14}));
-  // With another key two IDs could get one code, whatever the database has lost.
+  // The database has lost the record, but codes with the first key are in use: another key could make the
+  // same codes.
   records.kept.clear();
   book.Reconfigure(OptionsOf('b', 16));
   EXPECT_EQ(book.OpenToIssue("order", "order").error().code, ErrorCode::kConfig);
