@@ -261,8 +261,7 @@ Run AddServe(CLI::App& app, CommandContext& context) {
       ->type_name("PATH");
   app.footer(
       "SIGTERM and SIGINT drain and exit with 0; a second signal ends at once. SIGHUP reloads tokens, "
-      "limits, "
-      "codes, refresh, reserve, the log level, certificate and key.\n"
+      "limits, codes, refresh, reserve, the log level, certificate and key.\n"
       "Examples:\n"
       "  leafctl serve\n"
       "  leafctl serve --listen :8080\n"

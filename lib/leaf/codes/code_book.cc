@@ -33,6 +33,7 @@ std::shared_ptr<const CodeBook::Settings> CodeBook::settings() const {
 void CodeBook::Reconfigure(Options options) {
   auto wanted = SettingsOf(std::move(options));
   const MutexLock lock(mutex_);
+  if (wanted->options == settings_->options) return;
   const std::shared_ptr<const Settings> before = std::exchange(settings_, wanted);
   const bool has_same_key = wanted->options.key == before->options.key;
   std::erase_if(opened_, [&](const auto& entry) {

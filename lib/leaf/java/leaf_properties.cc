@@ -37,8 +37,7 @@ class Importer {
       LEAF_RETURN_IF_ERROR(sheet_.RefusePlaceholders(segment, snowflake));
       sheet_.Advise(
           "Spring lets the environment, -D options and application.properties override this file: compare it "
-          "with what "
-          "the running node uses");
+          "with what the running node uses");
     }
     LEAF_RETURN_IF_ERROR(sheet_.Set("segment.enabled", segment, kSegmentEnable));
     LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.enabled", snowflake, kSnowflakeEnable));
@@ -94,8 +93,7 @@ class Importer {
       LEAF_RETURN_IF_ERROR(sheet_.Set("snowflake.recycle", true, kMode));
       sheet_.Advise(
           "leafctl leases no number whose record under recycle/inuse is less than about an hour old, and "
-          "takes a number "
-          "that it leases out of recycle/: nodes of the fork may run on meanwhile");
+          "takes a number that it leases out of recycle/: nodes of the fork may run on meanwhile");
     }
     return ImportZookeeper();
   }
