@@ -62,6 +62,18 @@ static int NameOfPath(const char* path, char* name) {
   return 1;
 }
 
+// The same of a path from an open folder on.
+static int NameAt(int folder, const char* path, char* name) {
+  if (folder == AT_FDCWD || path[0] == '/') return NameOfPath(path, name);
+  char link[64];
+  char whole[PATH_MAX];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+  const ssize_t length = readlink(link, whole, sizeof(whole) - 1);
+  if (length <= 0) return 0;
+  snprintf(whole + length, sizeof(whole) - (size_t)length, "/%s", path);
+  return NameOfPath(whole, name);
+}
+
 // What a descriptor is: a file below the directory, a peer, standard output; 0 for what does not count.
 static int NameOf(int fd, char* name) {
   if (fd == STDOUT_FILENO) {
@@ -133,7 +145,11 @@ WATCHED(int, fsync, (int fd), (fd), NameOf(fd, name), result != 0)
 WATCHED(int, fdatasync, (int fd), (fd), NameOf(fd, name), result != 0)
 WATCHED(int, ftruncate64, (int fd, off64_t size), (fd, size), NameOf(fd, name), result != 0)
 WATCHED(int, rename, (const char* from, const char* to), (from, to), NameOfPath(to, name), result != 0)
+WATCHED(int, renameat, (int from_folder, const char* from, int to_folder, const char* to),
+        (from_folder, from, to_folder, to), NameAt(to_folder, to, name), result != 0)
 WATCHED(int, unlink, (const char* path), (path), NameOfPath(path, name), result != 0)
+WATCHED(int, unlinkat, (int folder, const char* path, int flags), (folder, path, flags),
+        NameAt(folder, path, name), result != 0)
 WATCHED(ssize_t, write, (int fd, const void* data, size_t size), (fd, data, size), NameOf(fd, name),
         result < 0)
 WATCHED(ssize_t, pwrite, (int fd, const void* data, size_t size, off_t at), (fd, data, size, at),

@@ -79,6 +79,19 @@ static int NameOfPath(const char* path, char* name) {
   return 1;
 }
 
+// `path` from an open folder on, as a whole path in `whole`; or `path`, as it is.
+static const char* PathAt(int folder, const char* path, char* whole) {
+  if (folder == AT_FDCWD || path[0] == '/') return path;
+  const int saved = errno;
+  char link[64];
+  snprintf(link, sizeof(link), "/proc/self/fd/%d", folder);
+  const ssize_t length = readlink(link, whole, PATH_MAX - 1);
+  errno = saved;
+  if (length <= 0) return path;
+  if (snprintf(whole + length, PATH_MAX - (size_t)length, "/%s", path) >= PATH_MAX - (int)length) Fail("a long path");
+  return whole;
+}
+
 static int NameOf(int fd, char* name, struct stat* status) {
   if (!g_directory || !g_log || fstat(fd, status) != 0) return 0;
   if (!S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode)) return 0;
@@ -261,13 +274,11 @@ int openat(int folder, const char* path, int flags, ...) {
   va_start(more, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(more, mode_t) : 0;
   va_end(more);
-  char name[PATH_MAX];
-  struct stat status;
-  if ((flags & O_CREAT) && path[0] != '/' && folder != AT_FDCWD && NameOf(folder, name, &status))
-    Fail("openat makes a file in a folder that is open");
-  const int was_there = IsThere(path, flags);
+  char whole[PATH_MAX];
+  const char* const all = PathAt(folder, path, whole);
+  const int was_there = IsThere(all, flags);
   const int fd = real(folder, path, flags, mode);
-  if (path[0] == '/' || folder == AT_FDCWD) Opened(path, flags, was_there, fd);
+  Opened(all, flags, was_there, fd);
   return fd;
 }
 
@@ -308,10 +319,38 @@ static void StepAt(const char* path) {
     return result;                                  \
   }
 
+#define TWO_NAMES_AT(KIND, FUNCTION, PARAMETERS, ARGUMENTS)           \
+  int FUNCTION PARAMETERS {                                           \
+    REAL(FUNCTION);                                                   \
+    char first[PATH_MAX];                                             \
+    char second[PATH_MAX];                                            \
+    const char* const old_path = PathAt(from_folder, from, first);    \
+    const char* const new_path = PathAt(to_folder, to, second);       \
+    StepAt(old_path);                                                 \
+    const int result = real ARGUMENTS;                                \
+    Named(KIND, old_path, new_path, result);                          \
+    return result;                                                    \
+  }
+
 TWO_NAMES(rename)
 TWO_NAMES(link)
+TWO_NAMES_AT("rename", renameat, (int from_folder, const char* from, int to_folder, const char* to),
+             (from_folder, from, to_folder, to))
+TWO_NAMES_AT("link", linkat, (int from_folder, const char* from, int to_folder, const char* to, int flags),
+             (from_folder, from, to_folder, to, flags))
 ONE_NAME(unlink, (const char* path), (path))
 ONE_NAME(rmdir, (const char* path), (path))
+
+int unlinkat(int folder, const char* path, int flags) {
+  REAL(unlinkat);
+  char whole[PATH_MAX];
+  const char* const all = PathAt(folder, path, whole);
+  StepAt(all);
+  const int result = real(folder, path, flags);
+  Named(flags & AT_REMOVEDIR ? "rmdir" : "unlink", all, NULL, result);
+  return result;
+}
+
 ONE_NAME(mkdir, (const char* path, mode_t mode), (path, mode))
 
 // Writes to mapped files are not in the log. Only -shm files may be mapped for writing: SQLite makes them anew.

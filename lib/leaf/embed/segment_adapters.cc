@@ -15,11 +15,13 @@ bool IsSqlite(const config::Config& config) { return config.segment.store == "sq
 
 }  // namespace
 
-SegmentAdapters::SegmentAdapters(const Environment& environment, const config::Config& config)
+SegmentAdapters::SegmentAdapters(const Environment& environment, const config::Config& config,
+                                 sys::FilesIn files)
     : environment_(environment),
       config_(config),
       codes_(config.codes),
-      paused_file_(config.state_dir, file_ops_),
+      files_(std::move(files)),
+      paused_file_(config.state_dir, files_),
       paused_(paused_file_),
       timers_("leaf-timers", 1, environment.ClockInUse()),
       workers_("leaf-workers", IsSqlite(config) ? kSqliteRefillWorkers : kRefillWorkers,
@@ -31,7 +33,9 @@ SegmentAdapters::SegmentAdapters(const Environment& environment, const config::C
 Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Environment& environment,
                                                                const std::string& process, Logger& log) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
-  std::unique_ptr<SegmentAdapters> adapters(new SegmentAdapters(environment, resolved->config));
+  LEAF_ASSIGN_OR_RETURN(sys::FilesIn files, sys::FilesIn::Open(resolved->config.state_dir));
+  std::unique_ptr<SegmentAdapters> adapters(
+      new SegmentAdapters(environment, resolved->config, std::move(files)));
   LEAF_RETURN_IF_ERROR(adapters->paused_.Load());
   LEAF_ASSIGN_OR_RETURN(adapters->store_, Store::Open(environment, Store::Access::kWrite, &log));
   LEAF_ASSIGN_OR_RETURN(adapters->marks_, OpenMarks(environment, process));

@@ -25,7 +25,7 @@ namespace leaf::embed {
 class SegmentAdapters {
  public:
   // Connects nothing that is waited for. `process`: what raises marks and claims, for people. The environment
-  // and `log` outlive it. Errors: kConfig, kPermission.
+  // and `log` outlive it. The state directory as for SnowflakeAdapters. Errors: kConfig, kPermission.
   static Result<std::unique_ptr<SegmentAdapters>> Open(Environment& environment, const std::string& process,
                                                        Logger& log);
 
@@ -45,7 +45,7 @@ class SegmentAdapters {
   sys::ThreadPool& slow_workers() { return slow_workers_; }
 
  private:
-  SegmentAdapters(const Environment& environment, const config::Config& config);
+  SegmentAdapters(const Environment& environment, const config::Config& config, sys::FilesIn files);
   // How this run is called on the table's list of nodes.
   core::OrderNode NewOrderNode(const std::string& process);
 
@@ -53,7 +53,7 @@ class SegmentAdapters {
   const config::Config& config_;
   Mutex codes_mutex_;
   config::Config::Codes codes_ LEAF_GUARDED_BY(codes_mutex_);
-  sys::FileOps file_ops_;
+  sys::FilesIn files_;
   sys::PausedTagsFile paused_file_;
   service::PausedTags paused_;
   sys::SystemRandom random_;

@@ -68,10 +68,11 @@ class HttpPeerClocks final : public core::PeerClocks {
 }  // namespace
 
 SnowflakeAdapters::SnowflakeAdapters(const Environment& environment, const config::Config& config,
-                                     bool one_shot)
+                                     bool one_shot, sys::FilesIn files)
     : config_(config),
       options_(SnowflakeOptionsOf(config, one_shot)),
-      state_file_(config.state_dir, file_ops_),
+      files_(std::move(files)),
+      state_file_(config.state_dir, files_),
       timers_("leaf-sf-timers", 1, environment.ClockInUse()),
       workers_("leaf-ceiling", 1, environment.ClockInUse()),
       registry_worker_("leaf-registry", 1, environment.ClockInUse()),
@@ -81,7 +82,9 @@ Result<std::unique_ptr<SnowflakeAdapters>> SnowflakeAdapters::Open(Environment& 
                                                                    Logger& log) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment.Config());
   const config::Config& config = resolved->config;
-  std::unique_ptr<SnowflakeAdapters> adapters(new SnowflakeAdapters(environment, config, one_shot));
+  LEAF_ASSIGN_OR_RETURN(sys::FilesIn files, sys::FilesIn::Open(config.state_dir));
+  std::unique_ptr<SnowflakeAdapters> adapters(
+      new SnowflakeAdapters(environment, config, one_shot, std::move(files)));
   LEAF_ASSIGN_OR_RETURN(adapters->registry_, OpenRegistry(environment, config, log));
   if (adapters->registry_->peers() != nullptr)
     adapters->peer_clocks_ =

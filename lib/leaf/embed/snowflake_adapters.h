@@ -19,7 +19,8 @@ namespace leaf::embed {
 class SnowflakeAdapters {
  public:
   // Connects nothing that is waited for. `one_shot`: for a command that issues and ends. The environment and
-  // `log` outlive it. Errors: kConfig, kPermission.
+  // `log` outlive it. The caller has locked the state directory, and looks after the lock from then on: files
+  // are those of the directory that lies there now. Errors: kConfig, kPermission.
   static Result<std::unique_ptr<SnowflakeAdapters>> Open(Environment& environment, bool one_shot,
                                                          Logger& log);
 
@@ -29,11 +30,12 @@ class SnowflakeAdapters {
   RegistryLink& registry() { return *registry_; }
 
  private:
-  SnowflakeAdapters(const Environment& environment, const config::Config& config, bool one_shot);
+  SnowflakeAdapters(const Environment& environment, const config::Config& config, bool one_shot,
+                    sys::FilesIn files);
 
   const config::Config& config_;
   const service::SnowflakeOptions options_;
-  sys::FileOps file_ops_;
+  sys::FilesIn files_;
   sys::WorkerStateFile state_file_;
   sys::SystemRandom random_;
   std::unique_ptr<RegistryLink> registry_;

@@ -31,14 +31,26 @@ FileLock::~FileLock() {
   fcntl(file_.get(), F_OFD_SETLK, &request);
 }
 
-void GiveToOwnerOf(const std::string& directory, int fd) {
-  struct stat owner {};
+namespace {
+
+void GiveTo(const struct stat& owner, int fd) {
   struct stat file {};
-  if (geteuid() != 0 || stat(directory.c_str(), &owner) != 0 || owner.st_uid == 0 || fstat(fd, &file) != 0)
-    return;
+  if (owner.st_uid == 0 || fstat(fd, &file) != 0) return;
   // A file of root's that another user has linked to here is not to be given away.
   if (file.st_uid != 0 || (S_ISREG(file.st_mode) && file.st_nlink != 1)) return;
   if (fchown(fd, owner.st_uid, owner.st_gid) != 0) return;
+}
+
+}  // namespace
+
+void GiveToOwnerOf(const std::string& directory, int fd) {
+  struct stat owner {};
+  if (geteuid() == 0 && stat(directory.c_str(), &owner) == 0) GiveTo(owner, fd);
+}
+
+void GiveToOwnerOf(int directory, int fd) {
+  struct stat owner {};
+  if (geteuid() == 0 && fstat(directory, &owner) == 0) GiveTo(owner, fd);
 }
 
 FileHandle OpenOrMake(const std::string& directory, const std::string& name, int flags, mode_t mode) {

@@ -55,6 +55,8 @@ class FileLock {
 // process has just made in `directory`. Nothing for a file with another name beside this one, for other
 // processes than root's, or where it is not possible (some network file systems): then the file stays root's.
 void GiveToOwnerOf(const std::string& directory, int fd);
+// The same where the directory is open.
+void GiveToOwnerOf(int directory, int fd);
 
 // open(2) of `directory`/`name`, which is made with `mode` if it is missing, and is its directory's owner's
 // then. No link is followed. Not valid, with errno set, if that fails.

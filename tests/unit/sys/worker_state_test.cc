@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iomanip>
 #include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "leaf/sys/boot_id.h"
 #include "leaf/sys/clock_acceptance.h"
@@ -241,6 +245,113 @@ TEST_F(WorkerStateTest, AProcessThatDiesAtAnyCallLeavesAWholeState) {
   EXPECT_GE(deaths, 10);
   EXPECT_TRUE(seen_old);
   EXPECT_TRUE(seen_new);
+}
+
+// The real calls in a folder. Before one of them something happens.
+class InterruptedOps final : public FileOps {
+ public:
+  InterruptedOps(FilesIn files, int calls, std::function<void()> interrupt)
+      : files_(std::move(files)), calls_(calls), interrupt_(std::move(interrupt)) {}
+  int Open(const char* path, int flags, mode_t mode) override {
+    Step();
+    return files_.Open(path, flags, mode);
+  }
+  ssize_t Write(int fd, const void* data, std::size_t size) override {
+    Step();
+    return files_.Write(fd, data, size);
+  }
+  int Sync(int fd) override {
+    Step();
+    return files_.Sync(fd);
+  }
+  int Rename(const char* from, const char* to) override {
+    Step();
+    return files_.Rename(from, to);
+  }
+  int Unlink(const char* path) override {
+    Step();
+    return files_.Unlink(path);
+  }
+  bool interrupted() const { return calls_ <= 0; }
+
+ private:
+  void Step() {
+    if (--calls_ == 0) interrupt_();
+  }
+  FilesIn files_;
+  int calls_;
+  std::function<void()> interrupt_;
+};
+
+// A process that is stopped for as long as it takes to replace its state directory, and to start another
+// process there, must not write its own worker number and ceiling over that one's.
+TEST(FilesIn, AProcessWhoseDirectoryIsReplacedAtAnyCallWritesNothingThere) {
+  core::WorkerState mine = SomeState();
+  core::WorkerState theirs = mine;
+  theirs.node_uuid = "another";
+  theirs.ceiling += std::chrono::hours{1};
+  for (const bool deleted : {false, true}) {
+    int interruptions = 0;
+    for (int call = 1; call < 40; ++call) {
+      const testing::TempDir dir;
+      const std::string path = dir.path() + "/state";
+      ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+      auto files = FilesIn::Open(path);
+      ASSERT_TRUE(files.ok());
+      FileOps other_ops;
+      WorkerStateFile other(path, other_ops);
+      const std::string draft = path + "/snowflake.state.new";
+      InterruptedOps ops(*std::move(files), call, [&] {
+        if (deleted) {
+          std::filesystem::remove_all(path);
+        } else {
+          ASSERT_EQ(rename(path.c_str(), (path + ".away").c_str()), 0);
+        }
+        ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+        ASSERT_TRUE(other.Store(theirs).ok());
+        std::ofstream(draft) << "another's draft";
+      });
+      WorkerStateFile file(path, ops);
+      const bool stored = file.Store(mine).ok();
+      if (!ops.interrupted()) {
+        ASSERT_TRUE(stored);
+        break;
+      }
+      ++interruptions;
+      EXPECT_TRUE(Equal(**other.Load(), theirs)) << call;
+      std::ifstream in(draft);
+      EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "another's draft") << call;
+      // It writes on in its own folder, if that is still there.
+      WorkerStateFile away(path + ".away", other_ops);
+      if (!deleted) {
+        EXPECT_TRUE(stored) << call;
+        EXPECT_TRUE(Equal(**away.Load(), mine)) << call;
+      }
+    }
+    EXPECT_GE(interruptions, 5);
+  }
+}
+
+TEST(FilesIn, OtherPathsAreTheSystems) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/state";
+  EXPECT_EQ(FilesIn::Open(path).error().code, ErrorCode::kConfig);
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  auto files = FilesIn::Open(path);
+  ASSERT_TRUE(files.ok());
+  ASSERT_EQ(rename(path.c_str(), (path + ".away").c_str()), 0);
+  const auto makes = [&](const std::string& name) {
+    const int fd = files->Open(name.c_str(), O_CREAT | O_WRONLY, 0600);
+    return fd >= 0 && files->Close(fd) == 0;
+  };
+  EXPECT_TRUE(makes(path + "/inside"));
+  EXPECT_EQ(access((path + ".away/inside").c_str(), F_OK), 0);
+  EXPECT_TRUE(makes(path + "//inside2"));
+  EXPECT_EQ(access((path + ".away/inside2").c_str(), F_OK), 0);
+  EXPECT_TRUE(makes(path + "-beside"));
+  EXPECT_EQ(access((path + "-beside").c_str(), F_OK), 0);
+  EXPECT_EQ(files->Link((path + "/inside").c_str(), (path + "-linked").c_str()), 0);
+  EXPECT_EQ(access((path + "-linked").c_str(), F_OK), 0);
 }
 
 TEST(ClockAcceptance, HoldsForItsBootOnly) {
