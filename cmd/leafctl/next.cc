@@ -196,12 +196,6 @@ Result<std::shared_ptr<const FixedIdText>> CodesToIssue(CommandContext& context,
   return std::shared_ptr<const FixedIdText>(std::move(codes));
 }
 
-bool IsStrict(const core::TagOrderTable& table, const std::string& tag) {
-  return std::any_of(table.rows.begin(), table.rows.end(), [&](const core::OrderRow& row) {
-    return row.tag == tag && row.order == core::TagOrder::kStrict;
-  });
-}
-
 // Reserves exactly `count` IDs in the store, fenced like a daemon's grants.
 Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std::uint64_t count,
                         IdPrinter& printer) {
@@ -238,7 +232,7 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
   if (cluster) {
     sql::SqlTagOrders orders(store->database());
     LEAF_ASSIGN_OR_RETURN(const auto table, orders.Read());
-    if (table && IsStrict(*table, tag)) {
+    if (table && table->IsStrict(tag)) {
       if (resolved->config.segment.witness_fallback) return service::NoStrictWithFallback(tag);
       strict = {.size = [count]() -> Result<core::GrantSize> {
                   return core::GrantSize{count, count};
@@ -246,18 +240,13 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
                 .until = context.clock.Monotonic() + context.flags.timeout.value_or(kTakeTimeout)};
     }
   }
-  if (cluster)
-    LEAF_RETURN_IF_ERROR(cluster->AwaitClaims(*marks, context.flags.timeout.value_or(kTakeTimeout)));
-  auto granted =
-      granter.Obtain(tag, service::ExactSizer(count), nullptr, 0, strict ? &*strict : nullptr).grant;
-  if (cluster) {
-    // A daemon of this state directory may have made its marks known again before this one's was among them.
-    if (granted.ok()) {
-      if (auto holds = cluster->LookAgain(); !holds.ok()) granted = std::move(holds).error();
-    }
-    cluster->fence().LeaveMembership();
-  }
-  LEAF_ASSIGN_OR_RETURN(const core::Grant grant, std::move(granted));
+  const auto obtain = [&] {
+    return granter.Obtain(tag, service::ExactSizer(count), nullptr, 0, strict ? &*strict : nullptr).grant;
+  };
+  LEAF_ASSIGN_OR_RETURN(
+      const core::Grant grant,
+      cluster ? cluster->Command(*marks).Obtain(context.flags.timeout.value_or(kTakeTimeout), obtain)
+              : obtain());
   if (codes != nullptr) LEAF_RETURN_IF_ERROR(codes->Check(grant.range.end - 1));
   LEAF_RETURN_IF_ERROR(printer.Add({grant.range}));
   return printer.Finish();
@@ -286,6 +275,7 @@ Result<void> TakeSnowflakesDirect(CommandContext& context, const NextOptions& op
   LEAF_ASSIGN_OR_RETURN(
       const auto node,
       embed::Node::Open(context, {.snowflake = true, .one_shot = true, .process = "next"}, log));
+  LEAF_RETURN_IF_ERROR(lock.Check());
   service::SnowflakeService& snowflake = *node->snowflake();
   LEAF_RETURN_IF_ERROR(snowflake.Start());
   if (options.is_code()) {

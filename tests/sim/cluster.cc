@@ -11,6 +11,7 @@
 #include "leaf/inspect/zookeeper_snapshot.h"
 #include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/service/cluster_fence.h"
+#include "leaf/service/command_part.h"
 #include "leaf/service/granter.h"
 #include "leaf/zookeeper/recovery.h"
 #include "leaf/zookeeper/witness.h"
@@ -22,17 +23,25 @@ namespace {
 // A number no node has: the operator's.
 constexpr std::uint64_t kOperator = 1'000'000;
 
+// As `next` waits for a grant.
+constexpr std::chrono::milliseconds kCommandPatience{10'000};
+
 Nanos Seconds(double seconds) { return static_cast<Nanos>(seconds * 1e9); }
 
 }  // namespace
 
+// A process that takes IDs as `leafctl next --direct` does. With a witness it takes them once.
 struct Cluster::OneShots {
-  OneShots(Surroundings& around, Node& node)
-      : process(fmt::format("next{}", node.number), around.next_process++),
+  OneShots(Surroundings& its_surroundings, Node& node)
+      : around(its_surroundings),
+        process(fmt::format("next{}", node.number), around.next_process++),
         issuer{process.number, node.number, node.state->number, false},
         state(node.state),
+        machine(*node.machine),
         log(around.world, process, around.loud),
-        marks(around.world, process, state->marks, around.history, issuer) {
+        random(around.plan.fence == Fence::kNode ? 0 : around.world.dice().Next()),
+        marks(around.world, process, state->marks, around.history, issuer),
+        plain_orders(around.database, process, node.number) {
     const auto reserved = [this](std::string_view tag, const IdRange& range) { marks.Reserved(tag, range); };
     if (around.sql != nullptr) {
       sql = std::make_unique<SqlPorts>(*around.sql, process, node.number, *node.machine, log, reserved);
@@ -40,16 +49,81 @@ struct Cluster::OneShots {
       plain = std::make_unique<SimSegmentStore>(around.database, process, node.number, reserved);
     }
     core::SegmentStore& store = sql ? static_cast<core::SegmentStore&>(sql->store()) : *plain;
-    granter.emplace(store, marks, nullptr, *node.machine, log, std::chrono::milliseconds{4000});
+    if (around.plan.fence != Fence::kNode) part.emplace(*this, node);
+    granter.emplace(store, marks, part ? &part->fence : nullptr, machine, log,
+                    std::chrono::milliseconds{4000});
   }
 
+  // What ClusterLink is to a command.
+  struct Part {
+    Part(OneShots& shots, const Node& node)
+        : watch(SegmentWatchOf(shots.around.plan)),
+          tree(*zookeeper::Tree::Make("sim")),
+          zookeeper(shots.around.ensemble, shots.process, node.number),
+          membership(tree,
+                     {.host = shots.machine.name(),
+                      .process = shots.process.name,
+                      .watch = watch,
+                      .one_shot = true,
+                      .is_passive = node.daemon != nullptr && !node.daemon->process().dead},
+                     zookeeper, shots.marks, shots.machine, shots.random, shots.log),
+          witness(tree, shots.process.name, zookeeper, shots.machine, &membership),
+          fence(witness, shots.around.plan.fence == Fence::kFallback, shots.machine, shots.random, shots.log,
+                &membership) {}
+
+    const std::chrono::milliseconds watch;
+    const zookeeper::Tree tree;
+    SimClient zookeeper;
+    zookeeper::Membership membership;
+    zookeeper::ZookeeperWitness witness;
+    service::ClusterFence fence;
+  };
+
+  Result<core::Grant> Obtain(const std::string& tag, std::uint64_t count) {
+    std::optional<service::StrictGrant> strict;
+    if (part && around.plan.HasOrders()) {
+      core::TagOrders& orders = sql ? static_cast<core::TagOrders&>(sql->orders()) : plain_orders;
+      LEAF_ASSIGN_OR_RETURN(const auto table, orders.Read());
+      if (table && table->IsStrict(tag)) {
+        strict = {.size = [count]() -> Result<core::GrantSize> {
+                    return core::GrantSize{count, count};
+                  },
+                  .until = machine.Monotonic() + kCommandPatience};
+      }
+    }
+    const auto obtain = [&] {
+      return granter->Obtain(tag, service::ExactSizer(count), nullptr, 0, strict ? &*strict : nullptr).grant;
+    };
+    if (!part) return obtain();
+    return service::CommandPart(
+               {.fence = part->fence, .membership = part->membership, .marks = marks, .clock = machine},
+               part->watch)
+        .Obtain(kCommandPatience, obtain);
+  }
+
+  void Take(const std::string& tag, std::uint64_t count) {
+    const std::uint64_t sent = around.history.Sent();
+    const auto grant = Obtain(tag, count);
+    if (!grant.ok() || process.dead) return;
+    around.history.Issued(issuer, tag, grant->range);
+    around.history.Answered(issuer, tag, sent, grant->range.begin, grant->range.end - 1);
+    ++around.requests;
+  }
+
+  bool ended() const { return process.tasks.empty(); }
+
+  Surroundings& around;
   Process process;
   const Issuer issuer;
   const DirPtr state;
+  const Machine& machine;
   Journal log;
+  Dice random;
   SimMarks marks;
   std::unique_ptr<SqlPorts> sql;
   std::unique_ptr<SimSegmentStore> plain;
+  SimTagOrders plain_orders;
+  std::optional<Part> part;  // where there is a witness
   std::optional<service::Granter> granter;
 };
 
@@ -359,7 +433,7 @@ void Cluster::Do(const Act& act) {
   } else if (what == "tag_strict") {
     MakeStrict(tag, act.node, act.figure);
   } else if (what == "one_shots") {
-    RunOneShots(node, tag, time);
+    RunOneShots(node, tag, time, act.figure > 0 ? act.figure : 0.1);
   } else if (what == "tag_trend") {
     MakeTrend(tag);
   } else if (what == "db_step") {
@@ -662,21 +736,51 @@ void Cluster::MakeStrictAt(cmd::TagOrderDesk& desk, const std::string& tag, std:
   }
 }
 
-void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time) {
+void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time, double disturbed) {
+  const Nanos until = world_.now() + time;
+  if (around_.plan.fence != Fence::kNode) {
+    world_.Spawn(&outside_, [this, &node, tag, until, disturbed] {
+      while (world_.now() < until) {
+        world_.Block(outside_, world_.dice().Around(10 * around_.plan.think_time));
+        TakeOnce(node, tag, disturbed);
+      }
+    });
+    return;
+  }
   one_shots_.push_back(std::make_unique<OneShots>(around_, node));
   OneShots& shots = *one_shots_.back();
-  world_.Spawn(&shots.process, [this, &shots, tag, until = world_.now() + time] {
+  world_.Spawn(&shots.process, [this, &shots, tag, until] {
     Dice& dice = world_.dice();
     while (world_.now() < until) {
       world_.Block(shots.process, dice.Around(around_.plan.think_time));
-      const std::uint64_t sent = around_.history.Sent();
-      const auto count = static_cast<std::uint64_t>(dice.Between(1, 3));
-      const auto grant = shots.granter->Obtain(tag, service::ExactSizer(count)).grant;
-      if (!grant.ok() || shots.process.dead) continue;
-      around_.history.Issued(shots.issuer, tag, grant->range);
-      around_.history.Answered(shots.issuer, tag, sent, grant->range.begin, grant->range.end - 1);
+      shots.Take(tag, static_cast<std::uint64_t>(dice.Between(1, 3)));
     }
   });
+}
+
+void Cluster::TakeOnce(Node& node, const std::string& tag, double disturbed) {
+  Dice& dice = world_.dice();
+  one_shots_.push_back(std::make_unique<OneShots>(around_, node));
+  OneShots& shots = *one_shots_.back();
+  world_.Spawn(&shots.process, [&shots, tag, count = static_cast<std::uint64_t>(dice.Between(1, 3))] {
+    shots.Take(tag, count);
+    shots.part->zookeeper.Close();
+    // The rest of its tasks are the client's.
+    shots.around.world.Kill(shots.process);
+  });
+  // One takes 10 to 30 ms, unless something is in its way.
+  if (dice.Chance(disturbed)) {
+    world_.Block(outside_, dice.Between(0, 30 * kMilli));
+    if (dice.Chance(0.5)) {
+      world_.Kill(shots.process);
+    } else {
+      world_.Stop(shots.process);
+      world_.Block(outside_, dice.Between(0, 20 * kSecond));
+      world_.Continue(shots.process);
+    }
+  }
+  while (!shots.ended()) world_.Block(outside_, around_.plan.look);
+  std::erase_if(one_shots_, [&](const auto& each) { return each.get() == &shots; });
 }
 
 void Cluster::RecoverWithoutTheLost() {

@@ -97,9 +97,11 @@ class Cluster {
   // Whether it has it that the tag is strict.
   bool IsRemembered(const std::string& tag) const;
   void EndLostOrders();
-  // As `leafctl next --direct`, one after the other for so long, beside what runs on the node. Without a
-  // witness only.
-  void RunOneShots(Node& node, const std::string& tag, Nanos time);
+  // As `leafctl next --direct`, one after the other for so long, beside what runs on the node. Where there is
+  // a witness, some of them (`disturbed`, of 1) are killed, or stopped for a while.
+  void RunOneShots(Node& node, const std::string& tag, Nanos time, double disturbed);
+  // One of them, from its start to its end.
+  void TakeOnce(Node& node, const std::string& tag, double disturbed);
   // Which nodes that are on the table's list an operator says to have ended for good.
   std::vector<std::string> GoneNodes(std::uint64_t node, double gone);
   // As `leafctl cluster recover --beyond`, where all nodes that are missing have lost their state

@@ -20,7 +20,6 @@ constexpr service::ParkLimits kWait{.wait = milliseconds{2000}, .wait_while_fail
 constexpr milliseconds kSnowflakeWait{1000};
 // What "auto" comes to with the default time-outs.
 constexpr milliseconds kSqlClaimWatch{22'000};
-constexpr milliseconds kSegmentWatch = zookeeper::kStaleMax + zookeeper::kOwnerMargin;
 
 zookeeper::Tree ClusterTree() {
   auto tree = zookeeper::Tree::Make("sim");
@@ -59,6 +58,10 @@ struct Answer {
 
 }  // namespace
 
+std::chrono::milliseconds SegmentWatchOf(const Plan& plan) {
+  return plan.claim_watch.value_or(zookeeper::kStaleMax + zookeeper::kOwnerMargin);
+}
+
 Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
     : around_(around),
       setting_(setting),
@@ -89,11 +92,10 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       store_(sql_ ? sql_->store() : *plain_store_),
       zookeeper_(around.ensemble, process_, setting.node),
       tree_(ClusterTree()),
-      membership_(tree_,
-                  {.host = setting.machine.name(),
-                   .process = process_.name,
-                   .watch = around.plan.claim_watch.value_or(kSegmentWatch)},
-                  zookeeper_, marks_, setting.machine, random_, log_),
+      membership_(
+          tree_,
+          {.host = setting.machine.name(), .process = process_.name, .watch = SegmentWatchOf(around.plan)},
+          zookeeper_, marks_, setting.machine, random_, log_),
       witness_(tree_, process_.name, zookeeper_, setting.machine, &membership_),
       fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_, &membership_),
       node_(setting.machine, log_),

@@ -62,6 +62,9 @@ struct DaemonSetting {
   std::vector<Seen>& seen;  // one for each connection
 };
 
+// As segment.claim_watch.
+std::chrono::milliseconds SegmentWatchOf(const Plan& plan);
+
 class Daemon {
  public:
   Daemon(Surroundings& around, const DaemonSetting& setting);

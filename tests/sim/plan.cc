@@ -396,8 +396,8 @@ Result<Plan> Plan::Load(const std::string& path) {
       return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
     return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
-           kind == "db_wipe" || kind == "repair" || (kind == "one_shots" && plan.fence == Fence::kNode) ||
-           is_one_of(FaultKinds()) || is_one_of(OperatorKinds()) ||
+           kind == "db_wipe" || kind == "repair" || kind == "one_shots" || is_one_of(FaultKinds()) ||
+           is_one_of(OperatorKinds()) ||
            (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(OrderKinds())));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {

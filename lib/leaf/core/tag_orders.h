@@ -7,6 +7,7 @@
 // already read: whichever of the two is second waits for the row of the version.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -67,6 +68,10 @@ constexpr bool IsNews(const OrderRow& row, const std::optional<StrictMark>& mark
 struct TagOrderTable {
   std::uint64_t version = 0;
   std::vector<OrderRow> rows{};
+  bool IsStrict(std::string_view tag) const {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const OrderRow& row) { return row.tag == tag && row.order == TagOrder::kStrict; });
+  }
   // Whether the node that read this is on the list. One whose user may read the table, and not write, is not.
   bool listed = true;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "leaf/base/check.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/embed/zookeeper_link.h"
@@ -28,19 +29,6 @@ std::string WithoutHost(std::string process) {
   const std::string suffix = " on " + sys::HostName();
   if (process.ends_with(suffix)) process.resize(process.size() - suffix.size());
   return process;
-}
-
-// What a state directory knows to have been granted.
-service::ClusterFence::Known KnownFrom(core::MarkStore& marks) {
-  return [&marks]() -> Result<service::ClusterFence::KnownEnds> {
-    LEAF_ASSIGN_OR_RETURN(const auto all, marks.LoadAll());
-    service::ClusterFence::KnownEnds known;
-    for (const core::Mark& mark : all) {
-      known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
-      known.has_marks = known.has_marks || mark.end > 0;
-    }
-    return known;
-  };
 }
 
 }  // namespace
@@ -106,7 +94,7 @@ ClusterLink::ClusterLink(std::shared_ptr<zookeeper::Session> session, zookeeper:
       entry_(tree_, *session_, log) {}
 
 Result<void> ClusterLink::Contribute(core::MarkStore& marks) {
-  const auto known = KnownFrom(marks);
+  const auto known = service::KnownFrom(marks);
   LEAF_RETURN_IF_ERROR(known());
   fence_.StepMembership(known);
   fence_.LeaveMembership();
@@ -118,28 +106,9 @@ Result<void> ClusterLink::RaiseWitness(std::string_view tag, std::uint64_t end) 
   return fence_.CatchUp(tag, std::move(seen), end);
 }
 
-Result<void> ClusterLink::AwaitClaims(core::MarkStore& marks, std::chrono::milliseconds patience) {
-  using State = core::MembershipStatus::State;
-  const auto known = KnownFrom(marks);
-  const MonotonicTime begin = clock_.Monotonic();
-  while (true) {
-    fence_.StepMembership(known);
-    const core::MembershipStatus status = membership_->Status();
-    if (status.state == State::kOpen) return {};
-    const MonotonicTime now = clock_.Monotonic();
-    // With fallback, what is not in reach is the fence's business.
-    if (status.state == State::kJoining && fence_.Status().fallback_allowed && now >= begin + patience)
-      return {};
-    if (now >= begin + patience + (status.state == State::kWatching ? watch_ : watch_.zero()))
-      return membership_->Ready();
-    clock_.WaitUntil(now + core::kMembershipPoll);
-  }
-}
-
-// With fallback ZooKeeper may be away all the time.
-Result<void> ClusterLink::LookAgain() {
-  if (!membership_->Ready().ok()) return {};
-  return membership_->LookAgain();
+service::CommandPart ClusterLink::Command(core::MarkStore& marks) {
+  LEAF_CHECK(membership_);
+  return {{.fence = fence_, .membership = *membership_, .marks = marks, .clock = clock_}, watch_};
 }
 
 std::string ClusterLink::name() const { return fmt::format("{} at {}", tree_.Witnesses(), servers_); }

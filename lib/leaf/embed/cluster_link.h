@@ -16,6 +16,7 @@
 #include "leaf/core/ports.h"
 #include "leaf/embed/environment.h"
 #include "leaf/service/cluster_fence.h"
+#include "leaf/service/command_part.h"
 #include "leaf/service/tallies.h"
 #include "leaf/sys/system_random.h"
 #include "leaf/zookeeper/cluster_records.h"
@@ -48,16 +49,13 @@ class ClusterLink {
                                                    core::ClusterMemoryStore& memory, JoinAs as);
 
   service::ClusterFence& fence() { return fence_; }
-  // For a command that has joined: blocks until ranges can be claimed, `patience` at most, or as long as a
-  // node that is new has to wait, which is said. Errors: kUnavailable that says why not.
-  Result<void> AwaitClaims(core::MarkStore& marks, std::chrono::milliseconds patience);
+  // Of a command that has joined. This and `marks` outlive it.
+  service::CommandPart Command(core::MarkStore& marks);
   // For a command that has joined with another node's state directory, whose daemon is down: makes known what
   // that node was granted, as its daemon would at its start. Errors: those of MarkStore.
   Result<void> Contribute(core::MarkStore& marks);
   // Raises the witness of a tag to `end`. Errors: those of Witness.
   Result<void> RaiseWitness(std::string_view tag, std::uint64_t end);
-  // After a command's grant, before its first ID: whether it may still be issued. Errors: kUnavailable.
-  Result<void> LookAgain();
   // What stands in ZooKeeper of the nodes that claim. Errors: those of zookeeper::Client, kRefused for a
   // record that cannot be read.
   Result<zookeeper::ClusterRecords> ReadCluster() { return zookeeper::ReadCluster(*session_, tree_); }

@@ -447,6 +447,7 @@ class Generators::Impl {
         node_, embed::Node::Open(
                    environment_,
                    {.segment = segment, .snowflake = snowflake, .process = std::string(kProcess)}, log_));
+    LEAF_RETURN_IF_ERROR(CheckLock());
     if (segment) segment_impl_.Use(*node_);
     if (snowflake) snowflake_impl_.Use(*node_);
     if (!environment_.config().codes.key_file.empty()) {
@@ -485,6 +486,12 @@ class Generators::Impl {
   CodeGenerator& codes() { return codes_; }
 
  private:
+  // The directory that the node has opened is the one that is locked.
+  Result<void> CheckLock() {
+    const MutexLock guard(close_mutex_);
+    return lock_->Check();
+  }
+
   embed::CodeStore::ClusterName ClusterName() {
     return [node = node_.get()]() -> Result<std::string> {
       if (node->snowflake() == nullptr) return DisabledError("snowflake");

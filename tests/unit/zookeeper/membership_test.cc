@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "leaf/service/cluster_fence.h"
+#include "leaf/service/command_part.h"
 #include "leaf/service/granter.h"
 #include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/recovery.h"
@@ -133,6 +134,10 @@ class MembershipTest : public ::testing::Test {
   // A command beside a daemon.
   std::unique_ptr<Member> StartPassive(MemberDir& dir) {
     return Start(dir, kSomeWatch, /*one_shot=*/true, /*is_passive=*/true);
+  }
+  service::CommandPart PartOf(Member& member) {
+    return {{.fence = member.fence, .membership = member.membership, .marks = member.marks, .clock = clock_},
+            kSomeWatch};
   }
   // A node that may claim.
   std::unique_ptr<Member> StartOpen(MemberDir& dir) {
@@ -1808,6 +1813,73 @@ TEST_F(MembershipTest, ACommandThatLooksAgainFindsOut) {
   ASSERT_TRUE(daemon->open());
   EXPECT_FALSE(command->membership.LookAgain().ok());
   EXPECT_FALSE(command->open());
+}
+
+// M6, by the way that `next --direct` goes. A command that is stopped for longer than kAwayMax has not
+// reached ZooKeeper for so long, and is no less wrong.
+TEST_F(MembershipTest, AGrantOfACommandThatTheClusterDoesNotKnowOfIsDropped) {
+  for (const bool goes_back : {true, false}) {
+    for (const int seconds : {6, 20}) {
+      Reset();
+      const auto dir = Dir();
+      const auto daemon = StartOpen(*dir);
+      Take(*daemon);
+      const auto backup = server_.Snapshot();
+      Pass(std::chrono::seconds{6}, {daemon.get()});
+      const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
+      command->marks.before_raise = [&] {
+        if (goes_back) server_.Restore(backup);
+        Pass(std::chrono::seconds{seconds}, {daemon.get()});
+        EXPECT_TRUE(daemon->open()) << "it has made known what it knows";
+      };
+      const auto granted = PartOf(*command).Obtain(kNoWatch, [&] { return command->Obtain().grant; });
+      EXPECT_EQ(command->marks.raises, 1);
+      EXPECT_EQ(granted.ok(), !goes_back) << seconds;
+      if (goes_back) {
+        EXPECT_EQ(granted.error().code, ErrorCode::kUnavailable);
+      }
+    }
+  }
+}
+
+TEST_F(MembershipTest, ACommandWaitsAsLongAsANewNodeHasTo) {
+  const auto dir = Dir();
+  const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
+  const MonotonicTime begin = clock_.Monotonic();
+  const auto granted = PartOf(*command).Obtain(kNoWatch, [&] {
+    EXPECT_GE(clock_.Monotonic() - begin, kSomeWatch);
+    return command->Obtain().grant;
+  });
+  ASSERT_TRUE(granted.ok()) << granted.error().message;
+  EXPECT_TRUE(Record(*dir)->left) << "others need not count on it";
+}
+
+TEST_F(MembershipTest, ACommandThatReachesNoServerSaysSoOnceItsPatienceIsOver) {
+  constexpr std::chrono::seconds kPatience{3};
+  const auto dir = Dir();
+  for (const bool fallback : {false, true}) {
+    const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
+    service::ClusterFence fence(command->witness, fallback, clock_, dir->random, command->log,
+                                &command->membership);
+    command->client.SetDown(true);
+    const MonotonicTime begin = clock_.Monotonic();
+    bool asked = false;
+    const auto granted =
+        service::CommandPart(
+            {.fence = fence, .membership = command->membership, .marks = dir->marks, .clock = clock_},
+            kSomeWatch)
+            .Obtain(kPatience, [&]() -> Result<core::Grant> {
+              asked = true;
+              return core::Grant{.range = {1, 2}};
+            });
+    EXPECT_GE(clock_.Monotonic() - begin, kPatience);
+    EXPECT_LT(clock_.Monotonic() - begin, kSomeWatch);
+    EXPECT_EQ(asked, fallback) << "what the servers say is the fence's business then";
+    EXPECT_EQ(granted.ok(), fallback);
+    if (!fallback) {
+      EXPECT_EQ(granted.error().code, ErrorCode::kUnavailable);
+    }
+  }
 }
 
 TEST_F(MembershipTest, ACommandBesideADaemonLeavesAllToIt) {
