@@ -495,6 +495,25 @@ class Wire(SharedDaemonTest):
             self.assertEqual(raw.response().body, "2")
             self.assertEqual(raw.get(LEAF + self.tag).body, "3")
 
+    def test_an_empty_line_before_a_request(self):
+        """Some clients send one behind the body of the request before; it may come in pieces, and without more."""
+        request = "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (LEAF + self.tag)
+        post = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\na=b\r\n" % (LEAF + self.tag)
+        with self.daemon.raw() as raw:
+            raw.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.send("\r\n" + request + "\r\n\r\n" + request + post + post + request)
+            self.assertEqual([raw.response().body for _ in range(5)], ["1", "2", "3", "4", "5"])
+            for piece in ("\r", "\n", "\r\n", "\r", "\n" + request[:1], request[1:]):
+                raw.send(piece)
+            self.assertEqual(raw.response().body, "6")
+            raw.send("\r\n")
+            raw.socket.shutdown(socket.SHUT_WR)
+            self.assertTrue(raw.at_end())
+        for broken in ("\r\r\n" + request, "\n\r" + request, " \r\n" + request):
+            with self.daemon.raw() as raw:
+                raw.send(broken)
+                self.assertEqual(raw.response().status, 400)
+
     def test_body_too_large(self):
         with self.daemon.raw() as raw:
             raw.send("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n" % (LEAF + self.tag))
@@ -761,6 +780,28 @@ class Limits(LeafTest):
                 stop.set()
                 dripper.join()
         self.assertEqual(daemon.get("/health/live").status, 200)
+
+    def test_empty_lines_put_no_deadline_off(self):
+        daemon = self.box.serve("--set", "server.header_timeout=2s", "--set", "server.idle_timeout=170s")
+        with daemon.raw() as raw:
+            ended = threading.Event()
+
+            def drip():
+                while not ended.wait(0.2):
+                    try:
+                        raw.send("\r\n")
+                    except OSError:
+                        return
+
+            dripper = threading.Thread(target=drip)
+            dripper.start()
+            try:
+                self.assertTrue(raw.at_end())
+            except ConnectionResetError:
+                pass
+            finally:
+                ended.set()
+                dripper.join()
 
     def test_slow_body_too(self):
         daemon = self.box.serve("--set", "server.header_timeout=300ms")

@@ -5,6 +5,7 @@ Environment:
   LEAFCTL_TEST_HANDSHAKES  how many handshakes are begun and not completed (default 400)
 """
 
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,36 @@ from resp import Resp  # noqa: E402
 from tls_daemon import TlsDaemon  # noqa: E402
 
 HANDSHAKES = int(os.environ.get("LEAFCTL_TEST_HANDSHAKES") or "400")
+
+
+# Keeps writers out of an SQLite database until its input ends.
+HOLD_DATABASE = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
+database.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held_database(box):
+    """Nothing is granted until the block ends, or calls what it is given."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_DATABASE, os.path.join(box.state, "leaf.db")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as holder:  # fmt: skip
+        try:
+            if holder.stdout.readline() != b"held\n":
+                raise AssertionError("the database could not be locked")
+            yield holder.stdin.close
+        finally:
+            holder.stdin.close()
+
+
+def waiting(daemon):
+    """How many requests for the tag pay are parked."""
+    return json.loads(daemon.local("/v1/status?tag=pay").body)["segment"]["tags"][0]["waiting"]
 
 
 class TlsConnection(RawConnection):
@@ -324,22 +355,11 @@ class Http(TlsTest):
         """The request is given up: what it waited for is left to others."""
         self.add_tag()
         daemon = self.serve("--set", "server.request_timeout=170s")
-        lock = subprocess.Popen(
-            [sys.executable, "-c", HOLD_DATABASE, os.path.join(self.box.state, "leaf.db")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
-        try:
-            lock.stdout.readline()
-
-            def parked():
-                return json.loads(daemon.local("/v1/status?tag=pay").body)["segment"]["tags"][0]["waiting"]
-
+        with held_database(self.box):
             with self.connect(daemon) as connection:
                 connection.send("GET /api/segment/get/pay HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                poll(lambda: parked() == 1, "a request that is parked")
-            poll(lambda: parked() == 0, "that it is given up")
-        finally:
-            lock.communicate()
+                poll(lambda: waiting(daemon) == 1, "a request that is parked")
+            poll(lambda: waiting(daemon) == 0, "that it is given up")
         with self.connect(daemon) as connection:
             self.assertEqual(connection.get("/api/segment/get/pay").status, 200)
 
@@ -359,16 +379,6 @@ class Http(TlsTest):
             with self.connect(daemon) as second:
                 self.assertEqual(second.get("/v1/snowflake").status, 503)
                 self.assertTrue(second.at_end())
-
-
-# Keeps writers out of an SQLite database until its input ends.
-HOLD_DATABASE = """
-import sqlite3, sys
-database = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
-database.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 class Redis(TlsTest):
@@ -740,6 +750,47 @@ class Reload(TlsTest):
         daemon.signal(signal.SIGHUP)
         daemon.wait_log("info TLS with the certificate in ")
         self.assertEqual(ask(), 200)
+
+    def test_an_authority_that_is_not_believed_any_more(self):
+        """Its clients' open connections end with the reload; those of others go on, also while a request waits."""
+        self.add_tag()
+        stranger = Authority(self.box.path("stranger"), "stranger")
+        trusted = self.box.path("trusted.pem")
+        shutil.copy(self.authority.cert, trusted)
+        with open(trusted, "a", encoding="ascii") as file, open(stranger.cert, encoding="ascii") as more:
+            file.write(more.read())
+        daemon = self.serve(
+            "--redis-listen", "127.0.0.1:0", "--set", "server.tls_client_ca=" + trusted,
+            "--set", "server.request_timeout=170s", "--set", "server.idle_timeout=170s",
+        )  # fmt: skip
+        good = self.context(self.authority.issue("good", "DNS:good"))
+        bad = self.context(stranger.issue("bad", "DNS:bad"))
+        with contextlib.ExitStack() as open_now:
+            give_back = open_now.enter_context(held_database(self.box))
+            stays, waits = (open_now.enter_context(self.connect(daemon, good)) for _ in range(2))
+            idle, parked = (open_now.enter_context(self.connect(daemon, bad)) for _ in range(2))
+            redis = open_now.enter_context(TlsResp(daemon.redis_port(), bad))
+            self.assertEqual(redis.ask("PING"), "PONG")
+            for connection in (stays, idle):
+                self.assertEqual(connection.get("/health/live").status, 200)
+            for connection in (waits, parked):
+                connection.send("GET /api/segment/get/pay HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            poll(lambda: waiting(daemon) == 2, "two requests that are parked")
+            # With the same authorities nothing is closed.
+            daemon.signal(signal.SIGHUP)
+            daemon.wait_log("info TLS with the certificate in ")
+            self.assertEqual(idle.get("/health/live").status, 200)
+            shutil.copy(self.authority.cert, trusted)
+            daemon.signal(signal.SIGHUP)
+            for connection in (idle, parked):
+                self.assertTrue(connection.at_end())
+            self.assertEqual(redis.file.read(1), b"")
+            poll(lambda: waiting(daemon) == 1, "the request that is left")
+            self.assertEqual(stays.get("/health/live").status, 200)
+            give_back()
+            self.assertEqual(waits.response().body, "1")
+        daemon.wait_log("TLS connections that were closed, since their clients are not accepted any more: ")
+        self.fails(lambda: self.connect(daemon, bad).get("/health/live").status, (OSError, ssl.SSLError, AttributeError))
 
 
 class Crowds(TlsTest):

@@ -186,7 +186,7 @@ Result<std::shared_ptr<const ServerContext>> ServerContext::Make(const Parts& pa
   ssl.SSL_CTX_set_session_id_context(context.get(), reinterpret_cast<const unsigned char*>(kName.data()),
                                      static_cast<unsigned>(kName.size()));
   return std::shared_ptr<const ServerContext>(
-      new ServerContext(std::move(context), expires_at, parts.client_ca.has_value()));
+      new ServerContext(std::move(context), expires_at, parts.client_ca ? parts.client_ca->text : ""));
 }
 
 Result<std::shared_ptr<const ClientContext>> ClientContext::Make(const Parts& parts) {

@@ -25,7 +25,8 @@ struct FreeContext {
 using ContextPointer = std::unique_ptr<ssl_ctx_st, FreeContext>;
 
 // TLS 1.2 and later, without renegotiation and compression. Immutable: for a new certificate a new context is
-// made, and connections keep the one that they began with. Thread-safe.
+// made, and connections keep the one that they began with (Session::WouldPass tells whether they may).
+// Thread-safe.
 class ServerContext {
  public:
   struct Parts {
@@ -38,18 +39,18 @@ class ServerContext {
 
   // When the first certificate ends.
   WallTime expires_at() const { return expires_at_; }
-  bool asks_for_certificates() const { return asks_for_certificates_; }
+  bool asks_for_certificates() const { return !client_ca_.empty(); }
+  // Whether the same authorities of clients are believed.
+  bool BelievesAs(const ServerContext& other) const { return client_ca_ == other.client_ca_; }
   ssl_ctx_st* get() const { return context_.get(); }
 
  private:
-  ServerContext(ContextPointer context, WallTime expires_at, bool asks_for_certificates)
-      : context_(std::move(context)),
-        expires_at_(expires_at),
-        asks_for_certificates_(asks_for_certificates) {}
+  ServerContext(ContextPointer context, WallTime expires_at, std::string client_ca)
+      : context_(std::move(context)), expires_at_(expires_at), client_ca_(std::move(client_ca)) {}
 
   const ContextPointer context_;
   const WallTime expires_at_;
-  const bool asks_for_certificates_;
+  const std::string client_ca_;  // in PEM; empty: no certificate is asked for
 };
 
 // The same of a client, which believes only a server whose certificate is of an authority that it knows, and

@@ -65,6 +65,8 @@
   F(SSL_get0_param)                   \
   F(SSL_get1_peer_certificate)        \
   F(SSL_get_error)                    \
+  F(SSL_get_peer_cert_chain)          \
+  F(SSL_get_security_level)           \
   F(SSL_get_verify_result)            \
   F(SSL_get_version)                  \
   F(SSL_has_pending)                  \
@@ -79,11 +81,18 @@
   F(SSL_write_ex)                     \
   F(TLS_client_method)                \
   F(TLS_server_method)                \
+  F(X509_STORE_CTX_free)              \
+  F(X509_STORE_CTX_get0_param)        \
+  F(X509_STORE_CTX_init)              \
+  F(X509_STORE_CTX_new)               \
+  F(X509_STORE_CTX_set_default)       \
   F(X509_STORE_add_cert)              \
   F(X509_VERIFY_PARAM_set1_ip_asc)    \
+  F(X509_VERIFY_PARAM_set_auth_level) \
   F(X509_free)                        \
   F(X509_get0_notAfter)               \
   F(X509_get_ext_d2i)                 \
+  F(X509_verify_cert)                 \
   F(X509_verify_cert_error_string)
 
 namespace leaf::tls {

@@ -313,6 +313,31 @@ bool Session::End() {
   return ended;
 }
 
+bool Session::WouldPass(const ServerContext& context) const {
+  if (context_.get() == &context) return true;
+  if (failed_ || !established_) return false;
+  const OpenSsl& ssl = Ssl();
+  const X509Pointer certificate(ssl.SSL_get1_peer_certificate(ssl_));
+  // A name from a certificate that is not asked for any more gives no right.
+  if (!context.asks_for_certificates()) return certificate == nullptr;
+  if (certificate == nullptr) return false;
+  X509_STORE_CTX* const check = ssl.X509_STORE_CTX_new();
+  LEAF_CHECK(check != nullptr);
+  ssl.ERR_clear_error();
+  bool passes = ssl.X509_STORE_CTX_init(check, ssl.SSL_CTX_get_cert_store(context.get()), certificate.get(),
+                                        ssl.SSL_get_peer_cert_chain(ssl_)) == 1 &&
+                ssl.X509_STORE_CTX_set_default(check, "ssl_client") == 1;
+  if (passes) {
+    // As in a handshake: no weak keys and digests in the chain.
+    ssl.X509_VERIFY_PARAM_set_auth_level(ssl.X509_STORE_CTX_get0_param(check),
+                                         ssl.SSL_get_security_level(ssl_));
+    passes = ssl.X509_verify_cert(check) == 1;
+  }
+  ssl.X509_STORE_CTX_free(check);
+  ssl.ERR_clear_error();
+  return passes;
+}
+
 bool Session::has_input() const { return !wire_.early.empty() || Ssl().SSL_has_pending(ssl_) == 1; }
 
 Session::Outcome Session::Judge(int result) {

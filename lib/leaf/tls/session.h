@@ -59,6 +59,9 @@ class Session {
   // After the handshake: the first DNS name that the peer's certificate is for, else its first URI, else its
   // first e-mail address. "" without a certificate.
   const std::string& peer_name() const { return peer_name_; }
+  // Of a server: whether it began with `context`, or a handshake with that would take what this peer has
+  // shown. False before the handshake with another one is done.
+  bool WouldPass(const ServerContext& context) const;
   // After kFailed: in OpenSSL's words, or the kernel's.
   const std::string& error() const { return error_; }
   // After kFailed: what about the peer's certificate is the reason.

@@ -97,6 +97,9 @@ class HttpProtocol final : public Protocol {
         return Step::kAnswered;
       is_counted = again == Router::Again::kHandleCounted;
     }
+    if (reader_.is_between_requests()) {
+      if (const auto step = SkipEmptyLines(stream)) return *step;
+    }
     switch (reader_.Read(stream.in())) {
       case RequestReader::Outcome::kMore:
         return Step::kMore;
@@ -164,6 +167,16 @@ class HttpProtocol final : public Protocol {
   static std::string_view Bytes(Stream& stream) {
     const auto data = stream.in().data();
     return {static_cast<const char*>(data.data()), data.size()};
+  }
+
+  // Empty lines before a request are no part of it: some clients send one behind a body (RFC 9112, section
+  // 2.2). The step, if nothing else has come.
+  static std::optional<Step> SkipEmptyLines(Stream& stream) {
+    constexpr std::string_view kEmptyLine = "\r\n";
+    while (Bytes(stream).starts_with(kEmptyLine)) stream.in().consume(kEmptyLine.size());
+    if (stream.in().size() == 0) return Step::kNothing;
+    if (Bytes(stream) == kEmptyLine.substr(0, 1)) return Step::kMore;
+    return std::nullopt;
   }
 
   // Whether the request that was read is worth keeping, if its answer is small.

@@ -255,7 +255,14 @@ void Connection::Advance() {
     if (step == Protocol::Step::kNothing) [[unlikely]] {
       // It is between two requests, as before. One over a limit has its time from the beginning.
       state_ = State::kIdle;
-      if (!is_surplus() && !is_sending_) BeIdle(Now());
+      if (is_surplus() || is_sending_) break;
+      if (protocol_->may_begin_silent()) {
+        BeIdle(Now());
+      } else {
+        // What is no request does not put its deadline off.
+        deadline_.Set(idle_since_ + (answered_any_ ? loop_.shared().idle_timeout.load()
+                                                   : loop_.shared().header_timeout.load()));
+      }
       break;
     }
     if (!HandleRequest(step)) return;

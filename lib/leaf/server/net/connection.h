@@ -53,6 +53,11 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   void Shake();
   void Close();
 
+  // Whether a handshake has begun, or is done.
+  bool has_begun_tls() const { return tls_ != nullptr; }
+  // Whether a handshake with `context` would take what the client has shown. Only if it has_begun_tls.
+  bool WouldPass(const tls::ServerContext& context) const { return tls_->WouldPass(context); }
+
   ConnectionId id() const { return id_; }
   bool is_parked() const { return is_parked_; }
   // The parked request is answered.

@@ -49,10 +49,18 @@ std::shared_ptr<const tls::ServerContext> SharedByLoops::Tls() {
   return tls;
 }
 
-void SharedByLoops::SetTls(std::shared_ptr<const tls::ServerContext> context) {
+std::shared_ptr<const tls::ServerContext> SharedByLoops::SetTls(
+    std::shared_ptr<const tls::ServerContext> context) {
   const MutexLock lock(mutex);
   tls.swap(context);
+  return context;
 }
+
+struct Loop::ClientCheck {
+  std::shared_ptr<const tls::ServerContext> context;
+  std::vector<ConnectionId> left{};
+  std::size_t closed = 0;
+};
 
 Loop::Loop(SharedByLoops& shared, RequestMetrics::Shard& metrics, std::size_t surplus_max)
     : shared_(shared),
@@ -104,6 +112,32 @@ void Loop::BeginDrain() {
       shared_.connection_closed.NotifyAll();
     });
   });
+}
+
+void Loop::CheckClients(std::shared_ptr<const tls::ServerContext> context) {
+  Post([this, check = std::make_shared<ClientCheck>(ClientCheck{.context = std::move(context)})] {
+    for (const auto& [id, connection] : connections_) {
+      if (connection->has_begun_tls()) check->left.push_back(id);
+    }
+    CheckNextClient(check);
+  });
+}
+
+// One for each round of the loop: a certificate takes longer to check than a request.
+void Loop::CheckNextClient(const std::shared_ptr<ClientCheck>& check) {
+  if (check->left.empty()) {
+    if (check->closed > 0)
+      shared_.log.Info("TLS connections that were closed, since their clients are not accepted any more: {}",
+                       check->closed);
+    return;
+  }
+  const auto connection = Find(check->left.back());
+  check->left.pop_back();
+  if (connection != nullptr && !connection->WouldPass(*check->context)) {
+    connection->Close();
+    ++check->closed;
+  }
+  Post([this, check] { CheckNextClient(check); });
 }
 
 void Loop::Stop() {

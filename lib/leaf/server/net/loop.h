@@ -46,7 +46,8 @@ struct SharedByLoops {
   void CountClosed();
   // Certificate and key for connections that begin now; null where no listener speaks TLS.
   std::shared_ptr<const tls::ServerContext> Tls();
-  void SetTls(std::shared_ptr<const tls::ServerContext> context);
+  // The one that was in force.
+  std::shared_ptr<const tls::ServerContext> SetTls(std::shared_ptr<const tls::ServerContext> context);
 
   const Clock& clock;
   Logger& log;
@@ -74,6 +75,9 @@ class Loop {
   void Start();
   // Any thread. Stops accepting, and closes what is idle; SharedByLoops::loops_draining tells when it has.
   void BeginDrain();
+  // Any thread, after `context` is in force. Closes the connections that began with another one and whose
+  // clients would not be accepted now. A client in the middle of its handshake has to begin again.
+  void CheckClients(std::shared_ptr<const tls::ServerContext> context);
   // Any thread. Runs `task` on the loop's.
   void Post(std::function<void()> task) { boost::asio::post(loop_, std::move(task)); }
   // Any thread but the loop's. Joins it; cuts off what is left.
@@ -125,7 +129,10 @@ class Loop {
     Origin origin{};
   };
 
+  struct ClientCheck;
+
   void PostTurn();
+  void CheckNextClient(const std::shared_ptr<ClientCheck>& check);
   void Accept(Accepting& accepting);
   void StopAccepting(Accepting& accepting);
   void Serve(const Accepting& accepting, StreamSocket socket);

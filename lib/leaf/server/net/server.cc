@@ -44,7 +44,9 @@ class Server::Impl {
 
   void SetTls(std::shared_ptr<const tls::ServerContext> context) {
     metrics_.SetCertificateEnd(context->expires_at());
-    shared_.SetTls(std::move(context));
+    const auto before = shared_.SetTls(context);
+    if (before == nullptr || before->BelievesAs(*context)) return;
+    for (const auto& loop : loops_) loop->CheckClients(context);
   }
 
   void Probe(std::function<void()> done) {

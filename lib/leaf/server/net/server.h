@@ -47,7 +47,8 @@ class Server {
   void Listen(Listener listener, const ProtocolFactory& protocol, bool is_public_door = false);
   void Start();
   // Before a listener with TLS is served, and whenever certificate or key are new ones: for connections that
-  // begin from now on.
+  // begin from now on. If other authorities of clients are believed than before, open connections are closed
+  // whose clients would not be accepted now, one after the other beside the requests.
   void SetTls(std::shared_ptr<const tls::ServerContext> context);
   // Holds for what begins from now on; connections beyond a lower limit are not closed.
   void SetLimits(const ConnectionLimits& limits);
