@@ -96,6 +96,14 @@ std::vector<std::string> NamesOf(const std::vector<server::Listener>& listeners)
   return names;
 }
 
+std::set<std::string> PassedKeysOf(const std::vector<server::Listener>& listeners) {
+  std::set<std::string> keys;
+  for (const server::Listener& listener : listeners) {
+    if (listener.is_passed()) keys.insert(KeyOf(listener));
+  }
+  return keys;
+}
+
 std::size_t ThreadsOf(const config::Config& config) {
   return config.server.threads > 0 ? static_cast<std::size_t>(config.server.threads)
                                    : std::max<std::size_t>(1, std::thread::hardware_concurrency());
@@ -116,6 +124,21 @@ void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, c
   if (tls.expires_at() > clock.Wall()) return;
   log.Warning("server.tls_cert: {}: the certificate has ended on {}: clients refuse it", path,
               FormatRfc3339(tls.expires_at()));
+}
+
+std::string KeyOf(const server::Listener& listener) {
+  if (listener.speech() == server::Speech::kRedis) return "server.redis_listen";
+  if (listener.door() == server::Door::kOperator) return "server.admin_listen";
+  if (!listener.is_unix()) return "server.listen";
+  return listener.door() == server::Door::kPublic ? "server.socket_public" : "server.socket";
+}
+
+std::string NotUsed(const std::string& key) {
+  return fmt::format(
+      "{} is not used: the service manager passed sockets; to change them, edit the socket unit (systemctl "
+      "edit "
+      "leafctl.socket)",
+      key);
 }
 
 LogLevel LevelOf(const config::Config& config, bool verbose) {
@@ -166,6 +189,8 @@ Result<std::unique_ptr<Daemon>> Daemon::Make(const Ground& ground, std::vector<s
                                            .snowflake = config.snowflake.enabled && why_no_snowflakes.empty(),
                                            .process = "serve"},
                                           ground.log));
+  // The directory that the node has opened is the one that is locked.
+  LEAF_RETURN_IF_ERROR(ground.lock.Check());
   LEAF_ASSIGN_OR_RETURN(auto codes, OpenCodes(ground, *node));
   std::unique_ptr<Daemon> daemon(
       new Daemon(ground, std::move(node), std::move(codes), std::move(listeners), why_no_snowflakes));
@@ -178,6 +203,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
     : ground_(ground),
       config_(ground.resolved.config),
       names_(NamesOf(listeners)),
+      passed_keys_(PassedKeysOf(listeners)),
       is_reachable_(std::any_of(
           listeners.begin(), listeners.end(),
           [](const server::Listener& listener) { return listener.is_reachable_from_elsewhere(); })),
@@ -374,8 +400,16 @@ std::string Daemon::Reload() {
   ids_.ConfigRead(clock.Wall());
   router_.Changed();
   for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
-  if (!plan.restart_for.empty())
-    log.Warning("reload: {} changed, which needs a restart", fmt::join(plan.restart_for, ", "));
+  std::vector<std::string> restart_for;
+  for (const std::string& key : plan.restart_for) {
+    if (passed_keys_.contains(key)) {
+      log.Warning("reload: {}", NotUsed(key));
+    } else {
+      restart_for.push_back(key);
+    }
+  }
+  if (!restart_for.empty())
+    log.Warning("reload: {} changed, which needs a restart", fmt::join(restart_for, ", "));
   log.Info("reloaded: {}{}",
            plan.changed.empty() ? "nothing has changed in the configuration"
                                 : fmt::format("{}", fmt::join(plan.changed, ", ")),

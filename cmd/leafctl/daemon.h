@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,12 @@ void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, c
 // server.max_connections, or fewer where so many files cannot be open: without one left no state is written
 // and no range is reserved. Raises the limit of open files as far as it goes.
 std::size_t ConnectionsFor(const config::Config& config);
+
+// The key of the configuration for listeners of this kind: "server.redis_listen".
+std::string KeyOf(const server::Listener& listener);
+
+// Why the value of `key` has no effect, where the service manager has passed such sockets.
+std::string NotUsed(const std::string& key);
 
 // log.level, unless --verbose.
 LogLevel LevelOf(const config::Config& config, bool verbose);
@@ -91,8 +98,9 @@ class Daemon {
 
   const Ground ground_;
   const config::Config& config_;
-  const std::vector<std::string> names_;  // of the listeners
-  const bool is_reachable_;               // one of them, from other machines
+  const std::vector<std::string> names_;     // of the listeners
+  const std::set<std::string> passed_keys_;  // KeyOf those that the service manager passed
+  const bool is_reachable_;                  // one of them, from other machines
   const std::size_t threads_;
   config::Config in_force_;  // changed by Reload
 

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "commands.h"
@@ -41,17 +43,11 @@ constexpr std::string_view kRedisSocketName = "redis";
 constexpr std::string_view kAdminSocketName = "admin";
 constexpr std::string_view kPublicSocketName = "public";
 
-// What the service manager passed stands for those of its kind in the configuration.
-struct PassedKinds {
-  bool tcp = false;
-  bool unix_socket = false;
-  bool redis = false;
-  bool admin = false;
-  bool public_socket = false;
-};
-
-Result<PassedKinds> TakePassed(sys::ServiceManager& manager, std::vector<server::Listener>& listeners) {
-  PassedKinds kinds;
+// Returns the keys of the configuration that have no effect: what the service manager passes takes the place
+// of all of its kind.
+Result<std::set<std::string>> TakePassed(sys::ServiceManager& manager,
+                                         std::vector<server::Listener>& listeners) {
+  std::set<std::string> keys;
   LEAF_ASSIGN_OR_RETURN(const std::vector<sys::PassedSocket> passed, manager.TakeSockets());
   for (const sys::PassedSocket& socket : passed) {
     const bool redis = socket.name == kRedisSocketName;
@@ -61,13 +57,9 @@ Result<PassedKinds> TakePassed(sys::ServiceManager& manager, std::vector<server:
         server::Listener::OnPassed(socket.fd, redis ? server::Speech::kRedis : server::Speech::kHttp));
     if (admin) listeners.back().set_door(server::Door::kOperator);
     if (for_proxy) listeners.back().set_door(server::Door::kPublic);
-    (redis            ? kinds.redis
-     : admin          ? kinds.admin
-     : for_proxy      ? kinds.public_socket
-     : socket.is_unix ? kinds.unix_socket
-                      : kinds.tcp) = true;
+    keys.insert(KeyOf(listeners.back()));
   }
-  return kinds;
+  return keys;
 }
 
 Result<server::Listener> ListenForRedis(const config::ListenAddress& address) {
@@ -80,41 +72,33 @@ Result<std::vector<server::Listener>> Listen(const config::Resolved& resolved, s
                                              Logger& log) {
   const config::Config& config = resolved.config;
   std::vector<server::Listener> listeners;
-  LEAF_ASSIGN_OR_RETURN(const PassedKinds passed, TakePassed(manager, listeners));
-  for (const auto& [key, stands_back] : {std::pair{"server.listen", passed.tcp},
-                                         {"server.socket", passed.unix_socket},
-                                         {"server.redis_listen", passed.redis},
-                                         {"server.admin_listen", passed.admin},
-                                         {"server.socket_public", passed.public_socket}}) {
-    if (stands_back && resolved.IsSet(key))
-      log.Warning(
-          "{} is not used: the service manager passed sockets; to change them, edit the socket unit "
-          "(systemctl edit leafctl.socket)",
-          key);
+  LEAF_ASSIGN_OR_RETURN(const std::set<std::string> passed, TakePassed(manager, listeners));
+  for (const std::string& key : passed) {
+    if (resolved.IsSet(key)) log.Warning("{}", NotUsed(key));
   }
   for (const Endpoint& address : config.server.listen) {
-    if (passed.tcp) break;
+    if (passed.contains("server.listen")) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
     listeners.push_back(std::move(listener));
   }
   for (const Endpoint& address : config.server.admin_listen) {
-    if (passed.admin) break;
+    if (passed.contains("server.admin_listen")) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, server::Listener::OnTcp(address));
     listener.set_door(server::Door::kOperator);
     listeners.push_back(std::move(listener));
   }
-  if (!passed.public_socket && !config.server.socket_public.empty()) {
+  if (!passed.contains("server.socket_public") && !config.server.socket_public.empty()) {
     LEAF_ASSIGN_OR_RETURN(
         server::Listener listener,
         server::Listener::OnUnix(config.server.socket_public, server::Speech::kHttp, server::Door::kPublic));
     listeners.push_back(std::move(listener));
   }
   for (const config::ListenAddress& address : config.server.redis_listen) {
-    if (passed.redis) break;
+    if (passed.contains("server.redis_listen")) break;
     LEAF_ASSIGN_OR_RETURN(server::Listener listener, ListenForRedis(address));
     listeners.push_back(std::move(listener));
   }
-  if (!passed.unix_socket && !config.server.socket.empty()) {
+  if (!passed.contains("server.socket") && !config.server.socket.empty()) {
     auto listener = server::Listener::OnUnix(config.server.socket);
     if (listener.ok()) {
       listeners.push_back(std::move(*listener));

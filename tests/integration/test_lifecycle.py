@@ -437,6 +437,16 @@ class Activation(LeafTest):
             with RawConnection(path):
                 pass
 
+    def test_a_reload_says_what_the_socket_unit_decides(self):
+        box = self.activated([("", tcp_listener()), ("redis", tcp_listener())])
+        config = box.write("leafctl.toml", "")
+        daemon = box.serve("--config", config)
+        box.write("leafctl.toml", '[server]\nredis_listen = ["127.0.0.1:1"]\nthreads = 3\n')
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_log("reload: server.redis_listen is not used: the service manager passed sockets")
+        daemon.wait_log("reload: server.threads changed, which needs a restart")
+        self.assertEqual(daemon.terminate(), 0)
+
     def test_one_kind_stands_for_that_kind_only(self):
         box = self.activated([("", tcp_listener())])
         box.serve()
