@@ -68,9 +68,14 @@ std::string StatusText(const Json& json, const std::string& server) {
   out += ClusterText(json.value("witness", Json::object()).value("cluster", Json::object()));
   const Json snowflake = json.value("snowflake", Json::object());
   if (snowflake.value("enabled", false)) {
-    out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
-                       snowflake.value("worker", std::uint64_t{0}), Said(snowflake, "cluster", "?"),
-                       Said(snowflake, "state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+    if (snowflake.contains("worker")) {
+      out += fmt::format("snowflake: worker {} of {}, {}, {} ms ahead of the clock\n",
+                         snowflake.value("worker", std::uint64_t{0}), Said(snowflake, "cluster", "?"),
+                         Said(snowflake, "state", "?"), snowflake.value("lead_ms", std::int64_t{0}));
+    } else {
+      out += fmt::format("snowflake: no worker number of {} yet, {}\n", Said(snowflake, "cluster", "?"),
+                         Said(snowflake, "state", "?"));
+    }
     if (const std::string source = Said(snowflake, "worker_source"); source.starts_with("host name"))
       out += fmt::format("  worker number from the {}\n", source);
     if (snowflake.value("private", false))
@@ -110,7 +115,7 @@ std::string TableRow(const Json& json, const std::string& server, std::size_t wi
       FormatDuration(std::chrono::seconds{json.value("uptime_ms", std::int64_t{0}) / 1000}),
       segment.value("tags_total", std::uint64_t{0}), totals.value("rate", 0.0),
       totals.value("reserve", std::uint64_t{0}),
-      snowflake.value("enabled", false) ? std::to_string(snowflake.value("worker", std::uint64_t{0})) : "-",
+      snowflake.contains("worker") ? std::to_string(snowflake.value("worker", std::uint64_t{0})) : "-",
       json.value("problems", Json::array()).size());
 }
 

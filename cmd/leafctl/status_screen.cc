@@ -114,12 +114,15 @@ void StatusScreen::ShowDaemon(const std::string& server, const Json& status) {
   detail_.clear();
   if (snowflake.value("enabled", false)) {
     const std::string source = snowflake.value("worker_source", "");
+    const std::string cluster = Printable(snowflake.value("cluster", "?"));
+    const std::string state = Printable(snowflake.value("state", "?"));
     detail_ =
-        fmt::format("snowflake: worker {}{} of {}, {}, {} ms ahead of the clock",
-                    snowflake.value("worker", std::uint64_t{0}),
-                    source.starts_with("host name") ? fmt::format(" ({})", Printable(source)) : "",
-                    Printable(snowflake.value("cluster", "?")), Printable(snowflake.value("state", "?")),
-                    snowflake.value("lead_ms", std::int64_t{0}));
+        snowflake.contains("worker")
+            ? fmt::format("snowflake: worker {}{} of {}, {}, {} ms ahead of the clock",
+                          snowflake.value("worker", std::uint64_t{0}),
+                          source.starts_with("host name") ? fmt::format(" ({})", Printable(source)) : "",
+                          cluster, state, snowflake.value("lead_ms", std::int64_t{0}))
+            : fmt::format("snowflake: no worker number of {} yet, {}", cluster, state);
   }
   for (const Json& tag : status.value("segment", Json::object()).value("tags", Json::array())) {
     AddRow(

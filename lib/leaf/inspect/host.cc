@@ -22,6 +22,7 @@
 #include "leaf/sys/durable_file.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/secret_file.h"
+#include "leaf/sys/state_dir.h"
 
 namespace leaf::inspect {
 namespace {
@@ -140,6 +141,9 @@ std::vector<Diagnosis> InspectStateDir(const std::string& path) {
     found.push_back(
         {"state-dir", Level::kProblem, fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
          "others can change what this node remembers of what it issued", fmt::format("chmod 700 {}", path)});
+  } else if (const auto accepted = sys::CheckStateDir(path); !accepted.ok()) {
+    found.push_back({"state-dir", Level::kProblem, accepted.error().message,
+                     "a daemon or a command that runs as this user refuses it", accepted.error().hint});
   }
   struct statvfs space {};
   if (statvfs(path.c_str(), &space) == 0) {

@@ -90,8 +90,8 @@ inline constexpr std::array<std::string_view, kRoutes> kRouteNames{"other",
 constexpr std::string_view RouteName(Route route) { return kRouteNames.at(static_cast<std::size_t>(route)); }
 
 // The status codes that are counted on their own; any other one is counted as the last of them, 0.
-inline constexpr std::array<int, 18> kCountedStatuses{200, 201, 304, 400, 403, 404, 405, 409, 413,
-                                                      415, 421, 428, 429, 431, 500, 501, 503, 0};
+inline constexpr std::array<int, 20> kCountedStatuses{200, 201, 304, 400, 401, 403, 404, 405, 408, 409,
+                                                      413, 415, 421, 428, 429, 431, 500, 501, 503, 0};
 
 // Upper bounds of the classes of durations: an ID from the reserve takes a few microseconds, and a request
 // may be allowed to wait for longer than a second (server.request_timeout).

@@ -165,6 +165,12 @@ TEST_F(HostInspectionTest, TheStateDirectoryIsItsOwners) {
   ASSERT_EQ(chmod(dir_.path().c_str(), 0770), 0);
   EXPECT_EQ(Worst(InspectStateDir(dir_.path())), Level::kProblem);
   EXPECT_EQ(Worst(InspectStateDir(Write("file", "", 0600))), Level::kProblem);
+  // As serve and the commands have it.
+  ASSERT_EQ(chmod(dir_.path().c_str(), 0700), 0);
+  ASSERT_EQ(symlink("file", (dir_.path() + "/lock").c_str()), 0);
+  const auto found = InspectStateDir(dir_.path());
+  EXPECT_EQ(Worst(found), Level::kProblem);
+  EXPECT_NE(found.front().found.find("lock is a symbolic link"), std::string::npos) << found.front().found;
 }
 
 TEST_F(HostInspectionTest, TheLockIsSeenAndNotTaken) {

@@ -85,6 +85,10 @@ TEST(RequestMetrics, OddOnesHaveAPlace) {
   shard.CountRefused();
   const RequestTotals totals = metrics.Collect();
   EXPECT_EQ(totals.routes[0].requests.back(), 1U);
+  // An alert asks for it.
+  shard.Count(Route::kOther, 401, seconds{1});
+  EXPECT_EQ(CountOf(metrics.Collect().routes[0], 401), 1U);
+  EXPECT_EQ(metrics.Collect().routes[0].requests.back(), 1U);
   EXPECT_EQ(totals.routes[0].durations.front(), 1U);
   EXPECT_EQ(totals.routes[0].durations.back(), 1U);
   EXPECT_EQ(totals.connections_refused, 1U);
@@ -270,6 +274,7 @@ MetricsBuilder FullBuilder() {
   builder.AddSegment({}, totals, top);
   builder.AddTags(top.Take());
   service::SnowflakeStatus snowflake;
+  snowflake.has_worker = true;
   snowflake.state = "issuing";
   snowflake.ceiling = WallTimeOf(10'000);
   snowflake.lead = milliseconds{500};
@@ -282,6 +287,28 @@ MetricsBuilder FullBuilder() {
   builder.AddProcess({});
   builder.AddCollection(milliseconds{2});
   return builder;
+}
+
+// The number may be another node's: of a node that has none yet, and of one that has lost its lease.
+TEST(MetricsBuilder, ANodeThatClaimsANumberHasNone) {
+  for (const bool had_one : {false, true}) {
+    service::SnowflakeStatus status;
+    status.has_worker = had_one;
+    status.worker = 7;
+    status.state = "claiming";
+    MetricsBuilder builder;
+    builder.AddSnowflake(status, {}, WallTimeOf(8000));
+    std::map<std::string, double> states;
+    for (const auto& family : builder.Take()) {
+      for (const std::string_view missing :
+           {"leaf_snowflake_info", "leaf_snowflake_worker", "leaf_snowflake_ceiling_left_seconds"})
+        EXPECT_NE(family.name, missing);
+      if (family.name != "leaf_snowflake_state") continue;
+      for (const auto& sample : family.samples) states[sample.labels.front().value] = sample.value;
+    }
+    EXPECT_EQ(states["claiming"], 1);
+    EXPECT_EQ(states["issuing"], 0);
+  }
 }
 
 TEST(MetricsBuilder, EachFamilyComesOnceAndEachSampleOnce) {

@@ -280,15 +280,24 @@ void MetricsBuilder::AddFence(const std::optional<service::ClusterFenceStatus>& 
 
 void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
                                   const service::SnowflakeTallies& tallies, WallTime now) {
-  AddSample(Family("leaf_snowflake_info", "The worker of this node.", MetricType::kGauge),
-            {{"cluster", status.cluster.name},
-             {"registry", status.cluster.registry},
-             {"worker", std::to_string(status.worker)}},
-            1);
-  Gauge("leaf_snowflake_worker", "Number of the worker.", Number(status.worker));
+  // A number that this node does not have yet, or has no more, may be another node's.
+  const bool has_worker = status.has_worker && status.state != "claiming";
+  if (has_worker) {
+    AddSample(Family("leaf_snowflake_info", "The worker of this node.", MetricType::kGauge),
+              {{"cluster", status.cluster.name},
+               {"registry", status.cluster.registry},
+               {"worker", std::to_string(status.worker)}},
+              1);
+    Gauge("leaf_snowflake_worker", "Number of the worker.", Number(status.worker));
+    Gauge("leaf_snowflake_lead_seconds", "How far the IDs are ahead of the wall clock.",
+          Seconds(status.lead).count());
+    Gauge("leaf_snowflake_ceiling_left_seconds",
+          "How far the durable ceiling is above the wall clock and what was issued; not above at 0.",
+          std::max(0.0, Seconds(status.ceiling - (now + status.lead)).count()));
+  }
   MetricFamily& states =
       Family("leaf_snowflake_state", "The worker's state: 1 for the one it is in.", MetricType::kGauge);
-  for (const std::string_view state : {"starting", "issuing", "stopped"})
+  for (const std::string_view state : {"claiming", "starting", "issuing", "stopped"})
     AddSample(states, {{"state", std::string(state)}}, status.state == state ? 1 : 0);
   Counter("leaf_snowflake_ids_issued_total", "Snowflake IDs that were handed out.", Number(tallies.issued));
   Counter("leaf_snowflake_waits_total", "Requests that had to wait for the clock or the ceiling.",
@@ -296,11 +305,6 @@ void MetricsBuilder::AddSnowflake(const service::SnowflakeStatus& status,
   AddErrors(Family("leaf_snowflake_errors_total",
                    "Requests for snowflake IDs that were answered with an error.", MetricType::kCounter),
             {}, tallies.errors);
-  Gauge("leaf_snowflake_lead_seconds", "How far the IDs are ahead of the wall clock.",
-        Seconds(status.lead).count());
-  Gauge("leaf_snowflake_ceiling_left_seconds",
-        "How far the durable ceiling is above the wall clock and what was issued; not above at 0.",
-        std::max(0.0, Seconds(status.ceiling - (now + status.lead)).count()));
   Gauge("leaf_snowflake_ceiling_failing", "Whether the last try to raise the ceiling has failed.",
         status.problem ? 1 : 0);
   Gauge("leaf_snowflake_registry_failing", "Whether the registry could not be told the last ceiling.",

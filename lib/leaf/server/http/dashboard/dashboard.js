@@ -198,6 +198,15 @@ function showSnowflake(snowflake, now) {
     showFacts(facts, [["state", "disabled"]]);
     return 0;
   }
+  if (snowflake.worker === undefined) {
+    setText($("worker"), "no worker number yet · " + snowflake.state);
+    setText($("lead"), "–");
+    showFacts(facts, [
+      ["cluster", snowflake.cluster],
+      ["registry", snowflake.registry],
+    ]);
+    return 0;
+  }
   setText($("worker"), "worker " + snowflake.worker + " · " + snowflake.state);
   setText($("lead"), duration(snowflake.lead_ms / 1000));
   remember(history.lead, snowflake.lead_ms, NODE_SAMPLES);
