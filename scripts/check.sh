@@ -75,7 +75,8 @@ tidy_checks=-performance-unnecessary-value-param,-bugprone-reserved-identifier,-
 tidy_checks+=,-bugprone-suspicious-include
 export tidy_checks
 
-# clang-tidy on one unit of scripts/tidy_units.py; its findings go to the cache.
+# clang-tidy on one unit of scripts/tidy_units.py; its findings go to the cache. A failure without a finding does not: the
+# next run may go well.
 tidy_one() {
   local unit=$1 key result sources
   mapfile -t sources < <(sed -nE 's/^#include "(.*)"$/\1/p' "$unit")
@@ -85,10 +86,12 @@ tidy_one() {
     if clang-tidy -p "$cache/tidy" --quiet --checks="$tidy_checks" --header-filter="$PWD/(lib|cmd)/.*" "$unit" \
       >"$result.$$" 2>"$result.$$.err"; then
       : >"$result.$$"
-    elif [[ ! -s $result.$$ ]]; then
-      # No finding, and yet a failure: the tool itself says why.
-      cat "$result.$$.err" >"$result.$$"
-      echo "$unit: clang-tidy failed" >>"$result.$$"
+    elif ! grep -qE ': (error|warning): ' "$result.$$"; then
+      # The tool itself says why.
+      cat "$result.$$.err"
+      echo "$unit: clang-tidy failed"
+      rm -f "$result.$$" "$result.$$.err"
+      return
     fi
     rm -f "$result.$$.err"
     mv "$result.$$" "$result"
@@ -359,7 +362,9 @@ check_words() { python3 scripts/words.py; }
 
 if (($# == 0)) || [[ " $* " == *" all "* ]]; then
   set -- layers addresses orphans words shell man threads includes
-  if clang-format --version | grep 'version 14\.' >/dev/null; then
+  if ! command -v clang-format >/dev/null || ! command -v clang-tidy >/dev/null; then
+    die "clang-format and clang-tidy are missing: apt-get install clang-format clang-tidy"
+  elif clang-format --version | grep 'version 14\.' >/dev/null; then
     set -- "$@" format tidy
   else
     echo "format, tidy: left to Debian 12, as another clang than 14 formats and finds otherwise"

@@ -609,7 +609,7 @@ def strict_neighbour(bench):
     def beside(tag):
         seconds = bench.whole_seconds + 1
         with on_core(LOAD_CORE), concurrent.futures.ThreadPoolExecutor(1) as pool:
-            crowd = pool.submit(load.run, url + tag, int(rate * seconds), 64, 300, rate=rate)
+            crowd = pool.submit(load.run, url + tag, max(64, int(rate * seconds)), 64, 300, rate=rate)
             sample, _ = ask_steadily(
                 url + "neighbour", [daemon.process.pid], 8, tag, rate=400, requests=400 * bench.whole_seconds
             )

@@ -73,12 +73,12 @@ class DatabaseGoesBack(ClusterTest):
         # A command names the nodes and their marks; a third machine that never saw the tag can repair it.
         third = self.node()
         for tag in tags:
-            plan = third.run(["tag", "repair", tag, "--dry-run"])
+            plan = third.run(["tag", "repair", tag, "--dry-run", "--timeout", "60s"])
             self.assertEqual(plan.rc, 0, plan)
             for part in ("witness in /snowflake/%s/leafctl/witness at" % self.name, one.url, two.url, str(highest[tag])):
                 self.assertIn(part, plan.out)
             self.assertLess(self.max_id(tag), highest[tag])
-            third.ok("tag", "repair", tag, "--confirm", tag)
+            third.ok("tag", "repair", tag, "--confirm", tag, "--timeout", "60s")
             self.assertEqual(self.max_id(tag), highest[tag])
         for daemon, taker in zip((one, two), takers, strict=True):
             for tag in tags:
@@ -295,7 +295,7 @@ class Repair(ClusterTest):
         daemons, highest = self.broken()
         self.assertEqual(daemons[1].terminate(), 0)
         third = self.node()
-        done = third.run(["tag", "repair", "pay", "--confirm", "pay"])
+        done = third.run(["tag", "repair", "pay", "--confirm", "pay", "--timeout", "60s"])
         self.assertEqual(done.rc, 0, done)
         self.assertNotIn(daemons[1].url, done.err)
         self.assertEqual(self.max_id("pay"), highest)

@@ -73,7 +73,7 @@ class Failover(ClusterTest):
                 seen[tag] += ids
         for tag in tags:
             self.assertLess(self.max_id(tag, self.replica), self.witness(tag))
-            done = self.node().run(["tag", "repair", tag, "--confirm", tag])
+            done = self.node().run(["tag", "repair", tag, "--confirm", tag, "--timeout", "60s"])
             self.assertEqual(done.rc, 0, done)
             self.assertEqual(self.max_id(tag, self.replica), self.witness(tag))
             for daemon in (one, two):

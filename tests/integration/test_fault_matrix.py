@@ -57,6 +57,8 @@ REQUEST_TIMEOUT = "20s"
 # For conditions that are sure to be met: servers that agree on the members of their cluster take their time on a busy
 # machine.
 PATIENCE_S = 240.0
+# The same for the stores that a command asks.
+PATIENCE = ("--timeout", "60s")
 
 # Errors that a request may get while its backend cannot be asked (P3, P4, P7); never an ID that another request got.
 STORE_AWAY = ("exhausted", "unavailable", "outcome_unknown")
@@ -495,7 +497,7 @@ class Pause(MatrixTest):
         args = ["next", "pay", "-n", "3", "--direct"]
         box = self.node()
         env, calls = shim.tracing(box.state)
-        box.ok(*args, env=env)
+        box.ok(*args, *PATIENCE, env=env)
         points = [kill_at.Point(*kind, number + 1) for kind, count in calls().items()
                   if kind == ("after", "send", "mysql") for number in range(count)]  # fmt: skip
         with self.row("pause-in-grant", "stopped", "batches of the others meanwhile", "ended well or with a reason") as row:
@@ -665,7 +667,7 @@ class Galera(MatrixTest):
                 more={"mysql.database": "leaf", "mysql.query_timeout": "2s", "server.request_timeout": "60s"},
             )
             if index == 0:
-                box.ok("db", "init")
+                box.ok("db", "init", *PATIENCE)
                 self.add_tags(box)
             daemons.append(box.serve())
         return daemons
@@ -966,7 +968,7 @@ class GoesBack(Forgetful):
             return subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=DEADLINE_S).stdout
 
         with self.row("registry-restored", "put back", "numbers of three nodes") as row:
-            self.node(**settings).ok("db", "init")
+            self.node(**settings).ok("db", "init", *PATIENCE)
             backups = []
             daemons = self.two_nodes(lambda: backups.append(dump()), **settings)
 
@@ -991,16 +993,16 @@ class BothGoBack(Restores, Forgetful):
     def set_up_stores(self):
         self.use(ZooKeeper())
         self.configure(self.box)
-        self.box.ok("db", "init")
+        self.box.ok("db", "init", *PATIENCE)
         self.add_tags()
 
     def recover(self, row, *args):
         """One command, after which all go on. Returns what it planned."""
-        refused = self.box.run(["cluster", "recover", "--confirm", "another", *args])
+        refused = self.box.run(["cluster", "recover", "--confirm", "another", *PATIENCE, *args])
         self.assertEqual(refused.rc, 11, refused)
-        plan = json.loads(self.box.ok("cluster", "recover", "--dry-run", "--json", *args))
+        plan = json.loads(self.box.ok("cluster", "recover", "--dry-run", "--json", *PATIENCE, *args))
         self.assertEqual([tag["tag"] for tag in plan["tags"]], ["pay", "ship"])
-        done = json.loads(self.box.ok("cluster", "recover", "--json", "--confirm", self.name, *args))
+        done = json.loads(self.box.ok("cluster", "recover", "--json", "--confirm", self.name, *PATIENCE, *args))
         self.assertTrue(done["settled"])
         row.saw("tags moved by one command", len(done["tags"]))
         return plan
@@ -1032,7 +1034,7 @@ class BothGoBack(Restores, Forgetful):
         poll(lambda: self.cluster(less).get("missing"), "it waits for the other", PATIENCE_S)
         row.saw("waits for the other")
         for args in (["--dry-run"], ["--confirm", self.name]):
-            refused = self.box.run(["cluster", "recover", *args])
+            refused = self.box.run(["cluster", "recover", *PATIENCE, *args])
             self.check(refused, 11, "start the nodes that are down", "--state-dir", "--beyond", "what was granted to a node is not known")
             self.assertIn("process %d on " % more.process.pid, refused.err)
             self.assertNotIn("process %d on " % less.process.pid, refused.err.split("is not known")[1])
@@ -1371,9 +1373,9 @@ class StrictTags(MatrixTest):
         poll(lambda: all(now > then + 3 for now, then in zip(granted(), before)), "grants", PATIENCE_S)
 
     def serve_strict(self):
-        self.box.ok("db", "init")
+        self.box.ok("db", "init", *PATIENCE)
         daemons = self.serve_two()
-        self.box.ok("tag", "add", "version", "--order", "strict")
+        self.box.ok("tag", "add", "version", "--order", "strict", *PATIENCE)
         return daemons
 
     def test_nodes(self):

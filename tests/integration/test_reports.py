@@ -144,6 +144,24 @@ class FileOfTests(LeafTest):
         self.assertIn(code, (1, 5), said)  # 5: no test has run, as newer versions of Python say
         self.assertRegex(said, r"(?m)^failed: setUpClass \(__main__\.Planted\): AssertionError: no server$")
 
+    def test_a_thread_that_ends_early(self):
+        code, said = self.planted(
+            """
+            def work(self, daemon):
+                thread = threading.Thread(target=lambda: self.assertEqual(1, 2), daemon=daemon)
+                thread.start()
+                thread.join()
+
+            def test_planted(self):
+                self.work(False)
+
+            def test_of_a_server(self):
+                self.work(True)
+            """
+        )
+        self.assertEqual(code, 1, said)
+        self.assertEqual(re.findall(r"(?m)^failed: (.*)$", said), ["Planted.test_planted: AssertionError: 1 != 2"], said)
+
     def test_one_that_hangs_tells_where(self):
         command = self.plant(
             """

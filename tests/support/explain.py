@@ -23,6 +23,7 @@ SUMMARY_CHARS_MAX = 400
 _lock = threading.Lock()
 _logs = []  # (what has log_title() and log_tail(lines), whether it is of use to the next test)
 _cast = set()  # the names of what was left to chance by this test
+_died = []  # (type, value, traceback) of what ended threads of this test
 
 
 def watch(log, lasts):
@@ -111,6 +112,16 @@ def _one_line(error):
     return text if len(text) <= SUMMARY_CHARS_MAX else text[:SUMMARY_CHARS_MAX] + "…"
 
 
+def _note_death(args):
+    """For threading.excepthook: a thread that ends early has done less than the test believes. Those that Python does
+    not wait for are servers and the like, whose test ends before they do."""
+    threading.__excepthook__(args)
+    if args.thread is None or args.thread.daemon or issubclass(args.exc_type, SystemExit):
+        return
+    with _lock:
+        _died.append((args.exc_type, args.exc_value, args.exc_traceback))
+
+
 class Result(unittest.TextTestResult):
     """Tells all about a failure when it happens: later the processes are gone, and a test that hangs tells nothing."""
 
@@ -125,6 +136,22 @@ class Result(unittest.TextTestResult):
         self.explained = None
         self.current = test
         super().startTest(test)
+
+    def stopTest(self, test):
+        self._tell_deaths(test)
+        super().stopTest(test)
+
+    def _tell_deaths(self, test):
+        with _lock:
+            died, _died[:] = list(_died), []
+        for error in died:
+            self.addError(test, error)
+
+    def stopTestRun(self):
+        # Of threads that belong to a class, or a module.
+        if self.current is not None:
+            self._tell_deaths(self.current)
+        super().stopTestRun()
 
     def _explain(self, test, error, kept):
         """The traceback is the last one of `kept`."""
@@ -174,9 +201,11 @@ class Runner(unittest.TextTestRunner):
         ended = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(ended,), daemon=True)
         watcher.start()
+        threading.excepthook = _note_death
         try:
             result = super().run(test)
         finally:
+            threading.excepthook = threading.__excepthook__
             ended.set()
         result.print_summary()
         return result
