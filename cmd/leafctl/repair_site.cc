@@ -94,7 +94,7 @@ class DaemonSite final : public RepairSite {
     }
     client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), TlsOf(resolved_),
                                 token_);
-    const auto mark = daemon.Mark(evidence.row.tag);
+    const auto mark = AskForMark(daemon, evidence.row.tag, context_.clock);
     if (mark.ok()) return evidence.known.push_back(DaemonKnownMark(server, *mark));
     if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(server, mark.error());
     evidence.missing.push_back({server, mark.error()});

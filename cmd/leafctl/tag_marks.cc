@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "confirm.h"
@@ -34,9 +35,13 @@ Json MarksJson(const Evidence& evidence) {
 }  // namespace
 
 bool IsLocalUrl(const std::string& url) {
-  return url.starts_with("unix:") || url.starts_with("http://127.") || url.starts_with("http://localhost") ||
-         url.starts_with("http://[::1]") || url.starts_with("http://0.0.0.0") ||
-         url.starts_with("http://[::]");
+  if (url.starts_with("unix:")) return true;
+  constexpr std::string_view kScheme = "://";
+  const std::size_t scheme = url.find(kScheme);
+  if (scheme == std::string::npos) return false;
+  const std::string_view rest = std::string_view(url).substr(scheme + kScheme.size());
+  return rest.starts_with("127.") || rest.starts_with("localhost") || rest.starts_with("[::1]") ||
+         rest.starts_with("0.0.0.0") || rest.starts_with("[::]");
 }
 
 KnownMark LocalKnownMark(const std::string& state_dir, const core::Mark& mark) {
@@ -55,6 +60,18 @@ KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark)
           mark.raised_by,
           mark.frozen_since,
           mark.max_id_seen};
+}
+
+Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag,
+                                    const Clock& clock) {
+  constexpr std::chrono::milliseconds kAgain{100};
+  constexpr std::chrono::seconds kPatience{30};
+  const MonotonicTime deadline = clock.Monotonic() + kPatience;
+  while (true) {
+    auto mark = daemon.Mark(tag);
+    if (mark.ok() || mark.error().code != ErrorCode::kLimited || clock.Monotonic() >= deadline) return mark;
+    clock.WaitUntil(clock.Monotonic() + kAgain);
+  }
 }
 
 Result<void> MarkSources::Open() {
@@ -125,7 +142,7 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
     return;
   }
   client::DaemonClient daemon(urls, ports_.ask_timeout, TlsOf(ports_.resolved), token_);
-  const auto mark = daemon.Mark(evidence.row.tag);
+  const auto mark = AskForMark(daemon, evidence.row.tag, ports_.environment.ClockInUse());
   if (!mark.ok()) {
     // Not waited for again, tag by tag.
     if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(name, mark.error());

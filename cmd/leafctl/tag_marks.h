@@ -60,7 +60,12 @@ struct Evidence {
 KnownMark LocalKnownMark(const std::string& state_dir, const core::Mark& mark);
 KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark);
 
-// Whether it is a socket or a loopback address, which mean another daemon on another machine.
+// As DaemonClient::Mark. A daemon that says that it is asked too often (its limit is kMissesPerSecondMax) is
+// asked again, for up to half a minute.
+Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag, const Clock& clock);
+
+// Whether it is a socket, a loopback address or a wildcard, with or without TLS: these mean another daemon on
+// another machine.
 bool IsLocalUrl(const std::string& url);
 
 // All that may hold a mark. Looked up once, then asked tag by tag. Not thread-safe.

@@ -486,6 +486,16 @@ class Tags(MariaDbTest):
         self.check(dba.run([*args, "--confirm", "all"]), 11, "cannot repair all tags", daemon.url)
         self.assertEqual(self.max_id("ship"), 1)
 
+    def test_repair_of_more_tags_than_a_daemon_looks_up_in_a_second(self):
+        count = 1200
+        rows = ",".join("('tag%d', 1, 100, 'd')" % number for number in range(count))
+        self.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step, description) VALUES " + rows)
+        daemon = self.box.serve()
+        plan = json.loads(
+            self.another_node().ok("tag", "repair", "--all", "--server", daemon.url, "--dry-run", "--json")
+        )  # fmt: skip
+        self.assertEqual(plan["tags"], [], "every mark was asked for, and no row is behind")
+
     def test_bad_steps(self):
         self.insert("ship")
         for number, step in enumerate((0, -5, 2147483647, 1 << 30)):
