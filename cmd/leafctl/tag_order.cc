@@ -29,6 +29,11 @@ std::string NodeText(const core::OrderNode& node) {
   return fmt::format("{} ({})", node.id, Printable(node.process));
 }
 
+bool IsNodeId(std::string_view text) {
+  constexpr std::size_t kDigits = 16;
+  return text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace
 
 Result<void> TagOrderDesk::Check(const std::string& tag, const std::vector<std::string>& gone) {
@@ -36,7 +41,8 @@ Result<void> TagOrderDesk::Check(const std::string& tag, const std::vector<std::
   for (const std::string& name : gone) {
     const bool listed =
         std::any_of(nodes.begin(), nodes.end(), [&](const core::OrderNode& node) { return node.id == name; });
-    if (listed) continue;
+    // One that is not listed any more was confirmed before, or has left by itself.
+    if (listed || IsNodeId(name)) continue;
     std::vector<std::string> there;
     there.reserve(nodes.size());
     for (const core::OrderNode& node : nodes) there.push_back(NodeText(node));

@@ -1,17 +1,26 @@
 #include "leaf/embed/segment_adapters.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <filesystem>
+#include <string>
 
 #include "leaf/base/limits.h"
+#include "leaf/sys/boot_id.h"
 #include "leaf/sys/process_name.h"
 
 namespace leaf::embed {
 namespace {
 
 bool IsSqlite(const config::Config& config) { return config.segment.store == "sqlite"; }
+
+// The state directory has one process at a time, so a later one there is proof that this one has ended: after
+// a reboot, too. A copy of it, or a directory that took its place, is another one; so is one of a machine
+// that was cloned, as soon as that has a name of its own. Where the place cannot be told, no run proves
+// anything of another.
+std::string PlaceOf(const std::string& state_dir, const std::string& id) {
+  const std::string place = sys::ReadPlaceId(state_dir);
+  return place.empty() ? id : fmt::format("{}/{}", sys::HostName(), place);
+}
 
 }  // namespace
 
@@ -50,18 +59,13 @@ Result<std::unique_ptr<SegmentAdapters>> SegmentAdapters::Open(Environment& envi
 }
 
 core::OrderNode SegmentAdapters::NewOrderNode(const std::string& process) {
-  // The state directory has one process at a time, so a later one there is proof that this one has ended. A
-  // copy of it, or a directory that took its place, is another one.
-  struct stat status {};
-  const bool known = stat(config_.state_dir.c_str(), &status) == 0;
-  return {
-      .id = fmt::format("{:016x}", random_.Next()),
-      .process = sys::ProcessName(process),
-      .place = fmt::format("{}:{}:{}:{}", sys::HostName(), known ? status.st_dev : 0,
-                           known ? status.st_ino : 0, std::filesystem::absolute(config_.state_dir).string()),
-      .fallback = cluster_ != nullptr && cluster_->fence().Status().fallback_allowed,
-      .acknowledged = 0,
-      .since = {}};
+  std::string id = fmt::format("{:016x}", random_.Next());
+  return {.id = id,
+          .process = sys::ProcessName(process),
+          .place = PlaceOf(config_.state_dir, id),
+          .fallback = cluster_ != nullptr && cluster_->fence().Status().fallback_allowed,
+          .acknowledged = 0,
+          .since = {}};
 }
 
 void SegmentAdapters::SetCodes(const config::Config::Codes& codes) {
