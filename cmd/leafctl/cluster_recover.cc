@@ -24,6 +24,7 @@
 #include "leaf/zookeeper/recovery.h"
 #include "stores.h"
 #include "tag_book.h"
+#include "tag_marks.h"
 #include "tag_output.h"
 
 namespace leaf::cmd {
@@ -33,12 +34,6 @@ struct ClusterRecoverOptions {
   std::optional<std::string> beyond;
   ConfirmFlags confirm;
 };
-
-// Daemons that run find out by themselves, and make known what they were granted. So long they are waited
-// for; and so long if nodes are lost, and allowed for.
-constexpr std::chrono::seconds kDaemonsWait{20};
-constexpr std::chrono::seconds kLostWait{8};
-constexpr std::chrono::milliseconds kRecordsPoll{250};
 
 using zookeeper::Recovery;
 
@@ -124,33 +119,36 @@ class RecoverCommand {
                             embed::ClusterLink::Join(context_, log_, sys::ProcessName("cluster recover"),
                                                      *marks, embed::ClusterLink::JoinAs::kDaemon));
       LEAF_RETURN_IF_ERROR(node->Contribute(*marks));
+      LEAF_RETURN_IF_ERROR(recovery_->Read());
+      if (!recovery_->HasReported(memory.id)) {
+        return Error{
+            ErrorCode::kUnavailable,
+            fmt::format("ZooKeeper did not take what the node of state directory {} was granted", path),
+            "run it again"};
+      }
       recovery_->Vouch(memory.id);
     }
     return {};
   }
 
+  // Daemons that run find out by themselves, and report.
   Result<void> AwaitDaemons() {
-    const MonotonicTime begin = context_.clock.Monotonic();
     LEAF_RETURN_IF_ERROR(recovery_->Read());
-    const zookeeper::ClusterRecords first = recovery_->records();
-    while (true) {
-      const auto silent = recovery_->SilentSince(first);
-      const bool unsettled = recovery_->is_unsettled();
-      if (recovery_->missing().empty() && (unsettled || silent.empty())) return {};
-      const auto patience = unsettled && beyond_ ? kLostWait : kDaemonsWait;
-      if (context_.clock.Monotonic() >= begin + patience) {
-        for (const Recovery::Node& node : silent) {
-          if (unsettled) break;  // said with the plan
-          context_.Note(
-              fmt::format("leafctl: warning: node {} has not reported for {}; if ZooKeeper lost data and "
-                          "this node is down, what it was granted since is unknown",
-                          Recovery::TextOf(node), FormatDuration(patience)));
-        }
-        return {};
-      }
-      context_.clock.WaitUntil(context_.clock.Monotonic() + kRecordsPoll);
-      LEAF_RETURN_IF_ERROR(recovery_->Read());
+    const auto watch = cluster_->watch();
+    if (recovery_->is_unsettled() && watch.count() > 0) {
+      context_.Note(fmt::format("leafctl: waiting up to {} for nodes to report what they were granted",
+                                FormatDuration(watch)));
     }
+    const MonotonicTime begin = context_.clock.Monotonic();
+    LEAF_ASSIGN_OR_RETURN(const auto silent, recovery_->Await(beyond_.has_value(), watch));
+    const auto waited = std::chrono::round<std::chrono::seconds>(context_.clock.Monotonic() - begin);
+    for (const Recovery::Node& node : silent) {
+      context_.Note(
+          fmt::format("leafctl: warning: node {} has not reported for {}; if ZooKeeper lost data and "
+                      "this node is down, what it was granted since is unknown",
+                      Recovery::TextOf(node), FormatDuration(waited)));
+    }
+    return {};
   }
 
   // Daemons that are named, tag by tag: one of a version before 0.2 does not speak up by itself.
@@ -162,7 +160,7 @@ class RecoverCommand {
       client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved_),
                                   token);
       for (const core::TagRow& row : rows) {
-        LEAF_ASSIGN_OR_RETURN(const auto mark, daemon.Mark(row.tag));
+        LEAF_ASSIGN_OR_RETURN(const auto mark, AskForMark(daemon, row.tag, context_.clock));
         recovery_->Know(row.tag, mark.end, "daemon at " + server);
       }
     }

@@ -165,6 +165,7 @@ class DrillTest(Restores, ClusterTest):
     def recover(self, *more):
         """Runs both commands. Returns what the first one printed."""
         look, do = self.commands()
+        more = (*more, *SHORT)
         plan = self.command(look, *more)
         self.assertEqual(plan.rc, 0, plan)
         name = re.search(r"would recover cluster '(.+)':", plan.out)

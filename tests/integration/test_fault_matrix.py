@@ -1000,7 +1000,8 @@ class BothGoBack(Restores, Forgetful):
         """One command, after which all go on. Returns what it planned."""
         refused = self.box.run(["cluster", "recover", "--confirm", "another", *PATIENCE, *args])
         self.assertEqual(refused.rc, 11, refused)
-        plan = json.loads(self.box.ok("cluster", "recover", "--dry-run", "--json", *PATIENCE, *args))
+        brief = ("--set", "segment.claim_watch=1s")
+        plan = json.loads(self.box.ok("cluster", "recover", "--dry-run", "--json", *brief, *PATIENCE, *args))
         self.assertEqual([tag["tag"] for tag in plan["tags"]], ["pay", "ship"])
         done = json.loads(self.box.ok("cluster", "recover", "--json", "--confirm", self.name, *PATIENCE, *args))
         self.assertTrue(done["settled"])

@@ -786,7 +786,7 @@ void Cluster::TakeOnce(Node& node, const std::string& tag, double disturbed) {
 void Cluster::RecoverWithoutTheLost() {
   Database& database = around_.database;
   const auto tree = zookeeper::Tree::Make("sim");
-  const Machine& machine = *nodes_.front()->machine;
+  const Machine machine(world_, "operator");
   zookeeper::ZookeeperWitness witness(*tree, "operator", operator_, machine);
   service::ClusterFence fence(witness, false, machine, world_.dice(), operator_log_);
   std::vector<core::TagRow> rows;
@@ -811,11 +811,14 @@ void Cluster::RecoverWithoutTheLost() {
       .tree = *tree,
       .clock = machine,
   });
-  if (!recovery.Read().ok()) return;
-  const auto& missing = recovery.missing();
   // The others come back by themselves.
-  if (missing.empty() || !std::all_of(missing.begin(), missing.end(),
-                                      [this](const auto& node) { return lost_.contains(node.id); }))
+  const auto& missing = recovery.missing();
+  const auto only_lost_are_missing = [&] {
+    return !missing.empty() && std::all_of(missing.begin(), missing.end(),
+                                           [this](const auto& node) { return lost_.contains(node.id); });
+  };
+  if (!recovery.Read().ok() || !only_lost_are_missing()) return;
+  if (!recovery.Await(/*without=*/true, SegmentWatchOf(around_.plan)).ok() || !only_lost_are_missing())
     return;
   const auto known = recovery.Plan(0);
   if (!known.ok()) return;

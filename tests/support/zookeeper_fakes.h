@@ -21,6 +21,9 @@ namespace leaf::testing {
 // Time that passes only in waits, with something that happens meanwhile.
 class HookedClock final : public Clock {
  public:
+  HookedClock() : clock_(own_) {}
+  // On the time of `shared`, which outlives it.
+  explicit HookedClock(FakeClock& shared) : clock_(shared) {}
   WallTime Wall() const override { return clock_.Wall(); }
   MonotonicTime Monotonic() const override { return clock_.Monotonic(); }
   BootTime Boot() const override { return clock_.Boot(); }
@@ -40,7 +43,8 @@ class HookedClock final : public Clock {
   FakeClock& fake() { return clock_; }
 
  private:
-  FakeClock clock_;
+  FakeClock own_;
+  FakeClock& clock_;
   mutable std::mutex mutex_;
   std::function<void()> on_wait_;
 };

@@ -66,6 +66,8 @@ class ClusterLink {
   // returns that end. Errors: kUnavailable while the witness is away, also where daemons may go on without
   // it: those remember the tag, and nothing remembers for a new row.
   Result<std::uint64_t> RaiseMark(core::NewTag& tag);
+  // How long nodes that no record names have to report after ZooKeeper lost data (segment.claim_watch).
+  std::chrono::milliseconds watch() const { return watch_; }
   // How long a grant may wait for the witness: the look before it, and then a claim that meets silence.
   std::chrono::milliseconds longest_claim() const {
     constexpr int kCalls = 3;  // the look; the last write that is begun in time, and the look after it

@@ -15,6 +15,11 @@ namespace {
 
 constexpr int kWaiveAttempts = 10;
 
+// Two heartbeats and a look, and less for nodes that are lost anyway.
+constexpr std::chrono::seconds kSilentMax{20};
+constexpr std::chrono::seconds kLostMax{8};
+constexpr std::chrono::milliseconds kPoll{250};
+
 }  // namespace
 
 std::string Recovery::TextOf(const Node& node) {
@@ -34,6 +39,37 @@ Result<void> Recovery::Read() {
   missing_ = records_.Missing();
   std::erase_if(missing_, [this](const Node& node) { return vouched_.contains(node.id); });
   return {};
+}
+
+bool Recovery::HasReported(const std::string& node) const {
+  if (!records_.incarnation) return true;
+  return std::any_of(records_.nodes.begin(), records_.nodes.end(), [&](const Node& each) {
+    return each.id == node && each.record.contributed >= records_.incarnation->number;
+  });
+}
+
+Result<std::vector<Recovery::Node>> Recovery::Await(bool without, std::chrono::milliseconds watch) {
+  const MonotonicTime begin = ports_.clock.Monotonic();
+  LEAF_RETURN_IF_ERROR(Read());
+  const ClusterRecords first = records_;
+  std::uint64_t number = 0;
+  MonotonicTime unsettled_since = begin;
+  while (true) {
+    const MonotonicTime now = ports_.clock.Monotonic();
+    auto silent = SilentSince(first);
+    if (is_unsettled()) {
+      silent.clear();  // the missing ones count
+      if (records_.incarnation->number != number) {
+        number = records_.incarnation->number;
+        unsettled_since = now;
+      }
+    }
+    const bool is_watching = is_unsettled() && now < unsettled_since + watch;
+    const bool is_over = now >= begin + (is_unsettled() && without ? kLostMax : kSilentMax);
+    if (!is_watching && (is_over || (missing_.empty() && silent.empty()))) return silent;
+    ports_.clock.WaitUntil(now + kPoll);
+    LEAF_RETURN_IF_ERROR(Read());
+  }
 }
 
 std::vector<Recovery::Node> Recovery::SilentSince(const ClusterRecords& before) const {

@@ -8,6 +8,7 @@
 // again.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -72,9 +73,18 @@ class Recovery {
   // Reads the records of the cluster. Errors: those of ReadCluster.
   Result<void> Read();
 
+  // Reads until every node has had its time to report what it was granted. While ZooKeeper's loss is not
+  // settled: until no node is missing, and `watch` in any case, since a node that is up may be in no record
+  // (M4 in membership.h). Afterwards, and where nothing was lost: until no node is silent. After 20 s, or 8 s
+  // if it is to go on `without` the missing nodes, it waits for no other. Returns the silent nodes where the
+  // loss is settled. Errors: those of Read.
+  Result<std::vector<Node>> Await(bool without, std::chrono::milliseconds watch);
+
   // As read last:
   const ClusterRecords& records() const { return records_; }
   bool is_unsettled() const { return records_.incarnation && !records_.incarnation->settled; }
+  // Whether this node has reported since ZooKeeper lost data, or nothing was lost.
+  bool HasReported(const std::string& node) const;
   // Nodes whose grants are not known.
   const std::vector<Node>& missing() const { return missing_; }
   // Nodes that have not left, and whose records are as they were in `before`. One that is up, and has not

@@ -984,6 +984,7 @@ class RecoveryTest : public MembershipTest {
   std::vector<std::string> done_;     // what was moved, in order
   std::optional<Error> refusal_;      // of the next move of a row
   std::function<void()> after_list_;  // once, after the rows were read
+  testing::HookedClock waits_{clock_};
   Recovery recovery_{RecoveryPorts{
       .list =
           [this] {
@@ -1007,7 +1008,7 @@ class RecoveryTest : public MembershipTest {
       .witness_name = "the tree",
       .client = client_,
       .tree = tree_,
-      .clock = clock_,
+      .clock = waits_,
   }};
 };
 
@@ -1084,6 +1085,63 @@ TEST_F(RecoveryTest, ANodeIsSilentUntilItsNextHeartbeat) {
   one_->fence.LeaveMembership();
   ASSERT_TRUE(recovery_.Read().ok());
   EXPECT_TRUE(recovery_.SilentSince(recovery_.records()).empty());
+}
+
+// It joined after the backup, is cut off for a while, and no other node had looked at the records since.
+TEST_F(RecoveryTest, ANodeThatNoRecordNamesHasTheWatchToReport) {
+  one_ = Start(*dirs_[0], kSomeWatch);
+  Pass(kSomeWatch + std::chrono::seconds{1}, {one_.get()});
+  ASSERT_TRUE(one_->open());
+  const Moment backup = Now();
+  one_->membership.Leave();
+  one_.reset();
+  one_ = Start(*dirs_[0], kSomeWatch);
+  Pass(kSomeWatch + kNodeHeartbeat, {one_.get()});
+  const auto two = Start(*dirs_[1], kSomeWatch);
+  Pass(kSomeWatch + std::chrono::seconds{1}, {two.get()});
+  Take(*two);
+  Restore(backup);
+  for (int i = 0; i < 100 && Incarnation()->settled; ++i) Pass(core::kMembershipPoll, {one_.get()});
+  ASSERT_EQ(one_->state(), MemberState::kGathering);
+  ASSERT_FALSE(Record(*dirs_[1])) << "it is not known yet";
+  const MonotonicTime since = clock_.Monotonic();
+  waits_.OnWait([&] {
+    if (clock_.Monotonic() > since + kSomeWatch / 2) two->Step();
+  });
+  const auto silent = recovery_.Await(/*without=*/false, kSomeWatch);
+  ASSERT_TRUE(silent.ok()) << silent.error().message;
+  EXPECT_TRUE(silent->empty());
+  EXPECT_GE(clock_.Monotonic() - since, kSomeWatch);
+  EXPECT_TRUE(recovery_.HasReported(Id(*dirs_[1])));
+  const auto plan = recovery_.Plan(std::nullopt);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const auto applied = recovery_.Apply(*plan, "operator");
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  Pass(kSomeWatch + kNodeHeartbeat, {one_.get(), two.get()});
+  ASSERT_TRUE(one_->open());
+  Take(*one_);
+  EXPECT_EQ(Twice(), 0U);
+}
+
+TEST_F(RecoveryTest, ANodeIsWaitedForUntilItHasReported) {
+  LoseOne();
+  EXPECT_FALSE(recovery_.HasReported(Id(*dirs_[1])));
+  EXPECT_TRUE(recovery_.HasReported(Id(*dirs_[0])));
+  const MonotonicTime since = clock_.Monotonic();
+  ASSERT_TRUE(recovery_.Await(/*without=*/false, kNoWatch).ok());
+  const auto patient = clock_.Monotonic() - since;
+  EXPECT_FALSE(recovery_.Plan(std::nullopt).ok());
+  ASSERT_TRUE(recovery_.Await(/*without=*/true, kNoWatch).ok());
+  EXPECT_LT(clock_.Monotonic() - since - patient, patient) << "it is lost";
+  const MonotonicTime begin = clock_.Monotonic();
+  ASSERT_TRUE(recovery_.Await(/*without=*/true, kSomeWatch).ok());
+  EXPECT_GE(clock_.Monotonic() - begin, kSomeWatch);
+  const auto two = Start(*dirs_[1], kSomeWatch);
+  waits_.OnWait([&] { two->Step(); });
+  const MonotonicTime again = clock_.Monotonic();
+  ASSERT_TRUE(recovery_.Await(/*without=*/false, kNoWatch).ok());
+  EXPECT_LT(clock_.Monotonic() - again, std::chrono::seconds{1});
+  EXPECT_TRUE(recovery_.missing().empty());
 }
 
 // Its first process ended before it had claimed, and took its record away; the second one asks a server that
