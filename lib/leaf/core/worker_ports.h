@@ -77,6 +77,8 @@ struct NodeIdentity {
   // this node, and watched (see WorkerRegistry::Claim).
   std::optional<std::uint64_t> held{};
   WallTime held_ceiling{};
+  // When the registry last confirmed `held`, by this machine's clock.
+  WallTime last_contact{};
   // Makes it durable that a fixed number `held` is not this node's (any more). Claim calls it on its own
   // thread as soon as the registry has said so: before it waits, and before it takes another number, since
   // the process may be killed meanwhile. May be called more than once, and any result may follow.

@@ -138,7 +138,8 @@ Result<void> SnowflakeService::Register(const Term& term) {
                                   .uuid = std::move(uuid),
                                   .again = term.claim.worker,
                                   .held = term.claim.worker,
-                                  .held_ceiling = term.known_end},
+                                  .held_ceiling = term.known_end,
+                                  .last_contact = last_contact_.load()},
                                  cluster);
   const auto lost = [&](std::string why) {
     return Error{ErrorCode::kNotOwner,

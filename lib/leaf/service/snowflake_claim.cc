@@ -76,7 +76,8 @@ Result<void> SnowflakeService::TryToClaim() {
       .former_uuid = former_uuid_,
       // The number of a lease is not a fixed number.
       .held = state_.leased == registry_.leased() && !met_a_copy ? state_.worker : std::nullopt,
-      .held_ceiling = state_.ceiling};
+      .held_ceiling = state_.ceiling,
+      .last_contact = last_contact_.load()};
   if (last != nullptr && !registry_.leased()) node.again = last->claim.worker;
   const auto is_denied = [this]() LEAF_REQUIRES(extend_mutex_) {
     denied_.store(true);

@@ -21,6 +21,9 @@ constexpr int kLive = 4;
 // How far the state directory may be ahead of the record of a lease that is held: a ceiling is durable there
 // first, and a node that was killed may not have told it.
 constexpr std::chrono::milliseconds kUntoldMax{5000};
+// How long after its last contact a node takes its own lease without a watch: as long as a restart takes, and
+// no longer than a lease, so that no other node can have found that it ran out.
+constexpr std::chrono::milliseconds kRestartMax{30'000};
 
 }  // namespace
 
@@ -47,6 +50,9 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
   bool told_of_fork = false;
   // The fence of I1 holds for records that ZooKeeper has not forgotten.
   bool watched = !options_.watches_claims();
+  const std::chrono::milliseconds away = clock_.Wall() - node.last_contact;
+  const std::chrono::milliseconds restart_max = std::min(options_.lease_time, kRestartMax);
+  const bool was_away = away.count() < 0 || away > restart_max;
   int rounds = 0;
   while (true) {
     LEAF_ASSIGN_OR_RETURN(const std::uint64_t next, NextOfLeaf(tree));
@@ -72,8 +78,12 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
     const std::vector<Ranked> ranked = InOrder(candidates, node, fork);
     const bool own_first =
         !ranked.empty() && ranked.front().order.first < kLive && IsOwn(*ranked.front().candidate, node);
-    if (!watched && !own_first) {
-      LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_));
+    if (!watched && !(own_first && !was_away)) {
+      const std::string why =
+          own_first ? fmt::format("ZooKeeper has not confirmed worker {} to this node within the last {}",
+                                  ranked.front().candidate->worker, FormatDuration(restart_max))
+                    : std::string(kNewNumber);
+      LEAF_RETURN_IF_ERROR(WatchForOwners(client_, tree, options_, clock_, log_, interrupted_, why));
       watched = true;
       LEAF_RETURN_IF_ERROR(PrepareTree(client_, tree, properties, /*make_properties=*/true));
       continue;

@@ -36,12 +36,16 @@
 //      back where no other node holds the number, or stops. What is found to be further than what the holder
 //      was acknowledged for was issued by another node: then it stops, too.
 //  S10 The holder restarts instead. → its own record is taken at once only if it says what the state
-//      directory remembers: the same ceiling once it is free, and one not much lower while it is held.
+//      directory remembers: the same ceiling once it is free, and one not much lower while it is held; and
+//      only within the time that a restart takes (S12).
 //  S11 The state directory is copied, or the whole machine with its memory, and both processes hold the
 //      lease. → the one that was replaced, or that finds a ceiling above its own that it has not sent, loses
 //      the lease and comes back with an identity of its own (met_a_copy): two that took it from each other in
 //      turn would issue nothing for most of the time. Two with one memory may issue the same IDs up to a
 //      renewal.
+//  S12 A node stops, and ZooKeeper is backed up; another node leases the number; ZooKeeper is restored, and
+//      the first node starts: the record is what its state directory remembers. → it watches like a node
+//      that is new, unless ZooKeeper confirmed its lease a moment ago.
 #pragma once
 
 #include <atomic>
@@ -80,7 +84,8 @@ class LeaseRegistry final : public core::WorkerRegistry, public core::PeerDirect
   std::string_view kind() const override { return kRegistryKind; }
   bool leased() const override { return true; }
 
-  // At once if the number that the state directory held is its own still. Else blocks for
+  // At once if the number that the state directory held is its own still, and ZooKeeper confirmed that less
+  // than half a minute (or a lease, if that is shorter) ago. Else blocks for
   // options.claim_watch, and then, if no number is free, until one of the others has been seen unchanged for
   // a lease and a margin, all of them being watched together, from the beginning on. Errors, beside the
   // port's: kExhausted (every number of the range is in use by a live node, of the fork's, too, or too near

@@ -62,13 +62,14 @@ Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecor
 }
 
 Result<void> WatchForOwners(Client& client, const Tree& tree, const RegistryOptions& options,
-                            const Clock& clock, Logger& log, const std::atomic<bool>& interrupted) {
+                            const Clock& clock, Logger& log, const std::atomic<bool>& interrupted,
+                            std::string_view why) {
   const std::int64_t session = client.session_id();
   const std::chrono::milliseconds time = options.WatchTime();
   log.Warning(
-      "this node needs a worker number that its state directory did not hold before: watching ZooKeeper for "
-      "{} first, in case it was restored from a backup, or wiped, and the number is another node's",
-      FormatDuration(time));
+      "{}: watching ZooKeeper for {} first, in case it was restored from a backup, or wiped, and the number "
+      "is another node's",
+      why, FormatDuration(time));
   const BootTime end = clock.Boot() + time;
   while (WaitTowards(clock, end, interrupted)) {
     // While the servers do not answer, owners cannot come back either.

@@ -47,11 +47,16 @@ inline constexpr std::chrono::milliseconds kOwnerMargin{10'000};
 Result<void> PrepareTree(Client& client, const Tree& tree, const PropertiesRecord& properties,
                          bool make_properties);
 
-// Waits until the servers have answered for options.WatchTime(): each node that owns a number has put its
-// records back by then, or is cut off. Errors: kUnavailable (they did not answer all the time, or the session
-// changed; interrupted).
+// Why a number is watched that is new to its node.
+inline constexpr std::string_view kNewNumber =
+    "this node needs a worker number that its state directory did not hold before";
+
+// Logs `why`, and waits until the servers have answered for options.WatchTime(): each node that owns a number
+// has put its records back by then, or is cut off. Errors: kUnavailable (they did not answer all the time, or
+// the session changed; interrupted).
 Result<void> WatchForOwners(Client& client, const Tree& tree, const RegistryOptions& options,
-                            const Clock& clock, Logger& log, const std::atomic<bool>& interrupted);
+                            const Clock& clock, Logger& log, const std::atomic<bool>& interrupted,
+                            std::string_view why = kNewNumber);
 
 // What it takes to make the number `worker` of `address` anew under `forever` where it was forgotten, as part
 // of one transaction: Leaf's counter of numbers, as `forever` has it, is moved beyond it. Where that is too

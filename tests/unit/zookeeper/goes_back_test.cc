@@ -503,8 +503,12 @@ class ForgetfulLeaseTest : public ForgetfulZooKeeperTest {
     return Start<LeaseRegistry>(server, Watching());
   }
   Result<core::WorkerClaim> RestartHolder(Process<LeaseRegistry>& process, const std::string& uuid,
-                                          std::uint64_t held, WallTime ceiling) {
-    return process.registry.Claim({.address = kAddress, .uuid = uuid, .held = held, .held_ceiling = ceiling},
+                                          std::uint64_t held, WallTime ceiling, milliseconds away = {}) {
+    return process.registry.Claim({.address = kAddress,
+                                   .uuid = uuid,
+                                   .held = held,
+                                   .held_ceiling = ceiling,
+                                   .last_contact = clock_.Wall() - away},
                                   cluster_);
   }
   LeaseRecord RecordOf(MemoryZooKeeper& server, std::uint64_t worker) {
@@ -597,6 +601,67 @@ TEST_F(ForgetfulLeaseTest, ARestartTakesItsLeaseAtOnceOnlyIfItIsWhatTheStateDire
   EXPECT_TRUE(waits(true, -milliseconds{1}, false)) << "another node had it since";
   EXPECT_TRUE(waits(false, milliseconds{0}, true));
   EXPECT_TRUE(waits(true, milliseconds{0}, true));
+}
+
+// A node stops; another one has its number meanwhile; then ZooKeeper is what it was when the first one
+// stopped. What it has is just what the state directory remembers. Where the number was free, the other one
+// puts its record back; where it was not, the other one stops, and its ceiling is over by the end of the
+// watch.
+TEST_F(ForgetfulLeaseTest, ANodeThatWasAwayWatchesItsOwnLeaseToo) {
+  for (const bool released : {false, true}) {
+    SCOPED_TRACE(released);
+    MemoryZooKeeper server;
+    const auto one = Leased(server);
+    const auto claim = Get(*one, "a");
+    const WallTime told = clock_.Wall() + seconds{3};
+    ASSERT_TRUE(one->registry.Renew(claim, told).ok());
+    if (released) {
+      ASSERT_TRUE(one->registry.Release(claim, told).ok());
+    }
+    const auto backup = server.Snapshot();
+    if (!released) {
+      ASSERT_TRUE(one->registry.Release(claim, told).ok());
+    }
+    const auto two = Leased(server);
+    const auto theirs = Get(*two, "b", second_address_);
+    ASSERT_EQ(theirs.worker, claim.worker);
+    ASSERT_TRUE(Renew(*two, theirs).ok());
+    server.Restore(backup);
+
+    const auto next = Holder(server);
+    const BootTime begin = clock_.Boot();
+    std::optional<bool> goes_on;
+    clock_.OnWait([&] {
+      if (!goes_on) goes_on = Renew(*two, theirs).ok();
+    });
+    const auto again = RestartHolder(*next, "a", claim.worker, told, milliseconds{30'001});
+    clock_.OnWait(nullptr);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_GE(clock_.Boot() - begin, kWatch);
+    ASSERT_EQ(goes_on, released);
+    EXPECT_EQ(again->worker == theirs.worker, !released);
+    EXPECT_EQ(Renew(*two, theirs).ok(), released);
+  }
+}
+
+TEST_F(ForgetfulLeaseTest, ALeaseIsWatchedOnlyAfterItsNodeWasAway) {
+  const auto waits = [&](milliseconds away) {
+    MemoryZooKeeper server;
+    const auto one = Leased(server);
+    const auto claim = Get(*one, "a");
+    const WallTime told = clock_.Wall();
+    EXPECT_TRUE(one->registry.Release(claim, told).ok());
+    const auto next = Holder(server);
+    const BootTime begin = clock_.Boot();
+    const auto again = RestartHolder(*next, "a", claim.worker, told, away);
+    EXPECT_TRUE(again.ok());
+    EXPECT_EQ(again->worker, claim.worker) << "no other node has it";
+    return clock_.Boot() - begin >= kWatch;
+  };
+  EXPECT_FALSE(waits(milliseconds{0}));
+  EXPECT_FALSE(waits(milliseconds{30'000}));
+  EXPECT_TRUE(waits(milliseconds{30'001}));
+  EXPECT_TRUE(waits(-milliseconds{1})) << "the clock was set back: how long it was away is not known";
 }
 
 // What comes back is of this very claim, and older than what was acknowledged since: no other process wrote
