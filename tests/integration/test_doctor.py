@@ -7,6 +7,9 @@ import hashlib
 import json
 import os
 import shutil
+import socket
+import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -28,7 +31,32 @@ def node_data(address, timestamp):
     return json.dumps({"ip": ip, "port": port, "timestamp": timestamp}, separators=(",", ":")).encode()
 
 
-class DoctorTest(LeafTest):
+class Calls:
+    """Of a LeafTest."""
+
+    def doctor(self, box=None, rc=None, env=None):
+        """What was found, by check."""
+        result = (box or self.box).run(["doctor", "--json"], env=env)
+        self.assertIn(result.rc, (0, 10), result)
+        report = json.loads(result.out)
+        self.assertEqual(report["ok"], result.rc == 0, result.out)
+        for entry in report["checks"]:
+            if entry["status"] == "problem":
+                self.assertNotEqual(entry["cause"], "", entry)
+        if rc is not None:
+            self.assertEqual(result.rc, rc, result.out)
+        return report["checks"]
+
+    def find(self, checks, check, status, part=""):
+        found = [one for one in checks if one["check"] == check and one["status"] == status and part in one["found"]]
+        self.assertTrue(found, "no %s of %s with %r in %s" % (status, check, part, json.dumps(checks, indent=1)))
+        return found[0]
+
+    def problems(self, checks):
+        return {one["check"] for one in checks if one["status"] == "problem"}
+
+
+class DoctorTest(Calls, LeafTest):
     count = 0
 
     @classmethod
@@ -91,27 +119,6 @@ session_timeout = "20s"
 
     def sql(self, statements, database=None):
         return self.mariadb.sql(statements, self.database if database is None else database)
-
-    def doctor(self, box=None, rc=None, env=None):
-        """What was found, by check."""
-        result = (box or self.box).run(["doctor", "--json"], env=env)
-        self.assertIn(result.rc, (0, 10), result)
-        report = json.loads(result.out)
-        self.assertEqual(report["ok"], result.rc == 0, result.out)
-        for entry in report["checks"]:
-            if entry["status"] == "problem":
-                self.assertNotEqual(entry["cause"], "", entry)
-        if rc is not None:
-            self.assertEqual(result.rc, rc, result.out)
-        return report["checks"]
-
-    def find(self, checks, check, status, part=""):
-        found = [one for one in checks if one["check"] == check and one["status"] == status and part in one["found"]]
-        self.assertTrue(found, "no %s of %s with %r in %s" % (status, check, part, json.dumps(checks, indent=1)))
-        return found[0]
-
-    def problems(self, checks):
-        return {one["check"] for one in checks if one["status"] == "problem"}
 
     def plant(self, name, data, under=None):
         with self.zookeeper.client() as client:
@@ -322,6 +329,53 @@ session_timeout = "20s"
         checks = self.doctor(rc=10)
         self.find(checks, "database", "problem", "denied")
         self.find(checks, "registry", "ok")
+
+
+class WithoutServers(Calls, LeafTest):
+    """The embedded default, and what its daemon would listen on."""
+
+    def test_ports_that_are_taken(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            place = "127.0.0.1:%d" % taken.getsockname()[1]
+            for key in ("listen", "admin_listen", "redis_listen"):
+                checks = self.doctor(rc=0, env={"LEAFCTL_SERVER_" + key.upper(): place})
+                found = self.find(checks, "listen", "warning", place.rpartition(":")[2])
+                self.assertIn("choose another server." + key, found["remedy"])
+
+    def test_what_other_machines_reach(self):
+        for key, cause in (("listen", "take IDs"), ("redis_listen", "take IDs"), ("admin_listen", "pause tags")):
+            env = {"LEAFCTL_SERVER_" + key.upper(): "0.0.0.0:%d" % free_port()}
+            checks = self.doctor(rc=0, env=env)
+            self.assertIn(cause, self.find(checks, "access", "warning", "0.0.0.0")["cause"])
+            # As serve does: without a word, it goes on without snowflakes.
+            self.assertIn("serves no snowflake IDs", self.find(checks, "cluster", "warning", "0.0.0.0")["cause"])
+            env["LEAFCTL_SNOWFLAKE_ENABLED"] = "true"
+            self.assertIn("exit 6", self.find(self.doctor(rc=10, env=env), "cluster", "problem", "0.0.0.0")["cause"])
+            self.check(self.box.run(["serve"], env=env), 6, "cannot serve snowflake mode")
+            env["LEAFCTL_SNOWFLAKE_ENABLED"] = "false"
+            self.assertNotIn("cluster", [one["check"] for one in self.doctor(rc=0, env=env)])
+
+    def test_a_state_that_is_not_read(self):
+        self.box.ok("next", "--mode", "snowflake")
+        with open(os.path.join(self.box.state, "snowflake.state"), "a", encoding="utf-8") as file:
+            file.write("x")
+        self.find(self.doctor(rc=10), "worker-state", "problem")
+        self.doctor(rc=0, env={"LEAFCTL_SNOWFLAKE_ENABLED": "false"})
+
+    def test_remedies_can_be_pasted(self):
+        path = self.box.write("a file's name.toml", "")
+        os.chmod(path, 0o666)
+        found = self.find(self.doctor(rc=10, env={"LEAFCTL_CONFIG": path}), "config-file", "problem", "0666")
+        subprocess.run(["sh", "-c", found["remedy"]], check=True)
+        self.find(self.doctor(rc=0, env={"LEAFCTL_CONFIG": path}), "config-file", "ok")
+        # A tag whose name is not a word: its row is behind what this node was granted.
+        self.box.ok("tag", "add", "two words", "--start", "1")
+        self.box.ok("next", "two words", "--direct")
+        with contextlib.closing(sqlite3.connect(os.path.join(self.box.state, "leaf.db"))) as database:
+            database.execute("UPDATE leaf_alloc SET max_id = 1")
+            database.commit()
+        remedy = self.find(self.doctor(rc=10), "tag-went-back", "problem", "two words")["remedy"]
+        self.assertTrue(remedy.endswith("leafctl tag repair 'two words'"), remedy)
 
 
 if __name__ == "__main__":

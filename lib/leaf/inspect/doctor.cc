@@ -77,6 +77,18 @@ class NodeChecks : DoctorChecks {
     if (UsesRegistry()) CheckSnowflakeConfig();
   }
 
+  // Where a daemon of this configuration listens on TCP, and the key that says so.
+  std::vector<std::pair<std::string_view, Endpoint>> ListenPlaces() const {
+    std::vector<std::pair<std::string_view, Endpoint>> places;
+    for (const Endpoint& listen : config_.server.listen) places.emplace_back("server.listen", listen);
+    for (const config::ListenAddress& listen : config_.server.redis_listen) {
+      if (listen.unix_path.empty()) places.emplace_back("server.redis_listen", listen.tcp);
+    }
+    for (const Endpoint& listen : config_.server.admin_listen)
+      places.emplace_back("server.admin_listen", listen);
+    return places;
+  }
+
   void CheckTls() {
     constexpr std::chrono::days kRenewTime{14};
     const std::string& path = config_.server.tls_cert;
@@ -104,11 +116,7 @@ class NodeChecks : DoctorChecks {
 
   void CheckSnowflakeConfig() {
     const config::Config::Snowflake& snowflake = config_.snowflake;
-    if (embed::IsPrivateCluster(config_)) {
-      Ok("cluster",
-         "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one that "
-         "nodes share");
-    }
+    if (embed::IsPrivateCluster(config_)) CheckPrivateCluster();
     if (const std::string ordinal = config::OrdinalText(config_); !ordinal.empty())
       Ok("worker-number", ordinal);
     const config::WorkerRange numbers = embed::WorkerNumbersOf(config_);
@@ -145,6 +153,27 @@ class NodeChecks : DoctorChecks {
     }
   }
 
+  // `serve` decides by the sockets that it has.
+  void CheckPrivateCluster() {
+    const auto places = ListenPlaces();
+    const auto elsewhere = std::find_if(places.begin(), places.end(),
+                                        [](const auto& place) { return !IsLoopbackHost(place.second.host); });
+    if (elsewhere == places.end()) {
+      Ok("cluster",
+         "private: snowflake IDs are unique in this state directory only; snowflake.cluster names one that "
+         "nodes share");
+      return;
+    }
+    const bool is_asked_for = resolved_.IsSet("snowflake.enabled");
+    Add({"cluster", is_asked_for ? Level::kProblem : Level::kWarning,
+         fmt::format("snowflake.cluster is not set, and other machines reach {}",
+                     EndpointText(elsewhere->second)),
+         fmt::format(
+             "{}: without a cluster, IDs are unique in this state directory only",
+             is_asked_for ? "the daemon does not start (exit 6)" : "the daemon serves no snowflake IDs"),
+         "set snowflake.cluster, and snowflake.registry or a worker number for each node"});
+  }
+
   void CheckStateDir() {
     Add(InspectStateDir(config_.state_dir));
     holder_ = FindLockHolder(config_.state_dir);
@@ -154,6 +183,8 @@ class NodeChecks : DoctorChecks {
     } else {
       Failed("marks", marks.error(), "no ID of segment mode is issued without them");
     }
+    // Without snowflakes the daemon does not read it.
+    if (!UsesRegistry()) return;
     sys::FileOps ops;
     auto state = sys::WorkerStateFile(config_.state_dir, ops).Load();
     if (!state.ok()) {
@@ -281,7 +312,7 @@ class NodeChecks : DoctorChecks {
     if (!path.empty()) {
       Add(InspectTokens(path, environment_.ClockInUse().Wall(), config_.auth.anonymous.empty()));
     }
-    for (const Endpoint& listen : config_.server.listen) {
+    for (const auto& [key, listen] : ListenPlaces()) {
       if (IsLoopbackHost(listen.host)) continue;
       if (!path.empty() && config_.server.tls_cert.empty()) {
         Warn("access",
@@ -291,19 +322,21 @@ class NodeChecks : DoctorChecks {
       if (!path.empty() || resolved_.IsSet("auth.anonymous")) return;
       Warn(
           "access", fmt::format("other machines reach {}, and no token is asked for", EndpointText(listen)),
-          "any machine that does may take IDs and read the status",
+          key == "server.admin_listen" ? "any machine that does may read the status, and pause tags"
+                                       : "any machine that does may take IDs and read the status",
           "set auth.tokens_file (leafctl token add), or auth.anonymous = [\"ids\", \"read\"] if it is meant");
       return;
     }
   }
 
   void CheckPorts() {
-    for (const Endpoint& listen : config_.server.listen) {
+    for (const auto& [key, listen] : ListenPlaces()) {
       if (listen.port == 0 || !IsPortInUse(listen.port)) continue;
       Warn("listen",
            fmt::format("something listens on port {} already, and no leafctl answered", listen.port),
            "if it has the same address, a start is refused (exit 11)",
-           "stop it (Java Leaf, in a replacement in place), or choose another server.listen");
+           fmt::format("stop it{}, or choose another {}",
+                       key == "server.listen" ? " (Java Leaf, in a replacement in place)" : "", key));
     }
   }
 

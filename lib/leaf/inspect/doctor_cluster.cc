@@ -267,7 +267,7 @@ class ClusterChecks : DoctorChecks {
                             : fmt::format("no node claims a range until these have reported their grants: {}",
                                           fmt::join(names, ", ")),
             fmt::format("start them, or, if they are lost: leafctl cluster recover --confirm {}",
-                        Printable(link.cluster())));
+                        ShellWord(link.cluster())));
   }
 
   // Where the worker numbers are elsewhere, nothing else looks at this folder.

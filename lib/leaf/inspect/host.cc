@@ -62,11 +62,11 @@ Diagnosis InspectConfigFile(const std::string& path) {
   if (S_ISREG(status.st_mode) && (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return {"config-file", Level::kProblem, fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
             "users other than its owner can change it, and so choose the worker number and the database",
-            fmt::format("chmod go-w {}", path)};
+            fmt::format("chmod go-w {}", ShellWord(path))};
   }
   if (status.st_uid != 0 && status.st_uid != geteuid()) {
     return {"config-file", Level::kWarning, fmt::format("{} belongs to user {}", path, status.st_uid),
-            "its owner decides what leafctl does", fmt::format("chown root {}", path)};
+            "its owner decides what leafctl does", fmt::format("chown root {}", ShellWord(path))};
   }
   return Diagnosis::Ok("config-file", path);
 }
@@ -138,9 +138,10 @@ std::vector<Diagnosis> InspectStateDir(const std::string& path) {
                      "no ID is issued whose mark or ceiling could not be stored",
                      "run this as the user that leafctl runs as; if you did, let that user write there"});
   } else if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    found.push_back(
-        {"state-dir", Level::kProblem, fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
-         "others can change what this node remembers of what it issued", fmt::format("chmod 700 {}", path)});
+    found.push_back({"state-dir", Level::kProblem,
+                     fmt::format("{} has mode {:04o}", path, status.st_mode & 07777U),
+                     "others can change what this node remembers of what it issued",
+                     fmt::format("chmod 700 {}", ShellWord(path))});
   } else if (const auto accepted = sys::CheckStateDir(path); !accepted.ok()) {
     found.push_back({"state-dir", Level::kProblem, accepted.error().message,
                      "a daemon or a command that runs as this user refuses it", accepted.error().hint});

@@ -85,7 +85,7 @@ class TagInspector {
                       row.max_id, mark->end),
           "the database lost committed grants (a restore, a failover): the IDs in between were issued "
           "already, and Java Leaf issues them again",
-          fmt::format("stop every Java node of the tag, then leafctl tag repair {}", Quoted(row.tag)));
+          fmt::format("stop every Java node of the tag, then {}", TagCommand("repair", row.tag)));
     }
     std::optional<double> days;
     if (mark != nullptr && mark->end > 0) days = core::DaysToExhaustion(row.max_id, mark->base, now_);
