@@ -103,6 +103,38 @@ TEST_P(MarkStoreContract, RemembersWhenAMarkWasRaisedAndByWhichProcess) {
   EXPECT_EQ(mark->raised_by, "test");
 }
 
+TEST_P(MarkStoreContract, RemembersTheNewestOrderOfATag) {
+  using enum core::TagOrder;
+  const auto keep = [&](const core::OrderRow& row) { ASSERT_TRUE(marks().KeepOrders({row}).ok()); };
+  const auto pay = [&] {
+    const auto rows = marks().LoadOrders();
+    for (const core::OrderRow& row : *rows) {
+      if (row.tag == "pay") return row;
+    }
+    return core::OrderRow{};
+  };
+  EXPECT_TRUE(marks().LoadOrders()->empty());
+  ASSERT_TRUE(marks().KeepOrders({}).ok());
+  ASSERT_TRUE(
+      marks().KeepOrders({{"pay", kStrict, std::nullopt, 5}, {"订单'", kTrend, std::nullopt, 7}}).ok());
+  world_->Reopen();
+  EXPECT_EQ(marks().LoadOrders()->size(), 2U);
+  EXPECT_EQ(pay(), (core::OrderRow{"pay", kStrict, std::nullopt, 5}));
+  // Known in full now, and nothing that is older or says less.
+  keep({"pay", kStrict, 1001, 5});
+  keep({"pay", kStrict, std::nullopt, 5});
+  keep({"pay", kTrend, std::nullopt, 5});
+  keep({"pay", kTrend, std::nullopt, 4});
+  EXPECT_EQ(pay(), (core::OrderRow{"pay", kStrict, 1001, 5}));
+  keep({"pay", kTrend, std::nullopt, 8});
+  EXPECT_EQ(pay(), (core::OrderRow{"pay", kTrend, std::nullopt, 8}));
+  keep({"pay", kStrict, std::nullopt, 8});
+  EXPECT_EQ(pay(), (core::OrderRow{"pay", kStrict, std::nullopt, 8})) << "the safe side of two histories";
+  world_->Reopen();
+  EXPECT_EQ(pay(), (core::OrderRow{"pay", kStrict, std::nullopt, 8}));
+  EXPECT_TRUE(marks().LoadAll()->empty());
+}
+
 TEST_P(MarkStoreContract, CountsWhatEachRunLeftBehind) {
   ASSERT_TRUE(marks().BeginRun().ok());
   ASSERT_TRUE(marks().Raise({"pay", 2001, 2000}).ok());

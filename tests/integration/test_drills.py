@@ -560,6 +560,37 @@ class Stores(DrillTest):
         self.assertIn("move 1 tag up", self.recover())
         self.check_going_on(daemons, used)
 
+    # Neither store knows of it, and all daemons were down.
+    @does("A tag that has become strict since the backup stays strict: state directories remember it.")
+    def test_the_order_of_a_tag(self):
+        daemons = self.nodes(2, *SHORT)
+        used = [value for daemon in daemons for value in self.take(daemon, STEP)]
+        self.back_up()
+        used += [value for daemon in daemons for value in self.take(daemon, TAKEN)]
+        for tag in ("pay", "calm"):
+            self.box.ok("tag", "set", tag, "--order", "strict", "--timeout", "60s")
+        self.beat_again(*daemons, times=1)
+        used += [value for daemon in daemons for value in self.take(daemon, 1)]
+        for daemon in daemons:
+            self.assertEqual(daemon.terminate(), 0)
+        self.restore()
+        for tag in ("pay", "calm"):
+            self.assertEqual(json.loads(self.box.ok("tag", "show", tag, "--json"))["order"], "trend")
+        daemons = [self.again(daemon, *SHORT) for daemon in daemons]
+        self.wait_found_out(*daemons)
+        self.wait_open(*daemons)
+        self.assertRegex(self.recover(), "move [12] tags? up")
+        for tag in ("pay", "calm"):
+            ids = [value for _ in range(5) for daemon in daemons for value in self.take(daemon, 1, tag)]
+            self.assertEqual(ids, sorted(set(ids)), "what one node was granted is above what the other has issued")
+            if tag == "pay":
+                self.assertEqual(set(ids) & set(used), set())
+            for daemon in daemons:
+                status = daemon.tag_status(tag)
+                self.assertEqual((status["order"], status["reserve"]), ("strict", 0))
+            self.assertEqual(json.loads(self.box.ok("tag", "show", tag, "--json"))["order"], "strict")
+            self.assertIn("'%s' is strict" % tag, "".join(daemon.log() for daemon in daemons))
+
     @does("To restore ZooKeeper alone: grants wait for about half a minute, and go on by themselves.")
     def test_zookeeper_alone(self):
         daemons = self.nodes(2, *SHORT)

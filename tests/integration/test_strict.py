@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -105,6 +106,8 @@ class Embedded(LeafTest):
         self.daemon.terminate()
         self.daemon = self.box.serve()
         self.assertEqual(self.daemon.ids("plain"), [since + 1])
+        with sqlite3.connect(os.path.join(self.box.state, "marks.db")) as marks:
+            self.assertEqual(marks.execute("SELECT tag, strict, since FROM orders").fetchall(), [("plain", 1, since)])
         self.box.ok("tag", "set", "plain", "--order", "trend", "--step", "50")
         poll(lambda: self.daemon.tag_status("plain")["order"] == "trend", "the daemon takes it over")
         self.assertEqual(self.daemon.ids("plain"), [since + 2])

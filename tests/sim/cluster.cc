@@ -672,7 +672,7 @@ void Cluster::MakeTrend(const std::string& tag) {
   ordering_.erase(tag);
 }
 
-// A process that starts cannot know of what neither the database nor ZooKeeper has.
+// A process that starts cannot know of what neither database nor ZooKeeper nor a state directory has.
 void Cluster::EndLostOrders() {
   around_.history.EndLostOrders([this](const std::string& tag) { return IsRemembered(tag); });
 }
@@ -680,7 +680,13 @@ void Cluster::EndLostOrders() {
 bool Cluster::IsRemembered(const std::string& tag) const {
   if (around_.plan.fence != Fence::kCluster) return false;
   const auto record = WitnessOf(tag);
-  return record && record->strict;
+  if (record && record->strict) return true;
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+    const auto orders = node->state->marks.LoadOrders();
+    return orders.ok() && std::any_of(orders->begin(), orders->end(), [&](const core::OrderRow& row) {
+             return row.tag == tag && row.order == core::TagOrder::kStrict;
+           });
+  });
 }
 
 void Cluster::WithOrderDesk(const std::function<void(cmd::TagOrderDesk&)>& work) {

@@ -51,6 +51,11 @@ Result<void> DirMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
   return store().EndRun(unissued);
 }
 
+Result<void> DirMarks::KeepOrders(const std::vector<core::OrderRow>& rows) {
+  if (full_) return DiskFull();
+  return store().KeepOrders(rows);
+}
+
 Result<void> DirMarks::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
   if (full_) return DiskFull();
   return memories().SaveMemory(cluster, memory);
@@ -78,6 +83,7 @@ std::unique_ptr<StateDir> StateDir::Copy(std::uint64_t copy_number, const Clock&
       (void)copy->marks.Raise({mark.tag, mark.end, std::nullopt, mark.witness});
     }
   }
+  if (const auto orders = marks.LoadOrders(); orders.ok()) (void)copy->marks.KeepOrders(*orders);
   if (const auto memory = marks.LoadMemory(kCluster); memory.ok() && !memory->id.empty())
     (void)copy->marks.SaveMemory(kCluster, *memory);
   return copy;
@@ -123,6 +129,17 @@ Result<void> SimMarks::Raise(const core::MarkRaise& raise) {
   reserved.clear();
   Work();
   return {};
+}
+
+Result<std::vector<core::OrderRow>> SimMarks::LoadOrders() {
+  Work();
+  return marks_.LoadOrders();
+}
+
+Result<void> SimMarks::KeepOrders(const std::vector<core::OrderRow>& rows) {
+  Work();
+  if (process_.dead) return ProcessGone();
+  return marks_.KeepOrders(rows);
 }
 
 Result<core::ClusterMemory> SimMarks::LoadMemory(std::string_view cluster) {

@@ -33,6 +33,8 @@ class DirMarks final : public core::MarkStore, public core::ClusterMemoryStore {
   Result<void> Raise(const core::MarkRaise& raise) override;
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+  Result<std::vector<core::OrderRow>> LoadOrders() override { return store().LoadOrders(); }
+  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override;
 
   Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override {
     return memories().LoadMemory(cluster);
@@ -154,6 +156,8 @@ class SimMarks final : public core::MarkStore, public core::ClusterMemoryStore {
   Result<void> Raise(const core::MarkRaise& raise) override;
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+  Result<std::vector<core::OrderRow>> LoadOrders() override;
+  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override;
   Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override;
   Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
   Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override;

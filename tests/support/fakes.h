@@ -506,6 +506,22 @@ class MemoryMarkStore final : public core::MarkStore, public core::ClusterMemory
     }
     return {};
   }
+  Result<std::vector<core::OrderRow>> LoadOrders() override {
+    const std::lock_guard lock(mutex_);
+    if (failing_) return Failure();
+    std::vector<core::OrderRow> rows;
+    for (const auto& [tag, row] : orders_) rows.push_back(row);
+    return rows;
+  }
+  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override {
+    const std::lock_guard lock(mutex_);
+    if (failing_ || full_) return Failure();
+    for (const core::OrderRow& row : rows) {
+      const auto [kept, added] = orders_.try_emplace(row.tag, row);
+      if (!added && core::IsNewer(row, kept->second)) kept->second = row;
+    }
+    return {};
+  }
 
   void SetFailing(bool failing) {
     const std::lock_guard lock(mutex_);
@@ -541,6 +557,7 @@ class MemoryMarkStore final : public core::MarkStore, public core::ClusterMemory
   std::mutex mutex_;
   std::map<std::string, Entry> marks_;
   std::map<std::string, core::ClusterMemory> memories_;
+  std::map<std::string, core::OrderRow> orders_;
   int saves_ = 0;
   std::set<std::string> held_;
   bool failing_ = false;

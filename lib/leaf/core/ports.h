@@ -168,7 +168,7 @@ struct UnissuedIds {
   std::uint64_t count = 0;
 };
 
-// Port: the durable marks of one state directory.
+// Port: what one state directory remembers of tags: the durable marks, and the orders.
 class MarkStore {
  public:
   virtual ~MarkStore() = default;
@@ -193,6 +193,11 @@ class MarkStore {
   virtual Result<void> BeginRun() = 0;
   // A daemon ends gracefully, with so many IDs unissued; tags not named have none.
   virtual Result<void> EndRun(const std::vector<UnissuedIds>& unissued) = 0;
+
+  // The newest orders that a node of this directory has kept to, by tag.
+  virtual Result<std::vector<OrderRow>> LoadOrders() = 0;
+  // Durable when it returns. A row is kept if IsNewer(row, the one that is remembered).
+  virtual Result<void> KeepOrders(const std::vector<OrderRow>& rows) = 0;
 };
 
 }  // namespace leaf::core

@@ -46,7 +46,16 @@ struct OrderRow {
   // this keeps to the order, others may still have a reserve.
   std::optional<std::uint64_t> since;
   std::uint64_t version = 0;  // of the table, when the order was written
+  friend bool operator==(const OrderRow&, const OrderRow&) = default;
 };
+
+// Whether `row` says more of its tag than `known` does. Two histories of a table may have one version: strict
+// is the safe side.
+constexpr bool IsNewer(const OrderRow& row, const OrderRow& known) {
+  if (row.version != known.version) return row.version > known.version;
+  if (row.order != known.order) return row.order == TagOrder::kStrict;
+  return row.since.has_value() && !known.since.has_value();
+}
 
 // That a tag is strict, as the witness of the tag remembers it (witness.h): a failover of the database does
 // not lose that.

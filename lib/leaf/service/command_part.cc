@@ -12,6 +12,7 @@ ClusterFence::Known KnownFrom(core::MarkStore& marks) {
       known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
       known.has_marks = known.has_marks || mark.end > 0;
     }
+    LEAF_ASSIGN_OR_RETURN(known.orders, marks.LoadOrders());
     return known;
   };
 }

@@ -17,7 +17,7 @@
 
 namespace leaf::service {
 
-// What a process with these marks knows to have been granted. `marks` outlives it.
+// What a process with these marks knows to have been granted, and of orders. `marks` outlives it.
 ClusterFence::Known KnownFrom(core::MarkStore& marks);
 
 // For one thread, once. Blocks.

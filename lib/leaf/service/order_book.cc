@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -9,9 +10,9 @@
 
 namespace leaf::service {
 
-OrderBook::OrderBook(core::TagOrders* orders, core::OrderNode node, Logger& log,
+OrderBook::OrderBook(core::TagOrders* orders, core::MarkStore& memory, core::OrderNode node, Logger& log,
                      std::function<void()> adopted)
-    : orders_(orders), node_(std::move(node)), log_(log), adopted_(std::move(adopted)) {
+    : orders_(orders), memory_(memory), node_(std::move(node)), log_(log), adopted_(std::move(adopted)) {
   known_ = orders_ == nullptr;
 }
 
@@ -57,6 +58,7 @@ Result<void> OrderBook::Look() {
     seen = seen_;
   }
   const auto learn = [&]() -> Result<void> {
+    LEAF_RETURN_IF_ERROR(Remember());
     if (entered) {
       LEAF_ASSIGN_OR_RETURN(const auto state, orders_->LookAt(node_.id));
       if (!state) return Adopt(look, std::nullopt);
@@ -88,12 +90,16 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
   {
     const MutexLock adopting(adopting_);
     if (!AdoptRows(look, table)) return {};
-    if (table) adopted_();
+    if (table || !Rows().empty()) adopted_();
     // Not before the generators know: a grant of one that does not would go into its reserve.
     const MutexLock lock(mutex_);
     known_ = true;
   }
-  if (!table) return {};
+  if (!table) {
+    TellWithoutTable();
+    return {};
+  }
+  LEAF_RETURN_IF_ERROR(KeepInMemory());
   if (!table->listed) {
     const MutexLock lock(mutex_);
     if (!std::exchange(unlisted_told_, true)) {
@@ -115,6 +121,55 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
   return {};
 }
 
+Result<void> OrderBook::Remember() {
+  {
+    const MutexLock lock(mutex_);
+    if (remembered_) return {};
+  }
+  LEAF_ASSIGN_OR_RETURN(const std::vector<core::OrderRow> rows, memory_.LoadOrders());
+  const MutexLock lock(mutex_);
+  if (std::exchange(remembered_, true)) return {};
+  for (const core::OrderRow& row : rows) {
+    kept_.insert_or_assign(row.tag, row);
+    const auto known = rows_.find(row.tag);
+    if (known == rows_.end() || core::IsNewer(row, known->second)) rows_.insert_or_assign(row.tag, row);
+  }
+  return {};
+}
+
+Result<void> OrderBook::KeepInMemory() {
+  std::vector<core::OrderRow> news;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [tag, row] : rows_) {
+      const auto kept = kept_.find(tag);
+      if (kept == kept_.end() || kept->second != row) news.push_back(row);
+    }
+  }
+  if (news.empty()) return {};
+  LEAF_RETURN_IF_ERROR(memory_.KeepOrders(news));
+  const MutexLock lock(mutex_);
+  for (core::OrderRow& row : news) kept_.insert_or_assign(row.tag, std::move(row));
+  return {};
+}
+
+void OrderBook::TellWithoutTable() {
+  std::string strict;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = std::find_if(rows_.begin(), rows_.end(), [](const auto& entry) {
+      return entry.second.order == core::TagOrder::kStrict;
+    });
+    if (found == rows_.end() || std::exchange(missing_told_, true)) return;
+    strict = found->first;
+  }
+  log_.Warning(
+      "this state directory remembers that tag {} is strict, and the table of orders is missing or may not "
+      "be "
+      "read: this node keeps to that, others may not know it. leafctl db init creates the table",
+      Quoted(strict));
+}
+
 std::vector<core::OrderRow> OrderBook::LostBy(const core::TagOrderTable& table) const {
   std::set<std::string_view> there;
   for (const core::OrderRow& row : table.rows) {
@@ -134,6 +189,12 @@ std::vector<core::OrderRow> OrderBook::Rows() const {
   rows.reserve(rows_.size());
   for (const auto& [tag, row] : rows_) rows.push_back(row);
   return rows;
+}
+
+Result<std::vector<core::OrderRow>> OrderBook::Recall() {
+  if (orders_ == nullptr) return std::vector<core::OrderRow>();
+  LEAF_RETURN_IF_ERROR(Remember());
+  return Rows();
 }
 
 bool OrderBook::LearnStrict(std::string_view tag, const core::StrictMark& mark) {

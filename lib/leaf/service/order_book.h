@@ -9,7 +9,9 @@
 // back what the later one has told and acknowledged); a refill begins while the first look is adopted (the
 // orders are not known before every generator was told); the table lost a change (what was strict stays
 // strict, until a row says in a later version that it is not, and is written into the table again); a node
-// starts before it is there again (with a witness, each grant shows it: LearnStrict).
+// starts before it is there again (with a witness, each grant shows it: LearnStrict); table and witness are
+// both restored to a moment before a tag became strict, with all nodes down (what is acknowledged is
+// remembered in the state directory before that, and is looked up before the first look).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +25,7 @@
 #include "leaf/base/logger.h"
 #include "leaf/base/mutex.h"
 #include "leaf/base/result.h"
+#include "leaf/core/ports.h"
 #include "leaf/core/tag_orders.h"
 
 namespace leaf::service {
@@ -30,17 +33,18 @@ namespace leaf::service {
 // Thread-safe.
 class OrderBook {
  public:
-  // `orders`: null where no tag is ever strict. It and `log` outlive this. `adopted` is called when orders
-  // may have changed, and before this node says that it keeps to them: from then on every generator must. It
-  // may ask Of and Known, and must not look.
-  OrderBook(core::TagOrders* orders, core::OrderNode node, Logger& log, std::function<void()> adopted);
+  // `orders`: null where no tag is ever strict. It, `memory` and `log` outlive this. `adopted` is called when
+  // orders may have changed, and before this node says that it keeps to them: from then on every generator
+  // must. It may ask Of and Known, and must not look.
+  OrderBook(core::TagOrders* orders, core::MarkStore& memory, core::OrderNode node, Logger& log,
+            std::function<void()> adopted);
 
   core::TagOrder Of(std::string_view tag) const;
   // Errors: why the orders were never read.
   Result<void> Known() const;
 
-  // Looks at the table, keeps to what it says, and acknowledges that. Blocks. Errors: those of the port; what
-  // was read last counts on.
+  // Looks at the table, keeps to what it says, remembers and acknowledges that. Blocks. Errors: those of the
+  // ports; what was read last counts on.
   Result<void> Look();
   // The same if they were never read.
   Result<void> Ensure();
@@ -51,6 +55,9 @@ class OrderBook {
   bool LearnStrict(std::string_view tag, const core::StrictMark& mark);
   // All rows that are known, also those that the table has lost.
   std::vector<core::OrderRow> Rows() const;
+  // The same, with what the state directory remembers: also before the first look. Blocks. Errors: those of
+  // MarkStore.
+  Result<std::vector<core::OrderRow>> Recall();
 
   // Blocks. Once nothing is granted any more.
   void Leave();
@@ -59,13 +66,19 @@ class OrderBook {
   bool has_table() const;
 
  private:
+  // Adds what the state directory remembers, once.
+  Result<void> Remember();
+  // Before a version is acknowledged.
+  Result<void> KeepInMemory();
   Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   // False for a look that has no say any more.
   bool AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
+  void TellWithoutTable();
   // Strict tags that the table has lost, and all whose versions it has not reached.
   std::vector<core::OrderRow> LostBy(const core::TagOrderTable& table) const;
 
   core::TagOrders* const orders_;
+  core::MarkStore& memory_;
   const core::OrderNode node_;
   Logger& log_;
   const std::function<void()> adopted_;
@@ -80,7 +93,11 @@ class OrderBook {
   std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
   bool learned_ LEAF_GUARDED_BY(mutex_) = false;    // something that the table may have lost
   std::map<std::string, core::OrderRow, std::less<>> rows_ LEAF_GUARDED_BY(mutex_);
+  bool remembered_ LEAF_GUARDED_BY(mutex_) = false;
+  // What the state directory remembers, or knows better.
+  std::map<std::string, core::OrderRow, std::less<>> kept_ LEAF_GUARDED_BY(mutex_);
   bool unlisted_told_ LEAF_GUARDED_BY(mutex_) = false;
+  bool missing_told_ LEAF_GUARDED_BY(mutex_) = false;
   std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
 };
 

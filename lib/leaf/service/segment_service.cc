@@ -30,7 +30,7 @@ SegmentService::SegmentService(const SegmentOptions& options, core::SegmentStore
       cluster_(executors.cluster),
       log_(log),
       granter_(store, marks, options.fence, clock, log, options.reply_timeout),
-      orders_(options.orders, options.order_node, log, [this] { AdoptOrders(); }),
+      orders_(options.orders, marks, options.order_node, log, [this] { AdoptOrders(); }),
       context_{.store = store,
                .marks = marks,
                .granter = granter_,
@@ -76,7 +76,7 @@ void SegmentService::StepMembership() {
         ends[generator->tag()] = std::max(ends[generator->tag()], end);
     }
     all.ends.assign(ends.begin(), ends.end());
-    all.orders = orders_.Rows();
+    LEAF_ASSIGN_OR_RETURN(all.orders, orders_.Recall());
     return all;
   };
   if (options_.fence->StepMembership(known)) {

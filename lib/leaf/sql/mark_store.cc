@@ -73,6 +73,18 @@ Result<void> SqliteMarkStore::EnsureMemoryTable() {
   return {};
 }
 
+Result<void> SqliteMarkStore::EnsureOrderTable() {
+  if (orders_ready_.load()) return {};
+  LEAF_RETURN_IF_ERROR(
+      database_.Run("open the orders that this node remembers", [](soci::session& session) -> Result<void> {
+        session << "CREATE TABLE IF NOT EXISTS orders (tag TEXT NOT NULL PRIMARY KEY, "
+                   "strict INTEGER NOT NULL, since INTEGER, version INTEGER NOT NULL) WITHOUT ROWID";
+        return {};
+      }));
+  orders_ready_.store(true);
+  return {};
+}
+
 Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster) {
   LEAF_RETURN_IF_ERROR(EnsureMemoryTable());
   core::ClusterMemory memory;
@@ -296,6 +308,70 @@ Result<void> SqliteMarkStore::EndRun(const std::vector<core::UnissuedIds>& uniss
         for (const core::UnissuedIds& ids : unissued) {
           tag = ids.tag;
           count = static_cast<long long>(ids.count);
+          keep.execute(true);
+        }
+        return {};
+      });
+}
+
+Result<std::vector<core::OrderRow>> SqliteMarkStore::LoadOrders() {
+  std::vector<core::OrderRow> rows;
+  LEAF_RETURN_IF_ERROR(
+      database_.Run("read the orders that this node remembers", [&](soci::session& session) -> Result<void> {
+        rows.clear();
+        // A file of an earlier version has none, and may be readable only.
+        int found = 0;
+        session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'orders'",
+            soci::into(found);
+        if (found == 0) return {};
+        core::OrderRow row;
+        int strict = 0;
+        long long since = 0;
+        long long version = 0;
+        soci::indicator has_since = soci::i_null;
+        soci::statement read =
+            (session.prepare << "SELECT tag, strict, since, version FROM orders", soci::into(row.tag),
+             soci::into(strict), soci::into(since, has_since), soci::into(version));
+        read.execute();
+        while (read.fetch()) {
+          row.order = strict != 0 ? core::TagOrder::kStrict : core::TagOrder::kTrend;
+          row.since.reset();
+          if (has_since == soci::i_ok) row.since = static_cast<std::uint64_t>(since);
+          row.version = static_cast<std::uint64_t>(version);
+          rows.push_back(row);
+        }
+        return {};
+      }));
+  return rows;
+}
+
+Result<void> SqliteMarkStore::KeepOrders(const std::vector<core::OrderRow>& rows) {
+  if (rows.empty()) return {};
+  LEAF_RETURN_IF_ERROR(EnsureOrderTable());
+  return database_.Transact(
+      "remember the order of tags", Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
+        std::string tag;
+        int strict = 0;
+        long long since = 0;
+        long long version = 0;
+        soci::indicator has_since = soci::i_null;
+        // The condition is core::IsNewer.
+        soci::statement keep =
+            (session.prepare << "INSERT INTO orders (tag, strict, since, version) "
+                                "VALUES (:tag, :strict, :since, :version) "
+                                "ON CONFLICT (tag) DO UPDATE SET strict = excluded.strict, "
+                                "since = excluded.since, version = excluded.version "
+                                "WHERE excluded.version > version OR excluded.version = version AND "
+                                "(excluded.strict > strict OR excluded.strict = strict AND "
+                                "excluded.since IS NOT NULL AND since IS NULL)",
+             soci::use(tag, "tag"), soci::use(strict, "strict"), soci::use(since, has_since, "since"),
+             soci::use(version, "version"));
+        for (const core::OrderRow& row : rows) {
+          tag = row.tag;
+          strict = row.order == core::TagOrder::kStrict ? 1 : 0;
+          since = static_cast<long long>(row.since.value_or(0));
+          has_since = row.since ? soci::i_ok : soci::i_null;
+          version = static_cast<long long>(row.version);
           keep.execute(true);
         }
         return {};

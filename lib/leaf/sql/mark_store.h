@@ -34,6 +34,8 @@ class SqliteMarkStore final : public core::MarkStore, public core::ClusterMemory
   Result<void> Raise(const core::MarkRaise& raise) override;
   Result<void> BeginRun() override;
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
+  Result<std::vector<core::OrderRow>> LoadOrders() override;
+  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override;
 
   Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override;
   Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
@@ -45,6 +47,7 @@ class SqliteMarkStore final : public core::MarkStore, public core::ClusterMemory
  private:
   Result<void> EnsureTable();
   Result<void> EnsureMemoryTable();
+  Result<void> EnsureOrderTable();
   // The rows of `where`, a clause on column tag with the parameter :tag, or "" for all.
   Result<std::vector<core::Mark>> Read(std::string_view what, std::string_view where, const std::string& tag);
   Result<void> RaiseAll(const std::vector<const core::MarkRaise*>& raises);
@@ -56,6 +59,7 @@ class SqliteMarkStore final : public core::MarkStore, public core::ClusterMemory
   std::atomic<bool> table_ready_{false};
   std::atomic<bool> has_witness_{false};  // false for an older file that may only be read
   std::atomic<bool> memory_ready_{false};
+  std::atomic<bool> orders_ready_{false};
   GroupCommit<core::MarkRaise> raises_{
       [this](const std::vector<const core::MarkRaise*>& raises) { return RaiseAll(raises); }};
 };

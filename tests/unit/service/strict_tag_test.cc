@@ -319,6 +319,75 @@ TEST_F(StrictTagTest, WhatWasStrictStaysStrictInATableThatWentBack) {
   EXPECT_EQ(table_.MaxId("pay"), 2);
 }
 
+// All nodes were down when table and witness were restored to a moment before the tag became strict.
+TEST_F(StrictTagTest, WhatTheStateDirectoryRemembersOutlivesTheTable) {
+  orders_.MakeStrict("ship");
+  orders_.MakeStrict("pay");
+  Start();
+  orders_.MakeTrend("ship");
+  Pass(kLongerThanALook);
+  service_.reset();
+  orders_.table = {};
+  orders_.nodes.clear();
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_EQ(StatusOf("ship").order, core::TagOrder::kTrend);
+  EXPECT_TRUE(orders_.table.IsStrict("pay")) << "the nodes that start now have to know";
+  EXPECT_FALSE(orders_.table.IsStrict("ship"));
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the table has lost that tag 'pay' is strict"), 1U);
+}
+
+// The change was made while the node was down.
+TEST_F(StrictTagTest, ALaterRowEndsWhatIsRemembered) {
+  orders_.MakeStrict("pay");
+  Start();
+  service_.reset();
+  orders_.MakeTrend("pay");
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+  EXPECT_EQ(StatusOf("pay").reserve, 999U);
+  EXPECT_FALSE(orders_.table.IsStrict("pay"));
+}
+
+TEST_F(StrictTagTest, WhatIsNotRememberedIsNotAcknowledged) {
+  Start();
+  marks_.SetFull(true);
+  const std::uint64_t version = orders_.MakeStrict("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict) << "it keeps to it all the same";
+  EXPECT_LT(Acknowledged(), version);
+  marks_.SetFull(false);
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Acknowledged(), version);
+}
+
+// The restored database is of a time before the tables, or its user has lost the right.
+TEST_F(StrictTagTest, WithoutATableWhatIsRememberedCounts) {
+  orders_.MakeStrict("pay");
+  Start();
+  service_.reset();
+  orders_.has_table = false;
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+  Pass(2 * kLongerThanALook);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "this state directory remembers that tag 'pay' is strict"), 1U);
+}
+
+// What is remembered cannot be read: no tag may be taken for trend.
+TEST_F(StrictTagTest, ANodeWhoseMemoryCannotBeReadServesNothing) {
+  marks_.SetFailing(true);
+  Start();
+  EXPECT_FALSE(Get("pay")->result->ok());
+  EXPECT_TRUE(orders_.nodes.empty());
+  marks_.SetFailing(false);
+  Pass(std::chrono::seconds{10});
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+}
+
 // A row of an order that was changed before.
 TEST_F(StrictTagTest, AnOlderRowDoesNotEndTheOrder) {
   orders_.MakeStrict("ship");

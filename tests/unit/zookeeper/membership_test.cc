@@ -62,6 +62,10 @@ class WatchedMarks final : public core::MarkStore {
   Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override {
     return inner_.EndRun(unissued);
   }
+  Result<std::vector<core::OrderRow>> LoadOrders() override { return inner_.LoadOrders(); }
+  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override {
+    return inner_.KeepOrders(rows);
+  }
 
  private:
   core::MarkStore& inner_;
