@@ -160,8 +160,14 @@ class RecoverCommand {
       client::DaemonClient daemon({server}, context_.flags.timeout.value_or(kAskTimeout), TlsOf(*resolved_),
                                   token);
       for (const core::TagRow& row : rows) {
-        LEAF_ASSIGN_OR_RETURN(const auto mark, AskForMark(daemon, row.tag, context_.clock));
-        recovery_->Know(row.tag, mark.end, "daemon at " + server);
+        auto mark = AskForMark(daemon, row.tag, context_.clock);
+        if (!mark.ok() && mark.error().code == ErrorCode::kUnreachable) {
+          return Error{mark.error().code, mark.error().message,
+                       "start it; or name its state directory with --state-dir, and leave the daemon out of "
+                       "--server and client.servers"};
+        }
+        if (!mark.ok()) return std::move(mark).error();
+        recovery_->Know(row.tag, mark->end, "daemon at " + server);
       }
     }
     return {};
@@ -176,7 +182,18 @@ class RecoverCommand {
     }
   }
 
+  // As with the wrong chroot: nothing is behind what is known, since nothing is known.
+  void TellOfNoNode() {
+    if (!recovery_->records().nodes.empty()) return;
+    context_.Note(
+        fmt::format("leafctl: warning: ZooKeeper knows no node of cluster {}: there is no record in {}. Check "
+                    "zookeeper.connect, with its chroot, and snowflake.cluster; if ZooKeeper was wiped, start "
+                    "the daemons first",
+                    Quoted(cluster_->cluster()), cluster_->name()));
+  }
+
   Result<void> Tell() {
+    TellOfNoNode();
     if (recovery_->is_unsettled())
       Line(fmt::format("ZooKeeper lost data: {}", recovery_->records().incarnation->why));
     for (const Recovery::Node& node : missing_)

@@ -300,6 +300,30 @@ class Repair(ClusterTest):
         self.assertNotIn(daemons[1].url, done.err)
         self.assertEqual(self.max_id("pay"), highest)
 
+    def test_a_cluster_that_zookeeper_does_not_know(self):
+        self.insert("pay")
+        result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"])
+        self.check(result, 0, "ZooKeeper knows no node of cluster '%s'" % self.name, "zookeeper.connect")
+        self.box.serve().ids("pay")
+        result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"])
+        self.assertEqual((result.rc, result.err), (0, ""))
+        # Under a chroot of its own that is another cluster.
+        elsewhere = {"LEAFCTL_ZOOKEEPER_CONNECT": self.zookeeper.connect + "/elsewhere"}
+        with self.zookeeper.client() as client:
+            client.create("/elsewhere", b"", parents=True)
+        result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"], env=elsewhere)
+        self.check(result, 0, "/elsewhere", "ZooKeeper knows no node")
+
+    def test_a_server_of_the_configuration_that_is_down(self):
+        self.insert("pay")
+        daemon = self.box.serve()
+        daemon.ids("pay")
+        self.assertEqual(daemon.terminate(), 0)
+        recover = ["cluster", "recover", "--dry-run", "--timeout", "60s"]
+        result = self.box.run(recover, env={"LEAFCTL_CLIENT_SERVERS": daemon.url})
+        self.check(result, 7, daemon.url, "--state-dir")
+        self.assertEqual(self.box.run(recover).rc, 0)
+
     def test_a_witness_that_cannot_be_read_stops_its_tag_and_is_named(self):
         self.insert("pay")
         self.insert("mail")
