@@ -185,11 +185,11 @@ class RecoverCommand {
   // As with the wrong chroot: nothing is behind what is known, since nothing is known.
   void TellOfNoNode() {
     if (!recovery_->records().nodes.empty()) return;
-    context_.Note(
-        fmt::format("leafctl: warning: ZooKeeper knows no node of cluster {}: there is no record in {}. Check "
-                    "zookeeper.connect, with its chroot, and snowflake.cluster; if ZooKeeper was wiped, start "
-                    "the daemons first",
-                    Quoted(cluster_->cluster()), cluster_->name()));
+    context_.Note(fmt::format(
+        "leafctl: warning: ZooKeeper knows no node of cluster {}: there is no record in {}. Check "
+        "zookeeper.connect, with its chroot, and snowflake.cluster; if ZooKeeper was wiped, start "
+        "the daemons first",
+        Quoted(cluster_->cluster()), cluster_->name()));
   }
 
   Result<void> Tell() {
