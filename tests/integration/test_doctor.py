@@ -343,7 +343,7 @@ class WithoutServers(Calls, LeafTest):
                 self.assertIn("choose another server." + key, found["remedy"])
 
     def test_what_other_machines_reach(self):
-        for key, cause in (("listen", "take IDs"), ("redis_listen", "take IDs"), ("admin_listen", "pause tags")):
+        for key, cause in (("listen", "take IDs"), ("redis_listen", "take IDs"), ("admin_listen", "may read the status")):
             env = {"LEAFCTL_SERVER_" + key.upper(): "0.0.0.0:%d" % free_port()}
             checks = self.doctor(rc=0, env=env)
             self.assertIn(cause, self.find(checks, "access", "warning", "0.0.0.0")["cause"])

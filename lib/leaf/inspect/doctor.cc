@@ -322,7 +322,7 @@ class NodeChecks : DoctorChecks {
       if (!path.empty() || resolved_.IsSet("auth.anonymous")) return;
       Warn(
           "access", fmt::format("other machines reach {}, and no token is asked for", EndpointText(listen)),
-          key == "server.admin_listen" ? "any machine that does may read the status, and pause tags"
+          key == "server.admin_listen" ? "any machine that does may read the status"
                                        : "any machine that does may take IDs and read the status",
           "set auth.tokens_file (leafctl token add), or auth.anonymous = [\"ids\", \"read\"] if it is meant");
       return;
