@@ -522,12 +522,19 @@ def main():
             print("%-24s %s" % (row.name, row.what))
         return 0
     began = time.monotonic()
+    known = read() if os.path.exists(FILE) else {}
     try:
         found = measure()
+        moved = compare(found, known)[1]
+        if moved and not options.accept and not why_not_judged():
+            # Where the machine is busy, more of what timers do falls among the requests. That only adds.
+            print("counts: measured again, since rows have moved:\n  " + "\n  ".join(moved))
+            again = measure()
+            found = {name: min(value, again[name]) for name, value in found.items()}
     except (BenchError, AssertionError) as error:
         print("counts: %s" % error, file=sys.stderr)
         return 1
-    lines, moved = compare(found, read() if os.path.exists(FILE) else {})
+    lines, moved = compare(found, known)
     print("\n".join(lines))
     print("counts: in %.1f s" % (time.monotonic() - began))
     if options.accept:
