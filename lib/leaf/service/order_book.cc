@@ -165,8 +165,7 @@ void OrderBook::TellWithoutTable() {
   }
   log_.Warning(
       "this state directory remembers that tag {} is strict, and the table of orders is missing or may not "
-      "be "
-      "read: this node keeps to that, others may not know it. leafctl db init creates the table",
+      "be read: this node keeps to that, others may not know it. leafctl db init creates the table",
       Quoted(strict));
 }
 
