@@ -278,7 +278,7 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
     row.strict.reset();
     return {};
   }
-  if (row.strict && row.strict->since) return {};
+  const bool was_strict = row.strict && row.strict->since;
   LEAF_ASSIGN_OR_RETURN(TagOrderDesk desk, OrderDesk(change.wait));
   LEAF_RETURN_IF_ERROR(desk.Check(row.tag, change.gone));
   core::OrderRow strict{row.tag, core::TagOrder::kStrict,
@@ -289,8 +289,8 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
     LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(row.tag, begun));
     if (!begun.since) NoteOrder(row.tag, core::kAuditStrict);
   }
-  WarnOfJava(row.tag);
-  row.strict = std::move(strict);
+  if (commits || !was_strict) row.strict = std::move(strict);
+  if (!was_strict) WarnOfJava(row.tag);
   return {};
 }
 

@@ -138,11 +138,12 @@ bool TagOrderDesk::IsLate(MonotonicTime deadline) const {
   return ports_.clock.Monotonic() >= deadline || IsEnding();
 }
 
-Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, MonotonicTime deadline) {
+Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, std::uint64_t awaited,
+                                    MonotonicTime deadline) {
   bool noted = ports_.fence == nullptr;
   while (true) {
     const bool late = IsLate(deadline);
-    const auto missing = Missing(row.version);
+    const auto missing = Missing(awaited);
     if (missing.ok() && missing->empty() && noted) return {};
     std::optional<Error> problem;
     if (!missing.ok()) {
@@ -155,11 +156,14 @@ Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, MonotonicTime dea
       if (noted) continue;
       problem = note.error();
     } else if (late) {
-      return Error{ErrorCode::kRefused,
-                   fmt::format("cannot make tag {} strict: not acknowledged by {}{}", Quoted(row.tag),
-                               fmt::join(*missing, ", "), IsEnding() ? ", and this process ends" : ""),
-                   "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
-                   "issues no more IDs"};
+      return Error{
+          ErrorCode::kRefused,
+          fmt::format("{}: not acknowledged by {}{}",
+                      row.since ? fmt::format("tag {} is strict, but not on all nodes", Quoted(row.tag))
+                                : fmt::format("cannot make tag {} strict", Quoted(row.tag)),
+                      fmt::join(*missing, ", "), IsEnding() ? ", and this process ends" : ""),
+          "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
+          "issues no more IDs"};
     }
     if (problem && (late || !MayPass(*problem))) return *problem;
     ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
@@ -180,15 +184,11 @@ Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
   for (const std::string& name : gone) LEAF_RETURN_IF_ERROR(ports_.orders.Leave(name));
   LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
   const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
-  if (begun.since) {
-    LEAF_RETURN_IF_ERROR(Note(row));
-    return begun;
-  }
   if (ports_.look) ports_.look();
-  auto awaited = AwaitAll(row, deadline);
+  auto awaited = AwaitAll(row, begun.awaited, deadline);
   if (awaited.ok()) return begun;
   Error error = std::move(awaited).error();
-  if (*was_strict) return error;
+  if (*was_strict || begun.since) return error;
   if (const auto abandoned = ports_.orders.Abandon(tag, begun.version); !abandoned.ok())
     error.message += fmt::format(" (and the tag is still to be strict: {})", abandoned.error().message);
   return error;

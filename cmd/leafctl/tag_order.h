@@ -41,9 +41,10 @@ class TagOrderDesk {
   };
   explicit TagOrderDesk(Ports ports) : ports_(std::move(ports)) {}
 
-  // The tag is to be strict, every node keeps to that now, and the witness remembers it: the version that
-  // they have acknowledged, or since when it has been so already. Nodes in `gone` have ended for good.
-  // Errors: kRefused that names the nodes that have not, and then the tag is as before; kInvalidArgument for
+  // The tag is to be strict, every node keeps to that now, and the witness remembers it. So also for a tag
+  // that is strict already: a node may have started while the table had lost that. Nodes in `gone` have ended
+  // for good.
+  // Errors: kRefused that names the nodes that do not, and then the tag is as before; kInvalidArgument for
   // a name in `gone` that is not on the list; those of SqlTagOrders and of the fence.
   Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone);
   // After that, once the tag is there: the promise holds from the returned ID on. Errors: those of
@@ -65,8 +66,8 @@ class TagOrderDesk {
   Result<bool> PutBack(const std::string& tag);
   bool IsEnding() const { return ports_.ending && ports_.ending(); }
   bool IsLate(MonotonicTime deadline) const;
-  // Until every node has acknowledged the order, and the witness remembers it.
-  Result<void> AwaitAll(const core::OrderRow& row, MonotonicTime deadline);
+  // Until every node has acknowledged the version `awaited` of the table, and the witness remembers `row`.
+  Result<void> AwaitAll(const core::OrderRow& row, std::uint64_t awaited, MonotonicTime deadline);
   // Nodes that have not acknowledged `version`, as people read them.
   Result<std::vector<std::string>> Missing(std::uint64_t version);
 

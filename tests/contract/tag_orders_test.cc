@@ -87,6 +87,8 @@ class TagOrdersChecks {
     const auto again = orders_.Begin("pay");
     EXPECT_EQ(again->since, 77U);
     EXPECT_EQ(again->version, version);
+    EXPECT_EQ(again->awaited, version + 1) << "nodes have to look again";
+    EXPECT_EQ((**orders_.LookAt("a1")).version, again->awaited);
     ASSERT_TRUE(orders_.Abandon("pay", version).ok());
     EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
     EXPECT_TRUE(*orders_.End("pay"));
@@ -141,11 +143,15 @@ class TagOrdersChecks {
     EXPECT_FALSE(orders_.End("pay").value().has_value()) << "it is not strict";
     const std::uint64_t other = *orders_.End("other", 1).value();
     EXPECT_EQ(RowOf("other").version, other) << "no row said that it is";
-    // A trend row is not written, and its version counts.
+    // A trend row is written with its own version where there is none, and the table's is above it.
     ASSERT_TRUE(orders_.Restore({"third", TagOrder::kTrend, std::nullopt, other + 10}).ok());
     EXPECT_EQ(orders_.Read()->value().version, other + 11);
-    const core::TagOrderTable table = orders_.Read()->value();
-    for (const core::OrderRow& each : table.rows) EXPECT_NE(each.tag, "third");
+    EXPECT_EQ(RowOf("third").order, TagOrder::kTrend);
+    EXPECT_EQ(RowOf("third").version, other + 10);
+    EXPECT_EQ(orders_.Begin("third")->version, other + 12);
+    ASSERT_TRUE(orders_.Restore({"third", TagOrder::kTrend, std::nullopt, other + 20}).ok());
+    EXPECT_EQ(RowOf("third").order, TagOrder::kStrict) << "only a command ends an order";
+    EXPECT_EQ(orders_.Read()->value().version, other + 21);
   }
 
   void WhatIsNotAcknowledgedIsAbandoned() {

@@ -199,6 +199,17 @@ class Shared(ClusterTest):
             self.assertEqual(daemon.tag_status("pay")["reserve"], 0)
         ids = [daemons[index % 3].ids("pay")[0] for index in range(12)]
         self.assertEqual(ids, list(range(since, since + 12)), "dense, and in the order of the requests")
+        # The command asks all of them again: one may have started while the table had lost the order.
+        daemons[1].signal(signal.SIGSTOP)
+        try:
+            again = ["tag", "set", "pay", "--order", "strict"]
+            self.check(self.box.run(again + ["--timeout", "8s"]), 11, "tag 'pay' is strict, but not on all nodes", "--gone")
+            self.assertIn("from ID %d on" % since, self.box.ok(*again, "--dry-run"))
+        finally:
+            daemons[1].signal(signal.SIGCONT)
+        self.assertEqual(order_of(self.box, "pay"), ("strict", str(since)))
+        self.assertIn("from ID %d on" % since, self.box.ok(*again))
+        self.assertEqual(daemons[2].ids("pay"), [since + 12])
 
     def test_a_node_that_is_gone_for_good_is_confirmed_by_name(self):
         other = self.node()
@@ -257,10 +268,13 @@ class Shared(ClusterTest):
         _, since = order_of(self.box, "pay")
         dead.kill()
         self.lose_the_order()
-        # The dead one is on the list, and acknowledges nothing. There is nothing to acknowledge.
-        out = self.node().ok("tag", "set", "pay", "--order", "strict", "--timeout", "60s")
-        self.assertIn("strict from ID %s on" % since, out)
+        # The dead one is on the list, and acknowledges nothing.
+        command = ["tag", "set", "pay", "--order", "strict"]
+        refused = self.node().run(command + ["--timeout", "8s"])
+        self.check(refused, 11, "tag 'pay' is strict, but not on all nodes", "--gone")
         self.assertEqual(order_of(self.box, "pay"), ("strict", since))
+        self.box.serve()
+        self.assertIn("strict from ID %s on" % since, self.node().ok(*command, "--timeout", "60s"))
 
     def test_an_order_that_only_the_witness_knows_is_ended(self):
         daemon = self.box.serve()

@@ -719,12 +719,7 @@ void Cluster::WithOrderDesk(const std::function<void(cmd::TagOrderDesk&)>& work)
 void Cluster::MakeStrictAt(cmd::TagOrderDesk& desk, const std::string& tag, std::uint64_t node, double gone) {
   constexpr int kAttempts = 5;
   const auto make = [&]() -> Result<void> {
-    LEAF_ASSIGN_OR_RETURN(const auto table, desk.orders().Read());
-    for (const core::OrderRow& row : table->rows) {
-      if (row.tag == tag && row.order == core::TagOrder::kStrict && row.since) return {};
-    }
     LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag, GoneNodes(node, gone)));
-    if (begun.since) return {};
     LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, desk.Complete(tag, begun));
     operator_log_.Info("tag {} is strict from {} on", tag, since);
     // The row may be lost by now.

@@ -14,9 +14,12 @@ namespace leaf::testing {
 // What core::TagOrders::Restore does to a table.
 inline void RestoreIn(core::TagOrderTable& table, const core::OrderRow& row) {
   table.version = std::max(table.version, row.version) + 1;
-  if (row.order != core::TagOrder::kStrict) return;
   const auto there = std::find_if(table.rows.begin(), table.rows.end(),
                                   [&](const core::OrderRow& one) { return one.tag == row.tag; });
+  if (row.order != core::TagOrder::kStrict) {
+    if (there == table.rows.end()) table.rows.push_back(row);
+    return;
+  }
   if (there != table.rows.end()) {
     if (there->order == core::TagOrder::kStrict && !there->since) there->since = row.since;
     if (there->order == core::TagOrder::kStrict || there->version > row.version) return;

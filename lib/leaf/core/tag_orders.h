@@ -114,8 +114,9 @@ class TagOrders {
   // Nothing as of Enter.
   virtual Result<std::optional<TagOrderTable>> Read() = 0;
   // The table has lost a change that this node knows by `row`. A strict one is written once more, as a
-  // change, unless the tag has a newer one or is strict by now. The version is above row.version afterwards
-  // in any case, so that every change to come is newer.
+  // change, unless the tag has a newer one or is strict by now. One to trend is written with its own version
+  // if the tag has no row: it ends orders that are older, and no others. The table's version is above
+  // row.version afterwards in any case, so that every change to come is newer.
   virtual Result<void> Restore(const OrderRow& row) = 0;
   // The node keeps to `version` from now on. Never lowers it, and takes none that the table has not reached:
   // that is of another history of it.

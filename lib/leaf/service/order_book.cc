@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "leaf/base/text.h"
@@ -147,8 +146,18 @@ Result<void> OrderBook::KeepInMemory() {
     }
   }
   if (news.empty()) return {};
-  LEAF_RETURN_IF_ERROR(memory_.KeepOrders(news));
+  auto kept = memory_.KeepOrders(news);
   const MutexLock lock(mutex_);
+  const bool was_told = std::exchange(unkept_told_, !kept.ok());
+  if (!kept.ok()) {
+    if (!was_told) {
+      log_.Warning(
+          "cannot remember the order of the tags: {}. This node keeps to it, and acknowledges no change: "
+          "leafctl tag set --order strict waits for it",
+          kept.error().message);
+    }
+    return kept;
+  }
   for (core::OrderRow& row : news) kept_.insert_or_assign(row.tag, std::move(row));
   return {};
 }
@@ -170,13 +179,13 @@ void OrderBook::TellWithoutTable() {
 }
 
 std::vector<core::OrderRow> OrderBook::LostBy(const core::TagOrderTable& table) const {
-  std::set<std::string_view> there;
-  for (const core::OrderRow& row : table.rows) {
-    if (row.order == core::TagOrder::kStrict) there.insert(row.tag);
-  }
+  std::map<std::string_view, core::TagOrder> there;
+  for (const core::OrderRow& row : table.rows) there.emplace(row.tag, row.order);
   std::vector<core::OrderRow> lost = Rows();
   std::erase_if(lost, [&](const core::OrderRow& row) {
-    const bool is_missing = row.order == core::TagOrder::kStrict && !there.contains(row.tag);
+    const auto found = there.find(row.tag);
+    const bool is_missing = found == there.end() || (row.order == core::TagOrder::kStrict &&
+                                                     found->second != core::TagOrder::kStrict);
     return !is_missing && row.version <= table.version;
   });
   return lost;
@@ -230,7 +239,12 @@ bool OrderBook::AdoptRows(std::uint64_t look, const std::optional<core::TagOrder
     const bool counts =
         known == rows_.end() || row.version > known->second.version ||
         (is_strict && (known->second.order != row.order || known->second.version == row.version));
-    if (counts) rows_.insert_or_assign(row.tag, row);
+    if (!counts) continue;
+    core::OrderRow kept = row;
+    // Strict in an older version of the table: newer than what this node knew, for its memory and the
+    // witness.
+    if (known != rows_.end()) kept.version = std::max(row.version, known->second.version);
+    rows_.insert_or_assign(row.tag, std::move(kept));
   }
   return true;
 }

@@ -68,13 +68,14 @@ class OrderBook {
  private:
   // Adds what the state directory remembers, once.
   Result<void> Remember();
-  // Before a version is acknowledged.
+  // Before a version is acknowledged. An error is told once.
   Result<void> KeepInMemory();
   Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   // False for a look that has no say any more.
   bool AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   void TellWithoutTable();
-  // Strict tags that the table has lost, and all whose versions it has not reached.
+  // Rows of strict tags that the table has lost, of other tags of which it has none, and all whose versions
+  // it has not reached.
   std::vector<core::OrderRow> LostBy(const core::TagOrderTable& table) const;
 
   core::TagOrders* const orders_;
@@ -97,6 +98,7 @@ class OrderBook {
   // What the state directory remembers, or knows better.
   std::map<std::string, core::OrderRow, std::less<>> kept_ LEAF_GUARDED_BY(mutex_);
   bool unlisted_told_ LEAF_GUARDED_BY(mutex_) = false;
+  bool unkept_told_ LEAF_GUARDED_BY(mutex_) = false;
   bool missing_told_ LEAF_GUARDED_BY(mutex_) = false;
   std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
 };

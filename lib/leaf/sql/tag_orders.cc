@@ -185,8 +185,11 @@ Result<void> SqlTagOrders::Restore(const core::OrderRow& row) {
   return Change(
       fmt::format("tell the table that tag {} is {}", Quoted(row.tag), core::TagOrderName(row.order)),
       row.version, [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-        if (row.order != core::TagOrder::kStrict) return {};
         const auto there = ReadOrder(session, row.tag);
+        if (row.order != core::TagOrder::kStrict) {
+          if (!there) WriteOrder(session, row.tag, row.order, row.version);
+          return {};
+        }
         const bool is_strict = there && there->order == core::TagOrder::kStrict;
         if (there && !is_strict && there->version > row.version) return {};
         if (!is_strict) WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
@@ -229,10 +232,11 @@ Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
   Begun begun;
   LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), 0,
                               [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-                                begun = {.version = raised, .since = std::nullopt};
+                                begun = {.version = raised, .awaited = raised, .since = std::nullopt};
                                 const auto row = ReadOrder(session, name);
                                 if (row && row->order == core::TagOrder::kStrict && row->since) {
-                                  begun = {.version = row->version, .since = row->since};
+                                  begun.version = row->version;
+                                  begun.since = row->since;
                                 } else {
                                   WriteOrder(session, name, core::TagOrder::kStrict, raised);
                                 }

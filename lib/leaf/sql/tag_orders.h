@@ -30,7 +30,8 @@ class SqlTagOrders final : public core::TagOrders {
 
   // The tag is to be strict.
   struct Begun {
-    std::uint64_t version = 0;           // that all nodes have to acknowledge
+    std::uint64_t version = 0;           // of the order
+    std::uint64_t awaited = 0;           // of the table, which all nodes have to acknowledge
     std::optional<std::uint64_t> since;  // it is strict already, and nothing was changed
   };
   // Whether there is such a tag is not looked at.

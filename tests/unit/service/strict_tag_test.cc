@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "leaf/service/order_book.h"
 #include "support/fake_orders.h"
 #include "unit/service/segment_service_fixture.h"
 
@@ -352,6 +353,51 @@ TEST_F(StrictTagTest, ALaterRowEndsWhatIsRemembered) {
   EXPECT_FALSE(orders_.table.IsStrict("pay"));
 }
 
+// A failover has lost that the tag became trend; then the row is lost, too, with all nodes down.
+TEST_F(StrictTagTest, AStrictRowOfAnOlderTableIsRemembered) {
+  orders_.MakeStrict("pay");
+  const core::TagOrderTable older = orders_.table;
+  Start();
+  const std::uint64_t trend = orders_.MakeTrend("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+  orders_.table = older;
+  orders_.nodes.clear();
+  Pass(2 * kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_GT(orders_.table.version, trend) << "changes to come are newer";
+  service_.reset();
+  orders_.table.rows.clear();
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_TRUE(orders_.table.IsStrict("pay"));
+}
+
+// A node that was down meanwhile remembers that the tag is strict: its start must not make it so again.
+TEST_F(StrictTagTest, ATrendRowThatTheTableLostIsWrittenAgain) {
+  const core::TagOrderTable older = orders_.table;
+  const std::uint64_t strict = orders_.MakeStrict("pay");
+  Start();
+  const std::uint64_t trend = orders_.MakeTrend("pay");
+  Pass(kLongerThanALook);
+  orders_.table = older;
+  orders_.table.version = 100;
+  orders_.nodes.clear();
+  Pass(2 * kLongerThanALook);
+  ASSERT_EQ(orders_.table.rows.size(), 1U);
+  EXPECT_EQ(orders_.table.rows[0].order, core::TagOrder::kTrend);
+  EXPECT_EQ(orders_.table.rows[0].version, trend) << "it ends no order that is newer";
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
+  testing::MemoryMarkStore memory(clock_);
+  ASSERT_TRUE(memory.KeepOrders({{"pay", core::TagOrder::kStrict, std::nullopt, strict}}).ok());
+  OrderBook late(&orders_, memory, {.id = "b1", .process = "", .place = "b:/state", .since = {}}, log_,
+                 [] {});
+  ASSERT_TRUE(late.Look().ok());
+  EXPECT_EQ(late.Of("pay"), core::TagOrder::kTrend);
+  EXPECT_FALSE(orders_.table.IsStrict("pay"));
+}
+
 TEST_F(StrictTagTest, WhatIsNotRememberedIsNotAcknowledged) {
   Start();
   marks_.SetFull(true);
@@ -359,6 +405,8 @@ TEST_F(StrictTagTest, WhatIsNotRememberedIsNotAcknowledged) {
   Pass(kLongerThanALook);
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict) << "it keeps to it all the same";
   EXPECT_LT(Acknowledged(), version);
+  Pass(2 * kLongerThanALook);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "cannot remember the order of the tags"), 1U);
   marks_.SetFull(false);
   Pass(kLongerThanALook);
   EXPECT_EQ(Acknowledged(), version);
