@@ -18,11 +18,6 @@ Error KeepsChanging(std::string_view tag) {
           "retry later"};
 }
 
-// The record of one tag cannot be used.
-bool IsOfOneTag(const Error& error) {
-  return error.code == ErrorCode::kRefused || error.code == ErrorCode::kPermission;
-}
-
 bool IsAway(const Error& error) {
   return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kOutcomeUnknown;
 }
@@ -184,11 +179,11 @@ Result<bool> ClusterFence::MakeKnown(const Known& known) {
     if (states[i] && states[i]->end < ends[i].second)
       LEAF_RETURN_IF_ERROR(CatchUp(tags[i], std::move(*states[i]), ends[i].second));
   }
-  for (const core::OrderRow& row : all.orders) {
-    auto seen = witness_.Load(row.tag);
-    if (!seen.ok() && IsOfOneTag(seen.error())) continue;
-    if (!seen.ok()) return std::move(seen).error();
-    LEAF_RETURN_IF_ERROR(NoteOrder(row, std::move(*seen)));
+  tags.clear();
+  for (const core::OrderRow& row : all.orders) tags.push_back(row.tag);
+  LEAF_ASSIGN_OR_RETURN(states, witness_.LoadAll(tags));
+  for (std::size_t i = 0; i < all.orders.size(); ++i) {
+    if (states[i]) LEAF_RETURN_IF_ERROR(NoteOrder(all.orders[i], std::move(*states[i])));
   }
   return all.has_marks;
 }
