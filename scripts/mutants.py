@@ -400,7 +400,8 @@ def main():
     count = int(os.environ.get("LEAF_MUTANTS") or 150)
     total = len(mutants)
     if not flags.all and total > count:
-        mutants = sorted(random.Random(seed).sample(mutants, count))
+        # In the order of the draw: what was tried by the time a run is stopped is a sample, too.
+        mutants = random.Random(seed).sample(mutants, count)
     if flags.list:
         for mutant in mutants:
             print(key(mutant))
