@@ -336,6 +336,29 @@ class Repair(ClusterTest):
         response = poll(lambda: (r := daemon.v1("pay", 20)).status != 200 and r, "an error")
         self.assertIn(path, json.loads(response.body)["message"])
         self.check(self.node().run(["tag", "repair", "pay", "--confirm", "pay"]), 11, path)
+        recover = ["cluster", "recover", "--dry-run", "--timeout", "60s"]
+        self.check(self.box.run(recover), 11, "tag 'pay'", path, "With all daemons running, delete it")
+        with self.zookeeper.client() as client:
+            client.delete(path)
+        poll(lambda: self.box.run(recover).rc == 0 and len(daemon.ids("pay")) == 1, "the daemon has created it again")
+
+    def test_a_record_of_a_node_that_cannot_be_read(self):
+        self.insert("pay", step=10)
+        daemons = [box.serve() for box in (self.box, self.node())]
+        issued = [number for daemon in daemons for number in daemon.ids("pay", 5)]
+        recover = ["cluster", "recover", "--timeout", "60s"]
+        folder = "/snowflake/%s/leafctl/" % self.name
+        with self.zookeeper.client() as client:
+            node = folder + "nodes/" + sorted(client.children(folder + "nodes"))[0]
+            for path in (node, folder + "incarnation"):
+                client.set(path, b"what?")
+                self.check(self.box.run([*recover, "--dry-run"]), 11, path, "With all daemons running, delete it")
+                client.delete(path)
+                poll(lambda: self.box.run([*recover, "--confirm", self.name]).rc == 0, "nothing is in the way any more")
+        for daemon in daemons:
+            poll(lambda daemon=daemon: daemon.v1("pay", 30).status == 200, "ranges are claimed again")
+            issued += daemon.ids("pay", 30)
+        self.assertEqual(len(issued), len(set(issued)))
 
 
 class ManyGrants(ClusterTest):

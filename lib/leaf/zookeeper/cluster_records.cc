@@ -1,14 +1,26 @@
 #include "leaf/zookeeper/cluster_records.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
 #include <set>
 #include <utility>
 
-#include "leaf/zookeeper/registry_options.h"
+#include "leaf/base/text.h"
 
 namespace leaf::zookeeper {
+namespace {
+
+// A node whose record is gone takes that for a loss of data: all report.
+Error Unusable(const std::string& path, const Error& why) {
+  return {ErrorCode::kRefused, fmt::format("cannot use {} in ZooKeeper: {}", Quoted(path), why.message),
+          "find out which program wrote it. With all daemons running, delete it: they write it again, and "
+          "report what they were granted"};
+}
+
+}  // namespace
 
 std::vector<ClusterRecords::Node> ClusterRecords::Missing() const {
   std::vector<Node> missing;
@@ -29,14 +41,14 @@ Result<ClusterRecords> ReadCluster(Client& client, const Tree& tree) {
   LEAF_ASSIGN_OR_RETURN(const auto nodes, client.GetAll(paths));
   if (nodes[0]) {
     auto record = ParseIncarnation(nodes[0]->data);
-    if (!record.ok()) return UnusableNode(paths[0], record.error());
+    if (!record.ok()) return Unusable(paths[0], record.error());
     records.incarnation = std::move(*record);
     records.incarnation_version = nodes[0]->stat.version;
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!nodes[i + 1]) continue;
     auto record = ParseNode(nodes[i + 1]->data);
-    if (!record.ok()) return UnusableNode(paths[i + 1], record.error());
+    if (!record.ok()) return Unusable(paths[i + 1], record.error());
     records.nodes.push_back({ids[i], std::move(*record), nodes[i + 1]->stat.version});
   }
   return records;

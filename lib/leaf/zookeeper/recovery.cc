@@ -102,7 +102,7 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
   std::vector<std::string> names;
   names.reserve(tags.size());
   for (const Move& tag : tags) names.push_back(tag.row.tag);
-  LEAF_ASSIGN_OR_RETURN(const auto witnesses, ports_.witness.LoadAll(names));
+  LEAF_ASSIGN_OR_RETURN(auto witnesses, ports_.witness.LoadAll(names));
   LEAF_RETURN_IF_ERROR(ReadRowsAgain(tags));
   examined_ = tags.size();
   skipped_.clear();
@@ -114,8 +114,7 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
       continue;
     }
     if (!witnesses[i]) {
-      return Error{ErrorCode::kRefused, fmt::format("the witness of tag {} cannot be read", Quoted(names[i])),
-                   "leafctl doctor"};
+      LEAF_ASSIGN_OR_RETURN(witnesses[i], ReadWitness(names[i]));
     }
     move.witness = witnesses[i]->end;
     Know(names[i], move.witness, "witness in " + ports_.witness_name);
@@ -124,6 +123,15 @@ Result<std::vector<Recovery::Move>> Recovery::Plan(std::optional<std::uint64_t> 
     if (move.moves_row() || move.moves_witness()) moves.push_back(std::move(move));
   }
   return moves;
+}
+
+Result<core::WitnessState> Recovery::ReadWitness(const std::string& tag) const {
+  auto state = ports_.witness.Load(tag);
+  if (state.ok() || state.error().code != ErrorCode::kRefused) return state;
+  return Error{ErrorCode::kRefused,
+               fmt::format("cannot recover tag {}: {}", Quoted(tag), state.error().message),
+               "find out which program wrote it. With all daemons running, delete it: each creates it again, "
+               "above its own mark. Then run this again"};
 }
 
 Result<std::vector<Recovery::Move>> Recovery::Tags() const {

@@ -112,6 +112,8 @@ class Recovery {
  private:
   // Every tag that the table holds, and after those every other one that is known by name.
   Result<std::vector<Move>> Tags() const;
+  // Of a record that could not be read with the others. Errors: those of the witness, with what to do.
+  Result<core::WitnessState> ReadWitness(const std::string& tag) const;
   // After the witnesses were read. A grant raises its row before its witness: a row that was read before them
   // would look as if it were behind a grant that came in between.
   Result<void> ReadRowsAgain(std::vector<Move>& tags) const;
