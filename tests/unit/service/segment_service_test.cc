@@ -567,6 +567,31 @@ TEST_F(SegmentServiceTest, BacksOffWhileTheStoreIsAway) {
   EXPECT_GT(store_.reserves(), 10);
 }
 
+// A grant that waits for its next attempt is tried at once.
+TEST_F(SegmentServiceTest, ARefreshThatWorksAgainIsFollowedByGrants) {
+  options_.refresh_interval = seconds{1};
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  Get("pay", 10);
+  store_.SetDown(true);
+  for (int i = 0; i < 20; ++i) {
+    Ask("pay");
+    Pass(milliseconds{500});
+  }
+  store_.SetDown(false);
+  store_.FailReserves(StoreFault::kUnavailable, 1000);
+  const auto answers = [&] { return log_.Count(LogLevel::kInfo, "the store answers again") > 0; };
+  for (int i = 0; i < 2000 && !answers(); ++i) {
+    const int before = store_.reserves();
+    Pass(milliseconds{5});
+    if (answers()) {
+      EXPECT_GT(store_.reserves(), before);
+    }
+  }
+  EXPECT_TRUE(answers());
+}
+
 TEST_F(SegmentServiceTest, ALostCommitReplyDropsTheRangeAndReservesAgain) {
   table_.Put("pay", 1, 10);
   StartService();
