@@ -199,8 +199,9 @@ def find_all():
 # ---- what looks --------------------------------------------------------------------------------------------------------
 
 
-class Stage(collections.namedtuple("Stage", "build target arguments files")):
-    """A program that may notice, in one of BUILDS; `files` is what it is of use for."""
+class Stage(collections.namedtuple("Stage", "build target arguments files late")):
+    """A program that may notice, in one of BUILDS; `files` is what it is of use for. Those that are `late` need minutes
+    each, and look at what is left when the others have seen all mutants."""
 
 
 # Most mutants fall to the first program, which has to be built quickly. The simulator runs for long.
@@ -223,14 +224,14 @@ def stages(seeds):
     every = re.compile("")
     gtest = ("--gtest_fail_fast", "--gtest_brief=1")
     return [
-        Stage("quick", "unit_tests", (*gtest, "--gtest_filter=" + own), every),
-        Stage("quick", "unit_tests", (*gtest, "--gtest_filter=-" + own), every),
-        Stage("quick", "failpoint_tests", gtest, re.compile(r"/segment_buffer\.(h|cc)$")),
-        Stage("quick", "model_tests", (*gtest, "--gtest_filter=-Long*"), shared),
-        Stage("quick", "service_failpoint_tests", gtest, every),
-        Stage("quick", "library_tests", gtest, every),
-        Stage("fast", "leafsim", ("--quiet", "--stop", "--seed", "1", "--seeds", str(seeds)), every),
-        Stage("fast", "leafsim", ("--quiet", "--stop", "--seed", "1", "--seeds", "1", "--scenario", *museum), every),
+        Stage("quick", "unit_tests", (*gtest, "--gtest_filter=" + own), every, False),
+        Stage("quick", "failpoint_tests", gtest, re.compile(r"/segment_buffer\.(h|cc)$"), False),
+        Stage("quick", "model_tests", (*gtest, "--gtest_filter=-Long*"), shared, False),
+        Stage("quick", "service_failpoint_tests", gtest, every, False),
+        Stage("quick", "library_tests", gtest, every, False),
+        Stage("quick", "unit_tests", (*gtest, "--gtest_filter=-" + own), every, True),
+        Stage("fast", "leafsim", ("--quiet", "--stop", "--seed", "1", "--seeds", str(seeds)), every, True),
+        Stage("fast", "leafsim", ("--quiet", "--stop", "--seed", "1", "--seeds", "1", "--scenario", *museum), every, True),
     ]
 
 
@@ -349,6 +350,17 @@ def check():
 
 
 def try_all(mutants, looks, jobs, scratch):
+    """What became of each."""
+    found = {}
+    for late in (False, True):
+        left = [mutant for mutant in mutants if found.get(mutant) is None]
+        if left:
+            print("== with %s" % ", ".join(look.target for look in looks if look.late == late), flush=True)
+            found.update(try_with(left, [look for look in looks if look.late == late], jobs, scratch))
+    return list(found.items())
+
+
+def try_with(mutants, looks, jobs, scratch):
     trees = queue.Queue()
     prepared = [Tree(os.path.join(scratch, str(number))) for number in range(jobs)]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
@@ -363,7 +375,7 @@ def try_all(mutants, looks, jobs, scratch):
                 noticed = tree.attempt(mutant, looks)
             finally:
                 trees.put(tree)
-            verdict = "does not compile" if noticed == "" else noticed or "SURVIVED"
+            verdict = "does not compile" if noticed == "" else noticed or "not noticed"
             print("%-24s %4.0f s  %s" % (verdict, time.monotonic() - started, key(mutant)), flush=True)
             return mutant, noticed
 
