@@ -74,14 +74,13 @@ class RecoverCommand {
         CheckName(options_.confirm, "recover cluster " + Quoted(cluster_->cluster()), cluster_->cluster()));
     LEAF_RETURN_IF_ERROR(recovery_->Read());
     // A directory that contributes enters its own node.
-    const bool knew_no_node = recovery_->records().nodes.empty();
+    if (recovery_->records().nodes.empty()) TellOfNoNode();
     LEAF_RETURN_IF_ERROR(ReadDirectories());
     LEAF_RETURN_IF_ERROR(AwaitDaemons());
     was_unsettled_ = recovery_->is_unsettled();
     LEAF_RETURN_IF_ERROR(AskServers());
     LEAF_ASSIGN_OR_RETURN(moves_, recovery_->Plan(beyond_));
     missing_ = recovery_->missing();
-    if (knew_no_node) TellOfNoNode();
     LEAF_RETURN_IF_ERROR(Tell());
     if (!dry_run_ && has_work())
       LEAF_RETURN_IF_ERROR(recovery_->Apply(moves_, sys::ProcessName("cluster recover")));
@@ -189,7 +188,7 @@ class RecoverCommand {
   // As with the wrong chroot: nothing is behind what is known, since nothing is known.
   void TellOfNoNode() {
     context_.Note(fmt::format(
-        "leafctl: warning: ZooKeeper knew no node of cluster {}: there was no record in {}. Check "
+        "leafctl: warning: ZooKeeper knows no node of cluster {}: there is no record in {}. Check "
         "zookeeper.connect, with its chroot, and snowflake.cluster; if ZooKeeper was wiped, start "
         "the daemons first",
         Quoted(cluster_->cluster()), cluster_->name()));

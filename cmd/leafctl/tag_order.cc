@@ -14,6 +14,9 @@ namespace leaf::cmd {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll{50};
+// For a tag that is strict already: nodes look every 2 s, and a short --timeout was enough before they were
+// asked.
+constexpr std::chrono::seconds kSecondLook{5};
 constexpr std::string_view kOlder = "an older version, or it may not write to leafctl_nodes";
 
 bool IsIn(const std::vector<std::string>& names, const std::string& name) {
@@ -102,7 +105,20 @@ Result<void> TagOrderDesk::Note(const core::OrderRow& row) {
 }
 
 Result<std::uint64_t> TagOrderDesk::Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun) {
-  if (begun.since) return *begun.since;
+  if (begun.since) {
+    // Nothing is written here that another command's change, while this one waited, would refuse.
+    LEAF_ASSIGN_OR_RETURN(const auto table, ports_.orders.Read());
+    const bool stands =
+        table && std::any_of(table->rows.begin(), table->rows.end(), [&](const core::OrderRow& row) {
+          return row.tag == tag && row.order == core::TagOrder::kStrict && row.since &&
+                 row.version == begun.version;
+        });
+    if (stands) return *begun.since;
+    return Error{ErrorCode::kRefused,
+                 fmt::format("cannot make tag {} strict: another command has changed its order meanwhile",
+                             Quoted(tag)),
+                 TagCommand("show", tag)};
+  }
   LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, ports_.orders.Complete(tag, begun.version));
   // That the tag is strict is remembered already. Nodes add from which ID on, if this cannot.
   (void)Note({tag, core::TagOrder::kStrict, since, begun.version});
@@ -185,7 +201,9 @@ Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
   LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
   const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
   if (ports_.look) ports_.look();
-  auto awaited = AwaitAll(row, begun.awaited, deadline);
+  auto awaited =
+      AwaitAll(row, begun.awaited,
+               begun.since ? std::max(deadline, ports_.clock.Monotonic() + kSecondLook) : deadline);
   if (awaited.ok()) return begun;
   Error error = std::move(awaited).error();
   if (*was_strict || begun.since) return error;

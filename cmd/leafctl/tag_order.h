@@ -48,7 +48,7 @@ class TagOrderDesk {
   // a name in `gone` that is not on the list; those of SqlTagOrders and of the fence.
   Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone);
   // After that, once the tag is there: the promise holds from the returned ID on. Errors: those of
-  // SqlTagOrders::Complete.
+  // SqlTagOrders::Complete, also for a tag that was strict already, and is not any more.
   Result<std::uint64_t> Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun);
   // The tag is not to be strict any more. `listed`: whether the table says that it is. Whether it was, also
   // as far as only the witness knows. Errors: those of SqlTagOrders.

@@ -154,6 +154,21 @@ class TagOrdersChecks {
     EXPECT_EQ(orders_.Read()->value().version, other + 21);
   }
 
+  // A dump was loaded: the list of nodes is newer than the table of orders.
+  void WhatWasAcknowledgedOfAnotherTableDoesNotCount() {
+    ASSERT_TRUE(orders_.Enter(NodeAt("a1", "a")).ok());
+    ASSERT_TRUE(orders_.Enter(NodeAt("b1", "b")).ok());
+    ASSERT_TRUE(orders_.Acknowledge("b1", 1).ok());
+    Execute("UPDATE leafctl_nodes SET acknowledged = 51 WHERE id = 'a1'");
+    const auto begun = orders_.Begin("pay");
+    ASSERT_TRUE(begun.ok());
+    const auto nodes = orders_.Nodes();
+    ASSERT_TRUE(nodes.ok());
+    for (const core::OrderNode& node : *nodes) EXPECT_EQ(node.acknowledged, node.id == "a1" ? 0U : 1U);
+    ASSERT_TRUE(orders_.Acknowledge("a1", begun->awaited).ok());
+    EXPECT_EQ((**orders_.LookAt("a1")).acknowledged, begun->awaited);
+  }
+
   void WhatIsNotAcknowledgedIsAbandoned() {
     const std::uint64_t version = orders_.Begin("pay")->version;
     const std::uint64_t later = orders_.Begin("pay")->version;
@@ -263,6 +278,9 @@ TEST(SqliteTagOrders, AChangeAndANodeThatStartsMeet) {
 TEST(SqliteTagOrders, ARowThatIsLostIsWrittenAgain) {
   OnSqlite(&TagOrdersChecks::ARowThatIsLostIsWrittenAgain);
 }
+TEST(SqliteTagOrders, WhatWasAcknowledgedOfAnotherTableDoesNotCount) {
+  OnSqlite(&TagOrdersChecks::WhatWasAcknowledgedOfAnotherTableDoesNotCount);
+}
 TEST(SqliteTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
   OnSqlite(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);
 }
@@ -281,6 +299,9 @@ TEST(MariaDbTagOrders, AChangeAndANodeThatStartsMeet) {
 }
 TEST(MariaDbTagOrders, ARowThatIsLostIsWrittenAgain) {
   OnMariaDb(&TagOrdersChecks::ARowThatIsLostIsWrittenAgain);
+}
+TEST(MariaDbTagOrders, WhatWasAcknowledgedOfAnotherTableDoesNotCount) {
+  OnMariaDb(&TagOrdersChecks::WhatWasAcknowledgedOfAnotherTableDoesNotCount);
 }
 TEST(MariaDbTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
   OnMariaDb(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);

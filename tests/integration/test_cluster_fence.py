@@ -303,7 +303,7 @@ class Repair(ClusterTest):
     def test_a_cluster_that_zookeeper_does_not_know(self):
         self.insert("pay")
         result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"])
-        self.check(result, 0, "ZooKeeper knew no node of cluster '%s'" % self.name, "zookeeper.connect")
+        self.check(result, 0, "ZooKeeper knows no node of cluster '%s'" % self.name, "zookeeper.connect")
         self.box.serve().ids("pay")
         result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"])
         self.assertEqual((result.rc, result.err), (0, ""))
@@ -312,7 +312,7 @@ class Repair(ClusterTest):
         with self.zookeeper.client() as client:
             client.create("/elsewhere", b"", parents=True)
         result = self.box.run(["cluster", "recover", "--dry-run", "--timeout", "60s"], env=elsewhere)
-        self.check(result, 0, "/elsewhere", "ZooKeeper knew no node")
+        self.check(result, 0, "/elsewhere", "ZooKeeper knows no node")
 
     def test_a_server_of_the_configuration_that_is_down(self):
         self.insert("pay")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Strict tags: on SQLite and real MariaDB and Galera, an ID is above all that was answered before it was asked for."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -210,6 +211,25 @@ class Shared(ClusterTest):
         self.assertEqual(order_of(self.box, "pay"), ("strict", str(since)))
         self.assertIn("from ID %d on" % since, self.box.ok(*again))
         self.assertEqual(daemons[2].ids("pay"), [since + 12])
+
+    def test_what_another_command_ends_meanwhile(self):
+        boxes = [self.box, self.node(), self.node()]
+        daemons = [box.serve() for box in boxes]
+        command = ["tag", "set", "pay", "--order", "strict"]
+        self.box.ok(*command)
+        version = "SELECT version FROM leafctl_orders WHERE biz_tag = ''"
+        before = SERVER.sql(version, self.name)
+        daemons[1].signal(signal.SIGSTOP)
+        try:
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                waiting = pool.submit(self.box.run, [*command, "--timeout", "600s"])
+                poll(lambda: SERVER.sql(version, self.name) != before, "the command asks the nodes")
+                boxes[2].ok("tag", "set", "pay", "--order", "trend")
+                daemons[1].signal(signal.SIGCONT)
+                self.check(waiting.result(), 11, "another command has changed its order meanwhile")
+        finally:
+            daemons[1].signal(signal.SIGCONT)
+        self.assertEqual(order_of(self.box, "pay"), ("trend", None))
 
     def test_a_node_that_is_gone_for_good_is_confirmed_by_name(self):
         other = self.node()

@@ -45,7 +45,9 @@ struct OrderRow {
   // The promise holds for IDs from here on. Nothing while not all nodes have acknowledged: each that has read
   // this keeps to the order, others may still have a reserve.
   std::optional<std::uint64_t> since;
-  std::uint64_t version = 0;  // of the table, when the order was written
+  // Of the table, when the order was written; or above that, of a node that takes it for newer than what a
+  // table that went back has lost.
+  std::uint64_t version = 0;
   friend bool operator==(const OrderRow&, const OrderRow&) = default;
 };
 

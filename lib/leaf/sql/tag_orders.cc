@@ -233,6 +233,11 @@ Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
   LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), 0,
                               [&](soci::session& session, std::uint64_t raised) -> Result<void> {
                                 begun = {.version = raised, .awaited = raised, .since = std::nullopt};
+                                // Of another history of the table: the node has not read this one.
+                                const auto number = static_cast<long long>(raised);
+                                session << "UPDATE leafctl_nodes SET acknowledged = 0 WHERE acknowledged >= "
+                                           ":version",
+                                    soci::use(number, "version");
                                 const auto row = ReadOrder(session, name);
                                 if (row && row->order == core::TagOrder::kStrict && row->since) {
                                   begun.version = row->version;

@@ -32,9 +32,10 @@ class SqlTagOrders final : public core::TagOrders {
   struct Begun {
     std::uint64_t version = 0;           // of the order
     std::uint64_t awaited = 0;           // of the table, which all nodes have to acknowledge
-    std::optional<std::uint64_t> since;  // it is strict already, and nothing was changed
+    std::optional<std::uint64_t> since;  // it is strict already, and its row was not changed
   };
-  // Whether there is such a tag is not looked at.
+  // Whether there is such a tag is not looked at. What nodes have acknowledged at or above `awaited` is of
+  // another history of the table, and does not count any more.
   Result<Begun> Begin(std::string_view tag);
   // All have: the promise holds from the returned ID on, which is the row's max_id. Errors: kNotFound for a
   // tag that is not there; kRefused if the order was changed since Begin returned `version`.
