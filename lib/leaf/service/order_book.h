@@ -68,7 +68,8 @@ class OrderBook {
  private:
   // Adds what the state directory remembers, once.
   Result<void> Remember();
-  // Before a version is acknowledged. An error is told once.
+  // Writes what is new into the state directory, before a version is acknowledged. The log names an error
+  // once, until a write succeeds.
   Result<void> KeepInMemory();
   Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   // False for a look that has no say any more.
