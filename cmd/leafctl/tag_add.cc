@@ -45,8 +45,11 @@ void NoteDifferences(CommandContext& context, const core::TagRow& row, const Tag
         row.description ? fmt::format("the description '{}'", Printable(*row.description)) : "no description",
         TagCommand("set", row.tag, fmt::format("--description {}", ShellWord(*options.description))));
   }
-  if (options.order && row.order() != wanted.order) {
-    note(fmt::format("order {}, not {}", core::TagOrderName(row.order()), core::TagOrderName(wanted.order)),
+  const bool is_awaited = row.strict && !row.strict->since;
+  if (options.order && (row.order() != wanted.order || is_awaited)) {
+    note(is_awaited ? "order strict, which not all nodes have acknowledged"
+                    : fmt::format("order {}, not {}", core::TagOrderName(row.order()),
+                                  core::TagOrderName(wanted.order)),
          TagCommand("set", row.tag, fmt::format("--order {}", core::TagOrderName(wanted.order))));
   }
   if (wanted.start && row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) < *wanted.start) {

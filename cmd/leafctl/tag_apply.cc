@@ -88,10 +88,12 @@ void PlanExisting(CommandContext& context, const WantedTag& wanted, const core::
     set.set.description = wanted.description;
     what += fmt::format("{}description {}", what.empty() ? "" : ", ", Quoted(*wanted.description));
   }
-  if (wanted.order && *wanted.order != row.order()) {
+  const bool is_awaited = row.strict && !row.strict->since;
+  if (wanted.order && (*wanted.order != row.order() || is_awaited)) {
     set.set.order = wanted.order;
-    what += fmt::format("{}order {} instead of {}", what.empty() ? "" : ", ",
-                        core::TagOrderName(*wanted.order), core::TagOrderName(row.order()));
+    what += fmt::format(
+        "{}order {} instead of {}", what.empty() ? "" : ", ", core::TagOrderName(*wanted.order),
+        is_awaited ? "one that not all nodes have acknowledged" : core::TagOrderName(row.order()));
   }
   if (!what.empty()) {
     set.text = fmt::format("set tag {}: {}", Quoted(wanted.tag), what);

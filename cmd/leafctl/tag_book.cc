@@ -307,14 +307,20 @@ Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::Writ
   LEAF_RETURN_IF_ERROR(desk.Check(tag.tag, tag.gone));
   core::OrderRow strict{tag.tag, core::TagOrder::kStrict, static_cast<std::uint64_t>(added.row.max_id), 0};
   if (mode == core::WriteMode::kCommit) {
-    LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag.tag, tag.gone));
+    // Looks again whether the tag is there by now, as another command has made it. One that comes later, and
+    // is not to be strict, ends the order itself.
+    const auto is_absent = [&]() -> Result<void> {
+      LEAF_RETURN_IF_ERROR(AddRow(tag, core::WriteMode::kDryRun));
+      return {};
+    };
+    LEAF_ASSIGN_OR_RETURN(const auto begun, desk.Await(tag.tag, tag.gone, is_absent));
     strict.version = begun.version;
     auto made = AddRow(tag, mode);
     if (!made.ok()) {
-      // Another command may have added the tag meanwhile: it is as that one made it.
-      if (made.error().code != ErrorCode::kOutcomeUnknown)
-        LEAF_RETURN_IF_ERROR(orders_.Abandon(tag.tag, begun.version));
-      return std::move(made).error();
+      const ErrorCode code = made.error().code;
+      if (code == ErrorCode::kOutcomeUnknown || code == ErrorCode::kAlreadyExists)
+        return std::move(made).error();
+      return desk.GiveUp(tag.tag, begun, std::move(made).error());
     }
     added = *std::move(made);
     LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(tag.tag, begun));

@@ -119,7 +119,9 @@ Result<std::uint64_t> TagOrderDesk::Complete(const std::string& tag, const sql::
                              Quoted(tag)),
                  TagCommand("show", tag)};
   }
-  LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, ports_.orders.Complete(tag, begun.version));
+  // The database may have lost grants: IDs below what the witness has seen may have been issued before.
+  LEAF_ASSIGN_OR_RETURN(const core::WitnessState witnessed, Witnessed(tag));
+  LEAF_ASSIGN_OR_RETURN(const std::uint64_t since, ports_.orders.Complete(tag, begun.version, witnessed.end));
   // That the tag is strict is remembered already. Nodes add from which ID on, if this cannot.
   (void)Note({tag, core::TagOrder::kStrict, since, begun.version});
   return since;
@@ -139,15 +141,11 @@ Result<bool> TagOrderDesk::End(const std::string& tag, bool listed) {
 
 // What the table may have lost, and what the witness remembers, is put back first: a change that fails must
 // not end an order that holds.
-Result<bool> TagOrderDesk::PutBack(const std::string& tag) {
+Result<void> TagOrderDesk::PutBack(const std::string& tag) {
   LEAF_ASSIGN_OR_RETURN(const core::WitnessState witnessed, Witnessed(tag));
-  if (!witnessed.strict) return false;
-  LEAF_RETURN_IF_ERROR(ports_.orders.Restore(
-      {tag, core::TagOrder::kStrict, witnessed.strict->since, witnessed.strict->version}));
-  LEAF_ASSIGN_OR_RETURN(const auto table, ports_.orders.Read());
-  return table && std::any_of(table->rows.begin(), table->rows.end(), [&](const core::OrderRow& row) {
-           return row.tag == tag && row.order == core::TagOrder::kStrict;
-         });
+  if (!witnessed.strict) return {};
+  return ports_.orders.Restore(
+      {tag, core::TagOrder::kStrict, witnessed.strict->since, witnessed.strict->version});
 }
 
 bool TagOrderDesk::IsLate(MonotonicTime deadline) const {
@@ -178,8 +176,8 @@ Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, std::uint64_t awa
                       row.since ? fmt::format("tag {} is strict, but not on all nodes", Quoted(row.tag))
                                 : fmt::format("cannot make tag {} strict", Quoted(row.tag)),
                       fmt::join(*missing, ", "), IsEnding() ? ", and this process ends" : ""),
-          "start these nodes, or stop them; --gone ID confirms that one has ended for good and "
-          "issues no more IDs"};
+          "start these nodes, or stop them; leafctl tag set --order strict --gone ID confirms that one has "
+          "ended for good and issues no more IDs"};
     }
     if (problem && (late || !MayPass(*problem))) return *problem;
     ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
@@ -187,28 +185,42 @@ Result<void> TagOrderDesk::AwaitAll(const core::OrderRow& row, std::uint64_t awa
 }
 
 Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
-                                                     const std::vector<std::string>& gone) {
+                                                     const std::vector<std::string>& gone,
+                                                     const std::function<Result<void>()>& on_begun) {
   LEAF_RETURN_IF_ERROR(Check(tag, gone));
   const MonotonicTime deadline = ports_.clock.Monotonic() + ports_.patience;
-  auto was_strict = PutBack(tag);
-  while (!was_strict.ok() && MayPass(was_strict.error()) && !IsLate(deadline)) {
+  auto put_back = PutBack(tag);
+  while (!put_back.ok() && MayPass(put_back.error()) && !IsLate(deadline)) {
     ports_.clock.WaitUntil(ports_.clock.Monotonic() + kPoll);
-    was_strict = PutBack(tag);
+    put_back = PutBack(tag);
   }
-  if (!was_strict.ok()) return std::move(was_strict).error();
+  if (!put_back.ok()) return std::move(put_back).error();
   // One that is not gone after all enters itself again, before it acknowledges.
   for (const std::string& name : gone) LEAF_RETURN_IF_ERROR(ports_.orders.Leave(name));
   LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
+  if (on_begun) {
+    if (auto goes_on = on_begun(); !goes_on.ok()) return GiveUp(tag, begun, std::move(goes_on).error());
+  }
   const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
   if (ports_.look) ports_.look();
   auto awaited =
       AwaitAll(row, begun.awaited,
-               begun.since ? std::max(deadline, ports_.clock.Monotonic() + kSecondLook) : deadline);
-  if (awaited.ok()) return begun;
-  Error error = std::move(awaited).error();
-  if (*was_strict || begun.since) return error;
-  if (const auto abandoned = ports_.orders.Abandon(tag, begun.version); !abandoned.ok())
-    error.message += fmt::format(" (and the tag is still to be strict: {})", abandoned.error().message);
+               begun.was_strict ? std::max(deadline, ports_.clock.Monotonic() + kSecondLook) : deadline);
+  if (!awaited.ok()) return GiveUp(tag, begun, std::move(awaited).error());
+  return begun;
+}
+
+Error TagOrderDesk::GiveUp(const std::string& tag, const sql::SqlTagOrders::Begun& begun, Error error) {
+  // Another command waits for it, or has ended before it could; or it is promised, and the table has lost
+  // since when.
+  if (begun.was_strict) return error;
+  const auto abandoned = ports_.orders.Abandon(tag, begun.version);
+  if (!abandoned.ok()) {
+    error.message += fmt::format(" (and the tag may still be to be strict: {})", abandoned.error().message);
+  } else if (*abandoned) {
+    error.message +=
+        " (and the tag is to be strict all the same: another command, or a node, has written that)";
+  }
   return error;
 }
 

@@ -44,9 +44,13 @@ class TagOrderDesk {
   // The tag is to be strict, every node keeps to that now, and the witness remembers it. So also for a tag
   // that is strict already: a node may have started while the table had lost that. Nodes in `gone` have ended
   // for good.
+  // `begun`, if there is one, is called once nodes can read the change, and before they are waited for.
   // Errors: kRefused that names the nodes that do not, and then the tag is as before; kInvalidArgument for
-  // a name in `gone` that is not on the list; those of SqlTagOrders and of the fence.
-  Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone);
+  // a name in `gone` that is not on the list; those of `begun`, of SqlTagOrders and of the fence.
+  Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone,
+                                         const std::function<Result<void>()>& begun = {});
+  // Takes back what Await has begun, for `error`, which is returned with what became of the tag.
+  Error GiveUp(const std::string& tag, const sql::SqlTagOrders::Begun& begun, Error error);
   // After that, once the tag is there: the promise holds from the returned ID on. Errors: those of
   // SqlTagOrders::Complete, also for a tag that was strict already, and is not any more.
   Result<std::uint64_t> Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun);
@@ -62,8 +66,8 @@ class TagOrderDesk {
   Result<core::WitnessState> Witnessed(const std::string& tag);
   // Lets it remember the order.
   Result<void> Note(const core::OrderRow& row);
-  // Whether it remembers that the tag is strict, and the table says so by now, too.
-  Result<bool> PutBack(const std::string& tag);
+  // Writes into the table what it remembers, and the table may have lost.
+  Result<void> PutBack(const std::string& tag);
   bool IsEnding() const { return ports_.ending && ports_.ending(); }
   bool IsLate(MonotonicTime deadline) const;
   // Until every node has acknowledged the version `awaited` of the table, and the witness remembers `row`.

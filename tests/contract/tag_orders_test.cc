@@ -46,18 +46,20 @@ class TagOrdersChecks {
     EXPECT_EQ((*first)->version, 1U);
     EXPECT_TRUE((*first)->rows.empty());
     EXPECT_EQ(Acknowledged("a1"), 0U);
-    ASSERT_TRUE(orders_.Acknowledge("a1", 1).ok());
+    EXPECT_TRUE(*orders_.Acknowledge("a1", **first));
     EXPECT_EQ(Acknowledged("a1"), 1U);
-    // Never lower; a node that is not on the list has nothing to acknowledge.
-    ASSERT_TRUE(orders_.Acknowledge("a1", 0).ok());
+    // Of another history of the table; a node that is not on the list has nothing to acknowledge.
+    Execute("UPDATE leafctl_nodes SET acknowledged = 9");
+    EXPECT_TRUE(*orders_.Acknowledge("a1", **first));
     EXPECT_EQ(Acknowledged("a1"), 1U);
-    ASSERT_TRUE(orders_.Acknowledge("other", 1).ok());
+    EXPECT_TRUE(*orders_.Acknowledge("other", **first));
     const auto unlisted = orders_.LookAt("other");
     ASSERT_TRUE(unlisted.ok() && unlisted->has_value());
     EXPECT_EQ((*unlisted)->version, 1U);
     EXPECT_FALSE((*unlisted)->acknowledged);
     ASSERT_TRUE(orders_.Enter(NodeAt("b1", "b")).ok());
     EXPECT_EQ((**orders_.LookAt("a1")).version, 2U) << "a node that enters raises the version";
+    EXPECT_FALSE(*orders_.Acknowledge("a1", **first)) << "it has to be read again";
     // A later run at its place.
     ASSERT_TRUE(orders_.Enter(NodeAt("a2", "a")).ok());
     ASSERT_TRUE(orders_.Enter(NodeAt("a2", "a")).ok());
@@ -80,16 +82,20 @@ class TagOrdersChecks {
     EXPECT_FALSE(row.since);
     ASSERT_TRUE(segments_.Advance("pay", 77, core::WriteMode::kCommit).ok());
     EXPECT_EQ(orders_.Complete("pay", version - 1).error().code, ErrorCode::kRefused);
+    const std::uint64_t before = (**orders_.LookAt("a1")).version;
     EXPECT_EQ(*orders_.Complete("pay", version), 77U);
     EXPECT_EQ(RowOf("pay").since, 77U);
+    EXPECT_EQ(RowOf("pay").version, version);
+    EXPECT_EQ((**orders_.LookAt("a1")).version, before + 1) << "nodes read since when";
     EXPECT_EQ(orders_.Complete("other", version).error().code, ErrorCode::kNotFound);
     // Another command changes nothing of it, and cannot take it back.
     const auto again = orders_.Begin("pay");
     EXPECT_EQ(again->since, 77U);
+    EXPECT_TRUE(again->was_strict);
     EXPECT_EQ(again->version, version);
-    EXPECT_EQ(again->awaited, version + 1) << "nodes have to look again";
+    EXPECT_EQ(again->awaited, before + 2) << "nodes have to look again";
     EXPECT_EQ((**orders_.LookAt("a1")).version, again->awaited);
-    ASSERT_TRUE(orders_.Abandon("pay", version).ok());
+    EXPECT_TRUE(*orders_.Abandon("pay", version));
     EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
     EXPECT_TRUE(*orders_.End("pay"));
     EXPECT_FALSE(*orders_.End("pay"));
@@ -120,6 +126,9 @@ class TagOrdersChecks {
     const core::OrderRow row = RowOf("pay");
     ASSERT_TRUE(orders_.Restore(row).ok());
     EXPECT_EQ(RowOf("pay").version, version) << "it is there";
+    const std::uint64_t stands = orders_.Read()->value().version;
+    ASSERT_TRUE(orders_.Restore(row).ok());
+    EXPECT_EQ(orders_.Read()->value().version, stands) << "nodes need not look again";
     Execute("DELETE FROM leafctl_orders WHERE biz_tag = 'pay'");
     ASSERT_TRUE(orders_.Restore(row).ok());
     EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict);
@@ -158,24 +167,70 @@ class TagOrdersChecks {
   void WhatWasAcknowledgedOfAnotherTableDoesNotCount() {
     ASSERT_TRUE(orders_.Enter(NodeAt("a1", "a")).ok());
     ASSERT_TRUE(orders_.Enter(NodeAt("b1", "b")).ok());
-    ASSERT_TRUE(orders_.Acknowledge("b1", 1).ok());
+    Acknowledge("b1");
     Execute("UPDATE leafctl_nodes SET acknowledged = 51 WHERE id = 'a1'");
     const auto begun = orders_.Begin("pay");
     ASSERT_TRUE(begun.ok());
     const auto nodes = orders_.Nodes();
     ASSERT_TRUE(nodes.ok());
-    for (const core::OrderNode& node : *nodes) EXPECT_EQ(node.acknowledged, node.id == "a1" ? 0U : 1U);
-    ASSERT_TRUE(orders_.Acknowledge("a1", begun->awaited).ok());
+    for (const core::OrderNode& node : *nodes) EXPECT_EQ(node.acknowledged, node.id == "a1" ? 0U : 2U);
+    Acknowledge("a1");
     EXPECT_EQ((**orders_.LookAt("a1")).acknowledged, begun->awaited);
+  }
+
+  // The node has read the table of a primary that was lost. The promoted one was behind, and has reached the
+  // same version by another change.
+  void AVersionOfAnotherHistoryIsNotAcknowledged() {
+    ASSERT_TRUE(orders_.Enter(NodeAt("a1", "a")).ok());
+    ASSERT_TRUE(orders_.Begin("ship").ok());
+    const auto read = orders_.Read();
+    ASSERT_TRUE(read.ok() && read->has_value());
+    Execute("DELETE FROM leafctl_orders WHERE biz_tag = 'ship'");
+    Execute("UPDATE leafctl_orders SET version = version - 1");
+    const auto begun = orders_.Begin("pay");
+    ASSERT_TRUE(begun.ok());
+    ASSERT_EQ(begun->awaited, (**read).version);
+    EXPECT_NE((**orders_.LookAt("a1")).nonce, (**read).nonce);
+    EXPECT_EQ((**orders_.LookAt("a1")).nonce, (**orders_.Read()).nonce);
+    EXPECT_FALSE(*orders_.Acknowledge("a1", **read));
+    EXPECT_EQ(Acknowledged("a1"), 0U) << "it does not know that 'pay' is strict";
+    Acknowledge("a1");
+    EXPECT_EQ(Acknowledged("a1"), begun->awaited);
+  }
+
+  void TwoCommandsMakeATagStrict() {
+    const auto first = orders_.Begin("pay");
+    ASSERT_TRUE(first.ok());
+    EXPECT_FALSE(first->was_strict);
+    const auto second = orders_.Begin("pay");
+    ASSERT_TRUE(second.ok());
+    EXPECT_TRUE(second->was_strict);
+    EXPECT_FALSE(second->since);
+    EXPECT_EQ(second->version, first->version);
+    EXPECT_GT(second->awaited, first->awaited);
+    // The witness has seen grants that the table has lost.
+    EXPECT_EQ(*orders_.Complete("pay", first->version, 50), 50U);
+    EXPECT_EQ(*orders_.Complete("pay", second->version, 60), 50U) << "it was promised";
+    EXPECT_EQ(RowOf("pay").since, 50U);
+    ASSERT_TRUE(segments_.Advance("pay", 90, core::WriteMode::kCommit).ok());
+    const std::uint64_t third = orders_.Begin("pay")->version;
+    EXPECT_EQ(*orders_.Complete("pay", third), 50U);
+    Execute("UPDATE leafctl_orders SET since = NULL WHERE biz_tag = 'pay'");
+    EXPECT_EQ(*orders_.Complete("pay", third, 80), 90U);
   }
 
   void WhatIsNotAcknowledgedIsAbandoned() {
     const std::uint64_t version = orders_.Begin("pay")->version;
-    const std::uint64_t later = orders_.Begin("pay")->version;
-    ASSERT_TRUE(orders_.Abandon("pay", version).ok());
-    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict) << "another command waits";
-    ASSERT_TRUE(orders_.Abandon("pay", later).ok());
+    EXPECT_TRUE(*orders_.Abandon("pay", version - 1));
+    EXPECT_EQ(RowOf("pay").order, TagOrder::kStrict) << "another change";
+    EXPECT_FALSE(*orders_.Abandon("pay", version));
     EXPECT_EQ(RowOf("pay").order, TagOrder::kTrend);
+    EXPECT_FALSE(*orders_.Abandon("pay", version)) << "it is not strict, as the first time";
+    // A node that knows an order that the table had lost has put it back meanwhile.
+    const std::uint64_t begun = orders_.Begin("pay")->version;
+    ASSERT_TRUE(orders_.Restore({"pay", TagOrder::kStrict, 40, begun}).ok());
+    EXPECT_TRUE(*orders_.Abandon("pay", begun));
+    EXPECT_EQ(RowOf("pay").since, 40U);
   }
 
   void WithoutTablesThereIsNothing() {
@@ -226,6 +281,12 @@ class TagOrdersChecks {
     for (const OrderNode& node : *nodes) ids.push_back(node.id);
     std::sort(ids.begin(), ids.end());
     return ids;
+  }
+  // What it reads now.
+  void Acknowledge(const std::string& id) {
+    const auto table = orders_.Read();
+    ASSERT_TRUE(table.ok() && table->has_value());
+    EXPECT_TRUE(*orders_.Acknowledge(id, **table));
   }
   std::uint64_t Acknowledged(const std::string& id) {
     return (**orders_.LookAt(id)).acknowledged.value_or(99);
@@ -281,6 +342,10 @@ TEST(SqliteTagOrders, ARowThatIsLostIsWrittenAgain) {
 TEST(SqliteTagOrders, WhatWasAcknowledgedOfAnotherTableDoesNotCount) {
   OnSqlite(&TagOrdersChecks::WhatWasAcknowledgedOfAnotherTableDoesNotCount);
 }
+TEST(SqliteTagOrders, AVersionOfAnotherHistoryIsNotAcknowledged) {
+  OnSqlite(&TagOrdersChecks::AVersionOfAnotherHistoryIsNotAcknowledged);
+}
+TEST(SqliteTagOrders, TwoCommandsMakeATagStrict) { OnSqlite(&TagOrdersChecks::TwoCommandsMakeATagStrict); }
 TEST(SqliteTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
   OnSqlite(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);
 }
@@ -303,6 +368,10 @@ TEST(MariaDbTagOrders, ARowThatIsLostIsWrittenAgain) {
 TEST(MariaDbTagOrders, WhatWasAcknowledgedOfAnotherTableDoesNotCount) {
   OnMariaDb(&TagOrdersChecks::WhatWasAcknowledgedOfAnotherTableDoesNotCount);
 }
+TEST(MariaDbTagOrders, AVersionOfAnotherHistoryIsNotAcknowledged) {
+  OnMariaDb(&TagOrdersChecks::AVersionOfAnotherHistoryIsNotAcknowledged);
+}
+TEST(MariaDbTagOrders, TwoCommandsMakeATagStrict) { OnMariaDb(&TagOrdersChecks::TwoCommandsMakeATagStrict); }
 TEST(MariaDbTagOrders, WhatIsNotAcknowledgedIsAbandoned) {
   OnMariaDb(&TagOrdersChecks::WhatIsNotAcknowledgedIsAbandoned);
 }

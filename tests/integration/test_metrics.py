@@ -181,10 +181,20 @@ class Metrics(Observed):
         self.assertEqual(daemon.tag_status("pay")["state"], "paused")
         # The next process knows since when, too.
         daemon.terminate()
-        daemon = self.box.serve()
+        daemon = self.box.serve("--set", "segment.refresh_interval=100ms")
         poll(lambda: metrics.of(daemon).get("leaf_segment_tags", state="paused") == 1, "the table is read")
         self.assertEqual(metrics.of(daemon).get("leaf_tag_paused_timestamp_seconds", tag="pay"), since[1])
         self.assertEqual(metrics.promtool_check(metrics.of(daemon).text), "")
+        # A frozen tag needs an operator, paused or not: it counts as frozen, wherever one looks.
+        self.table("UPDATE leaf_alloc SET max_id = 0 WHERE biz_tag = ?", [("pay",)])
+        poll(lambda: metrics.of(daemon).get("leaf_segment_tags", state="frozen") == 1, "a frozen tag")
+        read = metrics.of(daemon)
+        self.assertEqual(read.get("leaf_segment_tags", state="paused"), 0)
+        self.assertEqual(read.get("leaf_tag_frozen", tag="pay"), 1)
+        totals = daemon.status()["segment"]["totals"]
+        self.assertEqual((totals["frozen"], totals["paused"]), (1, 0))
+        self.box.ok("tag", "repair", "pay", "--confirm", "pay")
+        poll(lambda: metrics.of(daemon).get("leaf_segment_tags", state="paused") == 1, "a tag that has thawed")
         self.box.ok("tag", "resume", "pay")
         self.assertEqual(metrics.of(daemon).get("leaf_segment_tags", state="paused"), 0)
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -177,6 +178,12 @@ class Shared(ClusterTest):
         self.assertEqual(order_of(box, "pay"), ("trend", None))
         return result.err
 
+    def begin(self, args):
+        return self.box.popen([*args, "--timeout", "600s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def begin_strict(self):
+        return self.begin(["tag", "set", "pay", "--order", "strict"])
+
     def test_every_node_has_to_acknowledge(self):
         boxes = [self.box, self.node(), self.node()]
         daemons = [box.serve() for box in boxes]
@@ -230,6 +237,53 @@ class Shared(ClusterTest):
         finally:
             daemons[1].signal(signal.SIGCONT)
         self.assertEqual(order_of(self.box, "pay"), ("trend", None))
+
+    def test_a_command_that_does_not_end_as_it_began(self):
+        daemon = self.node().serve()
+        strict = "SELECT strict FROM leafctl_orders WHERE biz_tag = 'pay'"
+        daemon.signal(signal.SIGSTOP)
+        try:
+            killed = self.begin_strict()
+            poll(lambda: SERVER.sql(strict, self.name) == [["1"]], "the tag is to be strict")
+            killed.kill()
+            killed.communicate()
+            # What it left is a difference to be mended.
+            path = self.box.write("tags.toml", '[[tags]]\ntag = "pay"\norder = "strict"\n')
+            plan = self.box.ok("tag", "apply", "-f", path, "--dry-run")
+            self.assertIn("set tag 'pay': order strict instead of one that not all nodes have acknowledged", plan)
+            # One that gives up takes nothing back: the table may only have lost that it was promised.
+            self.check(self.box.run(["tag", "set", "pay", "--order", "strict", "--timeout", "1s"]), 11, "not acknowledged")
+            self.assertEqual(order_of(self.box, "pay"), ("strict", None))
+            added = self.box.run(["tag", "add", "pay", "--order", "strict", "--if-absent"])
+            self.assertIn("order strict, which not all nodes have acknowledged", added.err)
+        finally:
+            daemon.signal(signal.SIGCONT)
+        self.box.ok("tag", "apply", "-f", path, "--yes")
+        self.assertEqual(self.box.ok("tag", "apply", "-f", path), "nothing to change\n")
+
+    def test_commands_that_make_a_tag_strict_at_once(self):
+        daemon = self.node().serve()
+        daemon.signal(signal.SIGSTOP)
+        try:
+            before = SERVER.sql("SELECT version FROM leafctl_orders WHERE biz_tag = ''", self.name)[0][0]
+            commands = [self.begin_strict(), self.begin_strict()]
+            commands += [self.begin(["tag", "add", "new", "--order", "strict", "--if-absent"]) for _ in range(2)]
+            poll(
+                lambda: SERVER.sql("SELECT version >= %s + 4 FROM leafctl_orders WHERE biz_tag = ''" % before, self.name)
+                == [["1"]],
+                "all four wait",
+            )
+        finally:
+            daemon.signal(signal.SIGCONT)
+        for command in commands:
+            _, err = command.communicate()
+            self.assertEqual(command.returncode, 0, err)
+        self.assertEqual(order_of(self.box, "pay"), ("strict", "1"))
+        self.assertEqual(order_of(self.box, "new"), ("strict", "1"))
+        # Nodes learn since when, without another change: a table that loses that has it again.
+        SERVER.sql("UPDATE leafctl_orders SET since = NULL, version = version + 10 WHERE biz_tag = ''", self.name)
+        SERVER.sql("UPDATE leafctl_orders SET since = NULL WHERE biz_tag = 'pay'", self.name)
+        poll(lambda: order_of(self.box, "pay") == ("strict", "1"), "a node writes it again")
 
     def test_a_node_that_is_gone_for_good_is_confirmed_by_name(self):
         other = self.node()

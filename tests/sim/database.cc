@@ -355,7 +355,7 @@ Result<std::optional<core::TagOrderTable>> SimTagOrders::Enter(const core::Order
 Result<std::optional<core::TagOrders::Look>> SimTagOrders::LookAt(const std::string& node) {
   LEAF_RETURN_IF_ERROR(way_.Ask());
   const Database::Orders& orders = database_.OrdersFor(node_);
-  Look look{orders.table.version, std::nullopt};
+  Look look{orders.table.version, 0, std::nullopt};
   if (const auto found = orders.nodes.find(node); found != orders.nodes.end())
     look.acknowledged = found->second.acknowledged;
   way_.Travel();
@@ -373,12 +373,14 @@ Result<void> SimTagOrders::Restore(const core::OrderRow& row) {
   return Write([&](Database::Orders& orders) { testing::RestoreIn(orders.table, row); });
 }
 
-Result<void> SimTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
-  return Write([&](Database::Orders& orders) {
-    if (const auto found = orders.nodes.find(node);
-        found != orders.nodes.end() && version <= orders.table.version)
-      found->second.acknowledged = std::max(found->second.acknowledged, version);
-  });
+Result<bool> SimTagOrders::Acknowledge(const std::string& node, const core::TagOrderTable& table) {
+  bool is_current = false;
+  LEAF_RETURN_IF_ERROR(Write([&](Database::Orders& orders) {
+    is_current = testing::IsSameState(table, orders.table);
+    const auto found = orders.nodes.find(node);
+    if (is_current && found != orders.nodes.end()) found->second.acknowledged = table.version;
+  }));
+  return is_current;
 }
 
 Result<void> SimTagOrders::Leave(const std::string& node) {

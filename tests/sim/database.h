@@ -217,7 +217,7 @@ class SimTagOrders final : public core::TagOrders {
   Result<std::optional<Look>> LookAt(const std::string& node) override;
   Result<std::optional<core::TagOrderTable>> Read() override;
   Result<void> Restore(const core::OrderRow& row) override;
-  Result<void> Acknowledge(const std::string& node, std::uint64_t version) override;
+  Result<bool> Acknowledge(const std::string& node, const core::TagOrderTable& table) override;
   Result<void> Leave(const std::string& node) override;
 
  private:

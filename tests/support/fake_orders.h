@@ -2,14 +2,26 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "leaf/core/tag_orders.h"
 
 namespace leaf::testing {
+
+// Tables in memory draw no nonce.
+inline bool IsSameState(core::TagOrderTable left, core::TagOrderTable right) {
+  const auto by_tag = [](const core::OrderRow& one, const core::OrderRow& other) {
+    return one.tag < other.tag;
+  };
+  std::sort(left.rows.begin(), left.rows.end(), by_tag);
+  std::sort(right.rows.begin(), right.rows.end(), by_tag);
+  return left.version == right.version && left.rows == right.rows;
+}
 
 // What core::TagOrders::Restore does to a table.
 inline void RestoreIn(core::TagOrderTable& table, const core::OrderRow& row) {
@@ -21,8 +33,11 @@ inline void RestoreIn(core::TagOrderTable& table, const core::OrderRow& row) {
     return;
   }
   if (there != table.rows.end()) {
-    if (there->order == core::TagOrder::kStrict && !there->since) there->since = row.since;
-    if (there->order == core::TagOrder::kStrict || there->version > row.version) return;
+    if (there->version > row.version) return;
+    if (there->order == core::TagOrder::kStrict) {
+      if (!there->since) there->since = row.since;
+      return;
+    }
     table.rows.erase(there);
   }
   table.rows.push_back(row);
@@ -45,26 +60,29 @@ class MemoryTagOrders final : public core::TagOrders {
     if (problem) return *problem;
     if (!has_table) return std::optional<Look>();
     const auto found = nodes.find(node);
-    return std::optional(
-        Look{table.version, found == nodes.end() ? std::nullopt : std::optional(found->second.acknowledged)});
+    return std::optional(Look{
+        table.version, 0, found == nodes.end() ? std::nullopt : std::optional(found->second.acknowledged)});
   }
   Result<std::optional<core::TagOrderTable>> Read() override {
     const std::lock_guard lock(mutex_);
     if (problem) return *problem;
     if (!has_table) return std::optional<core::TagOrderTable>();
-    return std::optional(table);
+    auto read = std::optional(table);
+    if (const auto change = std::exchange(after_read, nullptr)) change(table);
+    return read;
   }
   Result<void> Restore(const core::OrderRow& row) override {
     const std::lock_guard lock(mutex_);
     RestoreIn(table, row);
     return {};
   }
-  Result<void> Acknowledge(const std::string& node, std::uint64_t version) override {
+  Result<bool> Acknowledge(const std::string& node, const core::TagOrderTable& read) override {
     const std::lock_guard lock(mutex_);
     if (problem) return *problem;
-    if (const auto found = nodes.find(node); found != nodes.end() && version <= table.version)
-      found->second.acknowledged = std::max(found->second.acknowledged, version);
-    return {};
+    if (unwritable) return *unwritable;
+    if (!IsSameState(read, table)) return false;
+    if (const auto found = nodes.find(node); found != nodes.end()) found->second.acknowledged = read.version;
+    return true;
   }
   Result<void> Leave(const std::string& node) override {
     const std::lock_guard lock(mutex_);
@@ -79,6 +97,8 @@ class MemoryTagOrders final : public core::TagOrders {
   // For one thread.
   bool has_table = true;
   std::optional<Error> problem;
+  std::optional<Error> unwritable;                       // what Acknowledge says
+  std::function<void(core::TagOrderTable&)> after_read;  // once
   core::TagOrderTable table;
   std::map<std::string, core::OrderNode> nodes;
 

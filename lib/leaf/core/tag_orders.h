@@ -78,6 +78,9 @@ constexpr bool IsNews(const OrderRow& row, const std::optional<StrictMark>& mark
 // What stands in the table.
 struct TagOrderTable {
   std::uint64_t version = 0;
+  // Drawn at random with each version: two histories of a table, after a failover or a restore, may reach the
+  // same version.
+  std::uint64_t nonce = 0;
   std::vector<OrderRow> rows{};
   bool IsStrict(std::string_view tag) const {
     return std::any_of(rows.begin(), rows.end(),
@@ -109,6 +112,7 @@ class TagOrders {
 
   struct Look {
     std::uint64_t version = 0;                  // of the table
+    std::uint64_t nonce = 0;                    // of that version
     std::optional<std::uint64_t> acknowledged;  // by this node; nothing if it is not on the list any more
   };
   // Cheap. Nothing as of Enter.
@@ -116,13 +120,13 @@ class TagOrders {
   // Nothing as of Enter.
   virtual Result<std::optional<TagOrderTable>> Read() = 0;
   // The table has lost a change that this node knows by `row`. A strict one is written once more, as a
-  // change, unless the tag has a newer one or is strict by now. One to trend is written with its own version
-  // if the tag has no row: it ends orders that are older, and no others. The table's version is above
-  // row.version afterwards in any case, so that every change to come is newer.
+  // change, unless the tag has a newer one; where it is strict already, only `since` is added. One to trend
+  // is written with its own version if the tag has no row: it ends orders that are older, and no others. The
+  // table's version is above row.version afterwards in any case, so that every change to come is newer.
   virtual Result<void> Restore(const OrderRow& row) = 0;
-  // The node keeps to `version` from now on. Never lowers it, and takes none that the table has not reached:
-  // that is of another history of it.
-  virtual Result<void> Acknowledge(const std::string& node, std::uint64_t version) = 0;
+  // The node keeps to `table`, as it was read, from now on. Returns whether the table is still in that state;
+  // if not, nothing is acknowledged.
+  virtual Result<bool> Acknowledge(const std::string& node, const TagOrderTable& table) = 0;
   // The node has ended.
   virtual Result<void> Leave(const std::string& node) = 0;
 };

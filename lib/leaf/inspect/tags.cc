@@ -231,7 +231,7 @@ std::vector<Diagnosis> InspectOrders(const core::TagOrderTable& table, std::span
       found.push_back(
           {kCheck, Level::kWarning,
            fmt::format("tag {}: to be strict, and not acknowledged by all nodes", Quoted(row.tag)),
-           "a command has ended before they had; the order is not promised yet",
+           "a command has ended before they had, or the database was restored: some nodes may not keep to it",
            TagCommand("set", row.tag, "--order strict"), row.tag});
     }
   }

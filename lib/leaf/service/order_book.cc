@@ -8,6 +8,13 @@
 #include "leaf/base/text.h"
 
 namespace leaf::service {
+namespace {
+
+// A look that has put rows back, or that a change has overtaken, is followed by another. A command waits for
+// what it acknowledges.
+constexpr int kLooksAtOnce = 3;
+
+}  // namespace
 
 OrderBook::OrderBook(core::TagOrders* orders, core::MarkStore& memory, core::OrderNode node, Logger& log,
                      std::function<void()> adopted)
@@ -45,23 +52,34 @@ Result<void> OrderBook::Ensure() {
 
 Result<void> OrderBook::Look() {
   if (orders_ == nullptr) return {};
+  for (int i = 0; i < kLooksAtOnce; ++i) {
+    LEAF_ASSIGN_OR_RETURN(const bool is_settled, LookOnce());
+    if (is_settled) break;
+  }
+  return {};
+}
+
+Result<bool> OrderBook::LookOnce() {
   std::uint64_t look = 0;
   bool entered = false;
   bool tells = false;
   std::uint64_t seen = 0;
+  std::uint64_t seen_nonce = 0;
   {
     const MutexLock lock(mutex_);
     look = ++looks_;
     entered = entered_;
     tells = std::exchange(learned_, false);
     seen = seen_;
+    seen_nonce = seen_nonce_;
   }
-  const auto learn = [&]() -> Result<void> {
+  const auto learn = [&]() -> Result<bool> {
     LEAF_RETURN_IF_ERROR(Remember());
     if (entered) {
       LEAF_ASSIGN_OR_RETURN(const auto state, orders_->LookAt(node_.id));
       if (!state) return Adopt(look, std::nullopt);
-      if (state->acknowledged == state->version && state->version == seen && !tells) return {};
+      const bool is_same = state->version == seen && state->nonce == seen_nonce;
+      if (is_same && state->acknowledged == state->version && !tells) return true;
       if (state->acknowledged) {
         LEAF_ASSIGN_OR_RETURN(const auto table, orders_->Read());
         return Adopt(look, table);
@@ -85,10 +103,10 @@ Result<void> OrderBook::Look() {
   return learned;
 }
 
-Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table) {
+Result<bool> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table) {
   {
     const MutexLock adopting(adopting_);
-    if (!AdoptRows(look, table)) return {};
+    if (!AdoptRows(look, table)) return true;
     if (table || !Rows().empty()) adopted_();
     // Not before the generators know: a grant of one that does not would go into its reserve.
     const MutexLock lock(mutex_);
@@ -96,7 +114,7 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
   }
   if (!table) {
     TellWithoutTable();
-    return {};
+    return true;
   }
   LEAF_RETURN_IF_ERROR(KeepInMemory());
   if (!table->listed) {
@@ -106,18 +124,48 @@ Result<void> OrderBook::Adopt(std::uint64_t look, const std::optional<core::TagO
           "this node is not on the list of nodes: its database user may not write to leafctl_orders and "
           "leafctl_nodes. A tag that becomes strict does not wait for it");
     }
-    return {};
+    return true;
   }
-  // The change of which raises the version: what is acknowledged is what was read.
-  for (const core::OrderRow& row : LostBy(*table)) {
-    log_.Warning("the table has lost that tag {} is {}: this node puts it back", Quoted(row.tag),
-                 core::TagOrderName(row.order));
-    LEAF_RETURN_IF_ERROR(orders_->Restore(row));
+  auto settled = Settle(*table);
+  TellUnsettled(settled);
+  return settled;
+}
+
+Result<bool> OrderBook::Settle(const core::TagOrderTable& table) {
+  const std::vector<Lost> lost = LostBy(table);
+  for (const Lost& each : lost) {
+    const std::string_view order = core::TagOrderName(each.row.order);
+    LEAF_RETURN_IF_ERROR(orders_->Restore(each.row));
+    if (each.order_stands) {
+      log_.Warning("the table had lost changes of the order of tag {}, which is {} now", Quoted(each.row.tag),
+                   order);
+    } else {
+      log_.Warning("the table had lost that tag {} is {}: this node has put it back", Quoted(each.row.tag),
+                   order);
+    }
   }
-  LEAF_RETURN_IF_ERROR(orders_->Acknowledge(node_.id, table->version));
+  // That has changed the table.
+  if (!lost.empty()) return false;
+  LEAF_ASSIGN_OR_RETURN(const bool is_current, orders_->Acknowledge(node_.id, table));
+  if (!is_current) return false;
   const MutexLock lock(mutex_);
-  seen_ = table->version;
-  return {};
+  seen_ = table.version;
+  seen_nonce_ = table.nonce;
+  return true;
+}
+
+void OrderBook::TellUnsettled(const Result<bool>& settled) {
+  const MutexLock lock(mutex_);
+  std::string problem;
+  // The log tells elsewhere that the database cannot be reached.
+  if (!settled.ok() && settled.error().code != ErrorCode::kUnavailable &&
+      settled.error().code != ErrorCode::kOutcomeUnknown)
+    problem = settled.error().message;
+  if (std::exchange(unsettled_told_, problem) == problem || problem.empty()) return;
+  log_.Warning(
+      "cannot acknowledge the order of the tags: {}. This node keeps to it; leafctl tag set --order strict "
+      "waits for it",
+      problem);
 }
 
 Result<void> OrderBook::Remember() {
@@ -178,16 +226,20 @@ void OrderBook::TellWithoutTable() {
       Quoted(strict));
 }
 
-std::vector<core::OrderRow> OrderBook::LostBy(const core::TagOrderTable& table) const {
-  std::map<std::string_view, core::TagOrder> there;
-  for (const core::OrderRow& row : table.rows) there.emplace(row.tag, row.order);
-  std::vector<core::OrderRow> lost = Rows();
-  std::erase_if(lost, [&](const core::OrderRow& row) {
+std::vector<OrderBook::Lost> OrderBook::LostBy(const core::TagOrderTable& table) const {
+  std::map<std::string_view, const core::OrderRow*> there;
+  for (const core::OrderRow& row : table.rows) there.emplace(row.tag, &row);
+  std::vector<Lost> lost;
+  for (core::OrderRow& row : Rows()) {
     const auto found = there.find(row.tag);
-    const bool is_missing = found == there.end() || (row.order == core::TagOrder::kStrict &&
-                                                     found->second != core::TagOrder::kStrict);
-    return !is_missing && row.version <= table.version;
-  });
+    const core::OrderRow* const stands = found == there.end() ? nullptr : found->second;
+    const bool order_stands = stands != nullptr && stands->order == row.order;
+    const bool is_missing = stands == nullptr || (row.order == core::TagOrder::kStrict && !order_stands);
+    const bool since_is_missing =
+        order_stands && stands->version == row.version && row.since && !stands->since;
+    if (is_missing || since_is_missing || row.version > table.version)
+      lost.push_back({std::move(row), order_stands});
+  }
   return lost;
 }
 
@@ -211,7 +263,13 @@ bool OrderBook::LearnStrict(std::string_view tag, const core::StrictMark& mark) 
     const MutexLock lock(mutex_);
     const auto known = rows_.find(tag);
     const bool was_strict = known != rows_.end() && known->second.order == core::TagOrder::kStrict;
-    if (known != rows_.end() && known->second.version >= mark.version) return was_strict;
+    if (known != rows_.end() && known->second.version >= mark.version) {
+      if (was_strict && known->second.version == mark.version && mark.since && !known->second.since) {
+        known->second.since = mark.since;
+        learned_ = true;
+      }
+      return was_strict;
+    }
     core::OrderRow row{std::string(tag), core::TagOrder::kStrict, mark.since, mark.version};
     if (was_strict && !row.since) row.since = known->second.since;
     rows_.insert_or_assign(row.tag, row);
@@ -243,7 +301,11 @@ bool OrderBook::AdoptRows(std::uint64_t look, const std::optional<core::TagOrder
     core::OrderRow kept = row;
     // Strict in an older version of the table: newer than what this node knew, for its memory and the
     // witness.
-    if (known != rows_.end()) kept.version = std::max(row.version, known->second.version);
+    if (known != rows_.end()) {
+      kept.version = std::max(row.version, known->second.version);
+      if (known->second.order == row.order && known->second.version == row.version && !kept.since)
+        kept.since = known->second.since;
+    }
     rows_.insert_or_assign(row.tag, std::move(kept));
   }
   return true;

@@ -71,13 +71,24 @@ class OrderBook {
   // Writes what is new into the state directory, before a version is acknowledged. The log names an error
   // once, until a write succeeds.
   Result<void> KeepInMemory();
-  Result<void> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
+  // LookOnce, Adopt and Settle return whether nothing is left to be done; if something is, it takes another
+  // look.
+  Result<bool> LookOnce();
+  Result<bool> Adopt(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
+  // Puts back what the table has lost, or acknowledges the table.
+  Result<bool> Settle(const core::TagOrderTable& table);
+  // The log names an error once, until it passes.
+  void TellUnsettled(const Result<bool>& settled);
   // False for a look that has no say any more.
   bool AdoptRows(std::uint64_t look, const std::optional<core::TagOrderTable>& table);
   void TellWithoutTable();
-  // Rows of strict tags that the table has lost, of other tags of which it has none, and all whose versions
-  // it has not reached.
-  std::vector<core::OrderRow> LostBy(const core::TagOrderTable& table) const;
+  struct Lost {
+    core::OrderRow row;
+    bool order_stands = false;  // the table has the order, and not all that is known of it
+  };
+  // Rows of strict tags that the table has lost, of other tags of which it has none, those whose `since` it
+  // has lost, and all whose versions it has not reached.
+  std::vector<Lost> LostBy(const core::TagOrderTable& table) const;
 
   core::TagOrders* const orders_;
   core::MarkStore& memory_;
@@ -93,7 +104,8 @@ class OrderBook {
   bool entered_ LEAF_GUARDED_BY(mutex_) = false;
   bool has_table_ LEAF_GUARDED_BY(mutex_) = false;
   std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
-  bool learned_ LEAF_GUARDED_BY(mutex_) = false;    // something that the table may have lost
+  std::uint64_t seen_nonce_ LEAF_GUARDED_BY(mutex_) = 0;
+  bool learned_ LEAF_GUARDED_BY(mutex_) = false;  // something that the table may have lost
   std::map<std::string, core::OrderRow, std::less<>> rows_ LEAF_GUARDED_BY(mutex_);
   bool remembered_ LEAF_GUARDED_BY(mutex_) = false;
   // What the state directory remembers, or knows better.
@@ -101,6 +113,7 @@ class OrderBook {
   bool unlisted_told_ LEAF_GUARDED_BY(mutex_) = false;
   bool unkept_told_ LEAF_GUARDED_BY(mutex_) = false;
   bool missing_told_ LEAF_GUARDED_BY(mutex_) = false;
+  std::string unsettled_told_ LEAF_GUARDED_BY(mutex_);
   std::optional<Error> problem_ LEAF_GUARDED_BY(mutex_);
 };
 

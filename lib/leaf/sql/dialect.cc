@@ -189,8 +189,8 @@ const Dialect kMysql{
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",
     .raise_orders_version =
-        "INSERT INTO leafctl_orders (biz_tag, version) VALUES (:tag, 1) "
-        "ON DUPLICATE KEY UPDATE version = version + 1",
+        "INSERT INTO leafctl_orders (biz_tag, version, since) VALUES (:tag, 1, FLOOR(RAND() * 1e12)) "
+        "ON DUPLICATE KEY UPDATE version = version + 1, since = VALUES(since)",
     .schema = kMysqlSchema,
 };
 
@@ -211,8 +211,9 @@ const Dialect kSqlite{
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON CONFLICT (biz_tag) DO UPDATE SET max_id = max(max_id, excluded.max_id)",
     .raise_orders_version =
-        "INSERT INTO leafctl_orders (biz_tag, version) VALUES (:tag, 1) "
-        "ON CONFLICT (biz_tag) DO UPDATE SET version = version + 1",
+        "INSERT INTO leafctl_orders (biz_tag, version, since) VALUES (:tag, 1, abs(random() % "
+        "1000000000000)) "
+        "ON CONFLICT (biz_tag) DO UPDATE SET version = version + 1, since = excluded.since",
     .schema = kSqliteSchema,
 };
 

@@ -28,6 +28,7 @@ struct Dialect {
   std::string_view now_ms;            // expression: the server's time as Unix milliseconds
   std::string_view remember_removed;  // upsert of :tag, :max_id into leafctl_removed_tags, never lowering
   // Raises the number of the row :tag of leafctl_orders by one; the row is made if it is missing.
+  // Draws the version's nonce as well, into the column `since` of its row.
   std::string_view raise_orders_version;
   // Statements that create what is missing, in order. The first makes leaf_alloc as Leaf publishes it, but
   // with a collation that tells all tags apart.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <soci/soci.h>
 
+#include <algorithm>
+
 #include "leaf/base/text.h"
 #include "leaf/sql/error_map.h"
 
@@ -20,18 +22,30 @@ Error NoOrders() {
           "leafctl db init creates them"};
 }
 
-// Of the table; 0 for one that was made anew.
-std::uint64_t ReadVersion(soci::session& session) {
-  long long version = 0;
-  session << "SELECT version FROM leafctl_orders WHERE biz_tag = :tag", soci::use(kVersionRow, "tag"),
-      soci::into(version);
-  return session.got_data() ? static_cast<std::uint64_t>(version) : 0;
+std::uint64_t NonceOf(long long since, soci::indicator state) {
+  return state == soci::i_ok ? static_cast<std::uint64_t>(since) : 0;
+}
+
+// A state of the table; 0 for one that was made anew.
+struct Version {
+  std::uint64_t number = 0;
+  std::uint64_t nonce = 0;
+};
+
+Version ReadVersion(soci::session& session) {
+  long long number = 0;
+  long long nonce = 0;
+  soci::indicator nonce_state = soci::i_null;
+  session << "SELECT version, since FROM leafctl_orders WHERE biz_tag = :tag", soci::use(kVersionRow, "tag"),
+      soci::into(number), soci::into(nonce, nonce_state);
+  if (!session.got_data()) return {};
+  return {static_cast<std::uint64_t>(number), NonceOf(nonce, nonce_state)};
 }
 
 // Raises the version, to more than `above`, and keeps its row locked until the transaction ends.
 std::uint64_t RaiseVersion(soci::session& session, const Dialect& dialect, std::uint64_t above = 0) {
   session << std::string(dialect.raise_orders_version), soci::use(kVersionRow, "tag");
-  if (const std::uint64_t raised = ReadVersion(session); raised > above) return raised;
+  if (const std::uint64_t raised = ReadVersion(session).number; raised > above) return raised;
   const long long version = static_cast<long long>(above) + 1;
   session << "UPDATE leafctl_orders SET version = :version WHERE biz_tag = :tag",
       soci::use(version, "version"), soci::use(kVersionRow, "tag");
@@ -53,6 +67,7 @@ core::TagOrderTable ReadOrders(soci::session& session) {
   while (read.fetch()) {
     if (tag == kVersionRow) {
       table.version = static_cast<std::uint64_t>(version);
+      table.nonce = NonceOf(since, since_state);
       continue;
     }
     core::OrderRow row{tag, strict != 0 ? core::TagOrder::kStrict : core::TagOrder::kTrend, std::nullopt,
@@ -78,9 +93,24 @@ std::optional<core::OrderRow> ReadOrder(soci::session& session, const std::strin
   return row;
 }
 
-bool IsStrictIn(soci::session& session, const std::string& tag) {
-  const auto row = ReadOrder(session, tag);
+bool IsStrict(const std::optional<core::OrderRow>& row) {
   return row && row->order == core::TagOrder::kStrict;
+}
+
+bool IsStrictIn(soci::session& session, const std::string& tag) { return IsStrict(ReadOrder(session, tag)); }
+
+// Whether SqlTagOrders::Restore has nothing to do for `row`.
+bool Stands(soci::session& session, const core::OrderRow& row) {
+  if (ReadVersion(session).number <= row.version) return false;
+  const auto there = ReadOrder(session, row.tag);
+  if (!there || row.order != core::TagOrder::kStrict) return there.has_value();
+  return there->version > row.version || (IsStrict(there) && (!row.since || there->since));
+}
+
+void WriteSince(soci::session& session, const std::string& tag, std::uint64_t since) {
+  const auto number = static_cast<long long>(since);
+  session << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag", soci::use(number, "since"),
+      soci::use(tag, "tag");
 }
 
 void WriteOrder(soci::session& session, const std::string& tag, core::TagOrder order, std::uint64_t version) {
@@ -146,13 +176,16 @@ Result<std::optional<core::TagOrders::Look>> SqlTagOrders::LookAt(const std::str
   LEAF_RETURN_IF_ERROR(database_.Run("read the order of tags", [&](soci::session& session) -> Result<void> {
     look.reset();
     long long version = 0;
+    long long nonce = 0;
+    soci::indicator nonce_state = soci::i_null;
     long long acknowledged = 0;
     soci::indicator acknowledged_state = soci::i_null;
     try {
-      session << "SELECT o.version, n.acknowledged FROM leafctl_orders o LEFT JOIN leafctl_nodes n ON n.id = "
+      session << "SELECT o.version, o.since, n.acknowledged FROM leafctl_orders o LEFT JOIN leafctl_nodes n "
+                 "ON n.id = "
                  ":id WHERE o.biz_tag = :tag",
           soci::use(node, "id"), soci::use(kVersionRow, "tag"), soci::into(version),
-          soci::into(acknowledged, acknowledged_state);
+          soci::into(nonce, nonce_state), soci::into(acknowledged, acknowledged_state);
     } catch (const std::exception& exception) {
       if (!IsNotForUs(exception)) throw;
       return {};
@@ -161,6 +194,7 @@ Result<std::optional<core::TagOrders::Look>> SqlTagOrders::LookAt(const std::str
     // No row: the tables were made anew.
     if (!session.got_data()) return {};
     look->version = static_cast<std::uint64_t>(version);
+    look->nonce = NonceOf(nonce, nonce_state);
     if (acknowledged_state == soci::i_ok) look->acknowledged = static_cast<std::uint64_t>(acknowledged);
     return {};
   }));
@@ -182,36 +216,49 @@ Result<std::optional<core::TagOrderTable>> SqlTagOrders::Read() {
 }
 
 Result<void> SqlTagOrders::Restore(const core::OrderRow& row) {
-  return Change(
-      fmt::format("tell the table that tag {} is {}", Quoted(row.tag), core::TagOrderName(row.order)),
-      row.version, [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-        const auto there = ReadOrder(session, row.tag);
-        if (row.order != core::TagOrder::kStrict) {
-          if (!there) WriteOrder(session, row.tag, row.order, row.version);
-          return {};
-        }
-        const bool is_strict = there && there->order == core::TagOrder::kStrict;
-        if (there && !is_strict && there->version > row.version) return {};
-        if (!is_strict) WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
-        if (!row.since || (is_strict && there->since)) return {};
-        const auto since = static_cast<long long>(*row.since);
-        session << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag", soci::use(since, "since"),
-            soci::use(row.tag, "tag");
-        return {};
-      });
+  const std::string what =
+      fmt::format("tell the table that tag {} is {}", Quoted(row.tag), core::TagOrderName(row.order));
+  // Where all nodes know it, the first one to come writes it. The others change nothing: a change has to be
+  // acknowledged by all.
+  bool stands = false;
+  LEAF_RETURN_IF_ERROR(database_.Run(what, [&](soci::session& session) -> Result<void> {
+    try {
+      stands = Stands(session, row);
+    } catch (const std::exception& exception) {
+      if (!IsNotForUs(exception)) throw;
+      return NoOrders();
+    }
+    return {};
+  }));
+  if (stands) return {};
+  return Change(what, row.version, [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+    const auto there = ReadOrder(session, row.tag);
+    if (row.order != core::TagOrder::kStrict) {
+      if (!there) WriteOrder(session, row.tag, row.order, row.version);
+      return {};
+    }
+    if (there && there->version > row.version) return {};
+    if (!IsStrict(there)) WriteOrder(session, row.tag, core::TagOrder::kStrict, raised);
+    if (row.since && !(IsStrict(there) && there->since)) WriteSince(session, row.tag, *row.since);
+    return {};
+  });
 }
 
-Result<void> SqlTagOrders::Acknowledge(const std::string& node, std::uint64_t version) {
-  const auto number = static_cast<long long>(version);
-  return database_.Transact(
-      "acknowledge the order of tags", Database::Finish::kCommit,
-      [&](soci::session& session) -> Result<void> {
-        if (ReadVersion(session) < version) return {};
-        session
-            << "UPDATE leafctl_nodes SET acknowledged = :version WHERE id = :id AND acknowledged < :version",
-            soci::use(number, "version"), soci::use(node, "id");
-        return {};
-      });
+Result<bool> SqlTagOrders::Acknowledge(const std::string& node, const core::TagOrderTable& table) {
+  const auto number = static_cast<long long>(table.version);
+  bool is_current = false;
+  LEAF_RETURN_IF_ERROR(
+      database_.Transact("acknowledge the order of tags", Database::Finish::kCommit,
+                         [&](soci::session& session) -> Result<void> {
+                           const Version version = ReadVersion(session);
+                           is_current = version.number == table.version && version.nonce == table.nonce;
+                           if (!is_current) return {};
+                           // Lower, too: what stands there may be of another history of the table.
+                           session << "UPDATE leafctl_nodes SET acknowledged = :version WHERE id = :id",
+                               soci::use(number, "version"), soci::use(node, "id");
+                           return {};
+                         }));
+  return is_current;
 }
 
 Result<void> SqlTagOrders::Leave(const std::string& node) {
@@ -232,14 +279,15 @@ Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
   Begun begun;
   LEAF_RETURN_IF_ERROR(Change(fmt::format("make tag {} strict", Quoted(tag)), 0,
                               [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-                                begun = {.version = raised, .awaited = raised, .since = std::nullopt};
+                                begun = {.version = raised, .awaited = raised, .since = {}};
                                 // Of another history of the table: the node has not read this one.
                                 const auto number = static_cast<long long>(raised);
                                 session << "UPDATE leafctl_nodes SET acknowledged = 0 WHERE acknowledged >= "
                                            ":version",
                                     soci::use(number, "version");
                                 const auto row = ReadOrder(session, name);
-                                if (row && row->order == core::TagOrder::kStrict && row->since) {
+                                begun.was_strict = IsStrict(row);
+                                if (begun.was_strict) {
                                   begun.version = row->version;
                                   begun.since = row->since;
                                 } else {
@@ -250,41 +298,48 @@ Result<SqlTagOrders::Begun> SqlTagOrders::Begin(std::string_view tag) {
   return begun;
 }
 
-Result<void> SqlTagOrders::Abandon(std::string_view tag, std::uint64_t version) {
+Result<bool> SqlTagOrders::Abandon(std::string_view tag, std::uint64_t version) {
   const std::string name(tag);
-  return Change(fmt::format("leave the order of tag {} as it was", Quoted(tag)), version,
-                [&](soci::session& session, std::uint64_t raised) -> Result<void> {
-                  const auto row = ReadOrder(session, name);
-                  if (row && row->version == version && !row->since)
-                    WriteOrder(session, name, core::TagOrder::kTrend, raised);
-                  return {};
-                });
+  bool is_strict = false;
+  LEAF_RETURN_IF_ERROR(Change(fmt::format("leave the order of tag {} as it was", Quoted(tag)), version,
+                              [&](soci::session& session, std::uint64_t raised) -> Result<void> {
+                                const auto row = ReadOrder(session, name);
+                                is_strict = IsStrict(row);
+                                if (!is_strict || row->version != version || row->since) return {};
+                                WriteOrder(session, name, core::TagOrder::kTrend, raised);
+                                is_strict = false;
+                                return {};
+                              }));
+  return is_strict;
 }
 
-Result<std::uint64_t> SqlTagOrders::Complete(std::string_view tag, std::uint64_t version) {
+Result<std::uint64_t> SqlTagOrders::Complete(std::string_view tag, std::uint64_t version,
+                                             std::uint64_t least) {
   const std::string what = fmt::format("make tag {} strict", Quoted(tag));
   const std::string name(tag);
-  const auto number = static_cast<long long>(version);
-  long long since = 0;
+  std::uint64_t since = 0;
   LEAF_RETURN_IF_ERROR(
       database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
         const Dialect& dialect = database_.dialect();
+        long long max_id = 0;
+        // Locked before the version, as where a tag is removed.
         session << fmt::format("SELECT max_id FROM leaf_alloc WHERE {}{}", dialect.tag_matches,
                                dialect.for_update),
-            soci::use(name, "tag"), soci::into(since);
+            soci::use(name, "tag"), soci::into(max_id);
         if (!session.got_data()) return UnknownTag(tag);
-        soci::statement update =
-            (session.prepare
-                 << "UPDATE leafctl_orders SET since = :since WHERE biz_tag = :tag AND version = :version "
-                    "AND strict = 1",
-             soci::use(since, "since"), soci::use(name, "tag"), soci::use(number, "version"));
-        update.execute(true);
-        if (update.get_affected_rows() == 1) return {};
-        return Error{ErrorCode::kRefused,
-                     fmt::format("cannot {}: another command has changed its order meanwhile", what),
-                     TagCommand("show", tag)};
+        // So that all nodes read, and remember, from which ID on.
+        RaiseVersion(session, dialect);
+        const auto row = ReadOrder(session, name);
+        if (!IsStrict(row) || row->version != version) {
+          return Error{ErrorCode::kRefused,
+                       fmt::format("cannot {}: another command has changed its order meanwhile", what),
+                       TagCommand("show", tag)};
+        }
+        since = row->since.value_or(std::max(static_cast<std::uint64_t>(std::max(max_id, 0LL)), least));
+        if (!row->since) WriteSince(session, name, since);
+        return {};
       }));
-  return static_cast<std::uint64_t>(since);
+  return since;
 }
 
 Result<std::optional<std::uint64_t>> SqlTagOrders::End(std::string_view tag, std::uint64_t above) {

@@ -23,7 +23,7 @@ class SqlTagOrders final : public core::TagOrders {
   Result<std::optional<Look>> LookAt(const std::string& node) override;
   Result<std::optional<core::TagOrderTable>> Read() override;
   Result<void> Restore(const core::OrderRow& row) override;
-  Result<void> Acknowledge(const std::string& node, std::uint64_t version) override;
+  Result<bool> Acknowledge(const std::string& node, const core::TagOrderTable& table) override;
   Result<void> Leave(const std::string& node) override;
 
   // For commands. Errors further than those of the database: kConfig where there is no table.
@@ -32,16 +32,20 @@ class SqlTagOrders final : public core::TagOrders {
   struct Begun {
     std::uint64_t version = 0;           // of the order
     std::uint64_t awaited = 0;           // of the table, which all nodes have to acknowledge
-    std::optional<std::uint64_t> since;  // it is strict already, and its row was not changed
+    bool was_strict = false;             // or was to be; then its row was not changed
+    std::optional<std::uint64_t> since;  // the row says so already
   };
   // Whether there is such a tag is not looked at. What nodes have acknowledged at or above `awaited` is of
   // another history of the table, and does not count any more.
   Result<Begun> Begin(std::string_view tag);
-  // All have: the promise holds from the returned ID on, which is the row's max_id. Errors: kNotFound for a
-  // tag that is not there; kRefused if the order was changed since Begin returned `version`.
-  Result<std::uint64_t> Complete(std::string_view tag, std::uint64_t version);
-  // Not all have: it is not to be strict, unless the order was changed since Begin returned `version`.
-  Result<void> Abandon(std::string_view tag, std::uint64_t version);
+  // All have: the promise holds from the returned ID on, which is the row's max_id, and at least `least`; or
+  // what another command has written already. Nodes learn it at their next look. Errors: kNotFound for a tag
+  // that is not there; kRefused if the order was changed since Begin returned `version`.
+  Result<std::uint64_t> Complete(std::string_view tag, std::uint64_t version, std::uint64_t least = 0);
+  // Not all have: it is not to be strict, unless the order was changed since Begin returned `version`. Not
+  // for a tag that was strict, or was to be, before. Returns whether the tag is strict all the same: another
+  // command, or a node that knows an order that the table had lost, has written that meanwhile.
+  Result<bool> Abandon(std::string_view tag, std::uint64_t version);
   // The tag is not strict any more. `above`: the version in which another place remembers that it is
   // (core::StrictMark), 0 for none; then the change is newer than that, and is written also where no row says
   // that the tag is strict. The version of the change; nothing where there was none to make.

@@ -37,7 +37,11 @@ Result<std::vector<DaemonRecord>> ReadDaemonRoster(Client& client, const Tree& t
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (!nodes[i]) continue;  // has just gone
     auto record = ParseDaemon(nodes[i]->data);
-    if (!record.ok()) return UnusableNode(paths[i], record.error());
+    if (!record.ok()) {
+      Error error = UnusableNode(paths[i], record.error());
+      error.hint = "delete it, and restart the daemon that it belonged to, so that it is listed again";
+      return error;
+    }
     record->id = paths[i].substr(tree.Daemons().size() + 1);
     daemons.push_back(std::move(*record));
   }

@@ -35,7 +35,7 @@ class DaemonEntry {
 };
 
 // Those of all daemons. One that died is among them until its session has run out. An entry that cannot be
-// read is kRefused: it is of a daemon that cannot be asked.
+// read is kRefused: the daemon behind it cannot be asked.
 Result<std::vector<DaemonRecord>> ReadDaemonRoster(Client& client, const Tree& tree);
 
 }  // namespace leaf::zookeeper

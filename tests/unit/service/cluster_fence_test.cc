@@ -387,7 +387,11 @@ TEST(DaemonRoster, ListsTheLiveDaemonsAndTheirAddresses) {
     EXPECT_TRUE(zookeeper::ReadDaemonRoster(reader, PayTree())->empty());
   }
   zookeeper.Create(PayTree().Daemon("two"), "nonsense");
-  EXPECT_EQ(zookeeper::ReadDaemonRoster(reader, PayTree()).error().code, ErrorCode::kRefused);
+  const auto unreadable = zookeeper::ReadDaemonRoster(reader, PayTree());
+  EXPECT_EQ(unreadable.error().code, ErrorCode::kRefused);
+  EXPECT_NE(unreadable.error().message.find(PayTree().Daemon("two")), std::string::npos);
+  EXPECT_NE(unreadable.error().hint.find("delete it"), std::string::npos)
+      << "worker check does not look there";
 }
 
 TEST(DaemonRoster, AnEntryThatCouldNotBeMadeComesLater) {

@@ -243,6 +243,21 @@ TEST_F(ClusterOrderTest, AGrantMeetsTheOrderThatTheTableHasLost) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{251});
 }
 
+// The witness was not told that the order has ended: this node has read that, in a later version.
+TEST_F(ClusterOrderTest, AGrantKeepsToALaterRowThanTheWitnessKnows) {
+  orders_.table.version = 7;
+  orders_.MakeTrend("pay");
+  StartFenced();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  Noted({7, 1});
+  const auto asked = Ask("pay", 150);
+  Pass(seconds{1});
+  ASSERT_TRUE(asked->done());
+  EXPECT_EQ(asked->ids().front(), 2U) << "the reserve is issued";
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+  EXPECT_GT(StatusOf("pay").reserve, 0U);
+}
+
 // It becomes known between the look at the witness and the claim.
 TEST_F(ClusterOrderTest, OfARangeThatWasReservedBeforeTheOrderIsKnownNothingIsKept) {
   StartFenced();

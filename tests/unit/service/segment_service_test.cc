@@ -1026,6 +1026,49 @@ TEST_F(SegmentServiceTest, WhatRestartsWasteIsRemembered) {
   EXPECT_FALSE(status.wasted_by_restarts_exactly);
 }
 
+TEST_F(SegmentServiceTest, AGrantThatArrivesAfterTheStopIsWastedByTheRestart) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  store_.on_slow = [this] { service_->Stop(); };
+  store_.FailReserves(StoreFault::kSlowReply, 1);
+  const auto asked = Ask("pay");
+  Run();
+  EXPECT_FALSE(asked->result->ok());
+  EXPECT_EQ(table_.MaxId("pay"), 101);
+  ASSERT_TRUE(service_->RecordUnissued().ok());
+  store_.on_slow = nullptr;
+  StartService();
+  Run();
+  EXPECT_EQ(StatusOf("pay").wasted_by_last_restart, 100U);
+  EXPECT_TRUE(StatusOf("pay").wasted_by_restarts_exactly);
+}
+
+TEST_F(SegmentServiceTest, AGrantThatMeetsAFrozenTagIsWastedByNoRestart) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  ASSERT_TRUE(Get("pay", 5)->result->ok());
+  store_.on_slow = [this] {
+    table_.Put("pay", 5, 100);
+    service_->RefreshNow();
+    Run();
+  };
+  store_.FailReserves(StoreFault::kSlowReply, 1);
+  const auto asked = Ask("pay", 150);
+  Run();
+  EXPECT_FALSE(asked->result->ok());
+  EXPECT_EQ(StatusOf("pay").state, "frozen");
+  const std::uint64_t dropped = StatusOf("pay").wasted;
+  EXPECT_GE(dropped, 150U);
+  service_->Stop();
+  ASSERT_TRUE(service_->RecordUnissued().ok());
+  store_.on_slow = nullptr;
+  StartService();
+  Run();
+  EXPECT_EQ(StatusOf("pay").wasted_by_last_restart, 0U) << "it was wasted before";
+}
+
 TEST_F(SegmentServiceTest, GrantsThatAreDroppedCountAsWasted) {
   table_.Put("pay", 1, 100);
   StartService();

@@ -337,7 +337,9 @@ TEST_F(StrictTagTest, WhatTheStateDirectoryRemembersOutlivesTheTable) {
   EXPECT_EQ(StatusOf("ship").order, core::TagOrder::kTrend);
   EXPECT_TRUE(orders_.table.IsStrict("pay")) << "the nodes that start now have to know";
   EXPECT_FALSE(orders_.table.IsStrict("ship"));
-  EXPECT_EQ(log_.Count(LogLevel::kWarning, "the table has lost that tag 'pay' is strict"), 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning,
+                       "the table had lost that tag 'pay' is strict: this node has put it back"),
+            1U);
 }
 
 // The change was made while the node was down.
@@ -480,6 +482,61 @@ TEST_F(StrictTagTest, ANodeThatCannotBeListedServesAllTheSame) {
 }
 
 // The same number may stand for another table.
+// A command waits for the acknowledgement: it does not take as long as the next look is away.
+TEST_F(StrictTagTest, ALookThatAChangeOvertakesIsRepeatedAtOnce) {
+  Start();
+  orders_.MakeStrict("pay");
+  orders_.after_read = [](core::TagOrderTable& table) {
+    table.rows.push_back({"ship", core::TagOrder::kStrict, std::nullopt, ++table.version});
+  };
+  Pass(kLongerThanALook);
+  EXPECT_FALSE(orders_.after_read);
+  EXPECT_EQ(StatusOf("ship").order, core::TagOrder::kStrict);
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
+}
+
+TEST_F(StrictTagTest, ANodeThatCannotAcknowledgeSaysSoOnce) {
+  const std::string_view told = "cannot acknowledge the order of the tags: no right";
+  Start();
+  const std::uint64_t version = orders_.MakeStrict("pay");
+  orders_.unwritable = Error{ErrorCode::kConfig, "no right", ""};
+  Pass(3 * kLongerThanALook);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, told), 1U);
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict) << "it keeps to what it has read";
+  EXPECT_LT(Acknowledged(), version);
+  orders_.unwritable = Error{ErrorCode::kUnavailable, "away", ""};
+  Pass(kLongerThanALook);
+  orders_.unwritable.reset();
+  Pass(kLongerThanALook);
+  EXPECT_EQ(Acknowledged(), version);
+  orders_.MakeTrend("pay");
+  orders_.unwritable = Error{ErrorCode::kConfig, "no right", ""};
+  Pass(kLongerThanALook);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, told), 2U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "away"), 0U);
+}
+
+// A command promises it after the nodes have acknowledged, and a restore loses that.
+TEST_F(StrictTagTest, SinceWhenATagIsStrictIsKnownAndWrittenAgain) {
+  orders_.MakeStrict("pay");
+  Start();
+  orders_.table.rows[0].since = 1;
+  ++orders_.table.version;
+  Pass(kLongerThanALook);
+  orders_.table.rows[0].since.reset();
+  ++orders_.table.version;
+  Pass(kLongerThanALook);
+  EXPECT_EQ(orders_.table.rows[0].since, 1U);
+  EXPECT_EQ(log_.Count(LogLevel::kWarning, "had lost changes of the order of tag 'pay', which is strict now"),
+            1U);
+  EXPECT_EQ(Acknowledged(), orders_.table.version) << "without waiting for the next look";
+  // A later order has a promise of its own.
+  orders_.MakeTrend("pay");
+  orders_.MakeStrict("pay");
+  Pass(kLongerThanALook);
+  EXPECT_FALSE(orders_.table.rows[0].since);
+}
+
 TEST_F(StrictTagTest, AnAcknowledgementThatTheTableLostIsGivenAgain) {
   Start();
   orders_.nodes.at("a1").acknowledged = 0;

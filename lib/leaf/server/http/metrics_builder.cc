@@ -161,7 +161,7 @@ void MetricsBuilder::AddTags(const std::vector<service::TagStatus>& tags) {
   gauge("leaf_tag_max_id", "The column max_id of the tag, as it was seen last.",
         [](const Tag& tag) -> Value { return static_cast<double>(tag.max_id); });
   gauge("leaf_tag_frozen", "Whether the tag is frozen because the database lost committed grants.",
-        [](const Tag& tag) -> Value { return tag.state == "frozen" ? 1 : 0; });
+        [](const Tag& tag) -> Value { return tag.frozen_since ? 1 : 0; });
   gauge("leaf_tag_paused_timestamp_seconds", "When an operator paused the tag; absent unless it is paused.",
         [](const Tag& tag) -> Value {
           if (!tag.paused_since) return std::nullopt;

@@ -233,8 +233,12 @@ void AddSegment(Json& json, const std::string& store, const service::SegmentServ
   for (const service::TagStatus& tag : tags) {
     rate += tag.ids_per_second;
     reserve += tag.reserve;
-    if (tag.state == "frozen") ++frozen;
-    if (tag.state == "paused") ++paused_tags;
+    // As metrics count them: a frozen tag needs an operator whether it is paused or not.
+    if (tag.frozen_since) {
+      ++frozen;
+    } else if (tag.state == "paused") {
+      ++paused_tags;
+    }
   }
   json["totals"] = {{"rate", rate},
                     {"reserve", reserve},
