@@ -592,6 +592,16 @@ class Wire(SharedDaemonTest):
         self.check_next_is(1)
         self.check_healthy()
 
+    def test_many_fields_are_refused_before_the_last_has_come(self):
+        with self.daemon.raw() as raw:
+            fields = ["X-%d: 1" % i for i in range(90)]
+            self.assertEqual(raw.get(LEAF + self.tag, *fields).status, 200)
+        with self.daemon.raw() as raw:
+            raw.send(b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 150)
+            self.assertEqual(raw.response().status, 431)
+            self.assertTrue(raw.at_end())
+        self.check_next_is(2)
+
     def test_header_just_over_the_limit_is_told(self):
         with self.daemon.raw() as raw:
             response = raw.get(LEAF + self.tag, "X: " + "a" * 20000)

@@ -19,6 +19,7 @@ CLIENTS = os.path.join(HERE, "..", "support", "redis_clients")
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 from leafctl import DEADLINE_S, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
 from resp import ReplyError, Resp  # noqa: E402
+from servers import suspend  # noqa: E402
 
 PASS_SOCKETS = os.path.join(HERE, "..", "support", "pass_sockets.py")
 
@@ -336,6 +337,25 @@ class Connection(RedisTest):
         lock.execute("ROLLBACK")
         self.assertEqual([redis.reply() for _ in range(4)], [1, "behind", "behind", "behind"])
 
+    def test_a_burst_does_not_keep_others_waiting(self):
+        self.box.ok("tag", "set", "pay", "--step", "1000000", "--yes")
+        daemon = self.serve("--set", "server.threads=1")
+        first, second = self.connect(daemon), self.connect(daemon)
+        for redis in (first, second):
+            redis.ask("INCR", "pay")
+        # Both are there when the daemon looks; the burst is the first.
+        burst = 40
+        suspend(daemon.process.pid)
+        try:
+            first.send(Resp.encode("LEAF.NEXT", "pay", "150") * burst)
+            second.send(Resp.encode("INCR", "pay"))
+        finally:
+            daemon.signal(signal.SIGCONT)
+        between = second.reply()
+        answers = [first.reply() for _ in range(burst)]
+        self.assertEqual([len(ids) for ids in answers], [150] * burst)
+        self.assertLess(between, int(answers[-1][-1]))
+
     def test_deep_pipelines(self):
         count = scaled(100_000, 10_000)
         self.box.ok("tag", "set", "pay", "--step", "1000000", "--yes")
@@ -451,6 +471,20 @@ class Errors(RedisTest):
         self.assertEqual(redis.ask("INCRBY", "pay", 0).word, "ERR")
         self.assertEqual(redis.ask("INCRBY", "pay", -5).word, "ERR")
         self.assertEqual(redis.ask("INCR", "pay"), 1, "none of them took anything")
+
+    def test_a_table_that_is_missing(self):
+        daemon = self.serve()
+        redis = self.connect(daemon)
+        store = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        self.addCleanup(store.close)
+        store.execute("ALTER TABLE leaf_alloc RENAME TO elsewhere")
+        over_http = json.loads(daemon.get("/v1/segment/pay").body)
+        self.assertEqual(over_http["code"], "config", over_http)
+        error = redis.ask("INCR", "pay")
+        self.assertEqual(error.word, "CONFIG")
+        self.assertIn(over_http["message"], error)
+        for server in (daemon.url, "redis://127.0.0.1:%d" % daemon.redis):
+            self.check(self.box.run(["next", "pay", "--server", server]), 6, over_http["message"])
 
     def test_drained(self):
         daemon = self.serve("--set", "server.request_timeout=200ms")

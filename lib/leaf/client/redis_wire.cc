@@ -146,7 +146,7 @@ class RedisConnection {
 
 // What the server said went wrong, from the word that it begins with.
 Error ErrorOfReply(const std::string& server, const std::string& text) {
-  constexpr std::array<std::pair<std::string_view, ErrorCode>, 12> kWords{
+  constexpr std::array<std::pair<std::string_view, ErrorCode>, 15> kWords{
       std::pair{std::string_view("NOTFOUND"), ErrorCode::kNotFound},
       {"FROZEN", ErrorCode::kFrozen},
       {"PAUSED", ErrorCode::kPaused},
@@ -155,6 +155,9 @@ Error ErrorOfReply(const std::string& server, const std::string& text) {
       {"OVERFLOW", ErrorCode::kOverflow},
       {"NOTOWNER", ErrorCode::kNotOwner},
       {"DISABLED", ErrorCode::kDisabled},
+      {"CONFIG", ErrorCode::kConfig},
+      {"REFUSED", ErrorCode::kRefused},
+      {"UNAVAILABLE", ErrorCode::kUnavailable},
       {"NOAUTH", ErrorCode::kPermission},
       {"NOPERM", ErrorCode::kPermission},
       {"WRONGPASS", ErrorCode::kPermission},

@@ -58,6 +58,25 @@ TEST(CommandReader, ReadsLinesOfWords) {
   EXPECT_EQ(reader.size(), 2U);
 }
 
+// A connection at rest keeps little, whatever it has sent before.
+TEST(CommandReader, GivesTheMemoryOfManyWordsBack) {
+  std::string quoted = "PING";
+  std::string array = "*2000\r\n";
+  for (int i = 0; i < 2000; ++i) {
+    quoted += " \"\"";
+    array += "$0\r\n\r\n";
+  }
+  for (const std::string& bytes : {quoted + "\n", array}) {
+    CommandReader reader(64 * 1024);
+    ASSERT_EQ(reader.Read(bytes), Outcome::kCommand);
+    EXPECT_GE(reader.words().size(), 2000U);
+    reader.Release();
+    EXPECT_LE(reader.room(), 64U);
+    ASSERT_EQ(reader.Read("PING again\r\n"), Outcome::kCommand);
+    EXPECT_EQ(reader.words().size(), 2U);
+  }
+}
+
 TEST(CommandReader, SaysWhatIsWrongAndNeverWaitsForTooMuch) {
   EXPECT_EQ(WhyBroken("*-1\r\n"), "Protocol error: invalid multibulk length");
   EXPECT_EQ(WhyBroken("*1048577\r\n"), "Protocol error: invalid multibulk length");

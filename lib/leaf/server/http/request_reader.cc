@@ -114,6 +114,11 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     header_seen_ = false;
   }
   if (const error_code failed = Feed(buffer)) return Refuse(failed);
+  if (!header_seen_) {
+    const auto& fields = parser_->get();
+    if (std::distance(fields.begin(), fields.end()) > kHeaderFieldsMax)
+      return Refuse(431, "too many header fields");
+  }
   bool wants_continue = false;
   if (parser_->is_header_done() && !header_seen_) {
     header_seen_ = true;

@@ -16,6 +16,8 @@
 namespace leaf::server {
 
 inline constexpr std::size_t kHeaderBytesMax = std::size_t{16} * 1024;
+// Each costs some 75 bytes of memory, however short it is.
+inline constexpr std::ptrdiff_t kHeaderFieldsMax = 100;
 inline constexpr std::size_t kBodyBytesMax = std::size_t{64} * 1024;
 // The parser needs a whole header line at a time; with this much room the header limit is always met first.
 static_assert(sizeof(ReadBuffer) >= 2 * kHeaderBytesMax);

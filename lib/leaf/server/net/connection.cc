@@ -37,6 +37,9 @@ constexpr std::chrono::milliseconds kSurplusTime{1000};
 constexpr std::size_t kPieceBytes = std::size_t{32} * 1024;
 // So much of answers is sent before further requests are looked at that have arrived.
 constexpr std::size_t kGatherBytes = std::size_t{4} * 1024;
+// After so much of short answers to requests that came together other connections have their turn. A turn is
+// for some 3 ms at most, where answers are codes, which take longest to make.
+constexpr std::size_t kBurstBytes = std::size_t{16} * 1024;
 // What a connection keeps of the memory of its answers.
 constexpr std::size_t kKeptBytes = std::size_t{64} * 1024;
 
@@ -208,6 +211,8 @@ void Connection::GoOn() {
 
 void Connection::TakeTurn() {
   if (!socket_.is_open()) return;
+  burst_bytes_ = 0;
+  if (out_.empty() && !long_answer_) return Sent();
   std::string_view piece;
   if (long_answer_) piece = long_answer_->Peek(kPieceBytes, loop_.piece());
   const std::size_t wanted = out_.size() + piece.size();
@@ -316,6 +321,7 @@ void Connection::TakeInput(error_code failed, std::size_t bytes) {
   }
   if (failed) return Close();
   in_.commit(bytes);
+  burst_bytes_ = 0;
   Advance();
 }
 
@@ -385,7 +391,13 @@ bool Connection::EndRequest() {
   state_ = State::kIdle;
   if (!is_sending_) BeIdle(answered_at_);
   if (long_answer_) return Flush();
-  return out_.size() < kGatherBytes || Flush();
+  if (out_.size() < kGatherBytes) return true;
+  burst_bytes_ += out_.size();
+  if (!Flush()) return false;
+  if (burst_bytes_ < kBurstBytes || in_.size() == 0) return true;
+  BeginSending();
+  loop_.AwaitTurn(id_);
+  return false;
 }
 
 // While a request is parked: a client that hangs up wants no answer any more. What else arrives meanwhile are

@@ -29,7 +29,8 @@ using StreamSocket = boost::asio::basic_stream_socket<boost::asio::generic::stre
 // constructor may run before that thread.
 //
 // Requests that arrive together are answered together: their answers gather in out_, and leave before the
-// connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes. A long
+// connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes; after
+// kBurstBytes other connections have their turn. A long
 // answer stays what it is until it is sent, and no further request is looked at before that: a client that
 // does not read holds a few hundred bytes of a batch, whatever its size, and no more than one report.
 //
@@ -114,6 +115,7 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   bool timed_out_ = false;
   bool came_in_pieces_ = false;  // the request that is being read
   MonotonicTime idle_since_;
+  std::size_t burst_bytes_ = 0;     // of answers, since it has read, or had its turn
   std::int64_t written_bytes_ = 0;  // to the socket, without TLS
   std::int64_t taken_bytes_ = 0;    // of these by the client, when it was last looked at
 };

@@ -16,6 +16,9 @@ constexpr std::size_t kPlainDigitsMax = 9;
 // Redis' own limit. The bytes of a command end long before.
 constexpr std::int64_t kWordsMax = std::int64_t{1024} * 1024;
 constexpr std::int64_t kWordBytesMax = std::int64_t{512} * 1024 * 1024;
+// Room for so many is kept for the next command. Words are shorter than their room: without this, a
+// connection at rest would keep many times what its longest command had.
+constexpr std::size_t kWordsKept = 64;
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
@@ -100,6 +103,10 @@ void CommandReader::Release() {
   missing_ = -1;
   words_.clear();
   unquoted_.clear();
+  if (room() > kWordsKept) [[unlikely]] {
+    std::vector<std::string_view>().swap(words_);
+    std::vector<std::string>().swap(unquoted_);
+  }
 }
 
 CommandReader::Outcome CommandReader::Broken(std::string_view why) {

@@ -35,6 +35,8 @@ class CommandReader {
   // So many bytes are done with: the caller drops them, and calls Release.
   std::size_t size() const { return at_; }
   void Release();
+  // Words that it has memory for.
+  std::size_t room() const { return words_.capacity() + unquoted_.capacity(); }
 
   // In the words of Redis where it has some. Static text.
   std::string_view why() const { return why_; }

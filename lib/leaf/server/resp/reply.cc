@@ -102,6 +102,10 @@ std::string_view WordOf(ErrorCode code) {
       return "NOTOWNER";
     case ErrorCode::kDisabled:
       return "DISABLED";
+    case ErrorCode::kConfig:
+      return "CONFIG";
+    case ErrorCode::kRefused:
+      return "REFUSED";
     default:
       return "UNAVAILABLE";
   }
