@@ -211,6 +211,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
       in_force_(config_),
       node_(std::move(node)),
       reports_("leaf-reports", 1, ground.context.clock),
+      local_("leaf-local", 1, ground.context.clock),
       watching_("leaf-watching", 1, ground.context.clock),
       control_("leaf-control", 1, ground.context.clock),
       registry_(ground.resolved, ground.context.clock, ground.log),
@@ -242,11 +243,15 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
            .control = &control_,
            .metrics = &metrics_,
            .metrics_lane = &watching_,
+           .local_reports = &local_,
            .gate = &gate_,
            .warns_if_open = &warns_if_open_,
            .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_},
-           .tags =
-               {.desk = &tag_desk_, .reads = &tag_reads_, .changes = &tag_changes_, .timers = &watching_}},
+           .tags = {.desk = &tag_desk_,
+                    .reads = &tag_reads_,
+                    .local_reads = &local_,
+                    .changes = &tag_changes_,
+                    .timers = &watching_}},
           issuer_, unread_, ground.context.clock, reports_),
       http_(router_, {config_.server.allowed_hosts, NamesOfThisServer(config_)}, gate_, ground.context.clock),
       redis_({.request_timeout = config_.server.request_timeout,
@@ -460,7 +465,7 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
 // In this order: what asks the services ends before they do.
 void Daemon::Stop() {
   for (sys::ThreadPool* const pool :
-       {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &watching_})
+       {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &local_, &watching_})
     pool->Stop();
   codes_->Stop();
   // Parked requests hold connections: they are let go of before the server is.

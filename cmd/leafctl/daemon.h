@@ -106,6 +106,8 @@ class Daemon {
 
   const std::unique_ptr<embed::Node> node_;
   sys::ThreadPool reports_;
+  // Reports, and what is read of the table of tags, for callers on the Unix socket.
+  sys::ThreadPool local_;
   // Metrics, and what is observed each second: other reports, of which any number may be asked for, do not
   // delay them.
   sys::ThreadPool watching_;

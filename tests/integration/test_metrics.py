@@ -330,6 +330,22 @@ class Status(Observed):
             self.assertEqual(json.loads(response.body)["segment"]["tags_total"], 1)
         self.assertEqual((answered("200"), answered("503")), (300, 100))
 
+    def test_an_operator_does_not_queue_behind_others(self):
+        self.add_tags(["pay"])
+        daemon = self.box.serve("--set", "server.header_timeout=3m")
+        local = os.path.join(self.box.state, "leafctl.sock")
+        for lane, path in (("leaf-reports", "/v1/status"), ("leaf-tag-reads", "/v1/tags")):
+            (thread,) = freeze.threads(daemon.process.pid, lane)
+            with freeze.frozen(thread):
+                others = [daemon.raw() for _ in range(40)]
+                for raw in others:
+                    self.addCleanup(raw.close)
+                    raw.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+                self.assertIn("pay", self.box.ok("status", "--server", "unix:" + local))
+                self.assertIn("pay", self.box.ok("tag", "list", "--server", "unix:" + local))
+            for raw in others:
+                self.assertIn(raw.response().status, (200, 503))
+
     def test_one_tag_is_told_as_it_is_now(self):
         self.add_tags(["pay", "a/b 中"])
         daemon = self.box.serve()

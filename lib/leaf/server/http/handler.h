@@ -37,6 +37,9 @@ struct RouterOptions {
   const MetricsPage* metrics = nullptr;  // outlives the router; null: there is no /metrics
   // Where /metrics is made, so that it does not queue behind other reports; null: with them.
   Executor* metrics_lane = nullptr;
+  // The same for reports to callers on the Unix socket, so that an operator does not queue behind others;
+  // null: with them.
+  Executor* local_reports = nullptr;
   // Where callers come from; null: no token is ever asked for. Outlives the router.
   const access::Gate* gate = nullptr;
   // Whether to warn where there are no tokens; null: no. Outlives the router.

@@ -115,7 +115,7 @@ Withdraw LeafDecode(Backend& backend, const Call& call, Respond respond) {
 Withdraw LeafCache(Backend& backend, const Call& call, Respond respond) {
   if (auto refused = RefuseLeafPage(backend, call)) return AtOnce(respond, std::move(*refused));
   return PostReport(
-      backend, backend.reports, backend.unread.reports, std::move(respond),
+      backend, ReportLane(backend, call), backend.unread.reports, std::move(respond),
       [segment = backend.issuer.ids().segment(), language = std::string(call.request.accept_language)] {
         std::vector<java::LeafView> tags;
         for (service::TagRanges& tag : segment->Ranges())

@@ -9,6 +9,11 @@
 
 namespace leaf::server {
 
+Executor& ReportLane(const Backend& backend, const Call& call) {
+  Executor* const local = backend.options.local_reports;
+  return call.request.is_local && local != nullptr ? *local : backend.reports;
+}
+
 Withdraw PostReport(const Backend& backend, Executor& lane, UnreadBytes& unread, Respond respond,
                     std::function<Response()> make) {
   struct Report {

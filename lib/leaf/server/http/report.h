@@ -8,6 +8,9 @@
 
 namespace leaf::server {
 
+// Where reports to this caller are made.
+Executor& ReportLane(const Backend& backend, const Call& call);
+
 // Runs `make` on `lane`, unless the request is given up before that, or `unread` is full. The answer counts
 // there until it is sent. `unread` is one of the backend's.
 Withdraw PostReport(const Backend& backend, Executor& lane, UnreadBytes& unread, Respond respond,

@@ -6,15 +6,22 @@
 namespace leaf::server {
 
 std::string SharedStatus::Answer(const StatusQuery& query) {
-  const MutexLock lock(mutex_);
-  Refresh();
-  const auto kept =
-      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.query == query; });
-  if (kept != kept_.end()) return kept->body;
+  std::shared_ptr<const StatusSnapshot> snapshot;
+  {
+    const MutexLock lock(mutex_);
+    Refresh();
+    const auto kept =
+        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.query == query; });
+    if (kept != kept_.end()) return kept->body;
+    snapshot = snapshot_;
+  }
+  // Not under the lock: callers of one kind must not keep those of another waiting.
   std::string body =
-      snapshot_->Tell(query, ids_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+      snapshot->Tell(query, ids_).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   // A request for one tag always gets its present state: nothing is kept.
-  if (query.tag.empty()) Keep(query, body);
+  if (!query.tag.empty()) return body;
+  const MutexLock lock(mutex_);
+  if (snapshot == snapshot_) Keep(query, body);
   return body;
 }
 
@@ -23,7 +30,7 @@ void SharedStatus::Refresh() {
   if (snapshot_ && changes == changes_seen_ && clock_.Monotonic() - made_at_ < kMaxAge) return;
   kept_.clear();
   kept_bytes_ = 0;
-  snapshot_.emplace(gather_());
+  snapshot_ = std::make_shared<const StatusSnapshot>(gather_());
   // From its end on: were it to take a second, each request would take another one.
   made_at_ = clock_.Monotonic();
   changes_seen_ = changes;

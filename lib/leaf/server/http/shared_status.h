@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -52,7 +52,7 @@ class SharedStatus {
   const Gather gather_;
   std::atomic<std::uint64_t> changes_{0};
   Mutex mutex_;
-  std::optional<StatusSnapshot> snapshot_ LEAF_GUARDED_BY(mutex_);
+  std::shared_ptr<const StatusSnapshot> snapshot_ LEAF_GUARDED_BY(mutex_);
   MonotonicTime made_at_ LEAF_GUARDED_BY(mutex_);
   std::uint64_t changes_seen_ LEAF_GUARDED_BY(mutex_) = 0;  // by the snapshot
   std::deque<Kept> kept_ LEAF_GUARDED_BY(mutex_);           // of the snapshot, the oldest first

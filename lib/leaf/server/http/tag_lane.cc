@@ -12,6 +12,8 @@ namespace {
 
 enum class TicketState : std::uint8_t { kWaiting, kBegun, kSettled };
 
+bool IsRead(TagLane::Kind kind) { return kind == TagLane::Kind::kRead || kind == TagLane::Kind::kLocalRead; }
+
 }  // namespace
 
 struct TagLane::Ticket {
@@ -22,7 +24,6 @@ struct TagLane::Ticket {
   Respond respond;
   std::atomic<TicketState> state{TicketState::kWaiting};
 
-  bool is_read() const { return kind == Kind::kRead; }
   // By the one call that has settled it. The timer keeps the ticket, and need not keep what it holds.
   void Answer(Response response) {
     fail = nullptr;
@@ -30,22 +31,32 @@ struct TagLane::Ticket {
   }
 };
 
-bool TagLane::Enter(bool is_read) {
+std::size_t& TagLane::CountOf(Kind kind) {
+  if (kind == Kind::kLocalRead) return local_reads_;
+  return kind == Kind::kRead ? reads_ : changes_;
+}
+
+Executor& TagLane::ExecutorFor(Kind kind) const {
+  if (!IsRead(kind)) return *routing_.changes;
+  return kind == Kind::kLocalRead && routing_.local_reads != nullptr ? *routing_.local_reads
+                                                                     : *routing_.reads;
+}
+
+bool TagLane::Enter(Kind kind) {
   const MutexLock lock(mutex_);
-  std::size_t& count = is_read ? reads_ : changes_;
-  if (count >= (is_read ? kReadsMax : kChangesMax)) return false;
+  std::size_t& count = CountOf(kind);
+  if (count >= (IsRead(kind) ? kReadsMax : kChangesMax)) return false;
   ++count;
   return true;
 }
 
-void TagLane::Leave(bool is_read) {
+void TagLane::Leave(Kind kind) {
   const MutexLock lock(mutex_);
-  --(is_read ? reads_ : changes_);
+  --CountOf(kind);
 }
 
 std::function<void()> TagLane::Run(Kind kind, Work work, Fail fail, Respond respond) {
-  const bool is_read = kind == Kind::kRead;
-  if (!Enter(is_read)) {
+  if (!Enter(kind)) {
     respond(fail({ErrorCode::kUnavailable,
                   "too many requests about tags wait for the database; nothing was done", "retry later"}));
     return nullptr;
@@ -56,7 +67,7 @@ std::function<void()> TagLane::Run(Kind kind, Work work, Fail fail, Respond resp
   ticket->work = std::move(work);
   ticket->fail = std::move(fail);
   ticket->respond = std::move(respond);
-  (is_read ? routing_.reads : routing_.changes)->Post([this, ticket] { Begin(ticket); });
+  ExecutorFor(kind).Post([this, ticket] { Begin(ticket); });
   routing_.timers->PostAt(clock_.Monotonic() + ticket->patience, [this, ticket] { Expire(ticket); });
   return [ticket] {
     auto waiting = TicketState::kWaiting;
@@ -75,7 +86,7 @@ void TagLane::Begin(const std::shared_ptr<Ticket>& ticket) {
     if (ticket->state.exchange(TicketState::kSettled) == TicketState::kBegun)
       ticket->Answer(std::move(response));
   }
-  Leave(ticket->is_read());
+  Leave(ticket->kind);
 }
 
 void TagLane::Expire(const std::shared_ptr<Ticket>& ticket) {
@@ -83,7 +94,7 @@ void TagLane::Expire(const std::shared_ptr<Ticket>& ticket) {
   if (before == TicketState::kSettled) return;
   const std::string patience = FormatDuration(ticket->patience);
   Error error{ErrorCode::kUnavailable, "", "retry later"};
-  if (ticket->is_read()) {
+  if (IsRead(ticket->kind)) {
     error.message = fmt::format("the database has not answered within {}", patience);
   } else if (before == TicketState::kWaiting) {
     error.message = fmt::format("other changes have taken longer than {}; nothing was done", patience);
@@ -95,10 +106,10 @@ void TagLane::Expire(const std::shared_ptr<Ticket>& ticket) {
 }
 
 void TagLane::Post(std::function<void()> task) {
-  if (routing_.changes == nullptr || !Enter(false)) return;
+  if (routing_.changes == nullptr || !Enter(Kind::kChange)) return;
   routing_.changes->Post([this, task = std::move(task)] {
     task();
-    Leave(false);
+    Leave(Kind::kChange);
   });
 }
 

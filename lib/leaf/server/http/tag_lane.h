@@ -19,8 +19,11 @@ namespace leaf::server {
 
 // All of it outlives the router.
 struct TagRouting {
-  TagDesk* desk = nullptr;      // null: there is none
-  Executor* reads = nullptr;    // lists, looks and histories
+  TagDesk* desk = nullptr;    // null: there is none
+  Executor* reads = nullptr;  // lists, looks and histories
+  // The same for callers on the Unix socket, so that an operator does not queue behind others; null: with
+  // them.
+  Executor* local_reads = nullptr;
   Executor* changes = nullptr;  // changes wait for each other only
   Executor* timers = nullptr;   // never blocks
   // A request is answered after these, also if its change goes on. A repair asks other daemons.
@@ -31,7 +34,7 @@ struct TagRouting {
 // Thread-safe. The clock outlives it, and it outlives what runs on the executors.
 class TagLane {
  public:
-  // How many may wait or be under way: reads by anyone, and changes.
+  // How many may wait or be under way: reads of each of both kinds of callers, and changes.
   static constexpr std::size_t kReadsMax = 32;
   static constexpr std::size_t kChangesMax = 64;
 
@@ -41,7 +44,7 @@ class TagLane {
   // Null if there is none.
   TagDesk* desk() const { return routing_.desk; }
 
-  enum class Kind { kRead, kChange, kRepair };
+  enum class Kind { kRead, kLocalRead, kChange, kRepair };
   using Work = std::function<Response()>;
   using Respond = std::function<void(Response)>;
   using Fail = std::function<Response(const Error&)>;
@@ -56,8 +59,10 @@ class TagLane {
  private:
   struct Ticket;
 
-  bool Enter(bool is_read);
-  void Leave(bool is_read);
+  bool Enter(Kind kind);
+  void Leave(Kind kind);
+  std::size_t& CountOf(Kind kind) LEAF_REQUIRES(mutex_);
+  Executor& ExecutorFor(Kind kind) const;
   void Begin(const std::shared_ptr<Ticket>& ticket);
   void Expire(const std::shared_ptr<Ticket>& ticket);
 
@@ -66,6 +71,7 @@ class TagLane {
   UnreadAnswers& unread_;
   Mutex mutex_;
   std::size_t reads_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::size_t local_reads_ LEAF_GUARDED_BY(mutex_) = 0;
   std::size_t changes_ LEAF_GUARDED_BY(mutex_) = 0;
 };
 

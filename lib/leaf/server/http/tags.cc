@@ -128,6 +128,7 @@ class TagCall {
   }
 
   Withdraw Run(TagLane::Kind kind, TagLane::Work work) {
+    if (kind == TagLane::Kind::kRead && call_.request.is_local) kind = TagLane::Kind::kLocalRead;
     return backend_.tags.Run(
         kind, std::move(work), [&backend = backend_](const Error& error) { return TagError(backend, error); },
         std::move(respond_));

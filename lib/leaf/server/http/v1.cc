@@ -174,7 +174,7 @@ Withdraw V1Status(Backend& backend, const Call& call, Respond respond) {
   auto query = ParseStatusQuery(call.target);
   if (!query.ok()) return AtOnce(respond, V1Error(backend, query.error()));
   UnreadBytes& unread = call.request.is_local ? backend.unread.local : backend.unread.reports;
-  return PostReport(backend, backend.reports, unread, std::move(respond),
+  return PostReport(backend, ReportLane(backend, call), unread, std::move(respond),
                     [&backend, query = *std::move(query)] {
                       Response response;
                       response.content_type = kJson;
