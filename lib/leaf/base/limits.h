@@ -66,6 +66,10 @@ inline constexpr std::size_t kNegativeNamesMax = 10'000;
 inline constexpr std::uint32_t kMissesPerSecondMax = 200;
 inline constexpr std::size_t kLookUpsWaitingMax = 200;
 inline constexpr std::size_t kLookUpsAtOnce = 4;
+// The same for names that health checks ask for, which need no right: they must not use up what requests
+// have.
+inline constexpr std::uint32_t kProbedMissesPerSecondMax = 20;
+inline constexpr std::size_t kProbesWaitingMax = 20;
 
 // Reads of a tag's mark and of the whole table that clients ask for: a second, in line, and at once.
 inline constexpr std::uint32_t kReadsPerSecondMax = 200;

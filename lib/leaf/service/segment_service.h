@@ -162,7 +162,8 @@ class SegmentService {
   using CheckCallback = std::function<void(Result<void>)>;
   void CheckTag(std::string_view tag, const CheckCallback& done);
   // And whether it has IDs, as far as is known: not if none is in reserve and its last grant has failed. Then
-  // another one is asked for, as no request may come while balancers are told so.
+  // another one is asked for, as no request may come while balancers are told so. Of names that are not known
+  // here fewer are looked up than by CheckTag, and none of those that requests may ask for.
   void CheckReady(std::string_view tag, const CheckCallback& done);
 
   // This node's durable mark of `tag`, whether it serves the tag or not (`end` is 0 if it has none), and the
@@ -226,8 +227,10 @@ class SegmentService {
   void StepMembership();
   void ScheduleRefresh(MonotonicTime at, std::uint64_t chain);
   void Retire(const std::string& tag, bool known_absent);
-  // Whether the table may be asked about a name that is not known here.
-  Result<void> AdmitLookUp(std::string_view tag);
+  // Whether the table may be asked about a name that is not known here: for a request, or for a health check.
+  enum class Asking : std::uint8_t { kRequest, kProbe };
+  Result<void> AdmitLookUp(std::string_view tag, Asking asking = Asking::kRequest);
+  void Check(std::string_view tag, Asking asking, const CheckCallback& done);
   bool IsKnownAbsent(std::string_view tag);
   // Whether a client that may read the database may do so now.
   Result<void> AdmitRead();
@@ -270,6 +273,7 @@ class SegmentService {
   TagDirectory directory_;
   // Apart: any client may ask for a name that there is not, and must not hold up one that repairs a tag.
   core::TokenBucket misses_;
+  core::TokenBucket probed_misses_;
   core::TokenBucket reads_;
   std::atomic<std::chrono::milliseconds> refresh_interval_;
   // Of the refreshes that follow each other; those of an older chain have no say.

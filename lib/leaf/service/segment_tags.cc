@@ -40,20 +40,24 @@ Result<std::shared_ptr<TagGenerator>> SegmentService::FindOrLookUp(std::string_v
   return added;
 }
 
-Result<void> SegmentService::AdmitLookUp(std::string_view tag) {
+Result<void> SegmentService::AdmitLookUp(std::string_view tag, Asking asking) {
   if (context_.stop.raised()) return context_.stop.why();
   if (IsKnownAbsent(tag)) return UnknownTag(tag);
   // A database that is slower than they come.
-  if (look_ups_.size() >= kLookUpsWaitingMax) {
+  const bool is_probe = asking == Asking::kProbe;
+  const std::size_t waiting_max = is_probe ? kProbesWaitingMax : kLookUpsWaitingMax;
+  if (look_ups_.size() >= waiting_max) {
     return Error{ErrorCode::kUnavailable,
                  fmt::format("cannot look up tag {}: {} other unknown tags wait for the database",
-                             Quoted(tag), kLookUpsWaitingMax),
+                             Quoted(tag), waiting_max),
                  "retry later"};
   }
-  if (!misses_.TryTake(clock_.Monotonic(), core::TokenBucket::Rate::PerSecond(kMissesPerSecondMax))) {
+  core::TokenBucket& misses = is_probe ? probed_misses_ : misses_;
+  const std::uint32_t a_second = is_probe ? kProbedMissesPerSecondMax : kMissesPerSecondMax;
+  if (!misses.TryTake(clock_.Monotonic(), core::TokenBucket::Rate::PerSecond(a_second))) {
     return Error{ErrorCode::kLimited,
-                 fmt::format("cannot look up tag {}: more than {} unknown tags a second", Quoted(tag),
-                             kMissesPerSecondMax),
+                 fmt::format("cannot look up tag {}: more than {} unknown tags a second{}", Quoted(tag),
+                             a_second, is_probe ? ", of health checks" : ""),
                  "retry later"};
   }
   return {};
@@ -135,6 +139,10 @@ void SegmentService::Retire(const std::string& tag, bool known_absent) {
 }
 
 void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
+  Check(tag, Asking::kRequest, done);
+}
+
+void SegmentService::Check(std::string_view tag, Asking asking, const CheckCallback& done) {
   if (const auto generator = directory_.Find(tag); generator && generator->confirmed()) {
     const TagStatus status = generator->Status();
     if (status.paused) {
@@ -143,7 +151,7 @@ void SegmentService::CheckTag(std::string_view tag, const CheckCallback& done) {
     if (status.problem && status.problem->code == ErrorCode::kFrozen) return done(*status.problem);
     return done({});
   }
-  if (auto admitted = AdmitLookUp(tag); !admitted.ok()) return done(admitted);
+  if (auto admitted = AdmitLookUp(tag, asking); !admitted.ok()) return done(admitted);
   look_ups_.Post([this, tag = std::string(tag), done] {
     const auto row = store_.Describe(tag);
     done(row.ok() ? Result<void>() : row.error());
@@ -159,7 +167,7 @@ void SegmentService::CheckReady(std::string_view tag, const CheckCallback& done)
       return done(*status.problem);
     }
   }
-  CheckTag(tag, done);
+  Check(tag, Asking::kProbe, done);
 }
 
 void SegmentService::LoadMark(std::string_view tag, MarkCallback done) {

@@ -267,6 +267,37 @@ TEST_F(SegmentServiceTest, ManyUnknownNamesAreLimitedTogether) {
   EXPECT_EQ(service_->Status().tags, 0U);
 }
 
+// They need no right: what requests may ask for is not theirs.
+TEST_F(SegmentServiceTest, UnknownNamesOfHealthChecksUseNothingUp) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  std::uint32_t looked_up = 0;
+  std::uint32_t limited = 0;
+  for (std::uint32_t i = 0; i < 3 * kMissesPerSecondMax; ++i) {
+    service_->CheckReady("no" + std::to_string(i), [&](const Result<void>& ready) {
+      ++(ready.error().code == ErrorCode::kNotFound ? looked_up : limited);
+    });
+    Run();
+  }
+  EXPECT_EQ(looked_up, kProbedMissesPerSecondMax);
+  EXPECT_EQ(limited, 3 * kMissesPerSecondMax - kProbedMissesPerSecondMax);
+  service_->CheckReady("pay", [](const Result<void>& ready) { EXPECT_TRUE(ready.ok()); });
+  for (std::uint32_t i = 0; i < kMissesPerSecondMax; ++i) {
+    const auto answer = Ask("nope" + std::to_string(i));
+    Run();
+    EXPECT_EQ(answer->code(), ErrorCode::kNotFound);
+  }
+  clock_.Advance(seconds{1});
+  // Nor their places where the database is slow.
+  for (std::size_t i = 0; i < 2 * kProbesWaitingMax; ++i)
+    service_->CheckReady("slow" + std::to_string(i), [](const Result<void>&) {});
+  const auto unknown = Ask("last");
+  EXPECT_FALSE(unknown->done());
+  Run();
+  EXPECT_EQ(unknown->code(), ErrorCode::kNotFound);
+}
+
 // A database that answers more slowly than any client may ask for names.
 TEST_F(SegmentServiceTest, UnknownNamesWaitForEachOtherAndHoldUpNoTagInTrouble) {
   table_.Put("locked", 1, 10);
