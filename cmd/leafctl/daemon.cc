@@ -211,7 +211,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
       in_force_(config_),
       node_(std::move(node)),
       reports_("leaf-reports", 1, ground.context.clock),
-      local_("leaf-local", 1, ground.context.clock),
+      local_reports_("leaf-local", 1, ground.context.clock),
       watching_("leaf-watching", 1, ground.context.clock),
       control_("leaf-control", 1, ground.context.clock),
       registry_(ground.resolved, ground.context.clock, ground.log),
@@ -219,6 +219,7 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
       tag_desk_(ground.context, ground.resolved, *node_, ground.log),
       codes_(std::move(codes)),
       tag_reads_("leaf-tag-reads", 1, ground.context.clock),
+      local_reads_("leaf-local-tags", 1, ground.context.clock),
       tag_changes_("leaf-tags", 2, ground.context.clock),
       request_limit_(ground.context.clock),
       ids_(node_->segment(), node_->snowflake()),
@@ -243,13 +244,13 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
            .control = &control_,
            .metrics = &metrics_,
            .metrics_lane = &watching_,
-           .local_reports = &local_,
+           .local_reports = &local_reports_,
            .gate = &gate_,
            .warns_if_open = &warns_if_open_,
            .workers = {.read = [this] { return registry_.Read(); }, .lane = &looking_, .timers = &watching_},
            .tags = {.desk = &tag_desk_,
                     .reads = &tag_reads_,
-                    .local_reads = &local_,
+                    .local_reads = &local_reads_,
                     .changes = &tag_changes_,
                     .timers = &watching_}},
           issuer_, unread_, ground.context.clock, reports_),
@@ -464,8 +465,8 @@ void Daemon::Run(const sys::SignalWaiter& signals) {
 
 // In this order: what asks the services ends before they do.
 void Daemon::Stop() {
-  for (sys::ThreadPool* const pool :
-       {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_, &local_, &watching_})
+  for (sys::ThreadPool* const pool : {&tag_changes_, &tag_reads_, &looking_, &control_, &reports_,
+                                      &local_reports_, &local_reads_, &watching_})
     pool->Stop();
   codes_->Stop();
   // Parked requests hold connections: they are let go of before the server is.

@@ -106,8 +106,7 @@ class Daemon {
 
   const std::unique_ptr<embed::Node> node_;
   sys::ThreadPool reports_;
-  // Reports, and what is read of the table of tags, for callers on the Unix socket.
-  sys::ThreadPool local_;
+  sys::ThreadPool local_reports_;  // for callers on the Unix socket
   // Metrics, and what is observed each second: other reports, of which any number may be asked for, do not
   // delay them.
   sys::ThreadPool watching_;
@@ -119,6 +118,7 @@ class Daemon {
   const std::unique_ptr<NodeCodeDesk> codes_;
   // What is read of the table of tags, and what is changed in it: a change does not wait for readers.
   sys::ThreadPool tag_reads_;
+  sys::ThreadPool local_reads_;  // the same for callers on the Unix socket
   sys::ThreadPool tag_changes_;
   service::RequestLimit request_limit_;
   service::IdService ids_;

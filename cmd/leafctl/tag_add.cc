@@ -46,10 +46,11 @@ void NoteDifferences(CommandContext& context, const core::TagRow& row, const Tag
         TagCommand("set", row.tag, fmt::format("--description {}", ShellWord(*options.description))));
   }
   const bool is_awaited = row.strict && !row.strict->since;
-  if (options.order && (row.order() != wanted.order || is_awaited)) {
-    note(is_awaited ? "order strict, which not all nodes have acknowledged"
-                    : fmt::format("order {}, not {}", core::TagOrderName(row.order()),
-                                  core::TagOrderName(wanted.order)),
+  if (options.order &&
+      (row.order() != wanted.order || (is_awaited && wanted.order == core::TagOrder::kStrict))) {
+    note(row.order() == wanted.order ? "order strict, which not all nodes have acknowledged"
+                                     : fmt::format("order {}, not {}", core::TagOrderName(row.order()),
+                                                   core::TagOrderName(wanted.order)),
          TagCommand("set", row.tag, fmt::format("--order {}", core::TagOrderName(wanted.order))));
   }
   if (wanted.start && row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) < *wanted.start) {

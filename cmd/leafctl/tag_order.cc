@@ -107,12 +107,7 @@ Result<void> TagOrderDesk::Note(const core::OrderRow& row) {
 Result<std::uint64_t> TagOrderDesk::Complete(const std::string& tag, const sql::SqlTagOrders::Begun& begun) {
   if (begun.since) {
     // Nothing is written here that another command's change, while this one waited, would refuse.
-    LEAF_ASSIGN_OR_RETURN(const auto table, ports_.orders.Read());
-    const bool stands =
-        table && std::any_of(table->rows.begin(), table->rows.end(), [&](const core::OrderRow& row) {
-          return row.tag == tag && row.order == core::TagOrder::kStrict && row.since &&
-                 row.version == begun.version;
-        });
+    LEAF_ASSIGN_OR_RETURN(const bool stands, Stands(tag, begun));
     if (stands) return *begun.since;
     return Error{ErrorCode::kRefused,
                  fmt::format("cannot make tag {} strict: another command has changed its order meanwhile",
@@ -137,6 +132,13 @@ Result<bool> TagOrderDesk::End(const std::string& tag, bool listed) {
                         ports_.orders.End(tag, remembered ? witnessed->strict->version : 0));
   if (version) (void)Note({tag, core::TagOrder::kTrend, std::nullopt, *version});
   return version.has_value();
+}
+
+Result<bool> TagOrderDesk::Stands(const std::string& tag, const sql::SqlTagOrders::Begun& begun) {
+  LEAF_ASSIGN_OR_RETURN(const auto table, ports_.orders.Read());
+  return table && std::any_of(table->rows.begin(), table->rows.end(), [&](const core::OrderRow& row) {
+           return row.tag == tag && row.order == core::TagOrder::kStrict && row.version == begun.version;
+         });
 }
 
 // What the table may have lost, and what the witness remembers, is put back first: a change that fails must
@@ -197,24 +199,32 @@ Result<sql::SqlTagOrders::Begun> TagOrderDesk::Await(const std::string& tag,
   if (!put_back.ok()) return std::move(put_back).error();
   // One that is not gone after all enters itself again, before it acknowledges.
   for (const std::string& name : gone) LEAF_RETURN_IF_ERROR(ports_.orders.Leave(name));
-  LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
-  if (on_begun) {
-    if (auto goes_on = on_begun(); !goes_on.ok()) return GiveUp(tag, begun, std::move(goes_on).error());
+  while (true) {
+    LEAF_ASSIGN_OR_RETURN(const sql::SqlTagOrders::Begun begun, ports_.orders.Begin(tag));
+    if (on_begun) {
+      if (auto goes_on = on_begun(); !goes_on.ok()) return GiveUp(tag, begun, std::move(goes_on).error());
+    }
+    const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
+    if (ports_.look) ports_.look();
+    auto awaited =
+        AwaitAll(row, begun.awaited,
+                 begun.was_strict ? std::max(deadline, ports_.clock.Monotonic() + kSecondLook) : deadline);
+    if (!awaited.ok()) return GiveUp(tag, begun, std::move(awaited).error());
+    if (!begun.was_strict || begun.since || IsLate(deadline)) return begun;
+    // The command whose change this one has joined may have given up meanwhile.
+    LEAF_ASSIGN_OR_RETURN(const bool stands, Stands(tag, begun));
+    if (stands) return begun;
   }
-  const core::OrderRow row{tag, core::TagOrder::kStrict, begun.since, begun.version};
-  if (ports_.look) ports_.look();
-  auto awaited =
-      AwaitAll(row, begun.awaited,
-               begun.was_strict ? std::max(deadline, ports_.clock.Monotonic() + kSecondLook) : deadline);
-  if (!awaited.ok()) return GiveUp(tag, begun, std::move(awaited).error());
-  return begun;
 }
 
 Error TagOrderDesk::GiveUp(const std::string& tag, const sql::SqlTagOrders::Begun& begun, Error error) {
   // Another command waits for it, or has ended before it could; or it is promised, and the table has lost
   // since when.
   if (begun.was_strict) return error;
-  const auto abandoned = ports_.orders.Abandon(tag, begun.version);
+  // Another command may have promised it, and the table have lost that.
+  const auto put_back = PutBack(tag);
+  const auto abandoned =
+      put_back.ok() ? ports_.orders.Abandon(tag, begun.version) : Result<bool>(put_back.error());
   if (!abandoned.ok()) {
     error.message += fmt::format(" (and the tag may still be to be strict: {})", abandoned.error().message);
   } else if (*abandoned) {

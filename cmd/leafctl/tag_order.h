@@ -45,8 +45,8 @@ class TagOrderDesk {
   // that is strict already: a node may have started while the table had lost that. Nodes in `gone` have ended
   // for good.
   // `begun`, if there is one, is called once nodes can read the change, and before they are waited for.
-  // Errors: kRefused that names the nodes that do not, and then the tag is as before; kInvalidArgument for
-  // a name in `gone` that is not on the list; those of `begun`, of SqlTagOrders and of the fence.
+  // Errors: kRefused that names the nodes that do not, and then the tag is as before, unless the error says
+  // otherwise; kInvalidArgument for a name in `gone` that is not on the list; those of `begun`, of SqlTagOrders and of the fence.
   Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone,
                                          const std::function<Result<void>()>& begun = {});
   // Takes back what Await has begun, for `error`, which is returned with what became of the tag.
@@ -66,6 +66,8 @@ class TagOrderDesk {
   Result<core::WitnessState> Witnessed(const std::string& tag);
   // Lets it remember the order.
   Result<void> Note(const core::OrderRow& row);
+  // Whether the table has the order still, as begun.
+  Result<bool> Stands(const std::string& tag, const sql::SqlTagOrders::Begun& begun);
   // Writes into the table what it remembers, and the table may have lost.
   Result<void> PutBack(const std::string& tag);
   bool IsEnding() const { return ports_.ending && ports_.ending(); }

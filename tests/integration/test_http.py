@@ -600,6 +600,9 @@ class Wire(SharedDaemonTest):
             raw.send(b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 150)
             self.assertEqual(raw.response().status, 431)
             self.assertTrue(raw.at_end())
+        # However its bytes come.
+        with self.daemon.raw() as raw:
+            self.assertEqual(raw.get(LEAF + self.tag, *["a:"] * 150).status, 431)
         self.check_next_is(2)
 
     def test_header_just_over_the_limit_is_told(self):

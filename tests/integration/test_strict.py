@@ -178,6 +178,11 @@ class Shared(ClusterTest):
         self.assertEqual(order_of(box, "pay"), ("trend", None))
         return result.err
 
+    def await_nodes(self, count):
+        """So many have read the orders as they are, and are about nothing in the table."""
+        current = "SELECT count(*) FROM leafctl_nodes n JOIN leafctl_orders o ON o.biz_tag = '' AND n.acknowledged = o.version"
+        poll(lambda: SERVER.sql(current, self.name) == [[str(count)]], "%d nodes have acknowledged" % count)
+
     def begin(self, args):
         return self.box.popen([*args, "--timeout", "600s"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -241,6 +246,7 @@ class Shared(ClusterTest):
     def test_a_command_that_does_not_end_as_it_began(self):
         daemon = self.node().serve()
         strict = "SELECT strict FROM leafctl_orders WHERE biz_tag = 'pay'"
+        self.await_nodes(1)
         daemon.signal(signal.SIGSTOP)
         try:
             killed = self.begin_strict()
@@ -252,7 +258,7 @@ class Shared(ClusterTest):
             plan = self.box.ok("tag", "apply", "-f", path, "--dry-run")
             self.assertIn("set tag 'pay': order strict instead of one that not all nodes have acknowledged", plan)
             # One that gives up takes nothing back: the table may only have lost that it was promised.
-            self.check(self.box.run(["tag", "set", "pay", "--order", "strict", "--timeout", "1s"]), 11, "not acknowledged")
+            self.check(self.box.run(["tag", "set", "pay", "--order", "strict", "--timeout", "8s"]), 11, "not acknowledged")
             self.assertEqual(order_of(self.box, "pay"), ("strict", None))
             added = self.box.run(["tag", "add", "pay", "--order", "strict", "--if-absent"])
             self.assertIn("order strict, which not all nodes have acknowledged", added.err)
@@ -263,6 +269,7 @@ class Shared(ClusterTest):
 
     def test_commands_that_make_a_tag_strict_at_once(self):
         daemon = self.node().serve()
+        self.await_nodes(1)
         daemon.signal(signal.SIGSTOP)
         try:
             before = SERVER.sql("SELECT version FROM leafctl_orders WHERE biz_tag = ''", self.name)[0][0]
@@ -281,8 +288,11 @@ class Shared(ClusterTest):
         self.assertEqual(order_of(self.box, "pay"), ("strict", "1"))
         self.assertEqual(order_of(self.box, "new"), ("strict", "1"))
         # Nodes learn since when, without another change: a table that loses that has it again.
-        SERVER.sql("UPDATE leafctl_orders SET since = NULL, version = version + 10 WHERE biz_tag = ''", self.name)
-        SERVER.sql("UPDATE leafctl_orders SET since = NULL WHERE biz_tag = 'pay'", self.name)
+        self.await_nodes(1)
+        SERVER.sql(
+            "UPDATE leafctl_orders SET since = NULL, version = version + IF(biz_tag = '', 10, 0) WHERE biz_tag IN ('', 'pay')",
+            self.name,
+        )
         poll(lambda: order_of(self.box, "pay") == ("strict", "1"), "a node writes it again")
 
     def test_a_node_that_is_gone_for_good_is_confirmed_by_name(self):

@@ -188,6 +188,7 @@ const Dialect kMysql{
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",
+    // The column since of this row has the nonce.
     .raise_orders_version =
         "INSERT INTO leafctl_orders (biz_tag, version, since) VALUES (:tag, 1, FLOOR(RAND() * 1e12)) "
         "ON DUPLICATE KEY UPDATE version = version + 1, since = VALUES(since)",

@@ -78,14 +78,16 @@ core::TagOrderTable ReadOrders(soci::session& session) {
   return table;
 }
 
-// The row of the tag, if there is one.
-std::optional<core::OrderRow> ReadOrder(soci::session& session, const std::string& tag) {
+// The row of the tag, if there is one. `lock`: of the dialect, to read the newest one, whatever the
+// transaction has read before.
+std::optional<core::OrderRow> ReadOrder(soci::session& session, const std::string& tag,
+                                        std::string_view lock = {}) {
   long long version = 0;
   int strict = 0;
   long long since = 0;
   soci::indicator since_state = soci::i_null;
-  session << "SELECT version, strict, since FROM leafctl_orders WHERE biz_tag = :tag", soci::use(tag, "tag"),
-      soci::into(version), soci::into(strict), soci::into(since, since_state);
+  session << fmt::format("SELECT version, strict, since FROM leafctl_orders WHERE biz_tag = :tag{}", lock),
+      soci::use(tag, "tag"), soci::into(version), soci::into(strict), soci::into(since, since_state);
   if (!session.got_data()) return std::nullopt;
   core::OrderRow row{tag, strict != 0 ? core::TagOrder::kStrict : core::TagOrder::kTrend, std::nullopt,
                      static_cast<std::uint64_t>(version)};
@@ -125,7 +127,8 @@ void WriteOrder(soci::session& session, const std::string& tag, core::TagOrder o
 
 void EndOrderIn(soci::session& session, const Dialect& dialect, const std::string& tag) {
   try {
-    if (IsStrictIn(session, tag))
+    // A command may have made the tag strict since this transaction began to read.
+    if (IsStrict(ReadOrder(session, tag, dialect.for_update)))
       WriteOrder(session, tag, core::TagOrder::kTrend, RaiseVersion(session, dialect));
   } catch (const std::exception& exception) {
     if (!IsNotForUs(exception)) throw;

@@ -11,6 +11,8 @@ namespace {
 
 // Longer heads are no common case, and the library's to limit.
 constexpr std::size_t kBytesMax = std::size_t{4} * 1024;
+// So are more fields: below what the library's parser is given at most.
+constexpr int kFieldsMax = 64;
 
 enum CharKind : std::uint8_t { kTargetChar = 1, kNameChar = 2, kValueChar = 4, kHostChar = 8 };
 
@@ -147,7 +149,8 @@ std::optional<PlainRequest> ParsePlainRequest(std::string_view bytes, const Know
   if (!bytes.substr(at).starts_with(kVersion)) return std::nullopt;
   at += kVersion.size();
   Seen seen;
-  while (true) {
+  for (int fields = 0;; ++fields) {
+    if (fields > kFieldsMax) return std::nullopt;
     if (!seen.authorization && IsNext(known, bytes, at)) {
       seen.authorization = true;
       request.authorization = known.value;

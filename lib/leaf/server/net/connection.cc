@@ -169,6 +169,9 @@ void Connection::BeginTalk() {
 
 void Connection::TimeOut(MonotonicTime now) {
   if (is_sending_) {
+    // It waits for its turn, and nothing is the client's to take.
+    if (out_.empty() && !long_answer_ && !is_last_)
+      return deadline_.Set(now + loop_.shared().header_timeout.load());
     // A slow client goes on as long as it takes anything at all.
     if (!NoteTaken()) return Abort();
     return deadline_.Set(now + loop_.shared().header_timeout.load());
