@@ -46,7 +46,8 @@ class TagOrderDesk {
   // for good.
   // `begun`, if there is one, is called once nodes can read the change, and before they are waited for.
   // Errors: kRefused that names the nodes that do not, and then the tag is as before, unless the error says
-  // otherwise; kInvalidArgument for a name in `gone` that is not on the list; those of `begun`, of SqlTagOrders and of the fence.
+  // otherwise; kInvalidArgument for a name in `gone` that is not on the list; those of `begun`, of
+  // SqlTagOrders and of the fence.
   Result<sql::SqlTagOrders::Begun> Await(const std::string& tag, const std::vector<std::string>& gone,
                                          const std::function<Result<void>()>& begun = {});
   // Takes back what Await has begun, for `error`, which is returned with what became of the tag.
