@@ -476,12 +476,13 @@ class Errors(RedisTest):
         self.assertEqual(redis.ask("INCRBY", "pay", -5).word, "ERR")
         self.assertEqual(redis.ask("INCR", "pay"), 1, "none of them took anything")
 
-    def test_a_table_that_is_missing(self):
+    def test_a_table_that_cannot_be_used(self):
         daemon = self.serve()
         redis = self.connect(daemon)
         store = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
         self.addCleanup(store.close)
-        store.execute("ALTER TABLE leaf_alloc RENAME TO elsewhere")
+        # One that is missing would be made again, without the tag.
+        store.execute("ALTER TABLE leaf_alloc RENAME COLUMN max_id TO elsewhere")
         over_http = json.loads(daemon.get("/v1/segment/pay").body)
         self.assertEqual(over_http["code"], "config", over_http)
         error = redis.ask("INCR", "pay")
