@@ -78,8 +78,8 @@ core::TagOrderTable ReadOrders(soci::session& session) {
   return table;
 }
 
-// The row of the tag, if there is one. `lock`: of the dialect, to read the newest one, whatever the
-// transaction has read before.
+// The row of the tag, if there is one. With the dialect's `for_update` as `lock` it is the newest row;
+// without, the row as this transaction sees it.
 std::optional<core::OrderRow> ReadOrder(soci::session& session, const std::string& tag,
                                         std::string_view lock = {}) {
   long long version = 0;

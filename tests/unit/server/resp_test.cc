@@ -58,7 +58,7 @@ TEST(CommandReader, ReadsLinesOfWords) {
   EXPECT_EQ(reader.size(), 2U);
 }
 
-// A connection at rest keeps little, whatever it has sent before.
+// A connection at rest keeps little, also after a command of many words.
 TEST(CommandReader, GivesTheMemoryOfManyWordsBack) {
   std::string quoted = "PING";
   std::string array = "*2000\r\n";

@@ -31,8 +31,8 @@ using StreamSocket = boost::asio::basic_stream_socket<boost::asio::generic::stre
 // Requests that arrive together are answered together: their answers gather in out_, and leave before the
 // connection reads again, waits for an answer from elsewhere, or ends, or once they are kGatherBytes; after
 // kBurstBytes other connections have their turn. A long answer stays what it is until it is sent, and no
-// further request is looked at before that: a client that does not read holds a few hundred bytes of a batch,
-// whatever its size, and no more than one report.
+// further request is looked at before that: a client that does not read holds a few hundred bytes of a batch
+// of any size, and no more than one report.
 //
 // With TLS the same happens to what is in its records. A client has a handshake first, for which it has as
 // much time as for a request: until its first message is there it costs no more than a client without TLS,
