@@ -44,7 +44,9 @@ check_one() {
   test=$(field test "$name")
   if [[ ! $name =~ ^[0-9]{2,3}-[a-z0-9-]+$ ]]; then problem="its name is not NN-what-it-is, or NNN"; fi
   if [[ -z $(field breaks "$name") ]]; then problem="no line 'breaks: '"; fi
-  if [[ ! $(field promise "$name") =~ ^P[1-9](,\ P[1-9])*$ ]]; then problem="no line 'promise: P1..P9'"; fi
+  if [[ ! $(field promise "$name") =~ ^(P[1-9]|access)(,\ (P[1-9]|access))*$ ]]; then
+    problem="no line 'promise: P1..P9 or access'"
+  fi
   if [[ ! $seeds =~ ^[1-9][0-9]*$ ]] || ((seeds > 300)); then problem="no line 'seeds: 1..300'"; fi
   if [[ -n $scenario && ! -f $scenario ]]; then problem="no file $scenario"; fi
   if [[ -n $test && ! -f tests/$test ]]; then problem="no file tests/$test"; fi

@@ -477,6 +477,13 @@ void Cluster::Do(const Act& act) {
     ensemble.is_behind = 0.5;
     Later(time, [&ensemble] { ensemble.is_behind = 0; });
     ensemble.Expire(node.number);
+  } else if (what == "change_access") {
+    around_.access->Change();
+    for (const auto& each : nodes_) {
+      Later(world_.dice().Between(0, 2 * kSecond), [&each] {
+        if (each->daemon) each->daemon->LoadAccess();
+      });
+    }
   } else if (what == "swap") {
     // A place of Java's is taken over by leafctl, with its address, or given back.
     if (!node.java_slot) return;

@@ -99,6 +99,10 @@ Daemon::Daemon(Surroundings& around, const DaemonSetting& setting)
       witness_(tree_, process_.name, zookeeper_, setting.machine, &membership_),
       fence_(witness_, around.plan.fence == Fence::kFallback, setting.machine, random_, log_, &membership_),
       node_(setting.machine, log_),
+      door_(around.access == nullptr
+                ? nullptr
+                : std::make_unique<Door>(around.world, *around.access, setting.machine, around.history,
+                                         setting.node, !around.plan.RemovesTags())),
       timers_(around.world, process_, setting.machine, 1),
       workers_(around.world, process_, setting.machine, 4),
       slow_workers_(around.world, process_, setting.machine, 2),
@@ -223,6 +227,10 @@ void Daemon::Main() {
                        .executors = {snowflake_timers_, ceilings_, registry_worker_},
                        .peer_worker = peer_worker_,
                        .peers = peers});
+  if (door_) {
+    door_->Open(node_);
+    door_->Load();
+  }
   node_.StartSegments();
   node_.StartSnowflakes([this](Result<void> started) {
     if (!started.ok()) failure_ = started.error();
@@ -252,19 +260,33 @@ void Daemon::StopAll() {
 void Daemon::Connection(std::size_t index) {
   Seen& seen = setting_.seen[index];
   Dice& dice = around_.world.dice();
+  std::optional<Door::Visit> visit;
   while (!terminating_) {
     around_.world.Block(process_, dice.Around(around_.plan.think_time));
     if (terminating_) break;
     const auto count = static_cast<std::uint64_t>(
         dice.Chance(0.5) ? 1 : dice.Between(1, static_cast<std::int64_t>(around_.plan.batch_max)));
     if (dice.Chance(0.5)) {
-      AskSegment(seen, around_.tags[dice.Below(around_.tags.size())], count, nullptr);
+      const std::string& tag = around_.tags[dice.Below(around_.tags.size())];
+      if (!IsRefused(visit, tag, count)) AskSegment(seen, tag, count, nullptr);
     } else {
       // Now and then more than a millisecond holds.
-      AskSnowflake(seen, dice.Chance(0.02) ? 5000 : count, nullptr);
+      const std::uint64_t many = dice.Chance(0.02) ? 5000 : count;
+      if (!IsRefused(visit, "", many)) AskSnowflake(seen, many, nullptr);
     }
   }
   --connections_;
+}
+
+bool Daemon::IsRefused(std::optional<Door::Visit>& visit, const std::string& tag, std::uint64_t count) {
+  if (!door_) return false;
+  if (!visit || around_.world.dice().Chance(0.02)) visit.emplace(*door_, around_.access->DrawCredential());
+  const auto error = door_->Ask(*visit, tag, count);
+  if (!error) return false;
+  ++around_.requests;
+  ++around_.errors;
+  around_.world.Trace(static_cast<std::uint64_t>(error->code));
+  return true;
 }
 
 void Daemon::CheckOrder(Seen& seen, const std::string& tag, std::uint64_t first, std::uint64_t last) {
@@ -502,11 +524,21 @@ void Daemon::Reload(milliseconds refresh_interval, milliseconds reserve_time) {
   });
 }
 
+void Daemon::LoadAccess() {
+  if (!serves()) return;
+  ++connections_;
+  around_.world.Spawn(&process_, [this] {
+    door_->Load();
+    --connections_;
+  });
+}
+
 bool Daemon::Try(const std::string& tag, std::string& why) {
   if (!serves()) {
     why = failure_ ? failure_->message : "it does not serve";
     return false;
   }
+  if (door_) door_->CheckOwner(tag);
   // A caller of its own: nothing it has seen before is above.
   struct Attempt {
     Seen seen;

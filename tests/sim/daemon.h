@@ -20,6 +20,7 @@
 #include "leaf/zookeeper/lease_registry.h"
 #include "leaf/zookeeper/membership.h"
 #include "leaf/zookeeper/witness.h"
+#include "sim/access.h"
 #include "sim/database.h"
 #include "sim/ensemble.h"
 #include "sim/history.h"
@@ -41,7 +42,8 @@ struct Surroundings {
   World& world;
   const Plan& plan;
   Database& database;
-  SqlDatabase* sql = nullptr;  // the same, where it is one
+  SqlDatabase* sql = nullptr;     // the same, where it is one
+  AccessFiles* access = nullptr;  // null: every caller may take IDs of everything
   Ensemble& ensemble;
   History& history;
   std::vector<std::string> tags;
@@ -91,6 +93,8 @@ class Daemon {
   bool SetPaused(const std::string& tag, bool paused);
   // As SIGHUP, with another configuration.
   void Reload(std::chrono::milliseconds refresh_interval, std::chrono::milliseconds reserve_time);
+  // As SIGHUP, once the operators have changed tokens or limits.
+  void LoadAccess();
   // One ID of `tag` ("" for snowflake) as a caller would get it; whether there was one. From a task outside.
   bool Try(const std::string& tag, std::string& why);
   std::string Describe(const std::string& tag);
@@ -98,6 +102,8 @@ class Daemon {
  private:
   void Main();
   void Connection(std::size_t index);
+  // Whether the caller of `visit`, who is another one now and then, may not have them.
+  bool IsRefused(std::optional<Door::Visit>& visit, const std::string& tag, std::uint64_t count);
   // Both return whether IDs were obtained.
   bool AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why);
   bool AskSnowflake(Seen& seen, std::uint64_t count, std::string* why);
@@ -144,6 +150,7 @@ class Daemon {
   std::unique_ptr<core::PeerClocks> peer_clocks_;
   // Before the threads: they end first.
   service::Node node_;
+  std::unique_ptr<Door> door_;  // null: all are let in
   Threads timers_;
   Threads workers_;
   Threads slow_workers_;

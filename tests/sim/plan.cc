@@ -100,7 +100,7 @@ const std::vector<std::string>& SqlFaultKinds() {
 }
 
 const std::vector<std::string>& OperatorKinds() {
-  static const std::vector<std::string> kinds = {"pause_tag", "reload"};
+  static const std::vector<std::string> kinds = {"pause_tag", "reload", "change_access"};
   return kinds;
 }
 

@@ -80,6 +80,10 @@ struct Plan {
   bool GoesBack() const;
   // Whether operators pause tags.
   bool PausesTags() const { return Has("pause_tag"); }
+  // Whether there are tokens, and limits, which operators change.
+  bool HasAccess() const { return Has("change_access"); }
+  // Whether a tag may be forgotten by a daemon that runs.
+  bool RemovesTags() const { return Has("db_remove") || Has("db_wipe"); }
   // Whether the database has a table of orders.
   bool HasOrders() const;
   bool HasLocalNumbers() const { return registry == Registry::kStatic || registry == Registry::kMap; }
@@ -104,6 +108,7 @@ const std::vector<std::string>& FaultKinds();
 // What takes a database that is more than two maps.
 const std::vector<std::string>& SqlFaultKinds();
 // What operators do to a node that runs: a tag is paused for a while, and a configuration is loaded again.
+// And to all of them: tokens or limits are changed, and loaded by each node a little later.
 const std::vector<std::string>& OperatorKinds();
 // Commands that change the order of tags, which take such a database, too: to strict, to trend, and either.
 const std::vector<std::string>& OrderKinds();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "leaf/base/check.h"
@@ -40,6 +41,7 @@ Outcome Simulate(const Plan& plan, bool loud) {
                         .plan = plan,
                         .database = database,
                         .sql = sql.get(),
+                        .access = nullptr,
                         .ensemble = ensemble,
                         .history = history,
                         .tags = {},
@@ -58,6 +60,8 @@ Outcome Simulate(const Plan& plan, bool loud) {
         history.OrderBegins(around.tags.back());
       }
     }
+    std::optional<AccessFiles> access;
+    if (plan.HasAccess()) around.access = &access.emplace(world, around.tags);
     Cluster cluster(around, outside);
 
     bool done = false;

@@ -89,10 +89,12 @@ const access::Caller& Visitor::Look(std::string_view authorization) {
     caller_ = found ? found : Stranger();
   }
   may_expire_ = caller_->expires.has_value();
+  if (may_expire_) expires_ = *caller_->expires;
   if (HasExpired()) {
     problem_ = is_asked ? "this token has expired" : "the line of this certificate has expired";
     caller_ = Stranger();
-    may_expire_ = false;
+    // A clock that was wrong may be set right: the next request looks again.
+    expires_ = WallTime::min();
   }
   last_ = authorization;
   return *caller_;

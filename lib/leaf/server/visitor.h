@@ -51,7 +51,7 @@ class Visitor {
  private:
   // Of the Unix socket that it came over.
   bool is_owner() const { return user_ && gate_.OfUser(*user_)->roles.Has(access::Role::kAdmin); }
-  bool HasExpired() const { return may_expire_ && *caller_->expires <= clock_.Wall(); }
+  bool HasExpired() const { return may_expire_ && expires_ <= clock_.Wall(); }
   void TakeCertificate(std::string_view name);
   const access::Caller& Look(std::string_view authorization);
   access::Gate::CallerPtr FindBase() const;
@@ -62,7 +62,8 @@ class Visitor {
   std::string certificate_;
   std::uint64_t generation_ = 0;  // of the gate at the last look
   bool may_expire_ = false;
-  std::string last_;  // the header that caller_ had
+  WallTime expires_{};  // if it may
+  std::string last_;    // the header that caller_ had
   access::Gate::CallerPtr caller_;
   std::string_view problem_;
   std::string kept_;  // as a header

@@ -238,6 +238,23 @@ TEST_F(AccessRouter, ATokenEndsOnAnOpenConnection) {
   EXPECT_EQ(AskAs(visitor, "GET", "/v1/segment/order", other).status, 401);
 }
 
+// A clock that was wrong for a moment must not shut callers out whose connections stay open.
+TEST_F(AccessRouter, ATokenCountsAgainOnceAWrongClockIsSetRight) {
+  Visitor visitor(gate_, clock_, std::nullopt);
+  const std::string token = "Bearer token of old";
+  EXPECT_EQ(AskAs(visitor, "GET", "/v1/segment/order", token).status, 200);
+  clock_.StepWall(std::chrono::hours{1});
+  EXPECT_EQ(AskAs(visitor, "GET", "/v1/segment/order", token).status, 401);
+  clock_.StepWall(-std::chrono::hours{1});
+  EXPECT_EQ(AskAs(visitor, "GET", "/v1/segment/order", token).status, 200);
+  Visitor client(gate_, clock_, std::nullopt);
+  EXPECT_TRUE(client.LogIn("default", "token of old"));
+  clock_.StepWall(std::chrono::hours{1});
+  EXPECT_TRUE(client.Current().roles.empty());
+  clock_.StepWall(-std::chrono::hours{1});
+  EXPECT_EQ(client.Current().token, "old");
+}
+
 TEST_F(AccessRouter, WithoutTokensThereIsNothingToLogInWith) {
   gate_.Set({}, false, {Role::kIds, Role::kRead});
   EXPECT_EQ(Ask("GET", "/v1/segment/pay", "").status, 200);
