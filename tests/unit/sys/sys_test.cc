@@ -347,6 +347,39 @@ TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
 }
 
+// The threads that are idle wait for timers, whichever of them is given work meanwhile, and in whatever order
+// the timers come.
+TEST(ThreadPool, ATimerIsSeenToWhileOtherThreadsAreBusy) {
+  const SystemClock clock;
+  ThreadPool pool("pool", 3, clock);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> due{0};
+    std::atomic<bool> release{false};
+    std::atomic<int> busy{0};
+    const MonotonicTime now = clock.Monotonic();
+    const auto count = [&] { due.fetch_add(1); };
+    const auto block = [&] {
+      busy.fetch_add(1);
+      while (!release.load()) std::this_thread::yield();
+    };
+    if (round % 2 == 0) pool.Post(block);
+    pool.PostAt(now + milliseconds{3}, count);
+    pool.PostAt(now + milliseconds{1}, count);
+    if (round % 3 == 0) pool.Post(block);
+    pool.PostAt(now + milliseconds{2}, count);
+    if (round % 5 == 0) pool.PostAt(now, block);
+    const int blocked = (round % 2 == 0) + (round % 3 == 0) + (round % 5 == 0);
+    // All three may be busy: then none is left for the timers.
+    if (blocked == 3) release.store(true);
+    while (due.load() < 3) std::this_thread::yield();
+    release.store(true);
+    while (busy.load() < blocked) std::this_thread::yield();
+    std::atomic<bool> probed{false};
+    pool.Probe([&] { probed.store(true); });
+    while (!probed.load()) std::this_thread::yield();
+  }
+}
+
 TEST(ThreadPool, StopWaitsForWhatRunsAndDropsTheRest) {
   const SystemClock clock;
   ThreadPool pool("pool", 2, clock);
