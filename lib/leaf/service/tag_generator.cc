@@ -107,10 +107,10 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
       const std::uint64_t ticket =
           waiters_.Add({{.ticket = 0, .count = batch.count, .deadline = deadline, .done = std::move(done)},
                         limits.wait_while_failing,
-                        first_look == deadline,
+                        first_look,
                         batch.contiguous});
       ledger_.CountWait();
-      ScheduleExpiryLocked(ticket, first_look);
+      LookAtLineLocked(first_look);
       if (grants_ && grants_->gathering) grants_->gathering->OnRequest(now);
       StartRefillLocked();
       parked = ParkedRequest(weak_from_this(), ticket);
@@ -139,55 +139,81 @@ bool TagGenerator::TakeLocked(const Batch& batch, IdSpans& out) {
   return result.outcome == core::SegmentBuffer::Outcome::kTaken;
 }
 
-void TagGenerator::ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at) {
-  context_.timers.PostAt(at, [weak = weak_from_this(), ticket] {
-    if (const auto self = weak.lock()) self->Expire(ticket);
+void TagGenerator::LookAtLineLocked(MonotonicTime at) {
+  if (at >= waiters_.next_look()) return;
+  waiters_.set_next_look(at);
+  context_.timers.PostAt(at, [weak = weak_from_this(), at] {
+    if (const auto self = weak.lock()) self->OnLineLook(at);
   });
 }
 
-void TagGenerator::Expire(std::uint64_t ticket) {
-  const auto goes_on = [this](Waiter& waiter) LEAF_REQUIRES(mutex_) {
-    // Grants failed when it came, or while it waited. If they work again, it keeps its full wait.
-    if (refill_.failures() > 0 || context_.clock.Monotonic() >= waiter.deadline) return false;
-    if (!std::exchange(waiter.has_timer, true)) ScheduleExpiryLocked(waiter.ticket, waiter.deadline);
-    return true;
-  };
-  const auto why = [this]() LEAF_REQUIRES(mutex_) {
-    return Error{ErrorCode::kExhausted,
-                 problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
-                                        problem_->error.message)
-                          : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_)),
-                 "retry soon"};
-  };
-  EndWait(ticket, SlotOf(ErrorCode::kExhausted), goes_on, why);
+bool TagGenerator::HasWaitedEnoughLocked(Waiter& waiter, MonotonicTime now) {
+  if (now < waiter.look_at) return false;
+  // Grants failed when it came, or while it waited. If they work again, it keeps its full wait.
+  if (refill_.failures() > 0 || now >= waiter.deadline) return true;
+  waiter.look_at = waiter.deadline;
+  return false;
 }
 
-void TagGenerator::Withdraw(std::uint64_t ticket) {
-  const auto goes_on = [](const Waiter&) { return false; };
-  EndWait(ticket, kWithdrawnSlot, goes_on, [this] {
-    return Error{ErrorCode::kExhausted,
-                 fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
-                 "retry soon"};
-  });
-}
-
-void TagGenerator::EndWait(std::uint64_t ticket, std::size_t cause_slot,
-                           const std::function<bool(Waiter&)>& goes_on_locked,
-                           const std::function<Error()>& why_locked) {
-  NextCallback done;
-  Error error;
+void TagGenerator::OnLineLook(MonotonicTime at) {
+  // A long line is not looked at more often than this.
+  constexpr std::size_t kLong = 100;
+  constexpr std::chrono::milliseconds kPause{1};
+  Completions completions;
   bool retire = false;
   {
     const MutexLock lock(mutex_);
-    Waiter* const waiter = waiters_.Find(ticket);
-    if (waiter == nullptr || goes_on_locked(*waiter)) return;
-    done = waiters_.Remove(ticket)->done;
-    error = why_locked();
-    ledger_.CountError(cause_slot);
-    retire = state_ == TagState::kUnconfirmed && waiters_.empty() && !refill_.in_flight();
+    // Another timer, which was set later and is due earlier, has looked, or will.
+    if (at != waiters_.next_look()) return;
+    waiters_.set_next_look(MonotonicTime::max());
+    const MonotonicTime now = context_.clock.Monotonic();
+    MonotonicTime next = MonotonicTime::max();
+    for (auto place = waiters_.begin(); place != waiters_.end();) {
+      if (!HasWaitedEnoughLocked(*place, now)) {
+        next = std::min(next, place->look_at);
+        ++place;
+        continue;
+      }
+      auto [waiter, after] = waiters_.Remove(place);
+      place = after;
+      ledger_.CountError(SlotOf(ErrorCode::kExhausted));
+      completions.push_back([done = std::move(waiter.done), error = NoGrantInTimeLocked()] { done(error); });
+    }
+    retire = !completions.empty() && IsUnwantedLocked();
+    if (waiters_.size() > kLong) next = std::max(next, now + kPause);
+    if (!waiters_.empty()) LookAtLineLocked(next);
   }
-  done(std::move(error));
+  for (const auto& complete : completions) complete();
   if (retire) context_.retire(tag_, false);
+}
+
+Error TagGenerator::NoGrantInTimeLocked() const {
+  return {ErrorCode::kExhausted,
+          problem_ ? fmt::format("tag {} is drained and its last grant failed: {}", Quoted(tag_),
+                                 problem_->error.message)
+                   : fmt::format("tag {} is drained and no grant came in time", Quoted(tag_)),
+          "retry soon"};
+}
+
+void TagGenerator::Withdraw(std::uint64_t ticket) {
+  NextCallback done;
+  bool retire = false;
+  {
+    const MutexLock lock(mutex_);
+    auto waiter = waiters_.Remove(ticket);
+    if (!waiter) return;
+    done = std::move(waiter->done);
+    ledger_.CountError(kWithdrawnSlot);
+    retire = IsUnwantedLocked();
+  }
+  done(Error{ErrorCode::kExhausted,
+             fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
+             "retry soon"});
+  if (retire) context_.retire(tag_, false);
+}
+
+bool TagGenerator::IsUnwantedLocked() const {
+  return state_ == TagState::kUnconfirmed && waiters_.empty() && !refill_.in_flight();
 }
 
 void TagGenerator::SetOrder(core::TagOrder order) {

@@ -259,7 +259,7 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   struct Waiter : WaitingRequest<IdSpans> {
     // Until its deadline, but only so long if grants still fail then.
     std::chrono::milliseconds wait_while_failing{};
-    bool has_timer = false;   // of `deadline`
+    MonotonicTime look_at;    // when it is seen whether it has waited long enough: `deadline`, or before
     bool contiguous = false;  // see Batch
   };
   // Callbacks to run once the mutex is released.
@@ -318,12 +318,14 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   static bool IsLasting(ErrorCode code);
   void FreezeLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
   void FailAllLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
-  void ScheduleExpiryLocked(std::uint64_t ticket, MonotonicTime at) LEAF_REQUIRES(mutex_);
-  void Expire(std::uint64_t ticket);
-  // Takes the waiter out of the line and completes it with the error that `why` makes, if it still waits.
-  // Not if `goes_on_locked` says so.
-  void EndWait(std::uint64_t ticket, std::size_t cause_slot,
-               const std::function<bool(Waiter&)>& goes_on_locked, const std::function<Error()>& why_locked);
+  // One timer for the whole line: nearly all requests are served long before they have waited too long.
+  void LookAtLineLocked(MonotonicTime at) LEAF_REQUIRES(mutex_);
+  // Ends the requests that have waited long enough. `at`: what the timer was set to.
+  void OnLineLook(MonotonicTime at);
+  bool HasWaitedEnoughLocked(Waiter& waiter, MonotonicTime now) LEAF_REQUIRES(mutex_);
+  Error NoGrantInTimeLocked() const LEAF_REQUIRES(mutex_);
+  // Whether nothing keeps it, of a name that may be no tag: a request that waited for it was the last.
+  bool IsUnwantedLocked() const LEAF_REQUIRES(mutex_);
   // Tells the log, once, when the end of the numbers comes near.
   void WatchExhaustionLocked(Completions& completions) LEAF_REQUIRES(mutex_);
   std::optional<double> DaysToExhaustionLocked() const LEAF_REQUIRES(mutex_);

@@ -332,8 +332,10 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     });
     // A request that parked while all was well now waits no longer than one that comes next.
     const MonotonicTime now = context_.clock.Monotonic();
-    for (const Waiter& waiter : waiters_)
-      ScheduleExpiryLocked(waiter.ticket, now + waiter.wait_while_failing);
+    for (Waiter& waiter : waiters_) {
+      waiter.look_at = std::min(waiter.look_at, now + waiter.wait_while_failing);
+      LookAtLineLocked(waiter.look_at);
+    }
   }
   if (IsLasting(error.code)) FailAllLocked(error, completions);
   if (state_ == TagState::kUnconfirmed && waiters_.empty()) {

@@ -58,6 +58,12 @@ class WaitingLine {
   Iterator begin() { return line_ ? line_->requests.begin() : Iterator{}; }
   Iterator end() { return line_ ? line_->requests.end() : Iterator{}; }
 
+  // For the owner: when it looks at the line next, to see which have waited long enough. The end of time: not
+  // at all, as nothing has been added since the last look.
+  MonotonicTime next_look() const { return line_ ? line_->next_look : MonotonicTime::max(); }
+  // Requires: something was added once.
+  void set_next_look(MonotonicTime time) { line_->next_look = time; }
+
   // The ticket of the request that is added.
   std::uint64_t Add(Request request) {
     if (!line_) line_ = std::make_unique<Line>();
@@ -100,6 +106,7 @@ class WaitingLine {
     std::list<Request> requests;  // by ticket
     std::uint64_t last_ticket = 0;
     std::uint64_t ids = 0;
+    MonotonicTime next_look = MonotonicTime::max();
   };
 
   Iterator FindPlace(std::uint64_t ticket) {

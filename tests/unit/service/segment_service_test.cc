@@ -528,6 +528,48 @@ TEST_F(SegmentServiceTest, LeafsRoutesFailFastOnceAGrantHasFailed) {
   EXPECT_NE(first->result->error().message.find("away"), std::string::npos) << "says why";
 }
 
+// Its workers are stuck: only timers run.
+TEST_F(SegmentServiceTest, RequestsOfOneLineEndEachInItsTime) {
+  table_.Put("pay", 1, 10);
+  StartService();
+  Run();
+  const auto ask = [&](int wait_ms) {
+    auto answer = std::make_shared<Answer>();
+    answer->parked = service_->Next("pay", 100, {milliseconds{wait_ms}, milliseconds{10}},
+                                    [answer](Result<IdSpans> result) {
+                                      ASSERT_FALSE(answer->done()) << "answered twice";
+                                      answer->result = std::move(result);
+                                    });
+    return answer;
+  };
+  const std::size_t timers_before = timers_.timers();
+  std::vector<std::pair<int, std::shared_ptr<Answer>>> answers;
+  for (const int wait_ms : {300, 100, 200, 300, 50, 400}) answers.emplace_back(wait_ms, ask(wait_ms));
+  const auto leaves = ask(60);
+  const std::size_t few = timers_.timers();
+  EXPECT_LE(few, timers_before + 3) << "one for each that is due before those that came earlier";
+  for (int i = 0; i < 200; ++i) answers.emplace_back(500, ask(500));
+  EXPECT_EQ(timers_.timers(), few);
+  leaves->parked.Withdraw();
+  EXPECT_TRUE(leaves->done());
+  for (int now_ms = 0; now_ms <= 510; now_ms += 10) {
+    for (const auto& [wait_ms, answer] : answers) {
+      EXPECT_EQ(answer->done(), wait_ms <= now_ms) << wait_ms << " ms, at " << now_ms;
+    }
+    clock_.Advance(milliseconds{10});
+    while (timers_.RunOne()) {
+    }
+  }
+  EXPECT_LE(timers_.timers(), timers_before);
+  for (const auto& [wait_ms, answer] : answers) EXPECT_EQ(answer->code(), ErrorCode::kExhausted);
+  // A line that was empty for a while is looked at again.
+  const auto later = ask(100);
+  clock_.Advance(milliseconds{100});
+  while (timers_.RunOne()) {
+  }
+  EXPECT_TRUE(later->done());
+}
+
 // The request came while grants failed, and the first grant that works does not cover it.
 TEST_F(SegmentServiceTest, ARequestHasItsWholeWaitOnceGrantsWorkAgain) {
   table_.Put("pay", 1, 10);
