@@ -324,8 +324,8 @@ def check_invariants(files, texts):
     promise = ""
     for number, part in numbered(texts[path]):
         where = "%s:%d" % (path, number)
-        heading = re.match(r"## (P\d)", part)
-        promise = heading.group(1) if heading else promise
+        heading = re.match(r"## (P\d|Access)", part)
+        promise = heading.group(1).replace("Access", "access") if heading else promise
         if not part.startswith("* Museum: "):
             continue
         museum, _, planted = part.partition("Planted: ")
