@@ -379,5 +379,22 @@ TEST_F(MariaDbConnections, AnUrgentCallDoesNotWaitForABurst) {
   EndBusy();
 }
 
+// As servers are from MariaDB 11.6 on, unless they are configured otherwise.
+TEST_F(MariaDbConnections, ATransactionThatWasOvertakenIsTriedAgain) {
+  int attempts = 0;
+  const auto raise = [&](soci::session& session) -> Result<void> {
+    session << "SET SESSION innodb_snapshot_isolation = ON";
+    long long max_id = 0;
+    session << "SELECT max_id FROM leaf_alloc WHERE biz_tag = 'tag0'", soci::into(max_id);
+    if (++attempts == 1) root_ << "UPDATE leaf.leaf_alloc SET max_id = 500 WHERE biz_tag = 'tag0'";
+    session << "UPDATE leaf_alloc SET max_id = max_id + 1 WHERE biz_tag = 'tag0'";
+    return {};
+  };
+  const auto done = database_->Transact("raise a tag", sql::Database::Finish::kCommit, raise);
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  EXPECT_EQ(attempts, 2);
+  EXPECT_EQ(store_->Describe("tag0")->max_id, 501);
+}
+
 }  // namespace
 }  // namespace leaf::testing

@@ -20,6 +20,7 @@ constexpr unsigned kMysqlUserResource = 1226;  // a user's connections at once o
 constexpr unsigned kMysqlLockWait = 1205;
 constexpr unsigned kMysqlLockNoWait = 3572;  // the same of MySQL for NOWAIT
 constexpr unsigned kMysqlDeadlock = 1213;
+constexpr unsigned kMysqlOvertaken = 1020;      // rolled back by MariaDB's innodb_snapshot_isolation
 constexpr unsigned kMysqlGroupConflict = 3101;  // rolled back by MySQL's Group Replication
 constexpr unsigned kMysqlIncomparable = 1267;   // illegal mix of collations
 constexpr unsigned kMysqlReadOnly = 1290;       // not while the server runs with that option: --read-only
@@ -101,6 +102,7 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case kMysqlTooManyOfUser:
     case kMysqlLockWait:
     case kMysqlDeadlock:
+    case kMysqlOvertaken:
     case kMysqlUserResource:
     case 1021:  // disk full
     case 1114:  // table is full
@@ -154,7 +156,7 @@ bool IsRowLocked(const std::exception& exception) {
 
 bool IsConflict(const std::exception& exception) {
   const unsigned number = NumberOf(exception);
-  return number == kMysqlDeadlock || number == kMysqlGroupConflict;
+  return number == kMysqlDeadlock || number == kMysqlOvertaken || number == kMysqlGroupConflict;
 }
 
 ErrorCode SqliteErrorCode(int result, Phase phase) {

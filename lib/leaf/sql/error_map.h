@@ -46,9 +46,10 @@ bool IsTooManyConnections(const std::exception& exception);
 // Whether another client holds the row.
 bool IsRowLocked(const std::exception& exception);
 
-// Whether the server has undone the statement in favour of another client's: another node of a Galera cluster
-// or a replication group changed the row first, or two transactions waited for each other. It can be tried
-// again at once.
+// Whether the server has undone the transaction in favour of another client's: another node of a Galera
+// cluster or a replication group changed the row first, two transactions waited for each other, or a row has
+// changed since the transaction read it (MariaDB's innodb_snapshot_isolation, on by default from 11.6 on). It
+// can be tried again at once.
 bool IsConflict(const std::exception& exception);
 
 // By SQLite's result code, primary or extended.

@@ -85,6 +85,17 @@ TEST(ErrorMap, KnowsAServerThatIsFullAndARowThatIsLocked) {
   EXPECT_FALSE(IsRowLocked(error(1213)));
 }
 
+TEST(ErrorMap, KnowsWhatWasUndoneInFavourOfAnother) {
+  const auto error = [](unsigned number) { return soci::mysql_soci_error("", static_cast<int>(number)); };
+  for (const unsigned undone : {1020U, 1213U, 3101U}) {
+    EXPECT_TRUE(IsConflict(error(undone))) << undone;
+    EXPECT_FALSE(MysqlBlamesServer(undone)) << undone;
+    EXPECT_EQ(MysqlErrorCode(undone, Phase::kStatement), ErrorCode::kUnavailable) << undone;
+    EXPECT_EQ(MysqlErrorCode(undone, Phase::kAutocommit), ErrorCode::kUnavailable) << undone;
+  }
+  for (const unsigned other : {1062U, 1205U, 2013U}) EXPECT_FALSE(IsConflict(error(other))) << other;
+}
+
 TEST(ErrorMap, KnowsSqliteErrorsByPrimaryCode) {
   EXPECT_EQ(SqliteErrorCode(5, Phase::kStatement), ErrorCode::kUnavailable);
   EXPECT_EQ(SqliteErrorCode(517, Phase::kStatement), ErrorCode::kUnavailable) << "SQLITE_BUSY_SNAPSHOT";
