@@ -12,15 +12,16 @@ namespace leaf::sim {
 namespace {
 
 constexpr uid_t kOwner = 1000;
-// The shipped buckets count in whole sixteenths of a nanosecond for each ID.
-constexpr double kSlack = 1e-5;
+constexpr double kSlack = 1e-6;
 
 std::string TokenOf(const Credential& credential) {
   return fmt::format("leaf_{}_{}", credential.name, credential.secret);
 }
 
+// As the shipped buckets count: each takes a whole number of sixteenths of a nanosecond.
 double Seconds(std::uint64_t count, std::uint64_t per_second) {
-  return static_cast<double>(count) / static_cast<double>(per_second);
+  constexpr std::uint64_t kTicks = 16'000'000'000;
+  return static_cast<double>(count * (kTicks / per_second)) / static_cast<double>(kTicks);
 }
 
 std::string HexOf(const access::TokenHash& hash) {
@@ -69,9 +70,9 @@ void AccessFiles::DrawRights(TokenRule& rule) {
 
 void AccessFiles::Change() {
   Dice& dice = world_.dice();
-  if (dice.Chance(0.2)) {
-    limits_.over_all = dice.Chance(0.4) ? 0 : static_cast<std::uint64_t>(dice.Between(20, 500));
-    limits_.of_one_tag = dice.Chance(0.4) ? 0 : static_cast<std::uint64_t>(dice.Between(5, 200));
+  if (dice.Chance(0.3)) {
+    limits_.over_all = dice.Chance(0.3) ? 0 : static_cast<std::uint64_t>(dice.Between(5, 300));
+    limits_.of_one_tag = dice.Chance(0.3) ? 0 : static_cast<std::uint64_t>(dice.Between(1, 40));
     return;
   }
   const std::string name = fmt::format("app-{}", dice.Below(4));
@@ -269,6 +270,8 @@ void Door::CheckLimits(const std::string& tag, bool is_known, const std::optiona
   if (error && error->code != ErrorCode::kLimited)
     return Broken("access", nullptr, tag, "refused although the mode is on: " + error->message);
   const bool over_tag = error && error->message.find("for tag") != std::string::npos;
+  if (over_tag && (tag.empty() || limits_.of_one_tag == 0))
+    return Broken("access", nullptr, tag, "refused, and there is no limit for one tag: " + error->message);
   if (!tag.empty() && limits_.of_one_tag > 0 && keeps_tags_) CheckTagLimit(tag, is_known, over_tag);
   if (over_tag) return;
   if (limits_.over_all > 0) return CheckLimitOverAll(tag, is_known, error.has_value());
@@ -298,20 +301,29 @@ void Door::CheckLimitOverAll(const std::string& tag, bool is_known, bool refused
   const MonotonicTime now = machine_.Monotonic();
   const double seconds = Seconds(1, limits_.over_all);
   const double level = over_all_.At(now);
-  // The smallest that a share can be: what is within this one is within any. In the second in which a tag is
-  // found, what was there before of its name counts, too.
-  const double of_share = seconds * static_cast<double>(2 * files_.tag_count() + 2);
+  // The smallest that a share can be: what is within this one is within any. While names are looked up, each
+  // look-up of a name counts as a user of its own, and shares are smaller: all may be used up then.
+  const bool is_looked_up = !is_known && !tag.empty();
+  if (is_looked_up) unknown_at_ = now;
+  const double of_share = seconds * static_cast<double>(files_.tag_count() + 2);
   const double most = std::max(1.0, of_share);
   const auto add = [&](const std::string& share) {
     Meter& used = fair_of_[share];
-    const bool fits = Fits(used.At(now), of_share, most).value_or(false);
+    if (unknown_at_) {
+      const double since = std::chrono::duration<double>(now - *unknown_at_).count();
+      // For two seconds more the look-ups are counted as users.
+      used.Raise(now, std::max(0.0, 2 + std::max(1.0, 4 * of_share) - since));
+    }
+    const double before = used.At(now);
     used.Add(now, of_share);
-    used.Cap(most);
+    // After a change of the limit it may hold more than it could take now.
+    used.Cap(std::max(before, most));
+    const bool fits = Fits(before, of_share, most).value_or(false);
     return fits;
   };
   const bool fits = add(tag);
-  const bool is_fair = fits && keeps_tags_ && (is_known || tag.empty());
-  if (!is_known && !tag.empty()) add("?");
+  const bool is_fair = fits && keeps_tags_;
+  if (is_looked_up) add("?");
   // A tag within its share may go as much below empty as the bucket holds.
   if (refused ? Fits(level, seconds, is_fair ? 2 : 1).value_or(false)
               : !Fits(level, seconds, 2).value_or(true)) {

@@ -84,6 +84,8 @@ class Meter {
  public:
   double At(MonotonicTime now) const;
   void Add(MonotonicTime now, double seconds);
+  // To at least `least`.
+  void Raise(MonotonicTime now, double least) { Add(now, std::max(0.0, least - At(now))); }
   void Cap(double most) { level_ = std::min(level_, most); }
 
  private:
@@ -142,6 +144,7 @@ class Door {
   service::RequestLimit limit_;
   std::optional<service::IdService> ids_;
   std::optional<server::Issuer> issuer_;
+  std::optional<MonotonicTime> unknown_at_;  // when a tag was asked for last that was not known
   // As they were loaded last.
   std::map<std::string, TokenRule> tokens_;
   RequestLimits limits_;

@@ -64,6 +64,7 @@ Visitor::Visitor(const access::Gate& gate, const Clock& clock, std::optional<uid
 
 void Visitor::TakeCertificate(std::string_view name) {
   certificate_ = name;
+  found_ = nullptr;
   Look("");
 }
 
@@ -77,23 +78,29 @@ access::Gate::CallerPtr Visitor::FindBase() const {
 
 const access::Caller& Visitor::Look(std::string_view authorization) {
   // First: what is found in a gate that changes meanwhile is looked for again next time.
-  generation_ = gate_.generation();
-  problem_ = "";
-  caller_ = FindBase();
+  const std::uint64_t generation = gate_.generation();
   const bool is_asked = !authorization.empty() && gate_.has_tokens() && !is_owner();
-  if (is_asked) {
-    const auto token = TokenIn(authorization);
-    const auto found = token ? gate_.FindToken(access::HashOf(*token)) : nullptr;
-    if (!token) problem_ = "malformed credentials";
-    if (token && !found) problem_ = "unknown token";
-    caller_ = found ? found : Stranger();
+  // Here again, although nothing has changed: it has expired, or had.
+  const bool is_same = generation == generation_ && found_ != nullptr && IsSameSecret(authorization, last_);
+  generation_ = generation;
+  problem_ = "";
+  if (!is_same) {
+    found_ = FindBase();
+    if (is_asked) {
+      const auto token = TokenIn(authorization);
+      const auto found = token ? gate_.FindToken(access::HashOf(*token)) : nullptr;
+      if (!token) problem_ = "malformed credentials";
+      if (token && !found) problem_ = "unknown token";
+      found_ = found ? found : Stranger();
+    }
   }
+  caller_ = found_;
   may_expire_ = caller_->expires.has_value();
   if (may_expire_) expires_ = *caller_->expires;
   if (HasExpired()) {
     problem_ = is_asked ? "this token has expired" : "the line of this certificate has expired";
     caller_ = Stranger();
-    // A clock that was wrong may be set right: the next request looks again.
+    // A clock that was wrong may be set right: the next request comes here again.
     expires_ = WallTime::min();
   }
   last_ = authorization;

@@ -60,7 +60,8 @@ class Visitor {
   const Clock& clock_;
   const std::optional<uid_t> user_;
   std::string certificate_;
-  std::uint64_t generation_ = 0;  // of the gate at the last look
+  std::uint64_t generation_ = 0;   // of the gate at the last look
+  access::Gate::CallerPtr found_;  // at the last look, even if it has expired
   bool may_expire_ = false;
   WallTime expires_{};  // if it may
   std::string last_;    // the header that caller_ had

@@ -141,10 +141,10 @@ bool TagGenerator::TakeLocked(const Batch& batch, IdSpans& out) {
 
 void TagGenerator::LookAtLineLocked(MonotonicTime at) {
   if (at >= waiters_.next_look()) return;
-  waiters_.set_next_look(at);
   context_.timers.PostAt(at, [weak = weak_from_this(), at] {
     if (const auto self = weak.lock()) self->OnLineLook(at);
   });
+  waiters_.set_next_look(at);
 }
 
 bool TagGenerator::HasWaitedEnoughLocked(Waiter& waiter, MonotonicTime now) {
@@ -156,9 +156,9 @@ bool TagGenerator::HasWaitedEnoughLocked(Waiter& waiter, MonotonicTime now) {
 }
 
 void TagGenerator::OnLineLook(MonotonicTime at) {
-  // A long line is not looked at more often than this.
+  // A look walks along the whole line, so a long line is looked at less often.
   constexpr std::size_t kLong = 100;
-  constexpr std::chrono::milliseconds kPause{1};
+  constexpr std::chrono::microseconds kPauseOfOne{1};
   Completions completions;
   bool retire = false;
   {
@@ -168,6 +168,7 @@ void TagGenerator::OnLineLook(MonotonicTime at) {
     waiters_.set_next_look(MonotonicTime::max());
     const MonotonicTime now = context_.clock.Monotonic();
     MonotonicTime next = MonotonicTime::max();
+    std::optional<Error> why;
     for (auto place = waiters_.begin(); place != waiters_.end();) {
       if (!HasWaitedEnoughLocked(*place, now)) {
         next = std::min(next, place->look_at);
@@ -177,10 +178,12 @@ void TagGenerator::OnLineLook(MonotonicTime at) {
       auto [waiter, after] = waiters_.Remove(place);
       place = after;
       ledger_.CountError(SlotOf(ErrorCode::kExhausted));
-      completions.push_back([done = std::move(waiter.done), error = NoGrantInTimeLocked()] { done(error); });
+      if (!why) why = NoGrantInTimeLocked();
+      completions.push_back([done = std::move(waiter.done), error = *why] { done(error); });
     }
     retire = !completions.empty() && IsUnwantedLocked();
-    if (waiters_.size() > kLong) next = std::max(next, now + kPause);
+    if (waiters_.size() > kLong)
+      next = std::max(next, context_.clock.Monotonic() + static_cast<int>(waiters_.size()) * kPauseOfOne);
     if (!waiters_.empty()) LookAtLineLocked(next);
   }
   for (const auto& complete : completions) complete();

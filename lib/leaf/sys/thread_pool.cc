@@ -124,6 +124,7 @@ void ThreadPool::Work(Sleeper& self) {
   std::uint64_t probed = 0;
   while (!stopping_) {
     Task task;
+    bool was_timer = false;
     if (probed != probe_) {
       probed = probe_;
       if (--probe_missing_ > 0) continue;
@@ -132,6 +133,7 @@ void ThreadPool::Work(Sleeper& self) {
       std::pop_heap(timers_.begin(), timers_.end(), Later);
       task = std::move(timers_.back().task);
       timers_.pop_back();
+      was_timer = true;
     } else if (!ready_.empty()) {
       task = std::move(ready_.front());
       ready_.pop_front();
@@ -139,8 +141,10 @@ void ThreadPool::Work(Sleeper& self) {
       SleepLocked(self);
       continue;
     }
-    // Of the threads that stay idle one has to wait for the timers that are left.
-    Sleeper* const relief = keeper_ == nullptr && !timers_.empty() ? WakeOneLocked() : nullptr;
+    // Of the threads that stay idle one has to wait for the timers that are left. And this one may have been
+    // woken for a task, and found a timer due.
+    const bool is_needed = (keeper_ == nullptr && !timers_.empty()) || (was_timer && !ready_.empty());
+    Sleeper* const relief = is_needed ? WakeOneLocked() : nullptr;
     const MutexUnlock unlock(mutex_);
     if (relief != nullptr) relief->wake.NotifyOne();
     task();
