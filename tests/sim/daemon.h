@@ -102,7 +102,7 @@ class Daemon {
  private:
   void Main();
   void Connection(std::size_t index);
-  // Whether the caller of `visit`, who is another one now and then, may not have them.
+  // Whether the caller of `visit` may not have them. Another caller takes its place now and then.
   bool IsRefused(std::optional<Door::Visit>& visit, const std::string& tag, std::uint64_t count);
   // Both return whether IDs were obtained.
   bool AskSegment(Seen& seen, const std::string& tag, std::uint64_t count, std::string* why);

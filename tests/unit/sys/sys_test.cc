@@ -347,8 +347,7 @@ TEST(ThreadPool, RunsTasksAndTimersInOrderOfTime) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
 }
 
-// The threads that are idle wait for timers, whichever of them is given work meanwhile, and in whatever order
-// the timers come.
+// An idle thread waits for the timers, also while the other threads are busy. The timers come in any order.
 TEST(ThreadPool, ATimerIsSeenToWhileOtherThreadsAreBusy) {
   const SystemClock clock;
   ThreadPool pool("pool", 3, clock);
