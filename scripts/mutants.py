@@ -10,6 +10,7 @@ model checker, and the simulator.
 Usage: mutants.py [--list] [--all] [FILE...]   (default: a sample over all files)
 Environment: LEAF_MUTANTS        how many are drawn (default 150)
              LEAF_MUTANTS_SEED   which are drawn (default: the time)
+             LEAF_MUTANTS_SKIP   how many of those were tried by an earlier run, and are left out (default 0)
              LEAF_MUTANTS_JOBS   how many are tried at once (default: one for each processor)
              LEAF_MUTANTS_SEEDS  seeds of the simulator for each (default 20)
              LEAF_MUTANTS_DIR    where it builds; kept, so that the next run is quicker (default build/mutants)
@@ -424,7 +425,7 @@ def main():
     total = len(mutants)
     if not flags.all and total > count:
         # In the order of the draw: what was tried by the time a run is stopped is a sample, too.
-        mutants = random.Random(seed).sample(mutants, count)
+        mutants = random.Random(seed).sample(mutants, count)[int(os.environ.get("LEAF_MUTANTS_SKIP") or 0) :]
     if flags.list:
         for mutant in mutants:
             print(key(mutant))
