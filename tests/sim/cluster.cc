@@ -143,7 +143,7 @@ Cluster::Cluster(Surroundings& around, Process& outside)
     node->own_address = node->address = fmt::format("127.0.0.1:{}", i == 0 ? 80 : i == 1 ? 8080 : 8000 + i);
     around_.workers[node->address] = static_cast<std::int64_t>(kFirstWorker + i);
     node->machine = std::make_unique<Machine>(world_, fmt::format("host{}", i));
-    node->state = std::make_shared<StateDir>(next_state_++, *node->machine, plan.sql);
+    node->state = std::make_shared<StateDir>(next_state_++, *node->machine, plan);
     node->seen.resize(plan.connections);
     nodes_.push_back(std::move(node));
   }
@@ -342,7 +342,11 @@ void Cluster::Do(const Act& act) {
     node.machine->SetDrift(act.figure);
   } else if (what == "reboot") {
     KillNode(node, time);
+    for (const auto& shots : one_shots_) {
+      if (shots->state == node.state) world_.Kill(shots->process);
+    }
     node.state->disk.LosePower(world_.dice());
+    if (SqliteDisk* const disk = node.state->marks.disk()) disk->LosePower();
     node.machine->Reboot();
   } else if (what == "disk_full") {
     const DirPtr state = node.state;
@@ -350,13 +354,20 @@ void Cluster::Do(const Act& act) {
     Later(time, [state] { state->SetFull(false); });
   } else if (what == "disk_crash") {
     node.state->disk.CrashAt(world_.dice().Below(12), world_.dice().Chance(0.5));
+  } else if (what == "marks_crash") {
+    SqliteDisk& disk = *node.state->marks.disk();
+    disk.CrashAt(static_cast<std::uint64_t>(act.figure), act.seconds < 1);
+  } else if (what == "marks_fail") {
+    const DirPtr state = node.state;
+    state->marks.disk()->SetFailing(true);
+    Later(time, [state] { state->marks.disk()->SetFailing(false); });
   } else if (what == "state_lost") {
     if (node.java || node.own_state) return;
     if (const auto memory = node.state->marks.LoadMemory(StateDir::kCluster);
         memory.ok() && !memory->id.empty())
       lost_.insert(memory->id);
     KillNode(node, kSecond);
-    node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan.sql);
+    node.state = std::make_shared<StateDir>(next_state_++, *node.machine, around_.plan);
     Forget(node);
     node.lost_its_state = true;
     Later(time, [this, &node] { ReleaseWorkerOf(node); });
@@ -536,6 +547,7 @@ Act Cluster::Draw(const std::string& kind) {
     act.what = "kill";
   // What ZooKeeper may forget of it, all others remember.
   if (kind == "state_lost" && plan.GoesBack() && !DoOthersRemember(act.node)) act.what = "kill";
+  if (kind == "marks_crash") act.figure = static_cast<double>(dice.Below(30));
   if (kind == "reload") act.figure = dice.Chance(0.5) ? 0 : 5 * dice.Real();
   if (kind == "db_slow") act.figure = dice.Chance(0.5) ? 20 : 2000;
   if (kind == "db_flaky" || kind == "zk_flaky") act.figure = 0.3 * dice.Real();
@@ -582,14 +594,14 @@ void Cluster::Heal() {
   ensemble.cut_off.clear();
   for (const auto& node : nodes_) {
     node->machine->SetRight();
-    node->state->SetFull(false);
+    node->state->Mend();
     if (node->own_state) {
       // The copy was found out: the node gets its own back.
       for (const auto& other : nodes_) {
         if (other->address == node->address) KillNode(*other, kSecond);
       }
       node->state = std::move(node->own_state);
-      node->state->SetFull(false);
+      node->state->Mend();
       node->own_state.reset();
       node->address = node->own_address;
       Forget(*node);
@@ -763,6 +775,7 @@ void Cluster::RunOneShots(Node& node, const std::string& tag, Nanos time, double
       world_.Block(shots.process, dice.Around(around_.plan.think_time));
       shots.Take(tag, static_cast<std::uint64_t>(dice.Between(1, 3)));
     }
+    shots.marks.Close();
   });
 }
 
@@ -773,6 +786,7 @@ void Cluster::TakeOnce(Node& node, const std::string& tag, double disturbed) {
   world_.Spawn(&shots.process, [&shots, tag, count = static_cast<std::uint64_t>(dice.Between(1, 3))] {
     shots.Take(tag, count);
     shots.part->zookeeper.Close();
+    shots.marks.Close();
     // The rest of its tasks are the client's.
     shots.around.world.Kill(shots.process);
   });

@@ -252,6 +252,7 @@ void Daemon::Main() {
 void Daemon::StopAll() {
   node_.Stop();
   zookeeper_.Close();
+  marks_.Close();
   // The rest of its tasks are the client's.
   process_.dead = true;
   around_.world.Kill(process_);

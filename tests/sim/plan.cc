@@ -104,6 +104,11 @@ const std::vector<std::string>& OperatorKinds() {
   return kinds;
 }
 
+const std::vector<std::string>& MarksKinds() {
+  static const std::vector<std::string> kinds = {"marks_crash"};
+  return kinds;
+}
+
 const std::vector<std::string>& OrderKinds() {
   static const std::vector<std::string> kinds = {"tag_order", "tag_strict", "tag_trend"};
   return kinds;
@@ -201,6 +206,12 @@ Plan Plan::Draw(std::uint64_t seed) {
   for (const std::string& kind : OperatorKinds()) {
     if (operators.Chance(0.3)) plan.faults.insert(kind);
   }
+  if (!plan.sql) return plan;
+  Dice marks(seed ^ 0x3A4C5D15U);
+  if (marks.Chance(0.5)) plan.marks_flush = std::chrono::milliseconds{marks.Between(1, 30)};
+  for (const std::string& kind : MarksKinds()) {
+    if (marks.Chance(0.4)) plan.faults.insert(kind);
+  }
   return plan;
 }
 
@@ -288,8 +299,11 @@ std::string Plan::Text() const {
       strict > 0 ? fmt::format(" ({} strict)", strict) : "", step, fixed_step ? " (fixed)" : "",
       near_end ? " (one near the end)" : "", NameOf(fence), NameOf(registry), claim_watch ? "" : " watched",
       workers > 0 ? fmt::format(" of {} numbers", workers) : "", peer_clocks ? " with peers' clocks" : "",
-      sql ? fmt::format(", SQL with {} endpoint{}{}{}", endpoints, endpoints == 1 ? "" : "s",
-                        privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "")
+      sql ? fmt::format(", SQL with {} endpoint{}{}{}{}", endpoints, endpoints == 1 ? "" : "s",
+                        privileged ? ", a privileged user" : "", trigger ? ", a trigger" : "",
+                        marks_flush.count() > 0
+                            ? fmt::format(", marks flushed in {} ms at most", marks_flush.count())
+                            : "")
           : "",
       refresh_interval.count(), window.count(), lease_time.count(), preemption, connections,
       think_time / kMilli, batch_max, contiguous ? " (some contiguous)" : "", trouble / kSecond,
@@ -361,6 +375,7 @@ Result<Plan> Plan::Load(const std::string& path) {
   millis("window_ms", plan.window);
   millis("lease_time_ms", plan.lease_time);
   millis("flush_ms", plan.flush);
+  millis("marks_flush_ms", plan.marks_flush);
   if (file["claim_watch"].value_or<std::string>("") == "auto") plan.claim_watch.reset();
   double trouble_s = 30;
   double look_ms = 5;
@@ -390,15 +405,15 @@ Result<Plan> Plan::Load(const std::string& path) {
   if (plan.endpoints < 1 || plan.endpoints > 2) return Bad(path, "endpoints: 1 or 2");
 
   // Not among those that are drawn at any time: a mistake in a configuration, which lasts until it is mended,
-  // and what needs the watch of fresh claims.
+  // what needs the watch of fresh claims, and flushes that fail, after which marks can be lost.
   const auto known = [&](const std::string& kind) {
     const auto is_one_of = [&](const std::vector<std::string>& kinds) {
       return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
     };
     return kind == "same_address" || kind == "zk_restore" || kind == "zk_wipe" || kind == "both_restore" ||
-           kind == "db_wipe" || kind == "repair" || kind == "one_shots" || is_one_of(FaultKinds()) ||
-           is_one_of(OperatorKinds()) ||
-           (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(OrderKinds())));
+           kind == "db_wipe" || kind == "repair" || kind == "one_shots" ||
+           (plan.sql && kind == "marks_fail") || is_one_of(FaultKinds()) || is_one_of(OperatorKinds()) ||
+           (plan.sql && (is_one_of(SqlFaultKinds()) || is_one_of(MarksKinds()) || is_one_of(OrderKinds())));
   };
   if (const toml::array* const faults = file["faults"].as_array()) {
     for (const toml::node& node : *faults) {
@@ -431,7 +446,7 @@ Result<Plan> Plan::Load(const std::string& path) {
         "fixed_step", "near_end",    "fence",      "registry",      "database",   "endpoints",
         "privileged", "trigger",     "expected",   "faults",        "act",        "refresh_interval_ms",
         "window_ms",  "think_ms",    "trouble_s",  "lease_time_ms", "flush_ms",   "fault_interval_s",
-        "caught_by",  "claim_watch", "contiguous", "strict",        "look_ms"};
+        "caught_by",  "claim_watch", "contiguous", "strict",        "look_ms",    "marks_flush_ms"};
     if (!keys.contains(key.str())) return Bad(path, fmt::format("unknown key '{}'", key.str()));
   }
   if (problem) return *problem;

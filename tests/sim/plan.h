@@ -62,10 +62,13 @@ struct Plan {
   // As snowflake.claim_watch; nothing for "auto".
   std::optional<std::chrono::milliseconds> claim_watch{0};
   std::chrono::milliseconds flush{5};  // the longest that one flush of the state file takes
-  std::uint64_t workers = 0;           // numbers there are, from kFirstWorker on; 0: all of the layout
-  double preemption = 0;               // at failpoints
-  std::uint64_t connections = 3;       // of each node
-  Nanos think_time = 20 * kMilli;      // between two requests of one
+  // The longest that one flush of marks in SQLite takes. 0: no time passes in it, and transactions do not
+  // meet.
+  std::chrono::milliseconds marks_flush{0};
+  std::uint64_t workers = 0;       // numbers there are, from kFirstWorker on; 0: all of the layout
+  double preemption = 0;           // at failpoints
+  std::uint64_t connections = 3;   // of each node
+  Nanos think_time = 20 * kMilli;  // between two requests of one
   std::uint64_t batch_max = 20;
   // How often what starts and ends processes looks whether they have: seldom where there are very many.
   Nanos look = 5 * kMilli;
@@ -103,13 +106,15 @@ struct Plan {
   std::string Text() const;
 };
 
-// Every kind there is, but for those of SqlFaultKinds, OperatorKinds and OrderKinds.
+// Every kind there is, but for those of SqlFaultKinds, OperatorKinds, MarksKinds and OrderKinds.
 const std::vector<std::string>& FaultKinds();
 // What takes a database that is more than two maps.
 const std::vector<std::string>& SqlFaultKinds();
 // What operators do to a node that runs: a tag is paused for a while, and a configuration is loaded again.
 // And to all of them: tokens or limits are changed, and loaded by each node a little later.
 const std::vector<std::string>& OperatorKinds();
+// What goes wrong with marks in SQLite alone: the process that uses them dies at a system call.
+const std::vector<std::string>& MarksKinds();
 // Commands that change the order of tags, which take such a database, too: to strict, to trend, and either.
 const std::vector<std::string>& OrderKinds();
 

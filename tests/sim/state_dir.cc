@@ -16,76 +16,90 @@ Error ProcessGone() { return {ErrorCode::kUnavailable, "the process is gone", ""
 
 Error DiskFull() { return {ErrorCode::kUnavailable, "no space left on the disk", ""}; }
 
-// A database in memory that all connections of the process share, and no other one has the name of.
-std::string MemoryUri() {
-  static std::uint64_t last = 0;
-  return fmt::format("file:marks-{}?mode=memory&cache=shared", ++last);
+// Of an operator.
+Process& Desk() {
+  static Process desk("operator", 0);
+  return desk;
 }
 
 }  // namespace
 
-DirMarks::DirMarks(const Clock& clock, bool sqlite) : memory_(clock), keeper_(nullptr, sqlite3_close) {
-  if (!sqlite) return;
-  const std::string uri = MemoryUri();
-  sqlite3* keeper = nullptr;
-  LEAF_CHECK(sqlite3_open_v2(uri.c_str(), &keeper,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_URI,
-                             nullptr) == SQLITE_OK);
-  keeper_.reset(keeper);
+DirMarks::Opened::Opened(DirMarks& marks, Process& process) : memory_(marks.memory_) {
+  if (!marks.disk_) return;
+  mount_ = marks.disk_->MountFor(process);
   sqlite_ = std::make_unique<sql::SqliteMarkStore>(
-      uri, [this](std::string_view tag) { return memory_.Acquire(tag); }, clock, "leafsim");
+      mount_->path(), [&memory = memory_](std::string_view tag) { return memory.Acquire(tag); }, marks.clock_,
+      "leafsim");
 }
 
-Result<void> DirMarks::Raise(const core::MarkRaise& raise) {
-  if (full_) return DiskFull();
-  return store().Raise(raise);
-}
-
-Result<void> DirMarks::BeginRun() {
-  if (full_) return DiskFull();
-  return store().BeginRun();
-}
-
-Result<void> DirMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
-  if (full_) return DiskFull();
-  return store().EndRun(unissued);
-}
-
-Result<void> DirMarks::KeepOrders(const std::vector<core::OrderRow>& rows) {
-  if (full_) return DiskFull();
-  return store().KeepOrders(rows);
-}
-
-Result<void> DirMarks::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
-  if (full_) return DiskFull();
-  return memories().SaveMemory(cluster, memory);
-}
-
-Result<void> DirMarks::RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) {
-  if (full_) return DiskFull();
-  return memories().RaiseWitnesses(ends);
-}
+DirMarks::DirMarks(const Clock& clock, bool sqlite, std::uint64_t seed)
+    : clock_(clock), memory_(clock), disk_(sqlite ? std::make_unique<SqliteDisk>(seed) : nullptr) {}
 
 void DirMarks::SetFull(bool full) {
   full_ = full;
   memory_.SetFull(full);
+  if (disk_) disk_->SetFull(full);
+}
+
+void DirMarks::CopyTo(DirMarks& copy) const {
+  copy.kept_ = kept_;
+  if (disk_) return disk_->CopyTo(*copy.disk_);
+  if (const auto all = memory_.LoadAll(); all.ok()) {
+    for (const core::Mark& mark : *all) {
+      (void)copy.memory_.Raise({mark.tag, mark.end, std::nullopt, mark.witness});
+    }
+  }
+  if (const auto orders = memory_.LoadOrders(); orders.ok()) (void)copy.memory_.KeepOrders(*orders);
+  if (const auto memory = memory_.LoadMemory(StateDir::kCluster); memory.ok() && !memory->id.empty())
+    (void)copy.memory_.SaveMemory(StateDir::kCluster, *memory);
+}
+
+template <typename Look>
+auto DirMarks::InCopy(Look look) const {
+  if (!disk_) {
+    Opened opened(memory_);
+    return look(opened);
+  }
+  DirMarks copy(clock_, in_sqlite(), 0);
+  CopyTo(copy);
+  Opened opened = copy.OpenFor(Desk());
+  return look(opened);
+}
+
+Result<core::Mark> DirMarks::Load(const std::string& tag) const {
+  return InCopy([&](Opened& opened) { return opened.store().Load(tag); });
+}
+
+Result<std::vector<core::OrderRow>> DirMarks::LoadOrders() const {
+  return InCopy([](Opened& opened) { return opened.store().LoadOrders(); });
+}
+
+Result<core::ClusterMemory> DirMarks::LoadMemory(std::string_view cluster) const {
+  return InCopy([&](Opened& opened) { return opened.memories().LoadMemory(cluster); });
+}
+
+void DirMarks::Kept(const std::string& tag, std::uint64_t end) {
+  if (disk_) kept_[tag] = std::max(kept_[tag], end);
+}
+
+std::string DirMarks::Lost(const std::vector<core::Mark>& marks) const {
+  for (const auto& [tag, end] : kept_) {
+    const auto found = std::find_if(marks.begin(), marks.end(),
+                                    [&tag = tag](const core::Mark& mark) { return mark.tag == tag; });
+    const std::uint64_t read = found == marks.end() ? 0 : found->end;
+    if (read < end) return fmt::format("the mark of {} was {}, and is {}", tag, end, read);
+  }
+  return "";
 }
 
 std::unique_ptr<StateDir> StateDir::Copy(std::uint64_t copy_number, const Clock& clock) const {
-  auto copy = std::make_unique<StateDir>(copy_number, clock, marks.in_sqlite());
+  std::unique_ptr<StateDir> copy(new StateDir(copy_number, clock, marks.in_sqlite(), copy_number));
   for (const std::string_view name : {sys::WorkerStateFile::kName, sys::PausedTagsFile::kName}) {
     const std::string path = std::string(kPath) + "/" + std::string(name);
     if (auto content = disk.Content(path)) copy->disk.Put(path, std::move(*content));
   }
   copy->pauses = pauses;
-  if (const auto all = marks.LoadAll(); all.ok()) {
-    for (const core::Mark& mark : *all) {
-      (void)copy->marks.Raise({mark.tag, mark.end, std::nullopt, mark.witness});
-    }
-  }
-  if (const auto orders = marks.LoadOrders(); orders.ok()) (void)copy->marks.KeepOrders(*orders);
-  if (const auto memory = marks.LoadMemory(kCluster); memory.ok() && !memory->id.empty())
-    (void)copy->marks.SaveMemory(kCluster, *memory);
+  marks.CopyTo(copy->marks);
   return copy;
 }
 
@@ -94,14 +108,36 @@ void StateDir::SetFull(bool full) {
   marks.SetFull(full);
 }
 
+void StateDir::Mend() {
+  SetFull(false);
+  if (marks.in_sqlite()) marks.disk()->Mend();
+}
+
 void SimMarks::Work() { world_.Block(process_, world_.dice().Between(20 * kMicro, kMilli)); }
+
+Result<void> SimMarks::CanWrite() const {
+  if (process_.dead) return ProcessGone();
+  if (marks_.full() && !opened_.in_sqlite()) return DiskFull();
+  return {};
+}
+
+template <typename R>
+R SimMarks::Done(R result) const {
+  if (process_.dead) world_.Block(process_, 0);
+  return result;
+}
+
+void SimMarks::CheckKept(const std::vector<core::Mark>& marks) {
+  if (const std::string lost = marks_.Lost(marks); !lost.empty())
+    history_.Broken(fmt::format("P1: in the state directory of {} {}", process_.name, lost));
+}
 
 Result<std::unique_ptr<core::MarkStore::Hold>> SimMarks::Acquire(std::string_view tag) {
   if (process_.dead) return ProcessGone();
   const Nanos deadline = world_.now() + 3 * kSecond;
   while (true) {
     Work();
-    auto hold = marks_.Acquire(tag);
+    auto hold = opened_.store().Acquire(tag);
     if (hold.ok() || world_.now() >= deadline || process_.dead) return hold;
     world_.Block(process_, 20 * kMilli);
   }
@@ -109,19 +145,22 @@ Result<std::unique_ptr<core::MarkStore::Hold>> SimMarks::Acquire(std::string_vie
 
 Result<std::vector<core::Mark>> SimMarks::LoadAll() {
   Work();
-  return marks_.LoadAll();
+  auto all = opened_.store().LoadAll();
+  if (all.ok()) CheckKept(*all);
+  return Done(std::move(all));
 }
 
 Result<core::Mark> SimMarks::Load(std::string_view tag) {
   Work();
-  return marks_.Load(tag);
+  return Done(opened_.store().Load(tag));
 }
 
 Result<void> SimMarks::Raise(const core::MarkRaise& raise) {
   Work();
-  if (process_.dead) return ProcessGone();
-  LEAF_RETURN_IF_ERROR(marks_.Raise(raise));
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  LEAF_RETURN_IF_ERROR(Done(opened_.store().Raise(raise)));
   // Durable, whether or not the caller lives to hear it. The caller asks for one range at a time.
+  marks_.Kept(std::string(raise.tag), raise.end);
   std::vector<IdRange>& reserved = reserved_[std::string(raise.tag)];
   const auto last = std::find_if(reserved.rbegin(), reserved.rend(),
                                  [&](const IdRange& range) { return range.end == raise.end; });
@@ -133,41 +172,42 @@ Result<void> SimMarks::Raise(const core::MarkRaise& raise) {
 
 Result<std::vector<core::OrderRow>> SimMarks::LoadOrders() {
   Work();
-  return marks_.LoadOrders();
+  return Done(opened_.store().LoadOrders());
 }
 
 Result<void> SimMarks::KeepOrders(const std::vector<core::OrderRow>& rows) {
   Work();
-  if (process_.dead) return ProcessGone();
-  return marks_.KeepOrders(rows);
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  return Done(opened_.store().KeepOrders(rows));
 }
 
 Result<core::ClusterMemory> SimMarks::LoadMemory(std::string_view cluster) {
   Work();
-  return marks_.LoadMemory(cluster);
+  return Done(opened_.memories().LoadMemory(cluster));
 }
 
 Result<void> SimMarks::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
   Work();
-  if (process_.dead) return ProcessGone();
-  return marks_.SaveMemory(cluster, memory);
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  return Done(opened_.memories().SaveMemory(cluster, memory));
 }
 
 Result<void> SimMarks::RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) {
   Work();
-  if (process_.dead) return ProcessGone();
-  return marks_.RaiseWitnesses(ends);
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  return Done(opened_.memories().RaiseWitnesses(ends));
 }
 
 Result<void> SimMarks::BeginRun() {
   Work();
-  return marks_.BeginRun();
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  return Done(opened_.store().BeginRun());
 }
 
 Result<void> SimMarks::EndRun(const std::vector<core::UnissuedIds>& unissued) {
   Work();
-  if (process_.dead) return ProcessGone();
-  return marks_.EndRun(unissued);
+  LEAF_RETURN_IF_ERROR(CanWrite());
+  return Done(opened_.store().EndRun(unissued));
 }
 
 }  // namespace leaf::sim

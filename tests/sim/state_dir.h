@@ -2,8 +2,6 @@
 // outlives the processes that use it, can be lost, and can be copied.
 #pragma once
 
-#include <sqlite3.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,47 +13,68 @@
 #include "leaf/sql/mark_store.h"
 #include "leaf/sys/worker_state_file.h"
 #include "sim/history.h"
+#include "sim/plan.h"
 #include "sim/ports.h"
+#include "sim/sqlite_disk.h"
 #include "support/fakes.h"
 #include "support/snowflake_fakes.h"
 
 namespace leaf::sim {
 
-// The marks of a directory: in memory, or the shipped SqliteMarkStore on a database in memory. Between two
-// calls no transaction is open there; what a disk may lose of one is SQLite's business.
-class DirMarks final : public core::MarkStore, public core::ClusterMemoryStore {
+// The marks of a directory: in memory, or in a SQLite file, which each process opens by itself.
+class DirMarks {
  public:
-  DirMarks(const Clock& clock, bool sqlite);
+  // What one process has of them.
+  class Opened {
+   public:
+    core::MarkStore& store() { return sqlite_ ? static_cast<core::MarkStore&>(*sqlite_) : memory_; }
+    core::ClusterMemoryStore& memories() {
+      return sqlite_ ? static_cast<core::ClusterMemoryStore&>(*sqlite_) : memory_;
+    }
+    bool in_sqlite() const { return sqlite_ != nullptr; }
+    // Closes the file, as a process does that ends by itself. Not used after that.
+    void Close() { sqlite_.reset(); }
 
-  Result<std::unique_ptr<Hold>> Acquire(std::string_view tag) override { return memory_.Acquire(tag); }
-  Result<std::vector<core::Mark>> LoadAll() override { return store().LoadAll(); }
-  Result<core::Mark> Load(std::string_view tag) override { return store().Load(tag); }
-  Result<void> Raise(const core::MarkRaise& raise) override;
-  Result<void> BeginRun() override;
-  Result<void> EndRun(const std::vector<core::UnissuedIds>& unissued) override;
-  Result<std::vector<core::OrderRow>> LoadOrders() override { return store().LoadOrders(); }
-  Result<void> KeepOrders(const std::vector<core::OrderRow>& rows) override;
+   private:
+    friend class DirMarks;
+    explicit Opened(testing::MemoryMarkStore& memory) : memory_(memory) {}
+    Opened(DirMarks& marks, Process& process);
 
-  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) override {
-    return memories().LoadMemory(cluster);
-  }
-  Result<void> SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) override;
-  Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) override;
+    testing::MemoryMarkStore& memory_;
+    std::unique_ptr<SqliteDisk::Mount> mount_;  // null in memory
+    std::unique_ptr<sql::SqliteMarkStore> sqlite_;
+  };
 
+  // `seed`: of the disk.
+  DirMarks(const Clock& clock, bool sqlite, std::uint64_t seed);
+
+  Opened OpenFor(Process& process) { return {*this, process}; }
+  bool in_sqlite() const { return disk_ != nullptr; }
+  SqliteDisk* disk() { return disk_.get(); }  // null in memory
+  bool full() const { return full_; }
   void SetFull(bool full);
-  bool in_sqlite() const { return sqlite_ != nullptr; }
+  // Fills `copy`, which is empty, as a copy of the files would.
+  void CopyTo(DirMarks& copy) const;
+
+  // ---- as an operator sees them in a copy of the files
+  Result<core::Mark> Load(const std::string& tag) const;
+  Result<std::vector<core::OrderRow>> LoadOrders() const;
+  Result<core::ClusterMemory> LoadMemory(std::string_view cluster) const;
+
+  // ---- what callers were told is durable
+  void Kept(const std::string& tag, std::uint64_t end);
+  // Names one of `marks`, which were read, that is lower than that; "" if there is none.
+  std::string Lost(const std::vector<core::Mark>& marks) const;
 
  private:
-  core::MarkStore& store() { return sqlite_ ? static_cast<core::MarkStore&>(*sqlite_) : memory_; }
+  // What `look` returns of a copy; in memory, of the marks themselves.
+  template <typename Look>
+  auto InCopy(Look look) const;
 
-  core::ClusterMemoryStore& memories() {
-    return sqlite_ ? static_cast<core::ClusterMemoryStore&>(*sqlite_) : memory_;
-  }
-
-  testing::MemoryMarkStore memory_;
-  // Null without: what keeps the database, and the store.
-  std::unique_ptr<sqlite3, int (*)(sqlite3*)> keeper_;
-  std::unique_ptr<sql::SqliteMarkStore> sqlite_;
+  const Clock& clock_;
+  mutable testing::MemoryMarkStore memory_;
+  std::unique_ptr<SqliteDisk> disk_;           // null in memory
+  std::map<std::string, std::uint64_t> kept_;  // by tag, of a disk
   bool full_ = false;
 };
 
@@ -87,19 +106,27 @@ class Pauses {
 };
 
 struct StateDir {
-  StateDir(std::uint64_t its_number, const Clock& clock, bool sqlite_marks)
-      : number(its_number), marks(clock, sqlite_marks) {}
+  StateDir(std::uint64_t its_number, const Clock& clock, const Plan& plan)
+      : StateDir(its_number, clock, plan.sql, plan.seed ^ its_number << 32U) {
+    if (marks.in_sqlite()) marks.disk()->SetLongestFlush(NanosOf(plan.marks_flush));
+  }
   static constexpr const char* kPath = "/state";
   static constexpr const char* kCluster = "/snowflake/sim";
 
   // What a copy made now would hold.
   std::unique_ptr<StateDir> Copy(std::uint64_t copy_number, const Clock& clock) const;
   void SetFull(bool full);
+  // Nothing is wrong with its disk any more.
+  void Mend();
 
   const std::uint64_t number;
   Pauses pauses;
   testing::CrashingDisk disk;
-  mutable DirMarks marks;
+  DirMarks marks;
+
+ private:
+  StateDir(std::uint64_t its_number, const Clock& clock, bool sqlite_marks, std::uint64_t seed)
+      : number(its_number), marks(clock, sqlite_marks, seed) {}
 };
 
 // One process's way to the disk. A crash that was planned at a system call ends the process there.
@@ -144,8 +171,16 @@ class SimDisk final : public sys::FileOps {
 // One process's way to the marks. A mark that is durable makes the range it covers a grant of this process.
 class SimMarks final : public core::MarkStore, public core::ClusterMemoryStore {
  public:
-  SimMarks(World& world, const Process& process, DirMarks& marks, History& history, const Issuer& issuer)
-      : world_(world), process_(process), marks_(marks), history_(history), issuer_(issuer) {}
+  SimMarks(World& world, Process& process, DirMarks& marks, History& history, const Issuer& issuer)
+      : world_(world),
+        process_(process),
+        marks_(marks),
+        opened_(marks.OpenFor(process)),
+        history_(history),
+        issuer_(issuer) {}
+
+  // The process is about to end by itself. Nothing is called any more after that.
+  void Close() { opened_.Close(); }
 
   // The store has handed out a range, which may or may not become a grant.
   void Reserved(std::string_view tag, const IdRange& range) { reserved_[std::string(tag)].push_back(range); }
@@ -164,10 +199,17 @@ class SimMarks final : public core::MarkStore, public core::ClusterMemoryStore {
 
  private:
   void Work();
+  // Nothing, unless the process is gone by now, or nothing can be written.
+  Result<void> CanWrite() const;
+  // `result`, unless the process has ended meanwhile.
+  template <typename R>
+  R Done(R result) const;
+  void CheckKept(const std::vector<core::Mark>& marks);
 
   World& world_;
   const Process& process_;
   DirMarks& marks_;
+  DirMarks::Opened opened_;
   History& history_;
   const Issuer issuer_;
   std::map<std::string, std::vector<IdRange>> reserved_;
