@@ -82,8 +82,8 @@ void DirMarks::Kept(const std::string& tag, std::uint64_t end) {
   if (disk_) kept_[tag] = std::max(kept_[tag], end);
 }
 
-std::string DirMarks::Lost(const std::vector<core::Mark>& marks) const {
-  for (const auto& [tag, end] : kept_) {
+std::string DirMarks::Lost(const Ends& kept, const std::vector<core::Mark>& marks) {
+  for (const auto& [tag, end] : kept) {
     const auto found = std::find_if(marks.begin(), marks.end(),
                                     [&tag = tag](const core::Mark& mark) { return mark.tag == tag; });
     const std::uint64_t read = found == marks.end() ? 0 : found->end;
@@ -127,8 +127,8 @@ R SimMarks::Done(R result) const {
   return result;
 }
 
-void SimMarks::CheckKept(const std::vector<core::Mark>& marks) {
-  if (const std::string lost = marks_.Lost(marks); !lost.empty())
+void SimMarks::CheckKept(const DirMarks::Ends& kept, const std::vector<core::Mark>& marks) {
+  if (const std::string lost = DirMarks::Lost(kept, marks); !lost.empty())
     history_.Broken(fmt::format("P1: in the state directory of {} {}", process_.name, lost));
 }
 
@@ -145,8 +145,10 @@ Result<std::unique_ptr<core::MarkStore::Hold>> SimMarks::Acquire(std::string_vie
 
 Result<std::vector<core::Mark>> SimMarks::LoadAll() {
   Work();
+  // Other processes may raise some while this one reads.
+  const DirMarks::Ends kept = marks_.kept();
   auto all = opened_.store().LoadAll();
-  if (all.ok()) CheckKept(*all);
+  if (all.ok()) CheckKept(kept, *all);
   return Done(std::move(all));
 }
 

@@ -62,9 +62,11 @@ class DirMarks {
   Result<core::ClusterMemory> LoadMemory(std::string_view cluster) const;
 
   // ---- what callers were told is durable
+  using Ends = std::map<std::string, std::uint64_t>;  // by tag
   void Kept(const std::string& tag, std::uint64_t end);
-  // Names one of `marks`, which were read, that is lower than that; "" if there is none.
-  std::string Lost(const std::vector<core::Mark>& marks) const;
+  const Ends& kept() const { return kept_; }
+  // Names one of `marks`, which were read, that is lower than in `kept`; "" if there is none.
+  static std::string Lost(const Ends& kept, const std::vector<core::Mark>& marks);
 
  private:
   // What `look` returns of a copy; in memory, of the marks themselves.
@@ -73,8 +75,8 @@ class DirMarks {
 
   const Clock& clock_;
   mutable testing::MemoryMarkStore memory_;
-  std::unique_ptr<SqliteDisk> disk_;           // null in memory
-  std::map<std::string, std::uint64_t> kept_;  // by tag, of a disk
+  std::unique_ptr<SqliteDisk> disk_;  // null in memory
+  Ends kept_;                         // of a disk
   bool full_ = false;
 };
 
@@ -204,7 +206,7 @@ class SimMarks final : public core::MarkStore, public core::ClusterMemoryStore {
   // `result`, unless the process has ended meanwhile.
   template <typename R>
   R Done(R result) const;
-  void CheckKept(const std::vector<core::Mark>& marks);
+  void CheckKept(const DirMarks::Ends& kept, const std::vector<core::Mark>& marks);
 
   World& world_;
   const Process& process_;
