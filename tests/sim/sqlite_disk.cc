@@ -50,6 +50,7 @@ struct SqliteDisk::Handle {
   std::vector<void*> views;
   unsigned shares;  // locks of the shared memory: one bit for each
   unsigned excludes;
+  std::uint64_t failures;  // of flushes of the file, that were reported here
 
   bool is_alive() const { return mount == nullptr || !mount->process_.dead; }
   template <typename Is>
@@ -179,10 +180,13 @@ struct SqliteDisk::Vfs {
       File& file = *handle.file;
       if (disk.is_failing_) {
         disk.ApplySome(file);
-        return SQLITE_IOERR_FSYNC;
+        ++file.failures;
+      } else {
+        for (const Change& change : file.unsynced) Apply(file.durable, change);
+        file.unsynced.clear();
       }
-      for (const Change& change : file.unsynced) Apply(file.durable, change);
-      file.unsynced.clear();
+      // Linux tells a failure to each one that has the file open, with its next flush.
+      if (std::exchange(handle.failures, file.failures) != file.failures) return SQLITE_IOERR_FSYNC;
       if (std::exchange(handle.syncs_folder, false)) disk.SyncFolder();
       return SQLITE_OK;
     });
@@ -321,8 +325,8 @@ struct SqliteDisk::Vfs {
     }
     constexpr int kJournals = SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_SUPER_JOURNAL | SQLITE_OPEN_WAL;
     const bool syncs_folder = (flags & SQLITE_OPEN_CREATE) != 0 && (flags & kJournals) != 0;
-    auto* const handle =
-        new (base) Handle{{&kMethods}, mount, file, syncs_folder, SQLITE_LOCK_NONE, nullptr, {}, 0, 0};
+    auto* const handle = new (base)
+        Handle{{&kMethods}, mount, file, syncs_folder, SQLITE_LOCK_NONE, nullptr, {}, 0, 0, file->failures};
     file->handles.push_back(handle);
     if (got != nullptr) *got = flags;
     return SQLITE_OK;

@@ -90,6 +90,7 @@ class SqliteDisk {
     std::string content;
     std::string durable;
     std::vector<Change> unsynced;  // since `durable`
+    std::uint64_t failures = 0;    // of flushes
     std::vector<Handle*> handles;
     std::shared_ptr<Shared> shared;
   };

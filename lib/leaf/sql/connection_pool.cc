@@ -48,10 +48,7 @@ ConnectionPool::Place::Place(Place&& other) noexcept
       asks_(other.asks_) {}
 
 ConnectionPool::Place::~Place() {
-  if (pool_ == nullptr) return;
-  const bool connecting = connection_.session == nullptr;
-  connection_.session.reset();
-  pool_->Free(*this, connecting);
+  if (pool_ != nullptr) pool_->Free(*this);
 }
 
 void ConnectionPool::ReserveUrgentPlace() {
@@ -166,12 +163,21 @@ void ConnectionPool::FreeLocked(Use use) {
   if (use == Use::kPatient) --patient_;
 }
 
-void ConnectionPool::Free(const Place& place, bool connecting) {
-  const MutexLock lock(mutex_);
-  FreeLocked(place.use_);
-  if (connecting) --connecting_;
-  if (place.asks_) asking_ = false;
-  ServeLocked();
+void ConnectionPool::Free(Place& place) {
+  std::vector<Idle> dead;
+  {
+    const MutexLock lock(mutex_);
+    FreeLocked(place.use_);
+    if (place.asks_) asking_ = false;
+    if (place.connection_.session) {
+      dead.push_back({std::move(place.connection_), MonotonicTime{}});
+      ++closing_;
+    } else {
+      --connecting_;
+      ServeLocked();
+    }
+  }
+  Close(std::move(dead));
 }
 
 void ConnectionPool::GiveBack(Place place) {

@@ -123,6 +123,11 @@ class ConnectionPool {
 
   // Connections that are open, or are being made.
   std::size_t open() const;
+  // Of those, the ones that were made, and are not about to be closed.
+  std::size_t up() const {
+    const MutexLock lock(mutex_);
+    return UpLocked();
+  }
   // Tasks that wait for a place.
   std::size_t waiting() const;
 
@@ -139,7 +144,7 @@ class ConnectionPool {
   Waiter* NextLocked() LEAF_REQUIRES(mutex_);
   void FailAllLocked(const Error& why) LEAF_REQUIRES(mutex_);
   void FreeLocked(Use use) LEAF_REQUIRES(mutex_);
-  void Free(const Place& place, bool connecting);
+  void Free(Place& place);
   Error BusyLocked(Use use) const LEAF_REQUIRES(mutex_);
   void TellRefusedLocked(const Error& why) LEAF_REQUIRES(mutex_);
   void EndRefusalLocked() LEAF_REQUIRES(mutex_);

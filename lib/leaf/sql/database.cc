@@ -14,6 +14,7 @@
 
 #include "leaf/base/limits.h"
 #include "leaf/sql/error_map.h"
+#include "leaf/sql/sqlite_log.h"
 
 namespace leaf::sql {
 namespace {
@@ -330,9 +331,15 @@ std::unique_ptr<soci::session> Database::OpenSqlite(bool read_only) {
       fmt::format("db=\"{}\"", read_only ? ReadOnlyUri(sqlite_->path) : sqlite_->path));
   *session << fmt::format("PRAGMA busy_timeout = {}", sqlite_->busy_timeout.count());
   if (read_only) return session;
+  KeepLogOnClose(*session, true);
   // A writer does not block readers, and a commit is one append and one fsync.
   TurnToWal(*session);
   *session << "PRAGMA synchronous = FULL";
+  const bool has_log = HasLog(*session);
+  // A look builds nothing on what it finds. Nothing is found that a connection which is still up has not.
+  const bool is_look = sqlite_->or_read_only;
+  if (has_log && !is_look && pool_->up() == 0) WriteLogAgain(*session);
+  if (!has_log || !is_look) KeepLogOnClose(*session, false);
   if (sqlite_->create_tables) {
     for (const std::string_view statement : dialect_.schema) *session << std::string(statement);
   }

@@ -86,9 +86,11 @@ TEST_F(ConnectionPoolTest, ThereAreNoMoreThanItMayHave) {
   EXPECT_EQ(pool_.open(), 8U);
   pool_.GiveBack(std::move(places.back()));
   places.pop_back();
+  EXPECT_EQ(pool_.up(), 8U);
   EXPECT_TRUE(Take()) << "the one that was given back";
   EXPECT_EQ(made_, 8);
   places.pop_back();
+  EXPECT_EQ(pool_.up(), 6U);
   EXPECT_EQ(pool_.open(), 6U) << "one ended with its place, and so did the one before";
 }
 
@@ -212,6 +214,7 @@ TEST_F(ConnectionPoolTest, AConnectionThatDiedTakesThoseThatRestWithIt) {
   auto dead = *Take();
   pool_.Discard(dead);
   EXPECT_EQ(pool_.open(), 4U) << "three work, and one place is without a connection";
+  EXPECT_EQ(pool_.up(), 3U);
   EXPECT_FALSE(dead.connection().session);
   pool_.Made(dead, NewConnection());
   EXPECT_EQ(pool_.open(), 4U);
