@@ -246,7 +246,6 @@ TEST_F(SqliteLog, ALookLeavesItAsItIs) {
     sql::Database database(sql::SqliteOptions{.path = path_, .or_read_only = true});
     ASSERT_TRUE(Count(database, rows).ok());
     // The other process dies: this connection is the last one that is closed.
-    Write("PRAGMA wal_autocheckpoint = 0");
     ASSERT_EQ(sqlite3_db_config(other_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr), SQLITE_OK);
     CloseOther();
   }

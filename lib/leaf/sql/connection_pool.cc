@@ -164,20 +164,18 @@ void ConnectionPool::FreeLocked(Use use) {
 }
 
 void ConnectionPool::Free(Place& place) {
-  std::vector<Idle> dead;
   {
     const MutexLock lock(mutex_);
     FreeLocked(place.use_);
+    if (place.connection_.session == nullptr) --connecting_;
     if (place.asks_) asking_ = false;
-    if (place.connection_.session) {
-      dead.push_back({std::move(place.connection_), MonotonicTime{}});
-      ++closing_;
-    } else {
-      --connecting_;
-      ServeLocked();
-    }
+    // Until it is closed it counts as one that is being closed.
+    ++closing_;
   }
-  Close(std::move(dead));
+  place.connection_.session.reset();
+  const MutexLock lock(mutex_);
+  --closing_;
+  ServeLocked();
 }
 
 void ConnectionPool::GiveBack(Place place) {

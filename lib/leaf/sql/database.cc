@@ -336,10 +336,17 @@ std::unique_ptr<soci::session> Database::OpenSqlite(bool read_only) {
   TurnToWal(*session);
   *session << "PRAGMA synchronous = FULL";
   const bool has_log = HasLog(*session);
-  // A look builds nothing on what it finds. Nothing is found that a connection which is still up has not.
-  const bool is_look = sqlite_->or_read_only;
-  if (has_log && !is_look && pool_->up() == 0) WriteLogAgain(*session);
-  if (!has_log || !is_look) KeepLogOnClose(*session, false);
+  // Asked after HasLog has opened the log: a connection that is up now was up then, or has written the log
+  // again since.
+  const bool is_first = pool_->up() == 0;
+  if (sqlite_->or_read_only) {
+    // A look acknowledges nothing, so it need not write the log. It does not move it either.
+    *session << "PRAGMA wal_autocheckpoint = 0";
+    if (!has_log) KeepLogOnClose(*session, false);
+  } else {
+    if (has_log && is_first) WriteLogAgain(*session);
+    KeepLogOnClose(*session, false);
+  }
   if (sqlite_->create_tables) {
     for (const std::string_view statement : dialect_.schema) *session << std::string(statement);
   }

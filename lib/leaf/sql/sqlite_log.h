@@ -9,7 +9,10 @@
 //
 // So a process writes the log again, byte for byte, before it uses what it found in it. That makes the kernel
 // write it. It need not be done while another connection of the process has been open since it was done last:
-// no connection reads a log from its beginning while others have it open.
+// a log is read from its beginning only where no connection has it open, or where a process was killed while
+// it wrote two words of SQLite's index.
+//
+// All of it needs Linux 4.13 or later, which tells a failed flush to each process that has the file open.
 #pragma once
 
 namespace soci {
@@ -27,7 +30,8 @@ bool HasLog(soci::session& session);
 
 // Writes the log again, and flushes it. Blocks for SQLite's busy time-out at most while others write, keeps
 // them from writing while it writes, and lets them write while it flushes. Readers, and other processes that
-// move the log into the database, need not wait: no byte changes.
+// move the log into the database, need not wait: no byte changes. After an exception `session` is to be
+// closed: it may be in a transaction.
 void WriteLogAgain(soci::session& session);
 
 // The last connection that is closed moves the log into the database, and removes it. With `keep` this one
