@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "leaf/base/check.h"
-
 namespace leaf::sql {
 namespace {
 
@@ -22,9 +20,7 @@ using sqlite_api::sqlite3_int64;
 constexpr std::size_t kChunk = 64 * 1024;
 
 sqlite3* ConnectionOf(soci::session& session) {
-  auto* const backend = dynamic_cast<soci::sqlite3_session_backend*>(session.get_backend());
-  LEAF_CHECK(backend != nullptr);
-  return backend->conn_;
+  return static_cast<soci::sqlite3_session_backend*>(session.get_backend())->conn_;
 }
 
 void Require(int result, std::string_view what) {
