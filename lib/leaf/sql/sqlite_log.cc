@@ -17,7 +17,7 @@ using sqlite_api::sqlite3;
 using sqlite_api::sqlite3_file;
 using sqlite_api::sqlite3_int64;
 
-constexpr std::size_t kChunk = 64 * 1024;
+constexpr std::size_t kChunk = 65'536;
 
 sqlite3* ConnectionOf(soci::session& session) {
   return static_cast<soci::sqlite3_session_backend*>(session.get_backend())->conn_;
