@@ -208,7 +208,11 @@ class _Proxy:
 
     def __init__(self, server_port):
         self.server_port = server_port
-        self.port = 0
+        # Bound, and never listening: it keeps the port from all others while connections are refused.
+        self.place = socket.socket()
+        self.place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.place.bind(("127.0.0.1", 0))
+        self.port = self.place.getsockname()[1]
         self.delay_s = 0.0
         self.listener = None
         self.sessions = set()
@@ -229,7 +233,6 @@ class _Proxy:
         if not self.listener:
             loop = asyncio.get_running_loop()
             self.listener = await loop.create_server(lambda: _Client(self), "127.0.0.1", self.port, backlog=512)
-            self.port = self.listener.sockets[0].getsockname()[1]
         return {"port": self.port}
 
     def cut(self):
