@@ -27,7 +27,7 @@ std::uint64_t SnowflakeLine::Enter(std::uint64_t count, milliseconds wait, Callb
           {.ticket = 0, .count = count, .deadline = clock_.Monotonic() + wait, .done = std::move(done)});
       size_.store(line_.size());
       waits_.fetch_add(1, std::memory_order_relaxed);
-      ScheduleLookLocked(std::max(result.wait, milliseconds{1}));
+      ScheduleLookLocked(std::min(LookAfter(result), std::max(wait, milliseconds{1})));
       return ticket;
     }
   }
@@ -64,9 +64,18 @@ void SnowflakeLine::FailAll(const Error& why) {
   for (const Request& request : dropped) request.done(why);
 }
 
+milliseconds SnowflakeLine::LookAfter(const TakeResult& result) const {
+  // Woken as well when the ceiling is raised, which is all that helps at the ceiling.
+  if (result.outcome == Outcome::kAtCeiling) return look_max_;
+  // The clock may be set, so that it helps to wait for less.
+  return std::clamp(result.wait, milliseconds{1}, look_max_);
+}
+
 void SnowflakeLine::ScheduleLookLocked(milliseconds after) {
-  if (std::exchange(look_scheduled_, true)) return;
-  timers_.PostAt(clock_.Monotonic() + after, [this, id = ++look_id_] {
+  const MonotonicTime at = clock_.Monotonic() + after;
+  if (look_at_ && *look_at_ <= at) return;
+  look_at_ = at;
+  timers_.PostAt(at, [this, id = ++look_id_] {
     {
       const MutexLock lock(mutex_);
       // A look that came earlier has scheduled its own successor: one chain of timers, however often it is
@@ -82,7 +91,7 @@ void SnowflakeLine::Look() {
   {
     const MutexLock lock(mutex_);
     ++look_id_;  // what is scheduled has no say any more
-    look_scheduled_ = false;
+    look_at_.reset();
     const MonotonicTime now = clock_.Monotonic();
     milliseconds after{1};
     while (!line_.empty()) {
@@ -105,9 +114,7 @@ void SnowflakeLine::Look() {
           ++place;
         }
       }
-      // Woken as well when the ceiling is raised, which is all that helps at the ceiling.
-      after = result.outcome == Outcome::kAtCeiling ? look_max_
-                                                    : std::clamp(result.wait, milliseconds{1}, look_max_);
+      after = LookAfter(result);
       if (next_deadline)
         after =
             std::min(after, std::max(std::chrono::ceil<milliseconds>(*next_deadline - now), milliseconds{1}));

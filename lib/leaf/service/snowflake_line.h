@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "leaf/base/clock.h"
 #include "leaf/base/executor.h"
@@ -62,6 +63,9 @@ class SnowflakeLine {
   void FailAll(const Error& why);
 
  private:
+  // How long to leave the line alone after that result, if no deadline comes first.
+  std::chrono::milliseconds LookAfter(const TakeResult& result) const;
+  // Unless an earlier look is due.
   void ScheduleLookLocked(std::chrono::milliseconds after) LEAF_REQUIRES(mutex_);
   void Look();
 
@@ -74,8 +78,8 @@ class SnowflakeLine {
 
   Mutex mutex_;
   WaitingLine<Request> line_ LEAF_GUARDED_BY(mutex_);
-  bool look_scheduled_ LEAF_GUARDED_BY(mutex_) = false;
-  std::uint64_t look_id_ LEAF_GUARDED_BY(mutex_) = 0;  // of the newest scheduled look
+  std::optional<MonotonicTime> look_at_ LEAF_GUARDED_BY(mutex_);  // when the newest scheduled look is due
+  std::uint64_t look_id_ LEAF_GUARDED_BY(mutex_) = 0;             // of the newest scheduled look
 };
 
 }  // namespace leaf::service
