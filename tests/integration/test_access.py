@@ -18,7 +18,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from browser import Browser  # noqa: E402
-from leafctl import DEADLINE_S, LeafTest, become_nobody, main, poll, scaled  # noqa: E402
+from leafctl import DEADLINE_S, LeafTest, RawConnection, become_nobody, main, poll, scaled  # noqa: E402
 from resp import ReplyError, Resp  # noqa: E402
 
 PERMISSION = 4
@@ -485,6 +485,32 @@ class Doors(AccessTest):
         self.assertEqual(self.status_of(daemon, "/v1/segment/pay/pause", token, "POST"), 404)
         self.check(self.box.run(["config", "check", "--set", "server.listen=127.0.0.1:8080",
                                  "--set", "server.admin_listen=127.0.0.1:8080"]), 6, "server.admin_listen")  # fmt: skip
+
+    def test_half_sent_bodies_at_the_public_door_take_no_room_from_operators(self):
+        token = self.token("admin", "--role", "admin")
+        # One thread: it has read what clients sent before, once it answers a request that came later.
+        daemon = self.serve("--set", "server.admin_listen=127.0.0.1:0", "--set", "server.threads=1")
+        public, admin = re.findall(r"listening on http://127\.0\.0\.1:(\d+)", daemon.log())
+        waiting = []
+        try:
+            for _ in range(80):
+                connection = RawConnection(("127.0.0.1", int(public)))
+                connection.send("POST /v1/tags HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n" + "x" * 5000)
+                waiting.append(connection)
+            daemon.disconnect()
+            daemon.port = int(public)
+            self.assertEqual(self.status_of(daemon, "/health/live"), 200)
+            daemon.disconnect()
+            daemon.port = int(admin)
+            answer = daemon.request("POST", "/v1/tags", '{"tag":"mail"' + " " * 5000 + "}",
+                                    {"Content-Type": "application/json", **bearer(token)})  # fmt: skip
+            self.assertEqual(answer.status, 201, answer.body)
+            # A body that arrives whole is for no route there, long or short.
+            waiting[0].send("x" * 55000)
+            self.assertEqual(waiting[0].response().status, 404)
+        finally:
+            for connection in waiting:
+                connection.close()
 
     def test_the_unix_socket_knows_users(self):
         self.token("ids", "--role", "ids")

@@ -83,10 +83,11 @@ class LongBody final : public LongAnswer {
 
 class HttpProtocol final : public Protocol {
  public:
-  HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin, UnreadBytes& bodies)
+  // `bodies`: null where no route has a use for a long one.
+  HttpProtocol(const HttpProtocolFactory& factory, const Origin& origin, UnreadBytes* bodies)
       : factory_(factory),
         checks_host_(!origin.is_local && factory.hosts_.ChecksListener(origin.on_loopback)),
-        reader_(&bodies),
+        reader_(bodies),
         visitor_(factory.gate_, factory.clock_, origin.user) {}
 
   Step Handle(Stream& stream) override {
@@ -289,7 +290,12 @@ class HttpProtocol final : public Protocol {
 
 std::unique_ptr<Protocol> HttpProtocolFactory::Make(const Origin& origin) const {
   UnreadAnswers& unread = router_.unread();
-  return std::make_unique<HttpProtocol>(*this, origin, origin.is_local ? unread.local_bodies : unread.bodies);
+  // The routes that change tags are not behind the public door: what comes in there must not take the room of
+  // operators.
+  UnreadBytes* const bodies = origin.is_local         ? &unread.local_bodies
+                              : origin.is_public_door ? nullptr
+                                                      : &unread.bodies;
+  return std::make_unique<HttpProtocol>(*this, origin, bodies);
 }
 
 }  // namespace leaf::server

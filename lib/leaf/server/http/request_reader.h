@@ -45,7 +45,7 @@ struct ReceivedRequest {
 // Not thread-safe. One connection's, for one request after the other.
 class RequestReader {
  public:
-  // `room`: where longer bodies count; null for no bound. Outlives the reader.
+  // `room`: where longer bodies than short ones count; null where none is kept. Outlives the reader.
   explicit RequestReader(UnreadBytes* room = nullptr) : room_(room) {}
   // It has views of itself.
   RequestReader(const RequestReader&) = delete;

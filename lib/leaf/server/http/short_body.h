@@ -25,7 +25,8 @@ inline constexpr std::size_t kTagBodyBytesMax = std::size_t{64} * 1024;
 struct KeptBody {
   std::string text;
   BodyLost lost = BodyLost::kNo;
-  // Where a longer body than a short one counts while it is kept; null for no bound. Outlives the request.
+  // Where a longer body than a short one counts while it is kept; null where none is kept. Outlives the
+  // request.
   UnreadBytes* room = nullptr;
   UnreadBytes::Held held{};
 };
@@ -68,7 +69,8 @@ struct ShortBody {
     template <class Buffers>
     void Keep(const Buffers& buffers, std::size_t whole) {
       if (whole > limit_) return Lose(BodyLost::kTooLong);
-      if (whole > kShortBodyBytesMax && body_.room != nullptr && !body_.held) {
+      if (whole > kShortBodyBytesMax && !body_.held) {
+        if (body_.room == nullptr) return Lose(BodyLost::kTooLong);
         body_.held = body_.room->Hold(kTagBodyBytesMax);
         if (!body_.held) return Lose(BodyLost::kNoRoom);
       }
