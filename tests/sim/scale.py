@@ -33,7 +33,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("leafsim", nargs="+", help="what starts it")
     parser.add_argument("--nodes", default="4,70", help="sizes of clusters (%(default)s)")
-    parser.add_argument("--hours", type=float, default=0.2, help="simulated (%(default)s)")
+    parser.add_argument("--hours", type=float, default=0.1, help="simulated (%(default)s)")
     args = parser.parse_args()
     wrong = []
     for nodes in [int(number) for number in args.nodes.split(",")]:
