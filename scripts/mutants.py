@@ -7,7 +7,7 @@ statement is left out, two arguments that follow each other are swapped. Asserti
 A mutant that does not compile does not count. What looks: unit tests, the same with failpoints, the library's tests, the
 model checker, and the simulator.
 
-Usage: mutants.py [--list] [--all] [FILE...]   (default: a sample over all files)
+Usage: mutants.py [--list] [--all | --again LIST] [FILE...]   (default: a sample over all files)
 Environment: LEAF_MUTANTS        how many are drawn (default 150)
              LEAF_MUTANTS_SEED   which are drawn (default: the time)
              LEAF_MUTANTS_SKIP   how many of those were tried by an earlier run, and are left out (default 0)
@@ -409,6 +409,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the mutants, and try none")
     parser.add_argument("--check", action="store_true", help="only whether what is explained is still there")
     parser.add_argument("--all", action="store_true", help="try all of them, not a sample")
+    parser.add_argument("--again", metavar="LIST", help="only mutants that have a line in this file, as --list prints them and a run its survivors")
     parser.add_argument("files", nargs="*", metavar="FILE", help="only mutants of these files")
     flags = parser.parse_args()
     if flags.check:
@@ -420,6 +421,13 @@ def main():
         mutants = [mutant for mutant in mutants if mutant.file in wanted]
         for name in wanted - {mutant.file for mutant in mutants}:
             sys.exit("mutants.py: nothing to change in %s" % name)
+    if flags.again:
+        flags.all = True
+        with open(flags.again, encoding="utf-8") as file:
+            wanted = set(file.read().splitlines())
+        mutants = [mutant for mutant in mutants if key(mutant) in wanted]
+        if not mutants:
+            sys.exit("mutants.py: no line of %s is a mutant" % flags.again)
     seed = int(os.environ.get("LEAF_MUTANTS_SEED") or time.time())
     count = int(os.environ.get("LEAF_MUTANTS") or 150)
     total = len(mutants)

@@ -133,6 +133,21 @@ void UseUp(SegmentBuffer& buffer, std::size_t ranges) {
   }
 }
 
+// All slots are used for later ranges between a look at the limit and the search for a run: the position is
+// in none of them, and the search has to end.
+TEST(SegmentBufferFailpoint, ASearchForARunEndsWhereItsRangesAreGone) {
+  SegmentBuffer buffer;
+  ASSERT_NE(buffer.Install({1, 101}, 0), SegmentBuffer::Installed::kNo);
+  IdSpans ids;
+  {
+    Meanwhile asleep("take: before the draw", 1, [&] { UseUp(buffer, kSegmentSlots); });
+    EXPECT_EQ(buffer.TakeContiguous(5, ids).outcome, Outcome::kDrained);
+  }
+  EXPECT_TRUE(ids.empty());
+  EXPECT_EQ(buffer.lost(), 0U);
+  EXPECT_EQ(buffer.TakeContiguous(5, ids).outcome, Outcome::kTaken);
+}
+
 // The refill trap: while a taker sleeps between draw and look-up, its slot is used for a later range.
 TEST(SegmentBufferFailpoint, WhatATakerSleptOverIsLostAndCountedAndNoOtherTakers) {
   for (const std::uint64_t count : {1U, 5U}) {

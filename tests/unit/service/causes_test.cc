@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -83,6 +84,17 @@ TEST(Causes, TagsAreCountedByWhatIsWrongWithThem) {
   // Of those that it concerns.
   ASSERT_TRUE(causes[1].shortest_reserve.has_value());
   EXPECT_EQ(causes[1].shortest_reserve->seconds, 10);
+}
+
+// A tag near its end has a reserve, and does not live on it.
+TEST(Causes, OnlyTagsThatGetNoGrantsLiveOnTheirReserve) {
+  TagStatus tag = Tag("pay", 100, 10);
+  tag.max_id = std::numeric_limits<std::int64_t>::max() - 100;
+  tag.near_exhaustion = true;
+  const auto causes = CausesOf({}, {tag});
+  ASSERT_EQ(causes.size(), 1U);
+  EXPECT_EQ(causes[0].name, "near_exhaustion");
+  EXPECT_FALSE(causes[0].shortest_reserve.has_value());
 }
 
 TEST(Causes, TheGravestGoesFirst) {

@@ -127,6 +127,36 @@ TEST_F(ClusterFenceTest, ANodeThatIsOvertakenReservesAgainAndSaysWhatIsLost) {
   EXPECT_EQ(overtaken.dropped, 10U);
 }
 
+// The other node is faster each time: its grant ends above this one's, and is claimed first.
+TEST_F(ClusterFenceTest, ANodeThatIsAlwaysOvertakenGivesUpInTime) {
+  constexpr std::chrono::seconds kOneGrant{1};
+  for (const bool is_strict : {false, true}) {
+    FencedNode node(zookeeper_, store_);
+    FencedNode faster(zookeeper_, store_, false, 2);
+    ASSERT_TRUE(faster.Obtain().grant.ok());
+    int granted = 0;
+    const auto overtaken = [&]() -> Result<core::GrantSize> {
+      ++granted;
+      node.client.BeforeCall(0, [&] {
+        node.clock.Advance(kOneGrant);
+        ASSERT_TRUE(faster.Obtain().grant.ok());
+      });
+      return core::GrantSize{10, 10};
+    };
+    const StrictGrant strict{.size = overtaken, .until = node.clock.Monotonic() + 20 * kOneGrant};
+    const MonotonicTime begin = node.clock.Monotonic();
+    const Obtained refused = node.granter->Obtain(
+        "pay", [&](const core::TagRow&) { return overtaken(); }, {}, 0, is_strict ? &strict : nullptr);
+    ASSERT_FALSE(refused.grant.ok());
+    EXPECT_EQ(refused.grant.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(refused.grant.error().message.find("other nodes were faster each time"), std::string::npos);
+    // A strict tag's request has a deadline of its own, and is served if it can be until then.
+    EXPECT_EQ(granted, is_strict ? 20 : 8);
+    EXPECT_EQ(node.clock.Monotonic() - begin, granted * kOneGrant);
+    EXPECT_EQ(refused.dropped, 10U * static_cast<std::uint64_t>(granted));
+  }
+}
+
 TEST_F(ClusterFenceTest, AReplyThatIsLostIsFoundByItsClaim) {
   FencedNode node(zookeeper_, store_);
   ASSERT_TRUE(node.Obtain().grant.ok());
@@ -164,9 +194,10 @@ TEST_F(ClusterFenceTest, WhileTheWitnessIsAwayNothingIsReserved) {
   EXPECT_TRUE(node.fence.Blocking().has_value());
   EXPECT_TRUE(node.fence.Status().guards());
   node.client.SetDown(false);
-  EXPECT_TRUE(node.Obtain().grant.ok());
-  EXPECT_FALSE(node.fence.Blocking().has_value());
+  ASSERT_TRUE(node.fence.See("pay").ok());
+  EXPECT_FALSE(node.fence.Blocking().has_value()) << "a look is an answer, though nothing is claimed";
   EXPECT_FALSE(node.fence.Status().away_since.has_value());
+  EXPECT_TRUE(node.Obtain().grant.ok());
 }
 
 TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {

@@ -148,6 +148,18 @@ TEST(PausedTags, ADiskThatFailsChangesNothing) {
   EXPECT_TRUE(next.empty());
 }
 
+TEST(PausedTags, ALoadForgetsWhatTheFileHasNoMore) {
+  testing::CrashingDisk disk;
+  sys::PausedTagsFile file("/state", disk);
+  PausedTags paused(file);
+  ASSERT_TRUE(file.Store(PausedTagsOf({"order", "pay"})).ok());
+  ASSERT_TRUE(paused.Load().ok());
+  ASSERT_TRUE(file.Store(PausedTagsOf({"pay"})).ok());
+  ASSERT_TRUE(paused.Load().ok());
+  EXPECT_EQ(paused.All(), PausedTagsOf({"pay"}));
+  EXPECT_FALSE(paused.Contains("order"));
+}
+
 // The new list may be on the disk although storing it failed.
 TEST(PausedTags, WhatIsToldAfterADiskErrorHoldsInTheNextProcess) {
   for (const bool to : {true, false}) {

@@ -116,6 +116,19 @@ TEST_F(SegmentClusterTest, WithoutAnyTagTheWitnessIsNotMissed) {
   EXPECT_FALSE(service_->CanIssue().ok());
 }
 
+// To find out whether it is back costs a question of the witness, and not a refresh each time.
+TEST_F(SegmentClusterTest, WhileTheWitnessIsAwayTheTableIsNotReadEachSecond) {
+  client_.SetDown(true);
+  int reads = 0;
+  store_.before_list_reply = [&] { ++reads; };
+  StartFenced();
+  reads = 0;
+  const int calls = client_.calls();
+  Pass(seconds{10});
+  EXPECT_EQ(reads, 0);
+  EXPECT_GE(client_.calls() - calls, 9);
+}
+
 // No client asks for an ID, and the next refresh is a minute away.
 TEST_F(SegmentClusterTest, AnIdleNodeFindsOutThatTheWitnessIsBack) {
   client_.SetDown(true);
@@ -291,6 +304,17 @@ TEST_F(ClusterOrderTest, TheWitnessIsToldOfTheOrder) {
   Refresh();
   EXPECT_EQ(Noted(), std::nullopt);
   EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kTrend);
+}
+
+// The nodes have acknowledged, the witness has been told, and the table has lost it.
+TEST_F(ClusterOrderTest, TheTableIsToldSinceWhenTheWitnessKnowsATagAsStrict) {
+  const std::uint64_t version = orders_.MakeStrict("pay");
+  StartFenced();
+  Noted({version, 1});
+  Refresh();
+  LookAtOrders();
+  EXPECT_EQ(Row().since, 1U);
+  EXPECT_EQ(Row().version, version);
 }
 
 TEST_F(ClusterOrderTest, ALaterRowOverrulesTheWitness) {

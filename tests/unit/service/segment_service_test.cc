@@ -52,6 +52,57 @@ TEST_F(SegmentServiceTest, PrefetchesOnThe202ndRequestAsLeafDoes) {
   EXPECT_EQ(StatusOf("pay").reserve, 2000U - 202U + 2000U);
 }
 
+TEST_F(SegmentServiceTest, ContiguousBatchesPrefetchAsOthersDo) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  ASSERT_TRUE(Get("pay", {10, true})->result->ok());
+  const int before = store_.reserves();
+  IdSpans spans;
+  while (StatusOf("pay").reserve > 10) ASSERT_TRUE(service_->TryNextContiguous("pay", 10, spans));
+  Run();
+  EXPECT_GT(store_.reserves(), before);
+  EXPECT_GT(StatusOf("pay").reserve, 10U);
+}
+
+TEST_F(SegmentServiceTest, ATagOfStepOneGetsOneIdAtATime) {
+  table_.Put("pay", 1, 1);
+  StartService();
+  Run();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(StatusOf("pay").step, 1U);
+  EXPECT_EQ(StatusOf("pay").table_step, 1);
+}
+
+TEST_F(SegmentServiceTest, ATagThatIssuedNothingHasWastedNothing) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  EXPECT_EQ(StatusOf("pay").state, "idle");
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+  EXPECT_EQ(StatusOf("pay").wasted, 0U);
+  // Of a name that is no tag, or is not known to be one yet, there is nothing to tell.
+  EXPECT_EQ(service_->StatusOf("mail"), std::nullopt);
+  Ask("mail");
+  EXPECT_EQ(service_->StatusOf("mail"), std::nullopt);
+}
+
+TEST_F(SegmentServiceTest, ATagWhoseGrantsFailSaysSinceWhen) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  store_.SetDown(true);
+  const WallTime since = clock_.Wall();
+  Ask("pay");
+  Run();
+  EXPECT_EQ(StatusOf("pay").problem_since, since);
+  Pass(milliseconds{500});
+  Ask("pay");
+  Pass(milliseconds{100});
+  EXPECT_GT(StatusOf("pay").failures, 1U);
+  EXPECT_EQ(StatusOf("pay").problem_since, since) << "the first failure, not the last";
+}
+
 TEST_F(SegmentServiceTest, ATagThatThisProcessRemovesIsGoneAtOnce) {
   table_.Put("pay", 1, 2000);
   StartService();
@@ -199,6 +250,20 @@ TEST_F(SegmentServiceTest, ATableThatThisProcessChangesIsReadAtOnce) {
   table_.Put("later", 1, 10);
   Pass(options_.refresh_interval + seconds{1});
   EXPECT_EQ(service_->Status().tags, 3U);
+}
+
+// A row that this process has written itself is all that there is to know of a tag that no request has named
+// yet.
+TEST_F(SegmentServiceTest, ATagThatThisProcessAddsCostsNoReadOfTheTable) {
+  StartService();
+  Run();
+  int reads = 0;
+  store_.before_list_reply = [&] { ++reads; };
+  table_.Put("new", 1, 10);
+  service_->Adopt(table_.Describe("new").value(), core::Mark{}, 0);
+  Run();
+  EXPECT_EQ(reads, 0);
+  EXPECT_EQ(Get("new")->ids(), std::vector<std::uint64_t>{1});
 }
 
 TEST_F(SegmentServiceTest, NothingIsGrantedForAClientThatLeft) {
@@ -969,6 +1034,16 @@ TEST_F(SegmentServiceTest, StopFailsParkedRequestsAndNewOnes) {
   ASSERT_TRUE(parked->done());
   EXPECT_EQ(parked->code(), ErrorCode::kUnavailable);
   EXPECT_EQ(Ask("pay")->code(), ErrorCode::kUnavailable);
+  // Nor is the table asked for names any more.
+  store_.SetDown(false);
+  const int describes = store_.describes();
+  std::optional<Result<void>> told;
+  service_->CheckTag("new", [&](Result<void> answer) { told = std::move(answer); });
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(Ask("new")->code(), ErrorCode::kUnavailable);
+  Run();
+  EXPECT_EQ(store_.describes(), describes);
 }
 
 TEST_F(SegmentServiceTest, ManyGrantsThatFailForOneCauseAreAFewLinesAndACount) {

@@ -465,10 +465,13 @@ TEST(SnowflakeService, TheEndOfTheLayout) {
   ASSERT_TRUE(latest.Start().ok()) << "in the last good millisecond";
   EXPECT_TRUE(latest.Take());
 
+  // "Near" begins two years before the end, which itself is not yet near.
   Machine early;
-  early.clock.StepWall(last - std::chrono::hours{24 * 731} - early.clock.Wall());
+  early.clock.StepWall(last - std::chrono::hours{24 * 730} - early.clock.Wall());
   ASSERT_TRUE(early.Start().ok());
   EXPECT_FALSE(early.service().Status().exhaustion_near);
+  early.clock.Advance(milliseconds{1});
+  EXPECT_TRUE(early.service().Status().exhaustion_near);
 }
 
 TEST(SnowflakeService, AClockBeforeTheEpochIsRefused) {
@@ -598,11 +601,16 @@ TEST_F(SnowflakeWaiting, ALargeStepBackIsToldAtOnceAndForHowLong) {
   EXPECT_EQ(answers_[0]->error().code, ErrorCode::kClock);
   EXPECT_NE(answers_[0]->error().message.find("297001ms"), std::string::npos) << answers_[0]->error().message;
   EXPECT_FALSE(machine_.CanIssue().ok());
+  EXPECT_EQ(Ask(1, milliseconds{297'000}), 0U);
+  EXPECT_FALSE(answers_[1]->ok());
+  const std::uint64_t ticket = Ask(1, milliseconds{297'001});
+  EXPECT_NE(ticket, 0U) << "exactly as long as it takes";
+  machine_.service().Withdraw(ticket);
   // One that can be waited for is.
   machine_.clock.StepWall(minutes{5} - seconds{3} - milliseconds{500});
   EXPECT_NE(Ask(1, seconds{1}), 0U);
   machine_.Pass(seconds{1});
-  ASSERT_TRUE(answers_[1] && answers_[1]->ok());
+  ASSERT_TRUE(answers_[3] && answers_[3]->ok());
 }
 
 TEST_F(SnowflakeWaiting, TooLargeIsNotWaitedFor) {

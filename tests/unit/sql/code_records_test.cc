@@ -94,9 +94,24 @@ TEST_F(CodeRecordsTest, SaysThatThereIsNoTable) {
             std::string::npos);
 }
 
+TEST(CodesEnd, IsThePowerOfTheRadixBelowTheEndOfTheNumbers) {
+  core::CodeRecord record;
+  record.alphabet = "decimal";
+  record.lengths = {1};
+  EXPECT_EQ(core::CodesEnd(record), 10U);
+  record.lengths = {1, 18};
+  EXPECT_EQ(core::CodesEnd(record), 1'000'000'000'000'000'000U);
+  record.lengths = {19};
+  EXPECT_EQ(core::CodesEnd(record), kIdEnd) << "10^19 is more";
+  record.alphabet = "of a later version";
+  record.lengths = {1};
+  EXPECT_EQ(core::CodesEnd(record), kIdEnd);
+}
+
 TEST(CodeLengths, AreReadAsTheyAreWritten) {
   EXPECT_EQ(core::CodeLengthsText({12, 14}), "12,14");
   EXPECT_EQ(core::ParseCodeLengths("12,14"), (std::vector<int>{12, 14}));
+  EXPECT_EQ(core::ParseCodeLengths("1"), std::vector<int>{1});
   for (const char* text : {"", ",", "12,", "14,12", "12,12", "0", "-1", "a", "12 ,14"})
     EXPECT_FALSE(core::ParseCodeLengths(text).has_value()) << text;
 }

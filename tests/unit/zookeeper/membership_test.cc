@@ -1016,6 +1016,23 @@ class RecoveryTest : public MembershipTest {
   }};
 };
 
+// What readiness says where no tag has a reserve. With fallback a node goes on without the witness, and not
+// with one that has gone back.
+TEST_F(RecoveryTest, ANodeThatMayNotClaimBlocksGrants) {
+  const auto blocks = [&](Member& member, bool fallback) {
+    return service::ClusterFence(member.witness, fallback, clock_, random_, log_, &member.membership)
+        .Blocking()
+        .has_value();
+  };
+  const auto dir = Dir();
+  const auto joining = Start(*dir);
+  ASSERT_EQ(joining->state(), MemberState::kJoining);
+  EXPECT_TRUE(blocks(*joining, false));
+  EXPECT_FALSE(blocks(*joining, true));
+  LoseOne();
+  for (const bool fallback : {false, true}) EXPECT_TRUE(blocks(*one_, fallback)) << fallback;
+}
+
 TEST_F(RecoveryTest, WithoutABoundItNamesTheNodesThatAreMissing) {
   LoseOne();
   const auto plan = recovery_.Plan(std::nullopt);
@@ -2272,6 +2289,7 @@ TEST_F(MembershipTest, NoRequestMakesACall) {
     EXPECT_TRUE(node->membership.Ready().ok());
     EXPECT_TRUE(node->membership.Checks().ok());
     EXPECT_FALSE(node->fence.Blocking().has_value());
+    ASSERT_TRUE(node->fence.Status().membership.has_value());
     EXPECT_EQ(node->fence.Status().membership->state, MemberState::kOpen);
     (void)node->membership.Era();
     node->Step();
