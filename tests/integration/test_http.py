@@ -100,6 +100,13 @@ class LeafRoutes(SharedDaemonTest):
                 get, head = (raw.get(path, method=method) for method in ("GET", "HEAD"))
                 self.assertEqual((head.status, head.body), (get.status, ""), path)
                 self.assertGreaterEqual(head.status, 400)
+        # Nor has a refusal a body, which the next answer of a proxy's connection would begin with.
+        for request in (b"HEAD /v1/clock HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"HEAD /v1/clock HTTP/1.1\r\n\r\n",
+                        b"HEAD /v1/clock HTTP/1.1\r\nHost: localhost\r\nA: " + b"x" * 20000 + b"\r\n\r\n"):  # fmt: skip
+            with self.daemon.raw() as raw:
+                raw.send(request)
+                self.assertIn(raw.head().status, (400, 421, 431), request[:60])
+                self.assertTrue(raw.at_end(), request[:60])
         off = self.box_without("segment")
         for path in (LEAF + "pay", V1 + "pay"):
             self.assertEqual(off.request("HEAD", path).status, off.get(path).status, path)

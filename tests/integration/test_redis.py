@@ -545,7 +545,9 @@ class BadInput(RedisTest):
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "without TLS"),
         (b"INCR \"pay\r\n", "unbalanced quotes"),
         (b"A" * 40000, "too long"),
-        (b"*5000\r\n" + b"$1\r\na\r\n" * 4999, "too long"),
+        (b"*1000\r\n" + b"$30\r\n" + b"a" * 30 + b"\r\n" + (b"$50\r\n" + b"a" * 50 + b"\r\n") * 998, "too long"),
+        (b"*5000\r\n" + b"$1\r\na\r\n" * 4999, "more than 1024 words"),
+        (b"PING" + b" ''" * 5000 + b"\r\n", "more than 1024 words"),
     ]
 
     def test_each_is_refused_and_nothing_else_is_harmed(self):

@@ -337,6 +337,54 @@ TEST(RequestReader, AllConnectionFieldsCount) {
   }
 }
 
+// The limit is one of the whole header, however its bytes come: the fields that are there are kept in memory.
+TEST(RequestReader, AHeaderThatComesInPiecesIsNoLongerThanOneThatComesAtOnce) {
+  // As the parser likes it best: each piece ends with the first letter of the next field.
+  for (const std::size_t field : {1000U, 4000U, 15'000U}) {
+    RequestReader reader;
+    ReadBuffer buffer;
+    const auto read = [&](const std::string& bytes) {
+      boost::asio::buffer_copy(buffer.prepare(bytes.size()), boost::asio::buffer(bytes));
+      buffer.commit(bytes.size());
+      return reader.Read(buffer);
+    };
+    std::string bytes = "GET / HTTP/1.1\r\nHost: a\r\nA";
+    std::size_t sent = bytes.size();
+    auto outcome = read(bytes);
+    for (bytes = ": " + std::string(field, 'x') + "\r\nA"; outcome == RequestReader::Outcome::kMore;
+         outcome = read(bytes))
+      sent += bytes.size();
+    ASSERT_EQ(outcome, RequestReader::Outcome::kBroken);
+    EXPECT_EQ(reader.status(), 431);
+    EXPECT_GT(sent, kHeaderBytesMax);
+    EXPECT_LE(sent, kHeaderBytesMax + bytes.size());
+  }
+  // One that is as long as it may be, in two pieces, and a byte more.
+  for (const std::size_t over : {0U, 1U}) {
+    const std::string head = "GET / HTTP/1.1\r\nHost: a\r\nB: " + std::string(10'000, 'x') + "\r\nA: ";
+    const std::string rest = std::string(kHeaderBytesMax - head.size() - 4 + over, 'x') + "\r\n\r\n";
+    RequestReader reader;
+    ReadBuffer buffer;
+    std::vector<RequestReader::Outcome> outcomes;
+    for (const std::string& piece : {head, rest}) {
+      boost::asio::buffer_copy(buffer.prepare(piece.size()), boost::asio::buffer(piece));
+      buffer.commit(piece.size());
+      outcomes.push_back(reader.Read(buffer));
+    }
+    EXPECT_EQ(outcomes[0], RequestReader::Outcome::kMore);
+    EXPECT_EQ(outcomes[1], over > 0 ? RequestReader::Outcome::kBroken : RequestReader::Outcome::kRequest);
+  }
+}
+
+// An answer to HTTP/1.0 is the whole answer.
+TEST(RequestReader, OnlyANewerClientIsToldToGoOn) {
+  const std::string fields = "\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+  RequestReader newer;
+  EXPECT_EQ(ReadOne(newer, "POST /v1/snowflake HTTP/1.1" + fields), RequestReader::Outcome::kContinue);
+  RequestReader older;
+  EXPECT_EQ(ReadOne(older, "POST /v1/snowflake HTTP/1.0" + fields), RequestReader::Outcome::kMore);
+}
+
 // They would say something else of a request that comes in one packet than of one that comes in two.
 TEST(RequestReader, FieldsAfterTheBodyAreNotOfTheHeader) {
   const std::string chunked = "POST /v1/tags HTTP/1.1\r\nTransfer-Encoding: chunked\r\n";

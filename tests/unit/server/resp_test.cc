@@ -61,19 +61,41 @@ TEST(CommandReader, ReadsLinesOfWords) {
 // A connection at rest keeps little, also after a command of many words.
 TEST(CommandReader, GivesTheMemoryOfManyWordsBack) {
   std::string quoted = "PING";
-  std::string array = "*2000\r\n";
-  for (int i = 0; i < 2000; ++i) {
+  std::string array = "*1000\r\n";
+  for (int i = 0; i < 1000; ++i) {
     quoted += " \"\"";
     array += "$0\r\n\r\n";
   }
   for (const std::string& bytes : {quoted + "\n", array}) {
     CommandReader reader(64 * 1024);
     ASSERT_EQ(reader.Read(bytes), Outcome::kCommand);
-    EXPECT_GE(reader.words().size(), 2000U);
+    EXPECT_GE(reader.words().size(), 1000U);
     reader.Release();
     EXPECT_LE(reader.room(), 64U);
     ASSERT_EQ(reader.Read("PING again\r\n"), Outcome::kCommand);
     EXPECT_EQ(reader.words().size(), 2U);
+  }
+}
+
+// What a word of no bytes takes up is more than what was sent for it, and a client without a password may
+// send some.
+TEST(CommandReader, MoreWordsThanAnyCommandHasAreRefusedAndTakeNoMemory) {
+  std::string lines = "PING";
+  std::string quoted = "PING";
+  for (int i = 0; i < 1024; ++i) {
+    lines += " a";
+    quoted += " ''";
+  }
+  const std::string open = quoted.substr(0, 1000) + " \"";
+  for (const auto& [bytes, why] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"*1025\r\n", "Protocol error: a command has more than 1024 words"},
+           {lines + "\n", "Protocol error: a command has more than 1024 words"},
+           {quoted + "\n", "Protocol error: a command has more than 1024 words"},
+           {open + "\n", "Protocol error: unbalanced quotes in request"}}) {
+    CommandReader reader(64 * 1024);
+    ASSERT_EQ(reader.Read(bytes), Outcome::kBroken);
+    EXPECT_EQ(reader.why(), why);
+    EXPECT_EQ(reader.room(), 0U) << "the answer may wait for its client";
   }
 }
 

@@ -43,8 +43,11 @@ Withdraw SetPaused(Backend& backend, const Call& call, bool pause, Respond respo
                     caller = TagDesk::Caller{.who = CallerOf(call.request)},
                     respond = std::move(respond)](const Result<void>& exists) {
     // Only an answer of the store that the tag does not exist counts. During an outage a tag can be paused.
-    if (!exists.ok() && exists.error().code == ErrorCode::kNotFound)
-      return respond(V1Error(backend, UnknownTag(*segment, tag)));
+    if (!exists.ok() && exists.error().code == ErrorCode::kNotFound) {
+      // Looks for names like it among all tags: not on a thread that serves connections.
+      return executor.Post(
+          [&backend, segment, tag, respond] { respond(V1Error(backend, UnknownTag(*segment, tag))); });
+    }
     executor.Post([&backend, segment, tag, pause, dry, caller, respond] {
       Result<bool> changed = segment->paused()->Contains(tag) != pause;
       if (!dry) changed = segment->SetPaused(tag, pause, caller.who);

@@ -108,15 +108,16 @@ class HttpProtocol final : public Protocol {
         stream.out() += kContinue;
         return Step::kMore;
       case RequestReader::Outcome::kBroken:
+        is_head_ = reader_.is_head();
         Refuse(stream, reader_.status(), reader_.why());
         return Step::kAnswered;
       case RequestReader::Outcome::kRequest:
         break;
     }
     const ReceivedRequest& received = reader_.request();
+    is_head_ = received.is_head;
     if (!MayAsk(stream, received)) return Step::kAnswered;
     says_keep_alive_ = received.says_keep_alive;
-    is_head_ = received.is_head;
     // After the answer to a connection over a limit, too.
     if (!received.keep_alive || !stream.origin().refusal.empty()) stream.EndAfterAnswer();
     visitor_.KnowCertificate(stream.client_name());
@@ -156,7 +157,10 @@ class HttpProtocol final : public Protocol {
     return Step::kParked;
   }
 
-  void HandleTimeout(Stream& stream) override { Refuse(stream, 408, "the request took too long to arrive"); }
+  void HandleTimeout(Stream& stream) override {
+    is_head_ = reader_.is_head();
+    Refuse(stream, 408, "the request took too long to arrive");
+  }
 
   void HandleNoTls(Stream& stream) override {
     // Requests begin with a method.
@@ -250,7 +254,6 @@ class HttpProtocol final : public Protocol {
   void Refuse(Stream& stream, int status, std::string_view why,
               std::optional<std::uint32_t> retry_after_s = std::nullopt, std::string_view json = "") {
     route_ = Route::kOther;
-    is_head_ = false;
     stream.EndAfterAnswer();
     Response response;
     response.status = status;

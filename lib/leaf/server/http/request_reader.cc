@@ -112,6 +112,7 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
     parser_->body_limit(kBodyBytesMax);
     parser_->get().body().room = room_;
     header_seen_ = false;
+    header_bytes_ = 0;
   }
   if (const error_code failed = Feed(buffer)) return Refuse(failed);
   if (!header_seen_) {
@@ -134,7 +135,9 @@ RequestReader::Outcome RequestReader::Read(ReadBuffer& buffer) {
         (codings == 1 && !boost::beast::iequals(message[http::field::transfer_encoding], "chunked")))
       return Refuse(501, "this Transfer-Encoding is not supported");
     request_ = Received(message);
-    wants_continue = boost::beast::iequals(message[http::field::expect], "100-continue");
+    // A client of HTTP/1.0 would take it for the answer (RFC 9110, 10.1.1).
+    wants_continue =
+        message.version() >= 11 && boost::beast::iequals(message[http::field::expect], "100-continue");
     parser_->eager(true);
     if (const error_code failed = Feed(buffer)) return Refuse(failed);
   }
@@ -153,6 +156,8 @@ void RequestReader::Remember(std::string_view line, std::string_view value) {
   known_.bytes = known_line_;
   known_.value = known_.bytes.substr(begin, value.size());
 }
+
+bool RequestReader::is_head() const { return parser_ && parser_->get().method() == http::verb::head; }
 
 void RequestReader::Release(ReadBuffer& buffer) {
   buffer.consume(plain_bytes_);
@@ -182,7 +187,12 @@ error_code RequestReader::Feed(ReadBuffer& buffer) {
   while (buffer.size() > 0 && !parser_->is_done()) {
     if (parser_->is_header_done() && !header_seen_) break;
     if (parser_->is_header_done() && parser_->chunked() && buffer.size() < kLastChunkBytes) break;
-    buffer.consume(parser_->put(buffer.data(), failed));
+    const std::size_t used = parser_->put(buffer.data(), failed);
+    buffer.consume(used);
+    // The parser's own limit is one of what it is given at a time (Boost 1.81), whose fields it keeps.
+    if (!header_seen_) header_bytes_ += used;
+    const std::size_t waiting = parser_->is_header_done() ? 0 : buffer.size();
+    if (!header_seen_ && header_bytes_ + waiting > kHeaderBytesMax) return http::error::header_limit;
     if (failed == http::error::need_more) return {};
     if (failed) return failed;
   }

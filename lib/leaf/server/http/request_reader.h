@@ -67,6 +67,9 @@ class RequestReader {
 
   // Whether the next bytes that are read begin a request.
   bool is_between_requests() const { return plain_bytes_ == 0 && !parser_; }
+  // Whether what is being read, or could not be, is a HEAD request, as far as it is known: no answer to one
+  // has a body.
+  bool is_head() const;
   // Of the request that was read, in bytes, if it has the plain form; 0 if not.
   std::size_t plain_size() const { return plain_bytes_; }
   // The request that was read is done with: its bytes are taken from the buffer.
@@ -90,6 +93,7 @@ class RequestReader {
   std::size_t plain_bytes_ = 0;   // of the request, if it has the plain form
   std::optional<Parser> parser_;  // of a request of any other form
   bool header_seen_ = false;
+  std::size_t header_bytes_ = 0;  // of the header, as far as the parser has it
   bool uses_plain_form_ = true;
   int status_ = 0;
   std::string why_;

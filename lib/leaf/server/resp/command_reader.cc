@@ -13,8 +13,11 @@ namespace {
 constexpr std::size_t kNumberBytesMax = 32;
 // So few digits fit into any number.
 constexpr std::size_t kPlainDigitsMax = 9;
-// Redis' own limit. The bytes of a command end long before.
-constexpr std::int64_t kWordsMax = std::int64_t{1024} * 1024;
+// No command here has a use for more, and words of no bytes take up more memory than what was sent for them.
+constexpr std::size_t kWordsMax = 1024;
+constexpr std::string_view kTooManyWords = "Protocol error: a command has more than 1024 words";
+// Beyond Redis' own limit, with its words.
+constexpr std::int64_t kRedisWordsMax = std::int64_t{1024} * 1024;
 constexpr std::int64_t kWordBytesMax = std::int64_t{512} * 1024 * 1024;
 // Room for so many is kept for the next command. Words are shorter than their room: without this, a
 // connection at rest would keep many times what its longest command had.
@@ -111,6 +114,9 @@ void CommandReader::Release() {
 
 CommandReader::Outcome CommandReader::Broken(std::string_view why) {
   why_ = why;
+  // The connection may last until its client has read the answer.
+  std::vector<std::string_view>().swap(words_);
+  std::vector<std::string>().swap(unquoted_);
   return Outcome::kBroken;
 }
 
@@ -147,8 +153,9 @@ CommandReader::Outcome CommandReader::ReadArray(std::string_view bytes) {
   if (missing_ < 0) {
     const Number number = ReadNumber(bytes);
     if (!number.is_whole) return Outcome::kMore;
-    if (!number.is_good || number.value < 0 || number.value > kWordsMax)
+    if (!number.is_good || number.value < 0 || number.value > kRedisWordsMax)
       return Broken("Protocol error: invalid multibulk length");
+    if (static_cast<std::size_t>(number.value) > kWordsMax) return Broken(kTooManyWords);
     if (number.value == 0) return Outcome::kNothing;
     missing_ = number.value;
   }
@@ -193,7 +200,10 @@ CommandReader::Outcome CommandReader::ReadInline(std::string_view bytes) {
   if (std::any_of(line.begin(), line.end(), IsControl))
     return Broken("Protocol error: a control character in an inline command");
   at_ = end + 1;
-  if (!SplitWords(line)) return Broken("Protocol error: unbalanced quotes in request");
+  if (!SplitWords(line)) {
+    return Broken(words_.size() == kWordsMax ? kTooManyWords
+                                             : "Protocol error: unbalanced quotes in request");
+  }
   if (words_.empty()) return Outcome::kNothing;
   // A web page can make a browser send such a request here. Nothing of its body may be taken for commands.
   if (words_.back().starts_with("HTTP/") || LowerCase(words_.front()) == "host:")
@@ -203,11 +213,13 @@ CommandReader::Outcome CommandReader::ReadInline(std::string_view bytes) {
 
 bool CommandReader::SplitWords(std::string_view line) {
   // A list of words that grows must not move those that words_ shows.
-  unquoted_.reserve(static_cast<std::size_t>(std::count(line.begin(), line.end(), '"') +
-                                             std::count(line.begin(), line.end(), '\'')));
+  unquoted_.reserve(
+      std::min(kWordsMax, static_cast<std::size_t>(std::count(line.begin(), line.end(), '"') +
+                                                   std::count(line.begin(), line.end(), '\''))));
   while (true) {
     line = TrimBlanks(line);
     if (line.empty()) return true;
+    if (words_.size() == kWordsMax) return false;
     std::size_t end = 0;
     while (end < line.size() && !IsBlank(line[end]) && line[end] != '"' && line[end] != '\'') ++end;
     if (end == line.size() || IsBlank(line[end])) {
