@@ -152,12 +152,9 @@ Result<void> SegmentService::CanIssue() const {
   const bool of_store = problem.has_value();
   if (!problem && options_.fence != nullptr) problem = options_.fence->Blocking();
   if (!problem) return {};
-  const auto generators = directory_.All();
   // Where there is no tag, there is nothing that the witness keeps from being issued.
-  if (generators.empty() && !of_store) return {};
-  for (const auto& generator : generators) {
-    if (generator->reserve() > 0) return {};
-  }
+  if (directory_.size() == 0 && !of_store) return {};
+  if (directory_.Any([](const TagGenerator& tag) { return tag.reserve() > 0; })) return {};
   return Error{problem->code, fmt::format("no tag has a reserve, and {}", problem->message), problem->hint};
 }
 

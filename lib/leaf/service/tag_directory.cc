@@ -1,5 +1,6 @@
 #include "leaf/service/tag_directory.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace leaf::service {
@@ -59,6 +60,13 @@ void TagDirectory::EraseIf(std::string_view tag, const std::function<bool(TagGen
   shard.tags.erase(found);
   size_.fetch_sub(1, std::memory_order_relaxed);
   version_.store(NewVersion(), std::memory_order_release);
+}
+
+bool TagDirectory::Any(const std::function<bool(const TagGenerator&)>& is) const {
+  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+    const ReadLock lock(shard.mutex);
+    return std::any_of(shard.tags.begin(), shard.tags.end(), [&](const auto& tag) { return is(*tag); });
+  });
 }
 
 std::vector<std::shared_ptr<TagGenerator>> TagDirectory::All() const {

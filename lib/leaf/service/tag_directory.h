@@ -57,6 +57,9 @@ class TagDirectory {
 
   // A snapshot, in no particular order.
   std::vector<std::shared_ptr<TagGenerator>> All() const;
+  // Whether `is(generator)` of one of them at least; it must not block, nor look up a tag. For callers that
+  // may ask often, however many tags there are: nothing is copied, and the walk ends with the first.
+  bool Any(const std::function<bool(const TagGenerator&)>& is) const;
   std::size_t size() const { return size_.load(std::memory_order_relaxed); }
 
  private:
