@@ -232,8 +232,12 @@ void Daemon::Main() {
     door_->Load();
   }
   node_.StartSegments();
-  node_.StartSnowflakes([this](Result<void> started) {
-    if (!started.ok()) failure_ = started.error();
+  // As embed::Node: it waits for so long.
+  const Nanos waits_until = around_.world.now() + 5 * kSecond;
+  node_.StartSnowflakes([this, waits_until](const Result<void>& started) {
+    if (started.ok() || around_.world.now() > waits_until) return false;
+    failure_ = started.error();
+    return true;
   });
   serving_ = true;
   for (std::size_t i = 0; i < setting_.seen.size(); ++i) {

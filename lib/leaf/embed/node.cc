@@ -1,7 +1,9 @@
 #include "leaf/embed/node.h"
 
 #include <algorithm>
+#include <atomic>
 #include <future>
+#include <memory>
 #include <utility>
 
 namespace leaf::embed {
@@ -66,10 +68,19 @@ service::Dependency Node::Registry() {
 
 Result<void> Node::StartSnowflakes() {
   // Shared with a task that may outlive the wait.
-  const auto first = std::make_shared<std::promise<Result<void>>>();
-  auto answer = first->get_future();
-  node_.StartSnowflakes([first](Result<void> result) { first->set_value(std::move(result)); });
-  if (answer.wait_for(kFirstClaimWait) != std::future_status::ready) return {};
+  struct First {
+    std::promise<Result<void>> answer;
+    std::atomic<bool> is_settled{false};  // by the answer, or by the end of the wait
+  };
+  const auto first = std::make_shared<First>();
+  auto answer = first->answer.get_future();
+  node_.StartSnowflakes([first](const Result<void>& result) {
+    if (first->is_settled.exchange(true)) return false;
+    first->answer.set_value(result);
+    return true;
+  });
+  if (answer.wait_for(kFirstClaimWait) != std::future_status::ready && !first->is_settled.exchange(true))
+    return {};
   return answer.get();
 }
 

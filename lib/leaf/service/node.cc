@@ -32,7 +32,7 @@ void Node::AddSnowflakes(const SnowflakePorts& ports) {
                     {&executors.timers, &executors.ceilings, &executors.registry, &ports.peer_worker});
 }
 
-void Node::StartSnowflakes(std::function<void(Result<void>)> started) {
+void Node::StartSnowflakes(SnowflakeService::Started started) {
   if (peer_clocks_) peer_clocks_->Start();
   snowflake_->StartInBackground(std::move(started));
 }

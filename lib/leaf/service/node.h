@@ -64,7 +64,7 @@ class Node {
   void StartSegments() { segment_->Start(); }
   // Begins to claim a number, and to look at the other nodes' clocks: see
   // SnowflakeService::StartInBackground. Requires: AddSnowflakes().
-  void StartSnowflakes(std::function<void(Result<void>)> started);
+  void StartSnowflakes(SnowflakeService::Started started);
 
   // No mode issues or writes anything from now on, and every answer is `why`. Never blocks. Thread-safe.
   void Halt(const Error& why);

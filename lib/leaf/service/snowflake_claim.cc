@@ -272,7 +272,8 @@ Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, Standin
     claim_ = claim;
   }
   LEAF_CHECK(Enter(how));
-  term_.store(&term, std::memory_order_release);
+  // In one order with Abandon(), which looks for a term after it has said so.
+  term_.store(&term);
   if (abandoned_.load()) term.generator.Close();
   if (!registry_.leased()) PostTell();
   return {};
@@ -303,7 +304,7 @@ bool SnowflakeService::WantsTerm() const {
 
 void SnowflakeService::RunClaim() {
   Result<void> result;
-  std::function<void(Result<void>)> first;
+  Started first;
   {
     const MutexLock lock(extend_mutex_);
     if (WantsTerm()) {
@@ -314,7 +315,6 @@ void SnowflakeService::RunClaim() {
         claim_backoff_ = {};
       } else {
         if (term_.load() != nullptr && !registry_.leased()) result = StillLost(result.error());
-        if (first && !MayPass(result.error())) given_up_.store(true);
         claim_backoff_ = std::clamp(claim_backoff_ * 2, kClaimBackoffMin, kClaimBackoffMax);
         const milliseconds jitter{random_.Below(static_cast<std::uint64_t>(claim_backoff_.count() / 4 + 1))};
         next_claim_at_.store(clock_.Monotonic() + claim_backoff_ + jitter);
@@ -322,11 +322,16 @@ void SnowflakeService::RunClaim() {
     }
   }
   SetProblem("no worker number", result);
-  extending_.store(false);
   if (first) {
-    if (!given_up_.load()) timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
-    first(given_up_.load() ? result : Result<void>{});
+    const bool lasts = !result.ok() && !MayPass(result.error());
+    const bool ends = first(lasts ? result : Result<void>());
+    if (lasts && ends) {
+      given_up_.store(true);
+    } else {
+      timers_.PostAt(clock_.Monotonic() + NextTick(), [this] { Tick(); });
+    }
   }
+  extending_.store(false);
   line_.Wake();
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/service/tallies.h"
+
 namespace leaf::service {
 
 using Outcome = core::Snowflake::Outcome;
@@ -21,7 +23,7 @@ std::uint64_t SnowflakeLine::Enter(std::uint64_t count, milliseconds wait, Callb
     const bool is_first = line_.empty();
     const TakeResult result = is_first ? source_.TakeNow(count, run) : source_.Probe(count, now);
     if (result.outcome != Outcome::kTaken && !source_.MayComeWithin(result, now, wait)) {
-      failure = source_.ErrorOf(result, now);
+      failure = Failure(result, now);
     } else if (result.outcome != Outcome::kTaken || !is_first) {
       const std::uint64_t ticket = line_.Add(
           {.ticket = 0, .count = count, .deadline = clock_.Monotonic() + wait, .done = std::move(done)});
@@ -43,10 +45,15 @@ void SnowflakeLine::Withdraw(std::uint64_t ticket) {
   std::optional<Request> left;
   {
     const MutexLock lock(mutex_);
+    const bool was_first = !line_.empty() && line_.front().ticket == ticket;
     left = line_.Remove(ticket);
+    if (!left) return;
     size_.store(line_.size());
+    source_.CountError(kWithdrawnSlot);
+    // The next one may want less.
+    if (was_first && !line_.empty()) ScheduleLookLocked(milliseconds{1});
   }
-  if (left) left->done(Error{ErrorCode::kExhausted, "the request was withdrawn", ""});
+  left->done(Error{ErrorCode::kExhausted, "the request was withdrawn", ""});
 }
 
 void SnowflakeLine::Wake() {
@@ -60,8 +67,15 @@ void SnowflakeLine::FailAll(const Error& why) {
     const MutexLock lock(mutex_);
     dropped = line_.RemoveAll();
     size_.store(0);
+    for (std::size_t i = 0; i < dropped.size(); ++i) source_.CountError(SlotOf(why.code));
   }
   for (const Request& request : dropped) request.done(why);
+}
+
+Error SnowflakeLine::Failure(const TakeResult& result, WallTime now) {
+  Error error = source_.ErrorOf(result, now);
+  source_.CountError(SlotOf(error.code));
+  return error;
 }
 
 milliseconds SnowflakeLine::LookAfter(const TakeResult& result) const {
@@ -102,22 +116,28 @@ void SnowflakeLine::Look() {
         continue;
       }
       const WallTime wall = clock_.Wall();
-      std::optional<MonotonicTime> next_deadline;
+      const auto has_to_go = [&](const Request& request) {
+        const auto left = std::chrono::ceil<milliseconds>(request.deadline - now);
+        return left <= milliseconds{0} || !source_.MayComeWithin(result, wall, left);
+      };
+      // That one cannot be served says nothing of the next, which may want less.
+      if (has_to_go(line_.front())) {
+        completed.emplace_back(std::move(line_.RemoveFront().done), Failure(result, wall));
+        continue;
+      }
+      MonotonicTime next_deadline = line_.front().deadline;
       for (auto place = line_.begin(); place != line_.end();) {
-        const auto left = std::chrono::ceil<milliseconds>(place->deadline - now);
-        if (left <= milliseconds{0} || !source_.MayComeWithin(result, wall, left)) {
+        if (has_to_go(*place)) {
           auto [request, next] = line_.Remove(place);
-          completed.emplace_back(std::move(request.done), source_.ErrorOf(result, wall));
+          completed.emplace_back(std::move(request.done), Failure(result, wall));
           place = next;
         } else {
-          next_deadline = std::min(next_deadline.value_or(place->deadline), place->deadline);
+          next_deadline = std::min(next_deadline, place->deadline);
           ++place;
         }
       }
-      after = LookAfter(result);
-      if (next_deadline)
-        after =
-            std::min(after, std::max(std::chrono::ceil<milliseconds>(*next_deadline - now), milliseconds{1}));
+      after = std::min(LookAfter(result),
+                       std::max(std::chrono::ceil<milliseconds>(next_deadline - now), milliseconds{1}));
       break;
     }
     size_.store(line_.size());

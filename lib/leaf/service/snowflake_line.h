@@ -37,6 +37,8 @@ class SnowflakeLine {
     virtual bool MayComeWithin(const TakeResult& result, WallTime now,
                                std::chrono::milliseconds wait) const = 0;
     virtual Error ErrorOf(const TakeResult& result, WallTime now) const = 0;
+    // A request ends with an error: its slot (tallies.h), or that of those that are withdrawn.
+    virtual void CountError(std::size_t slot) = 0;
 
    protected:
     ~Source() = default;
@@ -65,6 +67,7 @@ class SnowflakeLine {
  private:
   // How long to leave the line alone after that result, if no deadline comes first.
   std::chrono::milliseconds LookAfter(const TakeResult& result) const;
+  Error Failure(const TakeResult& result, WallTime now);
   // Unless an earlier look is due.
   void ScheduleLookLocked(std::chrono::milliseconds after) LEAF_REQUIRES(mutex_);
   void Look();

@@ -43,11 +43,11 @@ Result<void> SnowflakeService::Start() {
   const MutexLock lock(extend_mutex_);
   LEAF_RETURN_IF_ERROR(LoadState());
   LEAF_RETURN_IF_ERROR(TryToClaim());
-  timers_.PostAt(clock_.Monotonic() + tick_, [this] { Tick(); });
+  timers_.PostAt(clock_.Monotonic() + NextTick(), [this] { Tick(); });
   return {};
 }
 
-void SnowflakeService::StartInBackground(std::function<void(Result<void>)> started) {
+void SnowflakeService::StartInBackground(Started started) {
   LEAF_CHECK(term_.load() == nullptr && !extending_.exchange(true));
   {
     const MutexLock lock(extend_mutex_);
@@ -109,13 +109,6 @@ void SnowflakeService::Abandon() {
   if (Term* const term = term_.load(); term != nullptr) term->generator.Close();
 }
 
-SnowflakeService::NextCallback SnowflakeService::Counted(NextCallback done) {
-  return [this, done = std::move(done)](Result<core::SnowflakeRun> result) {
-    if (!result.ok()) errors_[SlotOf(result.error().code)].fetch_add(1, std::memory_order_relaxed);
-    done(std::move(result));
-  };
-}
-
 SnowflakeTallies SnowflakeService::Tallies() const {
   SnowflakeTallies tallies;
   tallies.issued = issued_.Sum();
@@ -126,8 +119,8 @@ SnowflakeTallies SnowflakeService::Tallies() const {
 }
 
 std::uint64_t SnowflakeService::Next(std::uint64_t count, milliseconds wait, NextCallback done) {
-  done = Counted(std::move(done));
   if (count > count_max()) {
+    CountError(SlotOf(ErrorCode::kTooLarge));
     done(Error{ErrorCode::kTooLarge,
                fmt::format("{} IDs at once are more than the window of {} holds: at most {}", count,
                            FormatDuration(options_.window), count_max()),
@@ -278,7 +271,6 @@ SnowflakeStatus SnowflakeService::Status() const {
 void SnowflakeService::Tick() {
   if (stopped_.load() || abandoned_.load()) return;
   Term* const term = term_.load();
-  milliseconds next = tick_;
   if (term == nullptr || term->generator.closed()) {
     // A number that is lost until a restart.
     if (given_up_.load() || standing_.load() == Standing::kLostForGood) return;
@@ -287,7 +279,6 @@ void SnowflakeService::Tick() {
       workers_.Post([this] { RunClaim(); });
   } else {
     // With a problem, too: it may have passed by itself.
-    const WallTime now = clock_.Wall();
     const bool tell = clock_.Monotonic() - told_at_.load() >= kTellInterval;
     if (has_problem_.load() || (tell && registry_.leased())) {
       PostExtension();
@@ -295,10 +286,15 @@ void SnowflakeService::Tick() {
       RequestExtension();
     }
     if (tell && !registry_.leased()) PostTell();
-    // The end of the wait at start is met as exactly as can be.
-    if (term->starting()) next = std::clamp(term->begin - now, milliseconds{1}, tick_);
   }
-  timers_.PostAt(clock_.Monotonic() + next, [this] { Tick(); });
+  timers_.PostAt(clock_.Monotonic() + NextTick(), [this] { Tick(); });
+}
+
+milliseconds SnowflakeService::NextTick() const {
+  // The end of the wait at start is met as exactly as can be.
+  const Term* const term = term_.load();
+  if (term == nullptr || !term->starting()) return tick_;
+  return std::clamp(term->begin - clock_.Wall(), milliseconds{1}, tick_);
 }
 
 bool SnowflakeService::SetProblem(std::string_view what, const Result<void>& result) {

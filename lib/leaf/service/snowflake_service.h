@@ -119,9 +119,11 @@ class SnowflakeService final : private SnowflakeLine::Source {
   Result<void> Start();
   // The same, but never blocks, and what may pass (an outage, a registry with no free lease, a password that
   // is put right) is tried again until it has. `started` is called once, on an executor, with the result of
-  // the first attempt: ok, also if it goes on trying; an error ends it all. Until there is a number every
-  // request gets the reason.
-  void StartInBackground(std::function<void(Result<void>)> started);
+  // the first attempt: ok, also if it goes on trying. Of an error it returns whether the starter ends with
+  // it, and then nothing is tried any more: a starter that waits no longer when a slow attempt ends has no
+  // use for its error. Until there is a number every request gets the reason.
+  using Started = std::function<bool(const Result<void>&)>;
+  void StartInBackground(Started started);
   // Closes, fails everything parked, waits (a window at most) until the wall clock has passed the last ID,
   // and writes the exact end, so that the next start can begin at once. Blocks. Idempotent.
   void Stop();
@@ -239,7 +241,9 @@ class SnowflakeService final : private SnowflakeLine::Source {
   Result<void> Register(const Term& term) LEAF_REQUIRES(registry_mutex_);
   Result<void> CheckClock(WallTime now) LEAF_REQUIRES(extend_mutex_);
   // `done`, and counts if it was an error.
-  NextCallback Counted(NextCallback done);
+  void CountError(std::size_t slot) override { errors_[slot].fetch_add(1, std::memory_order_relaxed); }
+  // In how long the next Tick is due.
+  std::chrono::milliseconds NextTick() const;
   // True if this is the first of a row of failures. `what` failed, for the log.
   bool SetProblem(std::string_view what, const Result<void>& result);
   void Tick();
@@ -263,7 +267,8 @@ class SnowflakeService final : private SnowflakeLine::Source {
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> given_up_{false};  // the first attempt failed in a way that does not pass
+  std::atomic<bool> given_up_{
+      false};  // the first attempt failed in a way that does not pass, and ended the start
   std::atomic<Standing> standing_{Standing::kNone};
   std::atomic<bool> denied_{false};             // the registry has refused the fixed number to this node
   std::atomic<bool> extending_{false};          // an extension, or a claim, is on its way
@@ -284,7 +289,7 @@ class SnowflakeService final : private SnowflakeLine::Source {
   std::optional<core::WorkerState> loaded_ LEAF_GUARDED_BY(extend_mutex_);  // what an earlier process left
   std::optional<core::ClockGuard> guard_ LEAF_GUARDED_BY(extend_mutex_);
   std::chrono::milliseconds claim_backoff_ LEAF_GUARDED_BY(extend_mutex_){};
-  std::function<void(Result<void>)> on_first_attempt_ LEAF_GUARDED_BY(extend_mutex_);
+  Started on_first_attempt_ LEAF_GUARDED_BY(extend_mutex_);
 
   // One call to the registry at a time, where the number is fixed.
   Mutex registry_mutex_;

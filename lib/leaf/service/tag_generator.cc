@@ -260,6 +260,7 @@ std::uint64_t TagGenerator::ClearReserveLocked() {
 
 void TagGenerator::ClearProblemLocked() {
   refill_.ForgetFailures();
+  refill_.SkipRetry();
   problem_.reset();
 }
 

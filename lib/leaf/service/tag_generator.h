@@ -278,8 +278,8 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
     // Made at the first grant, as the buffer.
     std::optional<core::ReservePolicy> reserve;
     std::optional<core::PeakRate> peak;
-    std::optional<Gathering> gathering;  // made at the first grant of a strict tag
-    bool gathering_timer = false;        // is set
+    std::optional<Gathering> gathering;            // made at the first grant of a strict tag
+    std::optional<MonotonicTime> gathering_timer;  // when it is due
     // The last in line when the last grant was sized: a strict tag serves nothing behind it from that grant.
     std::uint64_t sized_up_to = 0;
     // The first in line when the last grant was sized, in IDs.

@@ -52,12 +52,15 @@ bool TagGenerator::GathersLocked() {
   if (!grants_ || !grants_->gathering || refill_.in_flight() || refill_.failures() > 0) return false;
   const auto until = grants_->gathering->WaitsUntil(context_.clock.Monotonic());
   if (!until) return false;
-  if (!std::exchange(grants_->gathering_timer, true)) {
-    context_.timers.PostAt(*until, [weak = weak_from_this()] {
+  if (!grants_->gathering_timer || *until < *grants_->gathering_timer) {
+    grants_->gathering_timer = until;
+    context_.timers.PostAt(*until, [weak = weak_from_this(), at = *until] {
       const auto self = weak.lock();
       if (!self) return;
       const MutexLock lock(self->mutex_);
-      self->grants_->gathering_timer = false;
+      // An earlier one has taken its place.
+      if (self->grants_->gathering_timer != at) return;
+      self->grants_->gathering_timer.reset();
       if (self->WantedLocked()) self->StartRefillLocked();
     });
   }

@@ -49,7 +49,10 @@ class NodeTest : public ::testing::Test {
   }
   void StartBoth() {
     node_.StartSegments();
-    node_.StartSnowflakes([this](Result<void> started) { started_ = std::move(started); });
+    node_.StartSnowflakes([this](const Result<void>& started) {
+      started_ = started;
+      return true;
+    });
     Run();
     ASSERT_TRUE(started_ && started_->ok());
   }

@@ -1308,6 +1308,32 @@ TEST_F(SegmentServiceTest, AtTheEndABatchGetsReserveAndRestTogetherAndTheSmallOn
   EXPECT_EQ(Get("pay")->code(), ErrorCode::kOverflow);
 }
 
+// The pause after grants that failed is of no use once the row was seen to be good.
+TEST_F(SegmentServiceTest, AThawedTagIsGrantedAtOnceThoughGrantsHadFailedBefore) {
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  // Its reserve is used up, and the pause between two tries is at its longest.
+  store_.SetError(Error{ErrorCode::kUnavailable, "the store is away", ""});
+  while (StatusOf("pay").failures < 9) {
+    Ask("pay", 99);
+    Pass(milliseconds{500});
+  }
+  table_.Put("pay", 50, 100);
+  service_->RefreshNow();
+  Run();
+  ASSERT_EQ(StatusOf("pay").state, "frozen");
+  store_.SetError(std::nullopt);
+  table_.Put("pay", 101, 100);
+  service_->RefreshNow();
+  Run();
+  const auto answer = Ask("pay");
+  Run();
+  ASSERT_TRUE(answer->done());
+  EXPECT_EQ(answer->ids(), std::vector<std::uint64_t>{101});
+}
+
 TEST_F(SegmentServiceTest, AFrozenTagSaysSinceWhenAndWhatItSaw) {
   table_.Put("pay", 1, 100);
   StartService();

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include "leaf/service/tallies.h"
 #include "support/fakes.h"
 
 namespace leaf::service {
@@ -19,23 +21,27 @@ using Outcome = core::Snowflake::Outcome;
 // Has an ID, or says that it has none.
 class Source final : public SnowflakeLine::Source {
  public:
-  core::Snowflake::TakeResult TakeNow(std::uint64_t /*count*/, core::SnowflakeRun& /*out*/) override {
+  core::Snowflake::TakeResult TakeNow(std::uint64_t count, core::SnowflakeRun& /*out*/) override {
     ++looks;
-    return result;
+    return count <= left ? core::Snowflake::TakeResult{Outcome::kTaken, false, milliseconds{0}} : result;
   }
   core::Snowflake::TakeResult Probe(std::uint64_t /*count*/, WallTime /*now*/) const override {
     return result;
   }
   bool MayComeWithin(const core::Snowflake::TakeResult& /*result*/, WallTime /*now*/,
                      milliseconds /*wait*/) const override {
-    return true;
+    return may_come;
   }
   Error ErrorOf(const core::Snowflake::TakeResult& /*result*/, WallTime /*now*/) const override {
     return {ErrorCode::kExhausted, "none came in time", ""};
   }
+  void CountError(std::size_t slot) override { ++errors[slot]; }
 
   core::Snowflake::TakeResult result{};
+  std::uint64_t left = 0;  // so many are there at any time
+  bool may_come = true;
   int looks = 0;
+  ErrorTally errors{};
 };
 
 class SnowflakeLineTest : public ::testing::Test {
@@ -43,10 +49,11 @@ class SnowflakeLineTest : public ::testing::Test {
   static constexpr milliseconds kLookMax{250};
   using Answer = std::optional<Result<core::SnowflakeRun>>;
 
-  void Ask(Answer& answer, milliseconds wait) {
-    EXPECT_NE(
-        line_.Enter(1, wait, [&answer](Result<core::SnowflakeRun> result) { answer = std::move(result); }),
-        0U);
+  std::uint64_t Ask(Answer& answer, milliseconds wait, std::uint64_t count = 1) {
+    const std::uint64_t ticket = line_.Enter(
+        count, wait, [&answer](Result<core::SnowflakeRun> result) { answer = std::move(result); });
+    EXPECT_NE(ticket, 0U);
+    return ticket;
   }
   void Says(Outcome outcome, milliseconds wait) {
     source_.result.outcome = outcome;
@@ -109,6 +116,53 @@ TEST_F(SnowflakeLineTest, AClockThatIsPutRightServesTheLineSoon) {
     ASSERT_TRUE(answer.has_value());
     EXPECT_TRUE(answer->ok());
   }
+}
+
+// A batch that waits for more than there is keeps the others behind it, up to its end and no longer.
+TEST_F(SnowflakeLineTest, BehindARequestThatIsGoneTheNextIsServedByWhatThereIs) {
+  for (const std::string_view goes : {"withdrawn", "late", "hopeless"}) {
+    Says(Outcome::kAtCeiling, milliseconds{0});
+    source_.left = 10;
+    source_.may_come = true;
+    std::vector<Answer> answers(2);
+    const std::uint64_t batch = Ask(answers[0], milliseconds{20}, 1000);
+    Ask(answers[1], milliseconds{10'000}, 5);
+    Pass(milliseconds{10});
+    EXPECT_FALSE(answers[0].has_value());
+    EXPECT_FALSE(answers[1].has_value());
+    if (goes == "withdrawn") line_.Withdraw(batch);
+    if (goes == "late") Pass(milliseconds{9});
+    if (goes == "hopeless") {
+      source_.may_come = false;
+      line_.Wake();
+    }
+    Pass(milliseconds{1});
+    ASSERT_TRUE(answers[0].has_value()) << goes;
+    EXPECT_FALSE(answers[0]->ok());
+    ASSERT_TRUE(answers[1].has_value()) << goes;
+    EXPECT_TRUE(answers[1]->ok()) << goes;
+    EXPECT_FALSE(line_.busy());
+  }
+  EXPECT_EQ(source_.errors[kWithdrawnSlot], 1U);
+  EXPECT_EQ(source_.errors[SlotOf(ErrorCode::kExhausted)], 2U);
+}
+
+TEST_F(SnowflakeLineTest, EachErrorIsCountedOnce) {
+  Says(Outcome::kAhead, milliseconds{5});
+  std::vector<Answer> answers(3);
+  const std::uint64_t ticket = Ask(answers[0], milliseconds{100});
+  for (const std::size_t i : {1U, 2U}) Ask(answers[i], milliseconds{100});
+  line_.Withdraw(ticket);
+  line_.Withdraw(ticket);
+  EXPECT_EQ(source_.errors[kWithdrawnSlot], 1U);
+  line_.FailAll({ErrorCode::kUnavailable, "the end", ""});
+  EXPECT_EQ(source_.errors[SlotOf(ErrorCode::kUnavailable)], 2U);
+  source_.may_come = false;
+  Answer refused;
+  EXPECT_EQ(line_.Enter(1, milliseconds{100},
+                        [&](Result<core::SnowflakeRun> result) { refused = std::move(result); }),
+            0U);
+  EXPECT_EQ(source_.errors[SlotOf(ErrorCode::kExhausted)], 1U);
 }
 
 // It is woken when the ceiling is raised.

@@ -55,10 +55,14 @@ class SnowflakeNode {
     if (!started.ok()) Crash();
     return started;
   }
-  void StartInBackground() {
+  // `waits`: the starter ends with an error.
+  void StartInBackground(bool waits = true) {
     Make();
     first.reset();
-    service_->StartInBackground([this](Result<void> result) { first = std::move(result); });
+    service_->StartInBackground([this, waits](const Result<void>& result) {
+      first = result;
+      return waits;
+    });
     Settle();
   }
   // kill -9
@@ -237,6 +241,23 @@ TEST_F(SnowflakeRegistryTest, WhatDoesNotPassEndsTheStartInTheBackground) {
   Pass(minutes{1}, {&node});
   EXPECT_EQ(node.registry.claims, 1);
   EXPECT_FALSE(node.Take());
+}
+
+// The first attempt took longer than the starter waited for it: nothing has ended, so there is no restart to
+// wait for.
+TEST_F(SnowflakeRegistryTest, AnErrorThatNoStarterHearsOfIsTriedAgain) {
+  SnowflakeNode node(cluster_, false);
+  node.registry.refuse = Error{ErrorCode::kClock, "the clock is ahead of the others", ""};
+  node.StartInBackground(/*waits=*/false);
+  ASSERT_TRUE(node.first && !node.first->ok());
+  EXPECT_EQ(node.service().Status().state, "claiming");
+  EXPECT_EQ(node.service().Status().problem->code, ErrorCode::kClock);
+  Pass(seconds{5}, {&node});
+  EXPECT_GT(node.registry.claims, 1);
+  node.registry.refuse.reset();
+  Pass(minutes{1}, {&node});
+  EXPECT_TRUE(node.Take());
+  EXPECT_EQ(node.service().Status().state, "issuing");
 }
 
 TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {

@@ -171,6 +171,27 @@ TEST(SnowflakeService, AfterACrashItWaitsForTheCeiling) {
   EXPECT_GE(machine.last_time, ceiling);
 }
 
+// The wait at the start may be shorter than the time between two looks at the clock.
+TEST(SnowflakeService, AfterACrashItIssuesAsSoonAsTheClockHasPassedTheCeiling) {
+  Machine machine;
+  ASSERT_TRUE(machine.Start().ok());
+  ASSERT_TRUE(machine.Take());
+  const WallTime ceiling = machine.service().Status().ceiling;
+  machine.Forget();
+  machine.clock.Advance(ceiling - machine.clock.Wall() - milliseconds{60});
+  ASSERT_TRUE(machine.Start().ok());
+  machine.Pass(milliseconds{50});
+  std::optional<Result<core::SnowflakeRun>> answer;
+  EXPECT_NE(machine.service().Next(1, milliseconds{100},
+                                   [&](Result<core::SnowflakeRun> result) { answer = std::move(result); }),
+            0U);
+  EXPECT_EQ(machine.service().Status().state, "starting");
+  machine.Pass(milliseconds{20});
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_TRUE(answer->ok()) << answer->error().message;
+  EXPECT_TRUE(machine.CanIssue().ok());
+}
+
 TEST(SnowflakeService, AfterAStopItIssuesAtOnce) {
   Machine machine;
   for (int i = 0; i < 50; ++i) {

@@ -128,6 +128,33 @@ TEST_F(StrictTagTest, AGrantWaitsForCallersThatComeBackAtOnce) {
   EXPECT_TRUE(again->done());
 }
 
+// How long callers are waited for depends on the last grant: a timer of the one before may be due later.
+TEST_F(StrictTagTest, AQuickGrantIsNotFollowedByTheWaitOfASlowOne) {
+  orders_.MakeStrict("pay");
+  Start();
+  std::chrono::milliseconds latency{24};
+  store_.on_slow = [&] { clock_.Advance(latency); };
+  const auto ask = [&](int requests) {
+    store_.FailReserves(FaultySegmentStore::Fault::kSlowReply, 1);
+    std::vector<std::shared_ptr<Answer>> answers;
+    for (int i = 0; i < requests; ++i) answers.push_back(Ask("pay"));
+    Run();
+    return answers;
+  };
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(ask(2).back()->done());
+  // The first caller sets a timer for 18 ms on; the second is back at once, and their grant is quick.
+  latency = std::chrono::milliseconds{4};
+  const auto first = ask(1);
+  EXPECT_FALSE(first[0]->done());
+  EXPECT_TRUE(ask(1)[0]->done());
+  EXPECT_TRUE(first[0]->done());
+  // Only one of them comes back: it waits for 3 ms.
+  const auto alone = ask(1);
+  EXPECT_FALSE(alone[0]->done());
+  Pass(std::chrono::milliseconds{5});
+  EXPECT_TRUE(alone[0]->done());
+}
+
 // A request waits for others no longer than it waits at all, nor beyond the end of the order or of the
 // service.
 TEST_F(StrictTagTest, WaitingForOthersEndsWithTheOrderAndTheService) {
