@@ -230,7 +230,9 @@ Daemon::Daemon(const Ground& ground, std::unique_ptr<embed::Node> node, std::uni
       issuer_({.max_count = static_cast<std::uint64_t>(config_.server.max_count),
                .why_no_snowflakes = why_no_snowflakes,
                .limit = &request_limit_,
-               .codes = codes_.get()},
+               .codes = codes_.get(),
+               .timers = &watching_,
+               .clock = &ground.context.clock},
               ids_),
       router_(
           {.request_timeout = config_.server.request_timeout,

@@ -115,7 +115,7 @@ class IssuerOfCodes : public IssuerTest {
     return request;
   }
   SlowDesk desk_;
-  Issuer coder_{{.codes = &desk_}, ids_};
+  Issuer coder_{{.codes = &desk_, .timers = &timers_, .clock = &clock_}, ids_};
 };
 
 TEST_F(IssuerOfCodes, NoIdIsTakenBeforeItsCodesAreOpen) {
@@ -164,6 +164,31 @@ TEST_F(IssuerOfCodes, ARequestIsGivenUpAtEveryMoment) {
   Run();
   ASSERT_TRUE(result_ && result_->ok());
   if (withdraw) withdraw();
+}
+
+// The database is away, and many tags wait for it one after the other.
+TEST_F(IssuerOfCodes, ARequestWaitsForItsCodesNoLongerThanItWaitsAtAll) {
+  coder_.Park(CodesOf("pay"), Keep());
+  clock_.Advance(kPatience - milliseconds{1});
+  Run();
+  EXPECT_FALSE(result_.has_value());
+  clock_.Advance(milliseconds{1});
+  Run();
+  ASSERT_TRUE(result_ && !result_->ok());
+  EXPECT_EQ(result_->error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(result_->error().message,
+            "the codes of tag 'pay' are not open yet: the database has not answered in time");
+  // Its codes come late, and serve the next request. What is left of its wait is for the IDs.
+  result_.reset();
+  coder_.Park(CodesOf("pay"), Keep());
+  clock_.Advance(milliseconds{900});
+  desk_.Answer(SlowDesk::Any());
+  EXPECT_FALSE(result_.has_value());
+  clock_.Advance(milliseconds{100});
+  while (timers_.RunOne()) {
+  }
+  ASSERT_TRUE(result_ && !result_->ok());
+  EXPECT_EQ(result_->error().code, ErrorCode::kExhausted);
 }
 
 TEST_F(IssuerOfCodes, TheCodesOfARequestAreThoseThatWereOpenedForIt) {

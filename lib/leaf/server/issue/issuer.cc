@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,13 @@ class CodeWait {
   CodeWait& operator=(const CodeWait&) = delete;
 
   const IdRequest& request() const { return request_; }
+  // The same, for what is left of its wait.
+  IdRequest WithinRest(std::chrono::milliseconds rest) const {
+    IdRequest request = request_;
+    request.patience.wait = std::min(request.patience.wait, rest);
+    request.patience.wait_while_failing = std::min(request.patience.wait_while_failing, rest);
+    return request;
+  }
   const Issuer::Done& done() const { return done_; }
 
   // The codes are open, or cannot be. False if the request was given up before.
@@ -41,6 +49,17 @@ class CodeWait {
       }
     }
     if (withdraw) withdraw();
+  }
+  // It has waited long enough for its codes. Nothing if they are there, or cannot be.
+  void Expire() {
+    if (!Begin()) return;
+    done_(
+        Error{ErrorCode::kUnavailable,
+              request_.source == IdSource::kSnowflake
+                  ? "the codes of snowflake IDs are not open yet: the database has not answered in time"
+                  : fmt::format("the codes of tag {} are not open yet: the database has not answered in time",
+                                Quoted(request_.tag)),
+              "retry soon"});
   }
   void GiveUp() {
     Issuer::Withdraw withdraw;
@@ -158,17 +177,23 @@ Issuer::Withdraw Issuer::Park(const IdRequest& request, Done done) const {
 
 Issuer::Withdraw Issuer::ParkForCodes(const IdRequest& request, Done done) const {
   const auto wait = std::make_shared<CodeWait>(request, std::move(done));
-  options_.codes->Open(CodeTagOf(wait->request()), CodeDesk::Purpose::kIssue,
-                       [this, wait](const Result<CodeDesk::Codes>& opened) {
-                         if (!wait->Begin()) return;
-                         if (!opened.ok()) return wait->done()(opened.error());
-                         IssuedIds ids;
-                         if (TakeIds(wait->request(), ids)) {
-                           ids.codes_ = *opened;
-                           return wait->done()(ids);
-                         }
-                         wait->Parked(ParkForIds(wait->request(), *opened, wait->done()));
-                       });
+  const MonotonicTime deadline = options_.clock->Monotonic() + request.patience.wait;
+  options_.timers->PostAt(deadline, [wait] { wait->Expire(); });
+  options_.codes->Open(
+      CodeTagOf(wait->request()), CodeDesk::Purpose::kIssue,
+      [this, wait, deadline](const Result<CodeDesk::Codes>& opened) {
+        if (!wait->Begin()) return;
+        if (!opened.ok()) return wait->done()(opened.error());
+        IssuedIds ids;
+        if (TakeIds(wait->request(), ids)) {
+          ids.codes_ = *opened;
+          return wait->done()(ids);
+        }
+        const auto rest =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - options_.clock->Monotonic());
+        wait->Parked(ParkForIds(wait->WithinRest(std::max(rest, std::chrono::milliseconds{0})), *opened,
+                                wait->done()));
+      });
   return [wait] { wait->GiveUp(); };
 }
 

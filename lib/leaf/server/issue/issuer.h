@@ -12,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "leaf/base/check.h"
+#include "leaf/base/clock.h"
+#include "leaf/base/executor.h"
 #include "leaf/base/id_range.h"
 #include "leaf/base/result.h"
 #include "leaf/codes/code_book.h"
@@ -74,6 +77,10 @@ struct IssuerOptions {
   std::string why_no_snowflakes{};
   service::RequestLimit* limit = nullptr;  // null for none; outlives the issuer
   CodeDesk* codes = nullptr;               // null: there are no codes; outlives the issuer
+  // With codes: for the deadlines of requests that wait until those of their tag are open. Outlive the
+  // issuer.
+  Executor* timers = nullptr;
+  const Clock* clock = nullptr;
 };
 
 // Thread-safe, never blocks. The service outlives it.
@@ -86,7 +93,9 @@ class Issuer {
   using Withdraw = std::function<void()>;
 
   Issuer(IssuerOptions options, service::IdService& ids)
-      : options_(std::move(options)), ids_(ids), max_count_(options_.max_count) {}
+      : options_(std::move(options)), ids_(ids), max_count_(options_.max_count) {
+    LEAF_CHECK(options_.codes == nullptr || (options_.timers != nullptr && options_.clock != nullptr));
+  }
 
   service::IdService& ids() const { return ids_; }
 
