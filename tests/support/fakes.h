@@ -319,6 +319,7 @@ class FaultySegmentStore final : public core::SegmentStore {
   }
   std::function<void()> on_slow;
   std::function<void()> before_list_reply;
+  std::function<void()> before_describe_reply;  // once
   int reserves() const {
     const std::lock_guard lock(mutex_);
     return reserves_;
@@ -379,7 +380,9 @@ class FaultySegmentStore final : public core::SegmentStore {
       ++describes_;
       if (down_) return Away();
     }
-    return inner_.Describe(tag);
+    auto row = inner_.Describe(tag);
+    if (const auto meanwhile = std::exchange(before_describe_reply, nullptr)) meanwhile();
+    return row;
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "leaf/base/limits.h"
 #include "leaf/base/random.h"
@@ -32,6 +33,11 @@ class RefillSchedule {
   void End() { in_flight_ = false; }
   bool in_flight() const { return in_flight_; }
 
+  // The table is asked now. The tag's row has been added since then, if a grant is on its way.
+  void NoteAsked() { added_meanwhile_ = false; }
+  void NoteAdded() { added_meanwhile_ = in_flight_; }
+  bool TakeAdded() { return std::exchange(added_meanwhile_, false); }
+
   // The grant under way has failed, or grants succeed again. Counts consecutive failures.
   void CountFailure() { ++failures_; }
   void ForgetFailures() { failures_ = 0; }
@@ -59,6 +65,7 @@ class RefillSchedule {
   bool wanted_ = false;
   bool in_flight_ = false;
   bool retry_scheduled_ = false;
+  bool added_meanwhile_ = false;
   std::uint32_t failures_ = 0;
   std::uint32_t retry_id_ = 0;  // of the newest timer; older ones have no say
 };

@@ -104,7 +104,7 @@ void SegmentService::Adopt(const core::TagRow& row, const core::Mark& mark, std:
     if (!generator) return;
     if (is_new) break;
     // Of a name that was asked for just before there may be a generator that nothing needs any more.
-    if (generator->TryRetire()) {
+    if (generator->TryRetire() || !generator->NoteAdded()) {
       Retire(row.tag, false);
       continue;
     }

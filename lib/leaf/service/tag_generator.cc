@@ -335,6 +335,13 @@ bool TagGenerator::confirmed() const {
   return IsConfirmed(state_);
 }
 
+bool TagGenerator::NoteAdded() {
+  const MutexLock lock(mutex_);
+  if (state_ == TagState::kGone || state_ == TagState::kRetired) return false;
+  refill_.NoteAdded();
+  return true;
+}
+
 bool TagGenerator::TryRetire() {
   const MutexLock lock(mutex_);
   if (waiters_.empty() && !refill_.in_flight()) EnterLocked(TagEvent::kUnwanted);

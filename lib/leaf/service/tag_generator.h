@@ -221,6 +221,9 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   // True, and final, if it is of no use any more: the tag is gone, or was never confirmed and no request
   // waits for it.
   bool TryRetire();
+  // This process has just added the tag's row: if the table is being asked for it, an answer that there is no
+  // such row may be older, and it is asked again. False if the generator is gone.
+  bool NoteAdded();
 
   // Cuts the tag off, or lets it go on. Its reserve is kept; what is parked fails with kPaused. A request
   // that begins after this returned is given nothing until the tag is resumed.

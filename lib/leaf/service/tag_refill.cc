@@ -87,6 +87,9 @@ void TagGenerator::RunRefill() {
     ledger_.DropUnseen(obtained.dropped);
     if (grant.ok()) {
       OnGrantLocked(*grant, context_.clock.Monotonic() - asked_at, completions);
+    } else if (grant.error().code == ErrorCode::kNotFound && refill_.TakeAdded()) {
+      retire = IsUnwantedLocked();
+      if (!retire) StartRefillLocked();
     } else {
       known_absent = grant.error().code == ErrorCode::kNotFound;
       OnFailureLocked(grant.error(), durable_mark, completions, retire);
@@ -113,6 +116,7 @@ Obtained TagGenerator::ObtainGrant() {
     }
     confirmed = state_ != TagState::kUnconfirmed;
     witness = witness_;
+    refill_.NoteAsked();
   }
   if (!confirmed) {
     // A plain read first: an unknown name must not take locks in the table.

@@ -252,6 +252,34 @@ TEST_F(SegmentServiceTest, ATableThatThisProcessChangesIsReadAtOnce) {
   EXPECT_EQ(service_->Status().tags, 3U);
 }
 
+// A client polls for the name, and the table has just said that there is none. A request that begins after
+// the tag was added finds it.
+TEST_F(SegmentServiceTest, ATagThatIsAddedWhileItsNameIsLookedUpIsFound) {
+  StartService();
+  Run();
+  std::shared_ptr<Answer> after;
+  store_.before_describe_reply = [&] {
+    table_.Put("new", 1, 10);
+    service_->Adopt(table_.Describe("new").value(), core::Mark{}, 0);
+    after = Ask("new");
+  };
+  const auto before = Ask("new");
+  Run();
+  ASSERT_TRUE(before->done() && after && after->done());
+  EXPECT_EQ(before->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(after->ids(), std::vector<std::uint64_t>{2});
+  // Nor is the answer remembered if the request has left meanwhile.
+  std::shared_ptr<Answer> leaves;
+  store_.before_describe_reply = [&] {
+    table_.Put("newer", 1, 10);
+    service_->Adopt(table_.Describe("newer").value(), core::Mark{}, 0);
+    leaves->parked.Withdraw();
+  };
+  leaves = Ask("newer");
+  while (store_.before_describe_reply != nullptr) ASSERT_TRUE(workers_.RunOne() || slow_workers_.RunOne());
+  EXPECT_EQ(Get("newer")->ids(), std::vector<std::uint64_t>{1});
+}
+
 // A row that this process has written itself is all that there is to know of a tag that no request has named
 // yet.
 TEST_F(SegmentServiceTest, ATagThatThisProcessAddsCostsNoReadOfTheTable) {
