@@ -267,8 +267,8 @@ class SnowflakeService final : private SnowflakeLine::Source {
 
   std::atomic<bool> stopped_{false};
   std::atomic<bool> abandoned_{false};
-  std::atomic<bool> given_up_{
-      false};  // the first attempt failed in a way that does not pass, and ended the start
+  // The first attempt failed in a way that does not pass, and the start ended with it.
+  std::atomic<bool> given_up_{false};
   std::atomic<Standing> standing_{Standing::kNone};
   std::atomic<bool> denied_{false};             // the registry has refused the fixed number to this node
   std::atomic<bool> extending_{false};          // an extension, or a claim, is on its way
