@@ -11,8 +11,9 @@ namespace leaf::cmd {
 Result<void> NodeCodeDesk::Prepare(const std::optional<Options>& options) {
   if (!options || store_ != nullptr) return {};
   LEAF_ASSIGN_OR_RETURN(store_, make_(*options));
-  thread_.emplace("leaf-codes", 1, clock_);
-  store_->KeepComparing(*thread_, clock_, log_);
+  making_.emplace("leaf-codes", 1, clock_);
+  reading_.emplace("leaf-reveal", 1, clock_);
+  store_->KeepComparing(*making_, clock_, log_);
   return {};
 }
 
@@ -24,7 +25,7 @@ void NodeCodeDesk::Adopt(std::optional<Options> options) {
 }
 
 void NodeCodeDesk::CompareRecords() {
-  if (thread_) thread_->Post([this] { store_->CompareRecords(log_); });
+  if (making_) making_->Post([this] { store_->CompareRecords(log_); });
 }
 
 std::string NodeCodeDesk::KeyInUse() const {
@@ -42,20 +43,21 @@ void NodeCodeDesk::Open(std::string_view tag, Purpose purpose, Opened opened) {
   if (!is_on()) return opened(server::Issuer::NoCodes());
   const Wanted wanted{std::string(tag), purpose, settings_.load()};
   if (const auto failed = Refuse(wanted)) return opened(*failed);
-  if (Join(wanted, std::move(opened))) thread_->Post([this, wanted] { OpenNow(wanted); });
+  if (!Join(wanted, std::move(opened))) return;
+  (purpose == Purpose::kIssue ? making_ : reading_)->Post([this, wanted] { OpenNow(wanted); });
 }
 
-std::optional<Error> NodeCodeDesk::Refuse(const Wanted& wanted) const {
+std::optional<Error> NodeCodeDesk::Refuse(const Wanted& wanted) {
   const MutexLock lock(mutex_);
   const auto failure = failures_.find(wanted);
   if (failure != failures_.end() && clock_.Monotonic() < failure->second.until) return failure->second.error;
-  if (waiting_count_ < kWaitingMax) return std::nullopt;
+  if (WaitingLocked(wanted.purpose) < kWaitingMax) return std::nullopt;
   return Error{ErrorCode::kUnavailable, "too many requests wait for the codes of their tags", "retry later"};
 }
 
 bool NodeCodeDesk::Join(const Wanted& wanted, Opened opened) {
   const MutexLock lock(mutex_);
-  ++waiting_count_;
+  ++WaitingLocked(wanted.purpose);
   std::vector<Opened>& all = waiting_[wanted];
   all.push_back(std::move(opened));
   return all.size() == 1;
@@ -69,7 +71,7 @@ void NodeCodeDesk::OpenNow(const Wanted& wanted) {
     const MutexLock lock(mutex_);
     waiting = std::move(waiting_[wanted]);
     waiting_.erase(wanted);
-    waiting_count_ -= waiting.size();
+    WaitingLocked(wanted.purpose) -= waiting.size();
     if (codes.ok()) {
       failures_.erase(wanted);
     } else {

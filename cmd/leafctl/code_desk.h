@@ -1,4 +1,6 @@
-// What a daemon does for those who ask it for codes: CodeStore, on a thread of its own.
+// What a daemon does for callers that ask it for codes: CodeStore, on threads of its own. Codes are made on
+// one and read on another, and wait in lines of their own: readers may ask for any name, and no name of
+// theirs keeps a caller from its codes.
 #pragma once
 
 #include <atomic>
@@ -38,8 +40,8 @@ class NodeCodeDesk final : public server::CodeDesk {
   // From now on codes are made as these options say; nothing: there are none. Requires: Prepare.
   void Adopt(std::optional<Options> options);
 
-  // Compares the records of codes with those in use (CodeStore::CompareRecords), on the desk's thread: now,
-  // besides what it does once a minute from Prepare on.
+  // Compares the records of codes with those in use (CodeStore::CompareRecords), on the thread that makes
+  // codes: now, besides what it does once a minute from Prepare on.
   void CompareRecords();
 
   // Its fingerprint; "" where there are no codes.
@@ -51,7 +53,8 @@ class NodeCodeDesk final : public server::CodeDesk {
 
   // Nothing is opened from here on. What was asked for is not answered.
   void Stop() {
-    if (thread_) thread_->Stop();
+    if (making_) making_->Stop();
+    if (reading_) reading_->Stop();
   }
 
  private:
@@ -64,7 +67,7 @@ class NodeCodeDesk final : public server::CodeDesk {
       return std::tie(tag, purpose, settings) < std::tie(other.tag, other.purpose, other.settings);
     }
   };
-  // Requests that wait; they are few, as each tag is opened once.
+  // Requests that wait for each purpose; they are few, as each tag is opened once.
   static constexpr std::size_t kWaitingMax = 1000;
   // A failure is remembered for so long, of so many tags: clients that repeat their request ask the database
   // once a second, and not more often.
@@ -76,10 +79,13 @@ class NodeCodeDesk final : public server::CodeDesk {
   };
 
   // Why it is not tried now.
-  std::optional<Error> Refuse(const Wanted& wanted) const;
+  std::optional<Error> Refuse(const Wanted& wanted);
   // Whether it is the first that waits for this, and has to see to it.
   bool Join(const Wanted& wanted, Opened opened);
   void OpenNow(const Wanted& wanted);
+  std::size_t& WaitingLocked(Purpose purpose) LEAF_REQUIRES(mutex_) {
+    return purpose == Purpose::kIssue ? waiting_to_make_ : waiting_to_read_;
+  }
 
   const MakeStore make_;
   const Clock& clock_;
@@ -87,11 +93,14 @@ class NodeCodeDesk final : public server::CodeDesk {
   std::unique_ptr<CodeStore> store_;         // made once, by Prepare
   std::atomic<CodeStore*> in_use_{nullptr};  // null while there are no codes
   std::atomic<std::uint64_t> settings_{0};   // counts what Adopt was told
-  mutable Mutex mutex_;
+  Mutex mutex_;
   std::map<Wanted, std::vector<Opened>> waiting_ LEAF_GUARDED_BY(mutex_);
-  std::size_t waiting_count_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::size_t waiting_to_make_ LEAF_GUARDED_BY(mutex_) = 0;
+  std::size_t waiting_to_read_ LEAF_GUARDED_BY(mutex_) = 0;
   std::map<Wanted, Failure> failures_ LEAF_GUARDED_BY(mutex_);
-  std::optional<sys::ThreadPool> thread_;  // made with the store
+  // Made with the store.
+  std::optional<sys::ThreadPool> making_;
+  std::optional<sys::ThreadPool> reading_;
 };
 
 }  // namespace leaf::cmd

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import select
 import signal
 import sqlite3
 import stat
@@ -15,7 +16,7 @@ import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from leafctl import LeafTest, main, poll  # noqa: E402
+from leafctl import DEADLINE_S, LeafTest, main, poll  # noqa: E402
 from resp import ReplyError, Resp  # noqa: E402
 from servers import PASSWORD, MariaDb  # noqa: E402
 
@@ -819,6 +820,29 @@ query_timeout = "60s"
         results = [(name, process.communicate(), process.returncode) for name, process in processes]
         self.assertEqual(len({name for name, _, code in results if code == 0}), 1, results)
         self.assertEqual({code for _, _, code in results}, {0, 6}, results)
+
+    def test_readers_take_no_place_of_a_caller_that_wants_codes(self):
+        daemon = self.box.serve("--set", "server.threads=1", "--set", "server.request_timeout=60s")
+        daemon.ids("order")
+        self.server.freeze()
+        self.addCleanup(self.server.thaw)
+
+        def ask(target):
+            connection = daemon.raw()
+            self.addCleanup(connection.close)
+            connection.send("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+            return connection
+
+        # As many as may wait, and one more; each asks for a tag of its own.
+        readers = {each.socket: each for each in [ask("/v1/codes/tag%d/1" % i) for i in range(1001)]}
+        answered = select.select(list(readers), [], [], DEADLINE_S)[0]
+        refused = readers[answered[0]].response()
+        self.assertIn("too many requests wait for the codes of their tags", refused.body)
+        caller = ask("/v1/segment/order?form=code")
+        # Answered by the same thread, after the caller's request came to it.
+        self.assertEqual(daemon.get("/health/live").status, 200)
+        self.server.thaw()
+        self.assertIn("codes", json.loads(caller.response().body))
 
     def test_keys_lengths_and_a_missing_table(self):
         code = self.box.ok("code", "of", "order", "7").strip()
