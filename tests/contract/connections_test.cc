@@ -245,6 +245,83 @@ TEST_F(MariaDbConnections, AGrantIsTwoStatementsOverAConnectionThatIsUp) {
   EXPECT_EQ(Status("Questions") - between, 2 * kGrants + (between - before));
 }
 
+// What a server is set up with does not change what statements mean.
+class MariaDbSettings : public MariaDbConnections {
+ protected:
+  // For connections that are made from now on.
+  void Set(const std::string& setting) {
+    root_ << "SET GLOBAL " + setting;
+    connector_->pool().DropIdle();
+  }
+  long long MaxId(const std::string& tag) {
+    long long max_id = 0;
+    root_ << "SELECT max_id FROM " + Schema() + ".leaf_alloc WHERE biz_tag = :tag", soci::use(tag, "tag"),
+        soci::into(max_id);
+    return max_id;
+  }
+  static std::string Schema() { return Options().database; }
+  ~MariaDbSettings() override {
+    root_ << "SET GLOBAL sql_mode = DEFAULT, completion_type = DEFAULT, sql_select_limit = DEFAULT, "
+             "init_connect = ''";
+  }
+};
+
+// The schedule: the server cuts off what the column cannot hold, but tells the end that was asked for; the
+// next node begins at the column's limit, inside the first one's range.
+TEST_F(MariaDbSettings, AColumnThatIsFullRefusesAGrantAlsoWithoutAStrictMode) {
+  Set("sql_mode = ''");
+  Execute("ALTER TABLE leaf_alloc MODIFY max_id int NOT NULL");
+  Execute("UPDATE leaf_alloc SET max_id = 2147483640");
+  const auto refused = Reserve(TagName(0));
+  ASSERT_FALSE(refused.ok()) << refused->range.begin << " to " << refused->range.end;
+  EXPECT_EQ(MaxId(TagName(0)), 2147483640);
+}
+
+// The schedule: a COMMIT begins the next transaction, the connection's next grant is a part of it, and is
+// told and issued; then the connection ends, and the row goes back.
+TEST_F(MariaDbSettings, AGrantIsCommittedWhereACommitBeginsTheNextTransaction) {
+  Set("completion_type = 1");
+  const auto done = database_->Transact("change a row", sql::Database::Finish::kCommit,
+                                        [](soci::session& session) -> Result<void> {
+                                          session << "UPDATE leaf_alloc SET step = 10 WHERE biz_tag = 'tag1'";
+                                          return {};
+                                        });
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  const auto grant = Reserve(TagName(0));
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+  EXPECT_EQ(MaxId(TagName(0)), static_cast<long long>(grant->range.end));
+}
+
+TEST_F(MariaDbSettings, NamesAreUtf8WhereTheServerReadsAnotherCharacterSet) {
+  const std::string tag = "订单";
+  Execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('" + tag + "', 1, 10)");
+  Set("init_connect = 'SET NAMES gbk'");
+  const auto grant = Reserve(tag);
+  ASSERT_TRUE(grant.ok()) << grant.error().message;
+}
+
+// MariaDB 12 has words where others have numbers.
+TEST_F(MariaDbSettings, AServerThatIsReadOnlySaysSoInAWordOrANumber) {
+  const auto judge = [&](const std::string& value) {
+    std::string question(sql::kMysql.read_only);
+    const std::string variable = "@@global.read_only";
+    question.replace(question.find(variable), variable.size(), value);
+    int read_only = -1;
+    root_ << "SELECT " + question, soci::into(read_only);
+    return read_only;
+  };
+  for (const char* const value : {"0", "'0'", "'OFF'"}) EXPECT_EQ(judge(value), 0) << value;
+  for (const char* const value : {"1", "'1'", "'ON'", "'NO_LOCK'", "'NO_LOCK_NO_ADMIN'"})
+    EXPECT_EQ(judge(value), 1) << value;
+}
+
+TEST_F(MariaDbSettings, AllTagsAreListedWhereTheServerHasALimitOfRows) {
+  Set("sql_select_limit = 3");
+  const auto rows = store_->List();
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  EXPECT_EQ(rows->size(), static_cast<std::size_t>(kTags));
+}
+
 // The user may write all the same: the server would not stop it.
 TEST_F(MariaDbConnections, NothingIsGrantedByAServerThatWasMadeReadOnly) {
   ASSERT_TRUE(Reserve(TagName(0)).ok());

@@ -725,6 +725,8 @@ class Schema(MariaDbTest):
         self.check_unhealthy("biz_tag", "unique")
         self.sql("DROP TABLE leaf_alloc;" + VARIANT_A.replace("`step`", "`steps`"))
         self.check_unhealthy("step")
+        self.sql("DROP TABLE leaf_alloc;" + VARIANT_A.replace("bigint(20)", "int"))
+        self.check_unhealthy("max_id", "not bigint")
 
     def test_check_of_durability(self):
         self.sql(VARIANT_A)

@@ -134,6 +134,16 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session, const DatabaseUses
                         ""});
   }
 
+  std::string type;
+  session << "SELECT data_type FROM information_schema.columns WHERE table_schema = DATABASE() AND "
+             "table_name = 'leaf_alloc' AND column_name = 'max_id'",
+      soci::into(type);
+  if (!type.empty() && type != "bigint") {
+    findings.push_back(
+        {true, fmt::format("max_id of leaf_alloc is {}, not bigint: the IDs of its tags end early", type),
+         "ALTER TABLE leaf_alloc MODIFY max_id bigint NOT NULL DEFAULT 1"});
+  }
+
   int removed_tags = 0;
   session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
              "= 'leafctl_removed_tags'",

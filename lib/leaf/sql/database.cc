@@ -210,7 +210,7 @@ bool Database::IsUsable(const PooledConnection& connection) const {
   try {
     // A server that was made read-only still takes the writes of a user with all privileges.
     int read_only = 1;
-    *connection.session << "SELECT @@global.read_only", soci::into(read_only);
+    *connection.session << fmt::format("SELECT {}", dialect_.read_only), soci::into(read_only);
     return read_only == 0;
   } catch (const std::exception&) {
     return false;  // a connection that cannot even be asked

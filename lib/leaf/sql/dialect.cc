@@ -178,13 +178,15 @@ const Dialect kMysql{
     .begin = "START TRANSACTION",
     .for_update = " FOR UPDATE",
     .for_update_now = " FOR UPDATE NOWAIT",
-    .read_only = "@@global.read_only",
+    // A word since MariaDB 12.0: OFF, ON and others. As a number each word is 0.
+    .read_only = "(CAST(@@global.read_only AS CHAR) NOT IN ('0', 'OFF'))",
     .tag_matches = "biz_tag = :tag AND BINARY CONVERT(biz_tag USING utf8mb4) = :tag",
     .update_time_ms = "CAST(UNIX_TIMESTAMP(update_time) * 1000 AS SIGNED)",
     .touch = "",
     .raises_in_one_statement = true,
     .last_insert_id = "SELECT LAST_INSERT_ID()",
-    .now_ms = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+    // Not by way of local time, of which an hour comes twice in autumn.
+    .now_ms = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000)",
     .remember_removed =
         "INSERT INTO leafctl_removed_tags (biz_tag, max_id) VALUES (:tag, :max_id) "
         "ON DUPLICATE KEY UPDATE max_id = GREATEST(max_id, VALUES(max_id))",

@@ -1,5 +1,6 @@
 #include "leaf/sql/server_clock.h"
 
+#include <fmt/format.h>
 #include <soci/soci.h>
 
 #include "leaf/base/time.h"
@@ -13,7 +14,7 @@ Result<std::optional<ServerClock>> ReadServerClock(Database& database, const Clo
       database.Run("ask the server for its time", [&](soci::session& session) -> Result<void> {
         const MonotonicTime before = clock.Monotonic();
         long long millis = 0;
-        session << "SELECT CAST(UNIX_TIMESTAMP(CURRENT_TIMESTAMP(3)) * 1000 AS SIGNED)", soci::into(millis);
+        session << fmt::format("SELECT {}", kMysql.now_ms), soci::into(millis);
         const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(clock.Monotonic() - before);
         reading.uncertainty = took / 2;
         reading.ahead = WallTimeOf(millis) - (clock.Wall() - took / 2);
