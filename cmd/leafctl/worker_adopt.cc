@@ -38,6 +38,14 @@ Result<void> RunWorkerAdopt(CommandContext& context, const WorkerAdoptOptions& o
                              state_dir, *state.worker),
                  ""};
   }
+  if (state.cluster.registry != "static") {
+    return Error{
+        ErrorCode::kRefused,
+        fmt::format("cannot adopt worker {}: its number comes from the registry {}, which watches whether "
+                    "the original of a copy is alive",
+                    worker, state.cluster.registry),
+        "start leafctl with this directory: nothing has to be adopted"};
+  }
   const std::string place = sys::ReadPlaceId(state_dir);
   const bool adopts = !core::IsSamePlace(state.machine, place);
   if (adopts) {

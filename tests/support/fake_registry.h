@@ -28,6 +28,7 @@ struct FakeRegistryRecords {
   std::map<std::uint64_t, Record> records;
   std::uint64_t capacity = 4;
   std::chrono::milliseconds lease{30'000};
+  std::chrono::milliseconds window{3'000};
 };
 
 // One node's view of it. One thread.
@@ -82,13 +83,14 @@ class FakeRegistry final : public core::WorkerRegistry {
       if (after_denial) after_denial();
     }
     auto& record = shared_.records[*chosen];
-    const bool may_lag = !leased_ && record.generation > 0 && record.owner != node.uuid;
+    if (!leased_ && record.ceiling && record.owner != node.uuid)
+      *record.ceiling += core::UntoldMax(shared_.window);
     record.owner = node.uuid;
     record.address = node.address;
     ++record.generation;
     record.changed = clock_.Monotonic();
     if (std::exchange(lose_reply, false)) return LostReply();
-    return core::WorkerClaim{*chosen, record.generation, record.ceiling, may_lag};
+    return core::WorkerClaim{*chosen, record.generation, record.ceiling};
   }
   Result<void> Renew(const core::WorkerClaim& claim, WallTime ceiling) override {
     ++renewals;

@@ -94,14 +94,25 @@ struct NodeIdentity {
 // reports (Leaf's pace, 3 s).
 inline constexpr std::chrono::milliseconds kCopyWatch{8000};
 
+// How often the registry hears of the holder of a number, and of its ceiling, at least. Leaf's heartbeat has
+// the same pace (SnowflakeZookeeperHolder).
+inline constexpr std::chrono::milliseconds kTellInterval{3000};
+
+// How far the former owner of a fixed number may have gone on beyond the ceiling that it last told, before it
+// stopped. `window`: how far its IDs may be ahead of the clock.
+constexpr std::chrono::milliseconds UntoldMax(std::chrono::milliseconds window) {
+  return kTellInterval + window;
+}
+
 // A worker number and the right to it.
 struct WorkerClaim {
   std::uint64_t worker = 0;
-  std::uint64_t generation = 0;     // of a lease: raised by each claim
-  std::optional<WallTime> ceiling;  // exclusive end of what former owners may have issued, where known
-  // Another state directory, or the original of this copy, had the number: it may have gone on for a while
-  // after it last told that ceiling, and the process that knows how far is gone.
-  bool ceiling_may_lag = false;
+  std::uint64_t generation = 0;  // of a lease: raised by each claim
+  // Exclusive end of what former owners may have issued, where known. Where another state directory, or the
+  // original of this copy, had a fixed number, UntoldMax is added to what it told: the process that knows how
+  // far it went is gone. The claim makes that durable in the registry, since the next claim of the same node
+  // no longer sees that other directory: its reply may be lost, or the node may end before its first ID.
+  std::optional<WallTime> ceiling;
 };
 
 // Port: where worker numbers come from. Two claims that are valid at the same time, of one cluster, never

@@ -173,6 +173,7 @@ Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, con
           .worker_end = numbers.end,
           .host = sys::HostName(),
           .url = snowflake.advertise,
+          .window = snowflake.window,
           .claim_watch = snowflake.claim_watch.value_or(ReplyTimeout(environment, config) + kSqlReportMargin),
           .check_one_writer = std::move(check_one_writer)},
       environment.ClockInUse(), log));

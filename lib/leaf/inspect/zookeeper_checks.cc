@@ -92,6 +92,12 @@ const Parsed<zookeeper::TemporaryRecord>* Contents::Live(std::uint64_t worker,
   return nullptr;
 }
 
+const Parsed<zookeeper::TemporaryRecord>* Contents::Holder(std::uint64_t worker,
+                                                           const std::string& address) const {
+  const auto* const live = Live(worker, address);
+  return live != nullptr && live->record && live->record->worker != worker ? Live(worker, "") : live;
+}
+
 std::optional<AddressParts> TakeApart(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon + 1 == address.size()) return std::nullopt;

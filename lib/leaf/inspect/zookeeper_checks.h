@@ -40,6 +40,8 @@ struct Contents {
 
   // The temporary node of the process that says now that it has this number, or this address.
   const Parsed<zookeeper::TemporaryRecord>* Live(std::uint64_t worker, const std::string& address) const;
+  // The same, but not of a process at this address that says that it has another number.
+  const Parsed<zookeeper::TemporaryRecord>* Holder(std::uint64_t worker, const std::string& address) const;
 
   std::vector<std::string> foreign;  // children of `forever` that are not Leaf's
   std::vector<Forever> forever;

@@ -23,10 +23,11 @@ Result<std::optional<RepairStep>> PlanRelease(const Snapshot& snapshot, std::uin
     return Error{ErrorCode::kNotFound, fmt::format("there is no worker {} in {}", worker, tree.Base()),
                  "leafctl worker list"};
   }
+  const bool is_lease = lease_known && (leases || !fixed_known);
   RepairStep step;
   step.code = "release";
   std::set<std::string> addresses;
-  if (lease_known && (leases || !fixed_known)) {
+  if (is_lease) {
     if (!lease->second.record) {
       return Error{ErrorCode::kRefused,
                    fmt::format("cannot release worker {}: {} is malformed: {}", worker, lease->second.path,
@@ -66,7 +67,9 @@ Result<std::optional<RepairStep>> PlanRelease(const Snapshot& snapshot, std::uin
   }
   addresses.erase("");
   for (const std::string& address : addresses) {
-    if (const auto* const live = contents.Live(worker, address)) {
+    // The address of a lease is its last holder's, which may have another one by now.
+    if (const auto* const live =
+            is_lease ? contents.Holder(worker, address) : contents.Live(worker, address)) {
       return Error{ErrorCode::kRefused,
                    fmt::format("cannot release worker {}: its node is live ({})", worker, live->path),
                    "stop it first; a node that was killed stays live until its session has run out"};

@@ -101,7 +101,7 @@ class Entries : NamespaceChecks {
   }
 
   void FillLive(WorkerEntry& entry) const {
-    const auto* const live = contents_.Live(entry.worker, entry.address);
+    const auto* const live = contents_.Holder(entry.worker, entry.address);
     if (live == nullptr) return;
     entry.live = true;
     if (live->record) entry.url = live->record->url;

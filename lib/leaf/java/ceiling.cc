@@ -21,7 +21,12 @@ JavaCeilingRegistry::JavaCeilingRegistry(core::WorkerRegistry& registry, std::st
 
 Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& node,
                                                      const core::ClusterProperties& cluster) {
-  LEAF_ASSIGN_OR_RETURN(core::WorkerClaim claim, registry_.Claim(node, cluster));
+  auto claimed = registry_.Claim(node, cluster);
+  if (!claimed.ok()) {
+    LEAF_RETURN_IF_ERROR(CheckHeld(claimed.error(), node, cluster));
+    return claimed;
+  }
+  core::WorkerClaim claim = *std::move(claimed);
   Seen seen{cluster.name, node.address, claim.worker, {}};
   seen.files = FilesOf(seen);
   LEAF_RETURN_IF_ERROR(Watch(seen));
@@ -35,6 +40,27 @@ Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& n
   const MutexLock lock(mutex_);
   seen_ = std::move(seen);
   return claim;
+}
+
+Result<void> JavaCeilingRegistry::CheckHeld(const Error& why, const core::NodeIdentity& node,
+                                            const core::ClusterProperties& cluster) const {
+  const bool away = why.code == ErrorCode::kUnavailable || why.code == ErrorCode::kOutcomeUnknown;
+  if (!away || !node.held || !node.former_uuid.empty()) return {};
+  Seen seen{cluster.name, node.address, *node.held, {}};
+  seen.files = FilesOf(seen);
+  LEAF_RETURN_IF_ERROR(Watch(seen));
+  const WallTime begin = std::max(clock_.Wall(), node.held_ceiling);
+  for (const JavaWorkerFile& file : seen.files) {
+    if (!file.time || *file.time + core::kJavaMargin <= begin) continue;
+    return Error{
+        ErrorCode::kClock,
+        fmt::format("Java Leaf's {} says that worker {} issued IDs until {}, which is later than this "
+                    "clock's {}; and the registry does not answer: {}",
+                    file.path, seen.worker, FormatRfc3339(*file.time), FormatRfc3339(clock_.Wall()),
+                    why.message),
+        "correct the clock, or start once the registry answers"};
+  }
+  return {};
 }
 
 Result<void> JavaCeilingRegistry::Renew(const core::WorkerClaim& claim, WallTime ceiling) {

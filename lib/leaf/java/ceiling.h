@@ -14,6 +14,9 @@
 //      numbers. → a file that was written a short while ago is watched before the first ID.
 //  S3  leafctl runs, and the fork is started. → each renewal looks at the file. What is issued until then is
 //      not prevented: up to one renewal (3 s), and the fork's first write.
+//  S4  leafctl is stopped, the fork runs in its place, with the same number; the registry goes away, and
+//  leafctl
+//      starts with the number of its state directory. → the files are looked at although the claim failed.
 #pragma once
 
 #include <atomic>
@@ -45,7 +48,9 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
   bool remote() const override { return registry_.remote(); }
   // The file is read after the claim, never written. One with another number, or without a time (Leaf's own),
   // says nothing about this claim. Blocks for core::kJavaWatch where a file has to be watched. Errors, beside
-  // the registry's: kRefused (a Java node writes to a file of this number).
+  // the registry's: kRefused (a Java node writes to a file of this number). Where the registry is away, the
+  // files of the number that the node held are looked at all the same, since it may go on with that one:
+  // kRefused, too, or kClock (one of them tells a later time than the clock).
   Result<core::WorkerClaim> Claim(const core::NodeIdentity& node,
                                   const core::ClusterProperties& cluster) override;
   // Errors, beside the registry's: kRefused (as of Claim).
@@ -67,6 +72,9 @@ class JavaCeilingRegistry final : public core::WorkerRegistry {
     std::uint64_t worker = 0;
     std::vector<JavaWorkerFile> files;
   };
+  // That a number may be used which the registry, for this reason, has not confirmed.
+  Result<void> CheckHeld(const Error& why, const core::NodeIdentity& node,
+                         const core::ClusterProperties& cluster) const;
   // Those of Java's files that speak of this number.
   std::vector<JavaWorkerFile> FilesOf(const Seen& seen) const;
   // Errors: kRefused if a file is not as it was.

@@ -53,11 +53,13 @@ Result<void> SnowflakeService::Extend() {
     return IsLost(standing_.load()) && problem_ ? Result<void>(*problem_) : Result<void>();
   }
   const WallTime now = clock_.Wall();
-  LEAF_RETURN_IF_ERROR(CheckClock(now));
+  if (auto checked = CheckClock(now); !checked.ok()) {
+    // No ceiling is raised, but the lease is kept: another node would take the number.
+    if (auto kept = KeepLease(term); !kept.ok() && kept.error().code == ErrorCode::kNotOwner) return kept;
+    return checked;
+  }
   if ((term.starting() && now < term.begin) || !term.generator.ExtensionDue(now)) {
-    // Nothing to raise, but a lease has to be seen to live.
-    if (!registry_.leased() || clock_.Monotonic() - told_at_.load() < kTellInterval) return {};
-    return Renew(term, std::max(term.generator.ceiling(), term.begin));
+    return KeepLease(term);
   }
   const WallTime ceiling = term.generator.CeilingAt(now);
   LEAF_RETURN_IF_ERROR(MakeDurable(term, ceiling));
@@ -65,6 +67,12 @@ Result<void> SnowflakeService::Extend() {
   term.generator.RaiseCeiling(ceiling);
   if (!registry_.leased()) PostTell();
   return {};
+}
+
+// Where nothing is raised a lease has to be seen to live all the same.
+Result<void> SnowflakeService::KeepLease(Term& term) {
+  if (!registry_.leased() || clock_.Monotonic() - told_at_.load() < core::kTellInterval) return {};
+  return Renew(term, std::max(term.generator.ceiling(), term.begin));
 }
 
 Result<void> SnowflakeService::MakeDurable(Term& term, WallTime ceiling) {

@@ -61,7 +61,10 @@ Result<void> SnowflakeService::LoadState() {
   if (loaded_) return {};
   state_.clock_offset = guard_->reference();
   state_.ceiling = state_.highest = WallTimeOf(cluster.layout.epoch_ms());
-  return state_file_.Store(state_);
+  auto stored = state_file_.Store(state_);
+  // A claim under an identity that is not on the disk would be another node's after a restart.
+  if (!stored.ok()) guard_.reset();
+  return stored;
 }
 
 Result<void> SnowflakeService::TryToClaim() {
@@ -227,10 +230,7 @@ Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, Standin
 
   // Every ceiling found, of a former owner as well as of this node under whatever number.
   WallTime known_end = std::max(WallTimeOf(layout.epoch_ms()), state_.ceiling);
-  if (claim.ceiling) {
-    const milliseconds untold = claim.ceiling_may_lag ? kTellInterval + options_.window : milliseconds{0};
-    known_end = std::max(known_end, *claim.ceiling + untold);
-  }
+  if (claim.ceiling) known_end = std::max(known_end, *claim.ceiling);
   LEAF_ASSIGN_OR_RETURN(const WallTime begin,
                         core::PlanStart(now, known_end, options_.window, options_.start_wait));
   if (begin > layout.LastTime()) {
@@ -353,7 +353,8 @@ void SnowflakeService::KeepDenial() {
   const MutexLock lock(extend_mutex_);
   // Otherwise a claim has succeeded since, or the file was written as the service stopped.
   if (!denied_.load() || stopped_.load() || RememberDenial()) return;
-  timers_.PostAt(clock_.Monotonic() + kTellInterval, [this] { workers_.Post([this] { KeepDenial(); }); });
+  timers_.PostAt(clock_.Monotonic() + core::kTellInterval,
+                 [this] { workers_.Post([this] { KeepDenial(); }); });
 }
 
 }  // namespace leaf::service

@@ -279,7 +279,7 @@ void SnowflakeService::Tick() {
       workers_.Post([this] { RunClaim(); });
   } else {
     // With a problem, too: it may have passed by itself.
-    const bool tell = clock_.Monotonic() - told_at_.load() >= kTellInterval;
+    const bool tell = clock_.Monotonic() - told_at_.load() >= core::kTellInterval;
     if (has_problem_.load() || (tell && registry_.leased())) {
       PostExtension();
     } else {

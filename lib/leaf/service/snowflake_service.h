@@ -176,9 +176,6 @@ class SnowflakeService final : private SnowflakeLine::Source {
     // No ceiling beyond what may have been issued before this term has been made durable yet.
     bool starting() const { return generator.ceiling() <= begin; }
   };
-  // How often the registry hears of this node at least. Leaf's heartbeat has the same pace
-  // (SnowflakeZookeeperHolder).
-  static constexpr std::chrono::milliseconds kTellInterval{3000};
   // How long before its end the exhaustion of a layout is announced.
   static constexpr std::chrono::milliseconds kExhaustionWarning = std::chrono::hours{24 * 730};
 
@@ -233,6 +230,7 @@ class SnowflakeService final : private SnowflakeLine::Source {
   // What the registry answered of a ceiling or a late claim: ends the term if the number is lost. Returns
   // the error for requests.
   Result<void> Renew(Term& term, WallTime ceiling) LEAF_REQUIRES(extend_mutex_);
+  Result<void> KeepLease(Term& term) LEAF_REQUIRES(extend_mutex_);
   Result<void> OnRegistryAnswer(Term& term, const Result<void>& answer);
   // Of an attempt to claim a fixed number again.
   Error StillLost(Error why) const;

@@ -240,6 +240,8 @@ Result<core::WorkerClaim> SqlWorkerRegistry::Claim(const core::NodeIdentity& nod
                    "stop it first, or set another snowflake.address"};
     }
     watched = tried->to_watch;
+    // Before the wait: a node that was told of another one does not start without the database.
+    node.TellDenied();
     if (!WaitUntil(clock_.Monotonic() + (watched->copied ? core::kCopyWatch : core::kJavaWatch)))
       return Error{ErrorCode::kUnavailable, "interrupted while a number was claimed", ""};
   }
@@ -358,6 +360,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
       return attempt;
     }
   }
+  if (owner.ceiling_ms > 0 && owner.uuid != node.uuid) ceiling += core::UntoldMax(options_.window);
   if (foreign) ceiling = std::max(ceiling, WallTimeOf(*row.reported_ms) + core::kJavaMargin);
   const long long claims = owner.claims + 1;
   const long long ceiling_ms = UnixMillis(ceiling);
@@ -381,8 +384,7 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
                 worker, row.now_ms);
   }
   attempt.claim = {static_cast<std::uint64_t>(worker), static_cast<std::uint64_t>(claims),
-                   ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt,
-                   owner.found && owner.uuid != node.uuid};
+                   ceiling > WallTime{} ? std::optional(ceiling) : std::nullopt};
   return attempt;
 }
 

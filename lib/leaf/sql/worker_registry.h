@@ -55,6 +55,8 @@ struct SqlRegistryOptions {
   std::uint64_t worker_end = 1024;
   std::string host;  // this machine's name, for people that read the tables
   std::string url;   // where peers reach this node
+  // How far IDs of the cluster may be ahead of the clock.
+  std::chrono::milliseconds window{0};
   // How long a number that is new to this node is watched before its first ID.
   std::chrono::milliseconds claim_watch{0};
   // Whether no two servers take writes, each by itself: asked before a number that is new to this node is

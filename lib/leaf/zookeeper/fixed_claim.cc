@@ -181,6 +181,9 @@ Result<void> FixedRegistry::WatchForOthers(const Tree& tree, const core::NodeIde
   } else if (!found.covered || found.numbers.own.size() > 1) {
     log_.Info("watching {} for {} ms: another program may be using this address", Quoted(own.name),
               core::kJavaWatch.count());
+    // Before the wait: ZooKeeper may go away meanwhile, and a node that has seen the traces of another
+    // program does not start without it.
+    node.TellDenied();
     std::vector<std::pair<std::string, NodeStat>> watched;
     for (const LeafNode& leaf : found.numbers.own)
       watched.emplace_back(tree.ForeverNode(leaf.name), leaf.node.stat);
@@ -202,7 +205,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::WriteClaim(const Tree& tree, const
   const std::optional<NodeData>& ceiling_node = found.ceiling_node;
   const bool formerly_ours = found.formerly_ours;
   CeilingRecord& ceiling = found.ceiling;
-  const bool may_lag = ceiling_node && ceiling.uuid != node.uuid;
+  if (ceiling.ceiling && ceiling.uuid != node.uuid) *ceiling.ceiling += core::UntoldMax(options_.window);
   if (!found.covered) {
     for (const LeafNode& leaf : found.numbers.own) {
       const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + core::kJavaMargin;
@@ -235,7 +238,7 @@ Result<FixedRegistry::Attempt> FixedRegistry::WriteClaim(const Tree& tree, const
                      : owner_node  ? owner_node->stat.version
                                    : 0,
                      ceiling_node ? claimed.parts[2].stat->version : 0, ceiling, clock_.Boot()});
-  return Attempt{core::WorkerClaim{own.worker, ceiling.generation, ceiling.ceiling, may_lag}};
+  return Attempt{core::WorkerClaim{own.worker, ceiling.generation, ceiling.ceiling}};
 }
 
 Result<bool> FixedRegistry::WatchUnmoved(const std::vector<std::pair<std::string, NodeStat>>& nodes,

@@ -40,7 +40,7 @@
 //      where it was written: it comes with a new uuid, watches that no node reports under the number, and
 //      takes the owner over. A live original is seen as long as it reaches ZooKeeper; one that comes back
 //      later is not the owner any more; what it issued after its last report is covered by
-//      ceiling_may_lag.
+//      what the claim adds to its ceiling (core::UntoldMax).
 //  S9  ZooKeeper is restored from a backup that is older than a claim, or wiped, while the node lives; then a
 //      new node comes, and Leaf's counter gives it the same number. → I5: the new node watches; the owner
 //      comes back, finds its owner node missing and its ceiling older than what was acknowledged, and puts

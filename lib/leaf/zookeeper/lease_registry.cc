@@ -45,8 +45,8 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
       PrepareTree(client_, tree, properties, !options_.watches_claims() || node.held.has_value()));
 
   const auto patience = options_.lease_time + kLeaseMargin;
-  const BootTime begin = clock_.Boot();
-  bool waiting = false;
+  // From when on a lease that nothing renewed since the first look has run out.
+  std::optional<BootTime> until;
   bool told_of_fork = false;
   // The fence of I1 holds for records that ZooKeeper has not forgotten.
   bool watched = !options_.watches_claims();
@@ -75,6 +75,7 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
           fork.fresh, Quoted(tree.RecycleUsed()));
     }
     LEAF_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, Look(tree, range_begin, range_end, fork));
+    const BootTime looked = clock_.Boot();
     const std::vector<Ranked> ranked = InOrder(candidates, node, fork);
     const bool own_first =
         !ranked.empty() && ranked.front().order.first < kLive && IsOwn(*ranked.front().candidate, node);
@@ -104,17 +105,18 @@ Result<core::WorkerClaim> LeaseRegistry::Claim(const core::NodeIdentity& node,
     // The node that won has changed what there is: with every round one node gets on.
     if (raced && ++rounds < kRaceRounds) continue;
     if (raced) return Error{ErrorCode::kUnavailable, "the leases in ZooKeeper keep changing", "retry"};
-    if (clock_.Boot() - begin >= patience) {
+    if (until && looked >= *until) {
       return Error{
           ErrorCode::kExhausted,
           fmt::format("all worker numbers in {}..{} are in use by live nodes", range_begin, range_end - 1),
           "widen snowflake.worker_range, or stop a node"};
     }
-    if (!std::exchange(waiting, true)) {
+    if (!until) {
+      until = clock_.Boot() + patience;
       log_.Info("all worker numbers in {}..{} are leased: watching for {} whether one has run out",
                 range_begin, range_end - 1, FormatDuration(patience));
     }
-    WaitTowards(clock_, begin + patience, interrupted_);
+    WaitTowards(clock_, *until, interrupted_);
     if (interrupted_.load()) return InterruptedClaim();
   }
 }
@@ -344,6 +346,7 @@ Result<bool> LeaseRegistry::Reconcile(std::int64_t session) {
         "another process has it with this one's identity: the state directory was copied, or the whole "
         "machine while leafctl ran");
   }
+  if (!ours && record->uuid.empty()) return Lost("it was released (leafctl worker release)");
   if (!ours) return Lost(fmt::format("{} has claimed it since", Quoted(record->address)));
   held_->version = node->stat.version;
   held_->created_zxid = node->stat.created_zxid;

@@ -747,6 +747,24 @@ TEST(WorkerRelease, OfALeaseRaisesItsGenerationAndKeepsItsCeiling) {
   EXPECT_FALSE(inspect::PlanRelease(world.Read(), 9, true).value());
 }
 
+// A pod that was killed comes back at its address with another lease.
+TEST(WorkerRelease, OfALeaseWhoseLastHolderHasAnotherOneByNow) {
+  World world;
+  world.Lease(9, kUuid, kNow);
+  world.Live("192.0.2.99:1", 8);
+  const auto inspection = world.Inspect();
+  const auto entry = std::find_if(inspection.entries.begin(), inspection.entries.end(),
+                                  [](const auto& each) { return each.worker == 9; });
+  ASSERT_NE(entry, inspection.entries.end());
+  EXPECT_FALSE(entry->live);
+  const auto step = inspect::PlanRelease(world.Read(), 9, true);
+  ASSERT_TRUE(step.ok()) << step.error().message;
+  ASSERT_TRUE(*step);
+  EXPECT_TRUE(world.Apply(**step));
+  world.Lease(8, kUuid, kNow);
+  EXPECT_EQ(inspect::PlanRelease(world.Read(), 8, true).error().code, ErrorCode::kRefused);
+}
+
 // ---- random namespaces
 
 void Fill(World& world, std::mt19937_64& random) {
@@ -989,7 +1007,7 @@ TEST_F(Tables, AStepIsDoneOnceAndOnlyToTheRowsThatWereSeen) {
   const auto next = other.Claim({"192.0.2.1:80", std::string(kOtherUuid)}, cluster_);
   ASSERT_TRUE(next.ok()) << next.error().message;
   EXPECT_EQ(next->worker, claim->worker);
-  EXPECT_EQ(next->ceiling, WallTimeOf(ceiling));
+  EXPECT_EQ(next->ceiling, WallTimeOf(ceiling) + core::UntoldMax(milliseconds{0}));
 }
 
 // What a daemon tells of its registry, and what a command makes of it.

@@ -181,6 +181,46 @@ TEST_F(JavaFiles, ANodeThatStartsLaterIsNoticedByARenewal) {
   EXPECT_TRUE(registry_.Renew(*again, clock_.Wall()).ok());
 }
 
+// S4
+TEST_F(JavaFiles, AreLookedAtWhereTheRegistryIsAway) {
+  testing::FakeRegistryRecords records;
+  testing::FakeRegistry away{records, false, clock_};
+  away.down = true;
+  java::JavaCeilingRegistry registry{away, dir_.path(), clock_, log_};
+  core::NodeIdentity node{kAddress, "uuid"};
+  node.held_ceiling = clock_.Wall() - std::chrono::minutes{10};
+  const auto code = [&] { return registry.Claim(node, {"pay", "fake", {}}).error().code; };
+  const auto written = [&](WallTime time, WallTime at) {
+    Write("workerID.json",
+          fmt::format(R"({{"ip":"127.0.0.1","port":"8686","workId":17,"timestamp":{}}})", UnixMillis(time)));
+    Date("workerID.json", at);
+  };
+  const WallTime now = clock_.Wall();
+  written(now + std::chrono::minutes{1}, now - std::chrono::hours{1});
+  EXPECT_EQ(code(), ErrorCode::kUnavailable) << "it has no number to go on with";
+  node.held = 17;
+  EXPECT_EQ(code(), ErrorCode::kClock);
+  node.held_ceiling = now + std::chrono::minutes{1} + core::kJavaMargin;
+  EXPECT_EQ(code(), ErrorCode::kUnavailable) << "it begins above that";
+  node.held = 16;
+  node.held_ceiling = {};
+  EXPECT_EQ(code(), ErrorCode::kUnavailable) << "the file is another number's";
+  node.held = 17;
+  written(now - core::kJavaMargin, now - std::chrono::hours{1});
+  EXPECT_EQ(code(), ErrorCode::kUnavailable);
+
+  ForkWrites(17);
+  MonotonicTime next = clock_.Monotonic() + std::chrono::seconds{3};
+  clock_.OnWait([&] {
+    if (clock_.Monotonic() < next) return;
+    next += std::chrono::seconds{3};
+    ForkWrites(17);
+  });
+  EXPECT_EQ(code(), ErrorCode::kRefused);
+  node.former_uuid = "former";
+  EXPECT_EQ(code(), ErrorCode::kUnavailable) << "a copy does not start without the registry anyway";
+}
+
 TEST_F(JavaFiles, AWatchCanBeInterrupted) {
   ForkWrites(17);
   clock_.OnWait([&] { registry_.Interrupt(); });

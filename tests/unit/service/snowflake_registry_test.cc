@@ -803,6 +803,34 @@ TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockStandsBehind) {
   EXPECT_GT(cluster_.records.records[0].changed, before + seconds{50});
 }
 
+TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockIsDistrusted) {
+  SnowflakeNode node(cluster_, true);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(seconds{5}, {&node});
+  cluster_.clock.StepWall(minutes{10});
+  Pass(seconds{5}, {&node});
+  ASSERT_EQ(CodeOf(node.CanIssue()), ErrorCode::kClock);
+  const MonotonicTime before = cluster_.records.records[0].changed;
+  const auto ceiling = cluster_.records.records[0].ceiling;
+  Pass(minutes{1}, {&node});
+  EXPECT_GT(cluster_.records.records[0].changed, before + seconds{50});
+  EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling) << "but no ceiling is raised";
+}
+
+// The schedule: the disk is full at the first start. A claim under an identity that only the process knows
+// would leave the number to nobody after a restart.
+TEST_F(SnowflakeRegistryTest, NothingIsClaimedBeforeTheStateDirectoryHasItsIdentity) {
+  SnowflakeNode node(cluster_, false);
+  node.disk.FailWrites(ENOSPC);
+  node.StartInBackground(true);
+  Pass(seconds{3}, {&node});
+  EXPECT_EQ(node.registry.claims, 0);
+  node.Crash();
+  node.disk.FailWrites(0);
+  EXPECT_TRUE(node.Start().ok());
+  EXPECT_TRUE(node.Take());
+}
+
 TEST_F(SnowflakeRegistryTest, AStartThatIsRefusedGivesItsLeaseBack) {
   SnowflakeNode node(cluster_, true);
   node.options.check_peers = [] { return Result<void>(Error{ErrorCode::kClock, "the peers disagree", ""}); };

@@ -322,11 +322,55 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
   ASSERT_TRUE(moved.ok()) << moved.error().message;
   EXPECT_EQ(moved->worker, claim.worker);
   EXPECT_GE(clock_.Boot(), before + core::kCopyWatch);
-  EXPECT_TRUE(moved->ceiling_may_lag);
+  const WallTime told = clock_.Wall() - core::kCopyWatch + seconds{3};
+  EXPECT_GE(moved->ceiling, told + core::UntoldMax(Options().window) - seconds{1});
   // The original has lost the number by then, whether it still runs or is started anew.
   EXPECT_EQ(RenewCode(*original, claim, clock_.Wall() + seconds{9}), ErrorCode::kNotOwner);
   EXPECT_EQ(Claim(*Fixed(server), "a").error().code, ErrorCode::kRefused);
   EXPECT_EQ(Get(*Fixed(server), "a2").worker, claim.worker);
+}
+
+// The schedule: a node goes on beyond the ceiling that it last told, and is lost with its directory. The node
+// that takes its number over does not learn that its claim was made, or ends before its first ID, and claims
+// again: the record says by then that it is its own.
+TEST_F(FixedRegistryTest, WhatAFormerOwnerDidNotTellIsKeptForEachClaimAfterIt) {
+  for (const bool reply_is_lost : {false, true}) {
+    MemoryZooKeeper server;
+    RegistryOptions options = Options();
+    options.window = seconds{3};
+    const auto a = Start<FixedRegistry>(server, options);
+    const auto claim = Get(*a, "a");
+    const WallTime told = clock_.Wall() + seconds{3};
+    ASSERT_TRUE(a->registry.Renew(claim, told).ok());
+    ASSERT_TRUE(server.Delete(tree_.Owner(claim.worker)));  // worker release
+    const auto b = Start<FixedRegistry>(server, options);
+    if (reply_is_lost) b->client.FailWrite(1, Fault::kLostReply);
+    const auto first = Claim(*b, "b");
+    ASSERT_EQ(first.ok(), !reply_is_lost) << b->client.writes();
+    ASSERT_EQ(CeilingOf(server, claim.worker).uuid, "b");
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(Get(*b, "b").ceiling, told + core::UntoldMax(options.window)) << "and once only";
+    }
+  }
+}
+
+// What it has seen of another program it knows also where ZooKeeper goes away before the watch is over.
+TEST_F(FixedRegistryTest, AnOutageDuringTheWatchForJavaIsNoReasonToStartWithoutZooKeeper) {
+  MemoryZooKeeper server;
+  const auto process = Fixed(server);
+  const auto claim = Get(*process, "a");
+  const auto java = StartJava(server);
+  Heartbeat(server, java);
+  const auto later = Fixed(server);
+  clock_.OnWait([&] { later->client.SetDown(true); });
+  int denials = 0;
+  core::NodeIdentity node{kAddress, "a"};
+  node.held = claim.worker;
+  node.on_denied = [&] { ++denials; };
+  const auto failed = later->registry.Claim(node, cluster_);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, ErrorCode::kUnavailable);
+  EXPECT_GT(denials, 0);
 }
 
 TEST_F(FixedRegistryTest, ADeadJavasNumberIsTakenOverAboveWhatItMayHaveIssued) {
@@ -954,6 +998,23 @@ TEST_F(LeaseRegistryTest, ALeaseThatHasRunOutIsTakenAboveItsCeilingAndTheOldHold
   EXPECT_TRUE(holders[1]->registry.Renew(claims[1], renewed_at + seconds{200}).ok());
 }
 
+// One call of the first looks took longer than those of the last.
+TEST_F(LeaseRegistryTest, ALeaseThatHasRunOutIsTakenHoweverLongEachLookTakes) {
+  for (int call = 0; call < kCallsMax; ++call) {
+    SCOPED_TRACE(call);
+    MemoryZooKeeper server;
+    RegistryOptions one = Few();
+    one.worker_begin = 1023;
+    const auto dead = Start<LeaseRegistry>(server, one);
+    Get(*dead, "dead", AddressOf(0));
+    const auto late = Start<LeaseRegistry>(server, one);
+    const BootTime begin = clock_.Boot();
+    late->client.BeforeCall(call, [&] { clock_.fake().Advance(milliseconds{5}); });
+    EXPECT_EQ(Get(*late, "late", AddressOf(1)).worker, 1023U);
+    EXPECT_LE(clock_.Boot() - begin, seconds{34});
+  }
+}
+
 TEST_F(LeaseRegistryTest, TwoClaimantsSeeTheSameRecordRunOut) {
   for (int call = 0; call < kCallsMax; ++call) {
     SCOPED_TRACE(call);
@@ -1067,8 +1128,12 @@ TEST_F(LeaseRegistryTest, ALeaseThatAnOperatorReleasedIsLost) {
   ASSERT_TRUE(process->registry.Renew(claim, clock_.Wall() + seconds{3}).ok());
   LeaseRecord record = RecordOf(server, claim.worker);
   record.uuid.clear();
+  ++record.generation;
   server.Set(tree_.Lease(claim.worker), FormatLease(record));
-  EXPECT_EQ(RenewCode(*process, claim, clock_.Wall() + seconds{6}), ErrorCode::kNotOwner);
+  const auto lost = process->registry.Renew(claim, clock_.Wall() + seconds{6});
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
+  EXPECT_NE(lost.error().message.find("it was released"), std::string::npos) << lost.error().message;
   EXPECT_EQ(RecordOf(server, claim.worker), record);
   const auto other = Leased(server);
   EXPECT_GE(Get(*other, "b", AddressOf(2)).ceiling, clock_.Wall() + seconds{3});
