@@ -91,8 +91,11 @@ Result<std::vector<std::string>> TagsOfDaemon(CommandContext& context) {
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
   const Json json = Json::parse(body, nullptr, false);
   std::vector<std::string> tags;
-  if (!json.is_object() || !json.contains("segment") || !json["segment"].contains("tags")) return tags;
-  for (const Json& tag : json["segment"]["tags"]) tags.push_back(tag.value("tag", ""));
+  try {
+    for (const Json& tag : json.at("segment").at("tags")) tags.push_back(tag.value("tag", ""));
+  } catch (const Json::exception&) {  // no answer of a daemon, or one without segment mode
+    tags.clear();
+  }
   return tags;
 }
 

@@ -313,26 +313,22 @@ Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& res
                : options.contiguous     ? daemon.NextContiguous(*options.tag, rest, sink)
                                         : daemon.NextSegment(*options.tag, rest, sink);
   met_a_server = daemon.met_a_server();
-  if (!taken.ok()) {
-    Error error = std::move(taken).error();
-    if (printer.taken() > 0 && !context.out.failed())
-      error.message = fmt::format("{} of {} IDs were taken, then: {}", printer.taken(), count, error.message);
-    return error;
-  }
+  if (!taken.ok()) return taken;
   context.Detail(fmt::format("answered by {}", daemon.answered_by()));
   return printer.Finish();
 }
 
 // What is left of `count`, from a daemon or, where the user means that, from the store or the worker itself.
+// `is_direct`: that it was taken without a daemon, and is from then on.
 Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::uint64_t count,
-                      IdPrinter& printer) {
+                      IdPrinter& printer, bool& is_direct) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const auto take_direct = [&] {
     const std::uint64_t rest = count - printer.taken();
     return options.is_snowflake() ? TakeSnowflakesDirect(context, options, rest, printer)
                                   : TakeDirect(context, options, rest, printer);
   };
-  if (options.direct) return take_direct();
+  if (is_direct) return take_direct();
 
   const Daemons daemons = FindDaemons(*resolved);
   // What answers there as another program would is no reason to go elsewhere: it may be a daemon's proxy.
@@ -355,13 +351,24 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   }
   context.Detail(options.is_snowflake() ? "no daemon answers, issuing here"
                                         : "no daemon answers, taking from the store");
+  is_direct = true;
   return take_direct();
 }
 
-// What waiting can mend: a daemon or a store that is down, restarts or drains.
+// What waiting can mend: a daemon or a store that is down, restarts or drains; a worker that waits until the
+// clock has passed what it may have issued before a crash.
 bool IsPassing(const Error& error) {
   const ExitCode code = ExitCodeOf(error.code);
-  return code == ExitCode::kNoDaemon || code == ExitCode::kBackend;
+  return code == ExitCode::kNoDaemon || code == ExitCode::kBackend || error.code == ErrorCode::kClock;
+}
+
+// Whether it ended early, and after how many IDs.
+Result<void> WithCount(Result<void> taken, const CommandContext& context, const IdPrinter& printer,
+                       std::uint64_t count) {
+  if (taken.ok() || printer.taken() == 0 || context.out.failed()) return taken;
+  Error error = std::move(taken).error();
+  error.message = fmt::format("{} of {} IDs were taken, then: {}", printer.taken(), count, error.message);
+  return error;
 }
 
 // Whether the format, and --range, are for the IDs that are asked for.
@@ -416,11 +423,17 @@ Result<void> RunNext(CommandContext& context, NextOptions options) {
   IdPrinter printer(context, options);
   const MonotonicTime deadline = context.clock.Monotonic() + wait;
   bool told = false;
+  bool is_direct = options.direct;
   for (;;) {
-    auto taken = TakeOnce(context, options, count, printer);
+    const auto taken =
+        WithCount(TakeOnce(context, options, count, printer, is_direct), context, printer, count);
     if (taken.ok() || !IsPassing(taken.error()) || context.out.failed() ||
-        context.clock.Monotonic() + kRetryPause > deadline)
+        context.clock.Monotonic() + kRetryPause > deadline) {
+      // Lines are out as they come; a document is written now, with the IDs that there are.
+      if (!taken.ok() && context.flags.json && printer.taken() > 0 && !context.out.failed())
+        LEAF_RETURN_IF_ERROR(printer.Finish());
       return taken;
+    }
     if (!told)
       context.Note(fmt::format("leafctl: {}; trying again for {}", taken.error().message, options.wait));
     told = true;

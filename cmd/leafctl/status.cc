@@ -149,6 +149,10 @@ bool CanBeShown(const Json& json) {
   try {
     (void)StatusText(json, "");
     (void)TableRow(json, "", 0);
+    StatusScreen screen({}, "");
+    screen.ShowDaemon("", json);
+    screen.BeginRound();
+    screen.ShowOneOf("", json);
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -179,10 +179,10 @@ class SegmentGenerator {
 class SnowflakeGenerator {
  public:
   // An ID now. Never blocks, and allocates only for an error. Errors: kExhausted (the sequences up to
-  // `snowflake.window` ahead of the clock are used up, or the clock has to pass an earlier process's), kClock
-  // (it went back or jumped; the message has the figures), kNotOwner (the worker number is another node's),
-  // kOverflow, kTooLarge, kRefused (in a child of fork), kUnavailable (closed; state file or registry do not
-  // answer).
+  // `snowflake.window` ahead of the clock are used up), kClock (it went back or jumped, or it has to pass
+  // what an earlier process may have issued, after a crash `snowflake.window` at most; the message has the
+  // figures), kNotOwner (the worker number is another node's), kOverflow, kTooLarge, kRefused (in a child of
+  // fork), kUnavailable (closed; state file or registry do not answer).
   Result<std::uint64_t> Take();
   // All or none. Errors: as above, kInvalidArgument (count is 0).
   Result<IdRanges> Take(std::uint64_t count);
@@ -275,7 +275,8 @@ struct ClientOptions {
   // {"http://10.2.0.1:8080"}}, "https://HOST:PORT", or "unix:/PATH". A group is asked only if all daemons of
   // those before it are away or turn the request down.
   std::vector<std::vector<std::string>> groups{};
-  // Longest wait for each daemon that is asked, twice: to connect, and for its answer.
+  // Longest wait for each daemon that is asked, twice: to connect, and for its answer. More than a day is a
+  // day. Looking up a name takes its own time (resolv.conf(5)).
   std::chrono::milliseconds timeout{2000};
   // A daemon that did not answer, or could not serve at all, is passed over for so long, and then tried
   // again: so the near ones come back by themselves. If all are away they are tried nevertheless.

@@ -18,6 +18,10 @@ Error NotOurs(std::string_view server) {
   return {ErrorCode::kInternal, fmt::format("{} sent an answer that is not from leafctl", server), ""};
 }
 
+bool IsLetterOrDigit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
 Json Parse(std::string_view body) { return Json::parse(body.begin(), body.end(), nullptr, false); }
 
 // Null if there is none. Not a copy: copying goes as deep as the sender has nested, and the stack does not.
@@ -91,8 +95,10 @@ Result<std::vector<std::string>> TextsOf(std::string_view server, std::string_vi
   for (const Json& item : *items) {
     if (!item.is_string()) return NotOurs(server);
     const auto& text = item.get_ref<const std::string&>();
-    const bool good = !text.empty() && text.size() <= kTextBytesMax &&
-                      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7F'; });
+    // No form of an ID has another character; what has one may be meant for a terminal, or a JSON reader.
+    const bool good =
+        !text.empty() && text.size() <= kTextBytesMax &&
+        std::all_of(text.begin(), text.end(), [](char c) { return IsLetterOrDigit(c) || c == '-'; });
     if (!good) return NotOurs(server);
     texts.push_back(text);
   }

@@ -8,7 +8,9 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "leaf/base/duration.h"
@@ -82,6 +84,32 @@ Error NotComplete(const std::string& server, std::string_view why) {
 Error MayBeDone(std::string_view what) {
   return {ErrorCode::kOutcomeUnknown, fmt::format("{}; unknown whether the change was made", what),
           "look at the tag before you repeat it"};
+}
+
+// The ranges of one call, which are disjoint.
+class RangeSet {
+ public:
+  // False, and nothing is added, if some of `range` is there already.
+  bool Add(const IdRange& range) {
+    auto next = begin_of_end_.upper_bound(range.begin);  // the first that ends above it
+    if (next != begin_of_end_.end() && next->second < range.end) return false;
+    std::uint64_t begin = range.begin;
+    if (const auto before = begin_of_end_.find(range.begin); before != begin_of_end_.end()) {
+      begin = before->second;
+      begin_of_end_.erase(before);
+    }
+    begin_of_end_.emplace(range.end, begin);
+    return true;
+  }
+
+ private:
+  std::map<std::uint64_t, std::uint64_t> begin_of_end_;
+};
+
+Error Repeated(const std::string& server) {
+  return {ErrorCode::kInternal,
+          fmt::format("{} gave IDs that an earlier answer had: they are not used", server),
+          "is there a cache, or a proxy that answers by itself, in between?"};
 }
 
 // Another server may do better: what comes with a 503 over HTTP.
@@ -167,8 +195,9 @@ Result<DaemonClient::Reply> DaemonClient::AskOver(asio::io_context& loop, const 
 
 Result<DaemonClient::Reply> DaemonClient::AskRedis(const std::string& server,
                                                    const IdQuestion& question) const {
-  LEAF_ASSIGN_OR_RETURN(std::vector<IdRange> ranges, TakeFromRedis(server, question, timeout_, tls_, token_));
-  return Reply{.status = 200, .ranges = std::move(ranges)};
+  LEAF_ASSIGN_OR_RETURN(RedisIds ids, TakeFromRedis(server, question, timeout_, tls_, token_));
+  if (ids.max_count > 0) return Reply{.status = 413, .max_count = ids.max_count};
+  return Reply{.status = 200, .ranges = std::move(ids.ranges)};
 }
 
 Result<DaemonClient::Reply> DaemonClient::AskAny(const std::string& target, const IdQuestion* question) {
@@ -222,23 +251,27 @@ Result<void> DaemonClient::Next(const std::string& path, IdQuestion question, co
   const bool in_one = question.contiguous;
   std::uint64_t count = question.count;
   std::uint64_t batch = in_one ? count : kCountDefault;
+  RangeSet seen;
   while (count > 0) {
     question.count = std::min(batch, count);
     const std::uint64_t wanted = question.count;
     LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}&count={}", path, wanted), &question));
     if (reply.status == 413) {
-      const std::uint64_t limit = MaxCountOf(reply.body);
+      const std::uint64_t limit = reply.max_count > 0 ? reply.max_count : MaxCountOf(reply.body);
       if (in_one || limit == 0 || limit >= wanted) return ErrorOf(answered_by_, reply.status, reply.body);
       batch = limit;
       continue;
     }
     if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
+    std::vector<IdRange> ranges;
     if (reply.ranges) {
-      LEAF_RETURN_IF_ERROR(sink(*reply.ranges));
+      ranges = *reply.ranges;
     } else {
-      LEAF_ASSIGN_OR_RETURN(const std::vector<IdRange> ranges, RangesOf(answered_by_, reply.body, wanted));
-      LEAF_RETURN_IF_ERROR(sink(ranges));
+      LEAF_ASSIGN_OR_RETURN(ranges, RangesOf(answered_by_, reply.body, wanted));
     }
+    if (!std::all_of(ranges.begin(), ranges.end(), [&](const IdRange& range) { return seen.Add(range); }))
+      return Repeated(answered_by_);
+    LEAF_RETURN_IF_ERROR(sink(ranges));
     count -= wanted;
   }
   return {};
@@ -250,6 +283,7 @@ Result<void> DaemonClient::NextTexts(std::string_view tag, std::string_view form
                                        : fmt::format("/v1/segment/{}?form={}{}", PercentEncode(tag), form,
                                                      contiguous ? "&contiguous=1" : "");
   std::uint64_t batch = contiguous ? count : kCountDefault;
+  std::set<std::string> first_texts;
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);
     LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}&count={}", path, wanted)));
@@ -262,6 +296,8 @@ Result<void> DaemonClient::NextTexts(std::string_view tag, std::string_view form
     if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
     LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                           TextsOf(answered_by_, reply.body, form == "code" ? "codes" : "ids", wanted));
+    // Of an answer that comes twice the first text does.
+    if (!first_texts.insert(texts.front()).second) return Repeated(answered_by_);
     LEAF_RETURN_IF_ERROR(sink(texts));
     count -= wanted;
   }

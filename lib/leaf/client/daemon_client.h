@@ -103,7 +103,9 @@ class DaemonClient {
   struct Reply {
     int status = 0;
     std::string body{};
-    std::optional<std::vector<IdRange>> ranges{};  // of a Redis port, instead of the body
+    // Of a Redis port, instead of the body; the second with status 413.
+    std::optional<std::vector<IdRange>> ranges{};
+    std::uint64_t max_count = 0;
   };
   // `path`: with a parameter already. A question that is contiguous is asked in one request.
   Result<void> Next(const std::string& path, IdQuestion question, const RangeSink& sink);

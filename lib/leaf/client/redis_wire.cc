@@ -28,6 +28,9 @@ constexpr std::string_view kTcp = "redis://";
 constexpr std::string_view kTls = "rediss://";
 constexpr std::string_view kUnix = "redis+unix:";
 constexpr std::size_t kReplyBytesMax = std::size_t{64} * 1024 * 1024;
+// A range is two numbers; what is not IDs is short.
+constexpr std::size_t kReplyBytesForAnId = 64;
+constexpr std::size_t kShortReplyBytesMax = std::size_t{64} * 1024;
 
 struct RedisReply {
   char kind = 0;  // '+', '-', ':', '$' or '*'
@@ -41,7 +44,7 @@ enum class Read { kMore, kDone, kBroken };
 Read ReadReply(std::string_view bytes, std::size_t& at, RedisReply& reply, int depth = 0) {
   constexpr int kDepthMax = 4;
   const std::size_t end = bytes.find("\r\n", at);
-  if (end == std::string_view::npos) return bytes.size() > kReplyBytesMax ? Read::kBroken : Read::kMore;
+  if (end == std::string_view::npos) return Read::kMore;
   if (end == at || depth > kDepthMax) return Read::kBroken;
   reply.kind = bytes[at];
   const std::string_view line = bytes.substr(at + 1, end - at - 1);
@@ -99,7 +102,8 @@ class RedisConnection {
     return why ? *std::move(why) : ConnectError(server_, failed);
   }
 
-  Result<RedisReply> Ask(const std::vector<std::string>& words) {
+  // A reply has no more than `bytes_max`.
+  Result<RedisReply> Ask(const std::vector<std::string>& words, std::size_t bytes_max = kShortReplyBytesMax) {
     const std::string command = CommandText(words);
     error_code failed = beast::error::timeout;
     stream_.expires_after(timeout_);
@@ -113,6 +117,7 @@ class RedisConnection {
       const Read read = ReadReply(bytes, at, reply);
       if (read == Read::kDone) return reply;
       if (read == Read::kBroken) return NoAnswerOfADaemon(server_, Quoted(bytes));
+      if (bytes.size() > bytes_max) return NoAnswerOfADaemon(server_, "its answer is too long");
       std::array<char, std::size_t{64} * 1024> piece{};
       std::size_t size = 0;
       failed = beast::error::timeout;
@@ -171,9 +176,18 @@ Error ErrorOfReply(const std::string& server, const std::string& text) {
   return {found->second, Printable(std::string_view(text).substr(std::min(end + 1, text.size()))), ""};
 }
 
-std::optional<std::uint64_t> IdOf(const RedisReply& reply) {
+// An ID, or the end of a range of them.
+std::optional<std::uint64_t> IdOf(const RedisReply& reply, std::uint64_t max = kMaxIdLimit) {
   const auto id = ParseWhole<std::uint64_t>(reply.text);
-  return id && *id <= kIdEnd ? id : std::nullopt;
+  return id && *id <= max ? id : std::nullopt;
+}
+
+// The limit in "ERR count 5000 is over this server's limit of 1000" (Issuer::CheckCount); 0 in another text.
+std::uint64_t LimitIn(std::string_view text) {
+  constexpr std::string_view kLimit = " is over this server's limit of ";
+  const std::size_t at = text.find(kLimit);
+  if (!text.starts_with("ERR count ") || at == std::string_view::npos) return 0;
+  return ParseWhole<std::uint64_t>(text.substr(at + kLimit.size())).value_or(0);
 }
 
 // The ranges of a reply to `question`; nothing if it is no such reply, or not of so many IDs.
@@ -205,7 +219,7 @@ std::optional<std::vector<IdRange>> RangesOfReply(const RedisReply& reply, const
       count += 1;
     } else if (item.items.size() == 2) {
       const auto begin = IdOf(item.items[0]);
-      const auto end = IdOf(item.items[1]);
+      const auto end = IdOf(item.items[1], kIdEnd);
       good = add(begin, end);
       if (good) count += *end - *begin;
     }
@@ -215,8 +229,8 @@ std::optional<std::vector<IdRange>> RangesOfReply(const RedisReply& reply, const
 }
 
 template <typename Connection>
-Result<std::vector<IdRange>> Take(Connection& connection, const std::string& server,
-                                  const IdQuestion& question, const std::string& token) {
+Result<RedisIds> Take(Connection& connection, const std::string& server, const IdQuestion& question,
+                      const std::string& token) {
   if (!token.empty()) {
     LEAF_ASSIGN_OR_RETURN(const RedisReply login, connection.Ask({"AUTH", "default", token}));
     if (login.kind == '-') return ErrorOfReply(server, login.text);
@@ -229,11 +243,17 @@ Result<std::vector<IdRange>> Take(Connection& connection, const std::string& ser
     const bool is_ours = hello.items.size() >= 2 && hello.items[1].text == "leafctl";
     if (!is_ours) return NoAnswerOfADaemon(server, "it is another server");
   }
-  LEAF_ASSIGN_OR_RETURN(const RedisReply reply, connection.Ask(words));
-  if (reply.kind == '-') return ErrorOfReply(server, reply.text);
+  const std::uint64_t ids_max = kReplyBytesMax / kReplyBytesForAnId;
+  const std::size_t bytes_max = kShortReplyBytesMax + std::min(question.count, ids_max) * kReplyBytesForAnId;
+  LEAF_ASSIGN_OR_RETURN(const RedisReply reply, connection.Ask(words, bytes_max));
+  if (reply.kind == '-') {
+    if (const std::uint64_t limit = LimitIn(reply.text); limit > 0 && !question.contiguous)
+      return RedisIds{.max_count = limit};
+    return ErrorOfReply(server, reply.text);
+  }
   auto ranges = RangesOfReply(reply, question);
   if (!ranges) return NoAnswerOfADaemon(server, "its IDs are not what was asked for");
-  return *std::move(ranges);
+  return RedisIds{.ranges = *std::move(ranges)};
 }
 
 }  // namespace
@@ -244,9 +264,8 @@ bool IsRedisServer(std::string_view server) {
 
 namespace {
 
-Result<std::vector<IdRange>> TakeOver(asio::io_context& loop, const std::string& server,
-                                      const IdQuestion& question, std::chrono::milliseconds timeout,
-                                      const TlsSource& tls, const std::string& token) {
+Result<RedisIds> TakeOver(asio::io_context& loop, const std::string& server, const IdQuestion& question,
+                          std::chrono::milliseconds timeout, const TlsSource& tls, const std::string& token) {
   // As the same address is written for HTTP.
   const std::string address = server.starts_with(kTcp)   ? "http://" + server.substr(kTcp.size())
                               : server.starts_with(kTls) ? "https://" + server.substr(kTls.size())
@@ -271,9 +290,9 @@ Result<std::vector<IdRange>> TakeOver(asio::io_context& loop, const std::string&
 
 }  // namespace
 
-Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout, const TlsSource& tls,
-                                           const std::string& token) {
+Result<RedisIds> TakeFromRedis(const std::string& server, const IdQuestion& question,
+                               std::chrono::milliseconds timeout, const TlsSource& tls,
+                               const std::string& token) {
   return WithLoop(
       server, [&](asio::io_context& loop) { return TakeOver(loop, server, question, timeout, tls, token); });
 }

@@ -23,12 +23,18 @@ struct IdQuestion {
   bool contiguous = false;  // in segment mode
 };
 
+// What the server gave; or that it gives no more than `max_count` IDs at once, and gave none.
+struct RedisIds {
+  std::vector<IdRange> ranges{};
+  std::uint64_t max_count = 0;  // 0: not over the limit
+};
+
 // `token`: what the client logs in with; "" for nothing. Blocks up to the time-out, twice for contiguous IDs:
 // the server is asked first whether it is a daemon, since another program may know INCRBY and make a counter.
 // Errors: kUnreachable, kPermission, kUnavailable (no answer in time), kConfig (no trust over TLS), kInternal
 // (no answer of a daemon), and what the server says.
-Result<std::vector<IdRange>> TakeFromRedis(const std::string& server, const IdQuestion& question,
-                                           std::chrono::milliseconds timeout, const TlsSource& tls,
-                                           const std::string& token);
+Result<RedisIds> TakeFromRedis(const std::string& server, const IdQuestion& question,
+                               std::chrono::milliseconds timeout, const TlsSource& tls,
+                               const std::string& token);
 
 }  // namespace leaf::client

@@ -135,7 +135,12 @@ class TlsStream {
       if (failed) return;
       timed_out_ = true;
       error_code ignored;
-      socket_.cancel(ignored);
+      // While it connects, a socket that is only cancelled goes on with the host's next address, and no time.
+      if (session_) {
+        socket_.cancel(ignored);
+      } else {
+        socket_.close(ignored);
+      }
     });
   }
 

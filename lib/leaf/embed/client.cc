@@ -1,6 +1,8 @@
 // leaf::Client: which daemons are asked, in which order.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +60,9 @@ bool IsAway(ErrorCode code) {
 // The key or the shape of codes is not the daemon's trouble with anything else.
 bool IsAwayForCodes(ErrorCode code) { return IsAway(code) && code != ErrorCode::kConfig; }
 
+// The longest of ClientOptions' times: what is added to a clock must not overflow.
+constexpr std::chrono::milliseconds kTimeMax = std::chrono::hours{24};
+
 // As codes::kSnowflakeTag; this part knows nothing of codes.
 constexpr std::string_view kSnowflakeCodes = "snowflake";
 
@@ -66,10 +71,10 @@ constexpr std::string_view kSnowflakeCodes = "snowflake";
 class Client::Impl {
  public:
   Impl(const ClientOptions& options, client::TlsSource tls, std::string token)
-      : timeout_(options.timeout),
+      : timeout_(std::min(options.timeout, kTimeMax)),
         tls_(std::move(tls)),
         token_(std::move(token)),
-        groups_(options.groups, options.away) {}
+        groups_(options.groups, std::min(options.away, kTimeMax)) {}
 
   // `ask` asks one daemon. What it was given before an error is dropped: ranges of two daemons would not
   // ascend.

@@ -134,8 +134,9 @@ Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
   if (!resolved.ok())
     return Error{ErrorCode::kInvalidArgument, resolved.error().message, resolved.error().hint};
   config::Config& config = resolved->config;
-  for (std::string* const path : {&config.sqlite.path, &config.mysql.password_file, &config.mysql.tls_ca,
-                                  &config.zookeeper.auth_file, &config.codes.key_file})
+  for (std::string* const path :
+       {&config.sqlite.path, &config.mysql.password_file, &config.mysql.tls_ca, &config.zookeeper.auth_file,
+        &config.codes.key_file, &config.client.ca, &config.client.cert, &config.client.key})
     LEAF_RETURN_IF_ERROR(MakeAbsolute(*path));
   return resolved;
 }

@@ -271,7 +271,7 @@ class NodeChecks : DoctorChecks {
     client::DaemonClient& daemon = own_.client;
     const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
     if (!body.ok()) {
-      if (body.error().code == ErrorCode::kPermission || own_.is_configured)
+      if (body.error().code != ErrorCode::kUnreachable || own_.is_configured)
         return Failed("daemon", body.error(), "a caller that asks it from here gets no ID");
       if (holder_) {
         return Problem(
@@ -283,10 +283,24 @@ class NodeChecks : DoctorChecks {
       Ok("daemon", "none runs here");
       return CheckPorts();
     }
-    const Json json = Json::parse(*body, nullptr, false);
-    if (!json.is_object())
+    try {
+      CheckStatus(Json::parse(*body, nullptr, false));
+    } catch (const Json::exception&) {
       return Problem("daemon",
                      fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), "", "");
+    }
+    const MonotonicTime asked = environment_.ClockInUse().Monotonic();
+    if (const auto clock = daemon.WallClock(); clock.ok()) {
+      const auto took =
+          std::chrono::duration_cast<milliseconds>(environment_.ClockInUse().Monotonic() - asked);
+      CompareClock("daemon-clock", "the daemon's clock",
+                   clock->time - (environment_.ClockInUse().Wall() - took / 2), took / 2);
+    }
+  }
+
+  // Throws Json::exception if it is not what a daemon says.
+  void CheckStatus(const Json& json) {
+    const client::DaemonClient& daemon = own_.client;
     for (const Json& reason : json.value("reasons", Json::array()))
       Problem("daemon", fmt::format("not ready: {}", reason.value("message", "")), "it issues nothing there",
               "leafctl status");
@@ -297,13 +311,6 @@ class NodeChecks : DoctorChecks {
     if (json.value("version", own_.version) != own_.version)
       Warn("daemon", fmt::format("it is version {}, this is {}", json.value("version", "?"), own_.version),
            "a new binary is used from the next start on", "restart it when convenient");
-    const MonotonicTime asked = environment_.ClockInUse().Monotonic();
-    if (const auto clock = daemon.WallClock(); clock.ok()) {
-      const auto took =
-          std::chrono::duration_cast<milliseconds>(environment_.ClockInUse().Monotonic() - asked);
-      CompareClock("daemon-clock", "the daemon's clock",
-                   clock->time - (environment_.ClockInUse().Wall() - took / 2), took / 2);
-    }
   }
 
   // Who may use the daemon that this configuration makes.

@@ -875,6 +875,12 @@ TEST(LibraryClient, ShowsItsToken) {
 
 TEST(LibraryClient, OptionsAreChecked) {
   EXPECT_EQ(CodeOf(Client::Open({})), ErrorCode::kInvalidArgument);
+  // No time is too long.
+  auto patient = Client::Open({.groups = {{"unix:/no/daemon", "unix:/neither"}},
+                               .timeout = std::chrono::milliseconds::max(),
+                               .away = std::chrono::milliseconds::max()});
+  ASSERT_TRUE(patient.ok());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(CodeOf(patient->Next("pay", 1)), ErrorCode::kUnreachable);
   for (const char* server : {"", "127.0.0.1:8080", "http://", "http://host", "ftp://host:1", "unix:"}) {
     EXPECT_EQ(CodeOf(Client::Open({.groups = {{server}}})), ErrorCode::kInvalidArgument) << server;
   }

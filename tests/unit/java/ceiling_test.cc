@@ -233,6 +233,7 @@ TEST_F(JavaFiles, LowerNoCeilingThatTheRegistryKnows) {
   java::JavaCeilingRegistry registry(inner, dir_.path(), clock_, log_);
   Write("workerID.properties", "workerID=0\nmaxTimestamp=1795174509833");
   const WallTime of_java = WallTimeOf(1795174509833) + core::kJavaMargin;
+  records.records[0].owner = "uuid";
   for (const int ms : {-1, 0, 1}) {
     const std::chrono::milliseconds ahead{ms};
     records.records[0].ceiling = of_java + ahead;

@@ -97,6 +97,7 @@ Result<void> Issuer::CheckCount(IdSource source, std::uint64_t count) const {
   const std::uint64_t max_count = MaxCount(source);
   if (count <= max_count) return {};
   return Error{ErrorCode::kTooLarge,
+               // Clients on the Redis port find the limit by these words (client/redis_wire.cc).
                fmt::format("count {} is over this server's limit of {}", count, max_count),
                "ask several times, or raise server.max_count"};
 }
