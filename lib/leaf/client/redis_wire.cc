@@ -182,12 +182,14 @@ std::optional<std::uint64_t> IdOf(const RedisReply& reply, std::uint64_t max = k
   return id && *id <= max ? id : std::nullopt;
 }
 
-// The limit in "ERR count 5000 is over this server's limit of 1000" (Issuer::CheckCount); 0 in another text.
+// The limit in "ERR count 5000 is over this server's limit of 1000 (a hint)" (Issuer::CheckCount); 0 in
+// another text.
 std::uint64_t LimitIn(std::string_view text) {
   constexpr std::string_view kLimit = " is over this server's limit of ";
   const std::size_t at = text.find(kLimit);
   if (!text.starts_with("ERR count ") || at == std::string_view::npos) return 0;
-  return ParseWhole<std::uint64_t>(text.substr(at + kLimit.size())).value_or(0);
+  const std::string_view rest = text.substr(at + kLimit.size());
+  return ParseWhole<std::uint64_t>(rest.substr(0, rest.find(' '))).value_or(0);
 }
 
 // The ranges of a reply to `question`; nothing if it is no such reply, or not of so many IDs.

@@ -11,8 +11,12 @@ namespace {
 
 // How often a witness that is away is looked for.
 constexpr std::chrono::milliseconds kWitnessProbeInterval{1000};
+// How long the witness is told of marks before whatever else waits to be read comes first.
+constexpr std::chrono::milliseconds kCatchUpTurn{500};
 // How often the order of the tags is looked at: a command that makes a tag strict waits for all nodes.
 constexpr std::chrono::milliseconds kOrderLook{2000};
+// Grants that fail one after the other, of one tag or another, have the table read no more often than this.
+constexpr std::chrono::milliseconds kFailureLook{5000};
 // No tag's name: what is asked for to find out whether the witness can be used at all.
 constexpr std::string_view kNoTag = "\x01";
 
@@ -49,7 +53,7 @@ void SegmentService::RunRefresh(std::uint64_t chain) {
   if (recovered) {
     for (const auto& generator : directory_.All()) generator->Kick();
   }
-  CatchUpWitness(next);
+  CatchUpWitness(next, chain);
   ScheduleRefresh(next, chain);
   if (FenceIsAway() && !probing_fence_.exchange(true)) ScheduleFenceProbe();
 }
@@ -77,6 +81,19 @@ void SegmentService::RefreshNow() {
   // A new chain: the refresh that was due later ends, and so does one of these that has not begun.
   const std::uint64_t chain = refresh_chain_.fetch_add(1) + 1;
   refresher_.Post([this, chain] { RunRefresh(chain); });
+}
+
+// A store that is away is known now, and not by the refresh that may be due in an hour: what is asked whether
+// IDs can be issued has to say so.
+void SegmentService::LookAfterFailure() {
+  const MonotonicTime now = clock_.Monotonic();
+  {
+    const MutexLock lock(mutex_);
+    // Otherwise a refresh is due soon anyway.
+    if (!loaded_ || store_problem_ || now < no_look_before_) return;
+    no_look_before_ = now + kFailureLook;
+  }
+  RefreshNow();
 }
 
 void SegmentService::AdoptOrders() {
@@ -207,6 +224,7 @@ Result<std::unordered_map<std::string, core::WitnessState>> SegmentService::Load
 
 void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
                                      const std::unordered_map<std::string, core::WitnessState>& witnesses) {
+  unwitnessed_.clear();
   for (const core::Mark& mark : marks) {
     const auto found = witnesses.find(mark.tag);
     if (found != witnesses.end() && found->second.end < mark.end)
@@ -214,10 +232,13 @@ void SegmentService::NoteUnwitnessed(const std::vector<core::Mark>& marks,
   }
 }
 
-void SegmentService::CatchUpWitness(MonotonicTime until) {
+void SegmentService::CatchUpWitness(MonotonicTime until, std::uint64_t chain) {
   // What is left is found behind again by the next refresh.
+  const auto ends = [&] {
+    return context_.stop.raised() || clock_.Monotonic() >= until || chain != refresh_chain_.load();
+  };
   for (auto& [row, seen] : std::exchange(unnoted_, {})) {
-    if (context_.stop.raised()) return;
+    if (ends()) return;
     if (const auto noted = options_.fence->NoteOrder(row, std::move(seen)); !noted.ok()) {
       log_.Warning("the witness does not know yet which order tag {} has: {}", Quoted(row.tag),
                    noted.error().message);
@@ -225,8 +246,13 @@ void SegmentService::CatchUpWitness(MonotonicTime until) {
       if (noted.error().code != ErrorCode::kRefused && noted.error().code != ErrorCode::kPermission) break;
     }
   }
-  for (UnwitnessedMark& mark : std::exchange(unwitnessed_, {})) {
-    if (context_.stop.raised() || clock_.Monotonic() >= until) return;
+  const MonotonicTime turn_end = clock_.Monotonic() + kCatchUpTurn;
+  while (!unwitnessed_.empty()) {
+    if (ends()) return;
+    if (clock_.Monotonic() >= turn_end)
+      return refresher_.Post([this, until, chain] { CatchUpWitness(until, chain); });
+    UnwitnessedMark mark = std::move(unwitnessed_.back());
+    unwitnessed_.pop_back();
     if (const auto raised = options_.fence->CatchUp(mark.tag, std::move(mark.seen), mark.end); !raised.ok()) {
       log_.Warning("the witness does not know yet what this node was granted: {}", raised.error().message);
       return;

@@ -224,6 +224,7 @@ class SegmentService {
   void LookAtCodes();
   bool FenceIsAway() const;
   void ScheduleFenceProbe();
+  void LookAfterFailure();
   void StepMembership();
   void ScheduleRefresh(MonotonicTime at, std::uint64_t chain);
   void Retire(const std::string& tag, bool known_absent);
@@ -245,10 +246,11 @@ class SegmentService {
   Result<std::unordered_map<std::string, core::WitnessState>> LoadWitnesses(
       const std::vector<std::shared_ptr<TagGenerator>>& generators);
   // Notes this node's marks that the witness does not know of, and makes them known: one write each, and
-  // there may be very many, so it comes after the refresh, and makes way for the next one.
+  // there may be very many, so it comes after the refresh, takes turns with other reads, and makes way for
+  // the next refresh.
   void NoteUnwitnessed(const std::vector<core::Mark>& marks,
                        const std::unordered_map<std::string, core::WitnessState>& witnesses);
-  void CatchUpWitness(MonotonicTime until);
+  void CatchUpWitness(MonotonicTime until, std::uint64_t chain);
   // The orders of tags go both ways: what a table that went back has lost is learned from the witness, and
   // what the witness does not know of is noted, as the marks are. Not of orders that are not `are_new`: a
   // newer one may have been noted, and taken out again.
@@ -279,6 +281,7 @@ class SegmentService {
   // Of the refreshes that follow each other; those of an older chain have no say.
   std::atomic<std::uint64_t> refresh_chain_{0};
   std::atomic<bool> probing_fence_{false};
+  MonotonicTime no_look_before_ LEAF_GUARDED_BY(mutex_);  // LookAfterFailure
 
   // Held while a tag leaves the directory and while the totals are reckoned; see tallies.h.
   mutable Mutex totals_mutex_;

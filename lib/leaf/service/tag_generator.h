@@ -71,6 +71,8 @@ struct TagContext {
   // A generator that has become useless (tag gone, or never existed) reports itself, from a worker or a
   // timer, with no lock held. `known_absent`: the store has just said that there is no such tag.
   std::function<void(const std::string& tag, bool known_absent)> retire;
+  // A grant has failed since the store did not do it, from a worker, with no lock held.
+  std::function<void()> store_failed;
   SegmentCounters counters{};
   // Raised before the generators are stopped: what they answer from then on.
   StopSign stop{};

@@ -336,6 +336,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     completions.push_back([this, error] {
       context_.failure_log.Tell(error.code,
                                 fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
+      if (error.code == ErrorCode::kUnavailable) context_.store_failed();
     });
     // A request that parked while all was well now waits no longer than one that comes next.
     const MonotonicTime now = context_.clock.Monotonic();

@@ -185,6 +185,33 @@ TEST_F(SegmentClusterTest, TheNodeIsReadyBeforeTheWitnessIsToldOfItsMarks) {
   EXPECT_EQ(other_witness_.Load("pay")->end, 701U);
 }
 
+// There may be very many, and each is a write.
+TEST_F(SegmentClusterTest, TellingTheWitnessOfMarksHoldsUpNoOtherRead) {
+  constexpr int kTags = 100;
+  for (int i = 0; i < kTags; ++i) {
+    const std::string tag = "tag" + std::to_string(i);
+    table_.Put(tag, 701, 100);
+    ASSERT_TRUE(marks_.Raise({tag, 701, std::nullopt}).ok());
+  }
+  const auto told = [&] {
+    int count = 0;
+    for (int i = 0; i < kTags; ++i)
+      count += other_witness_.Load("tag" + std::to_string(i))->end == 701 ? 1 : 0;
+    return count;
+  };
+  int reads = 0;
+  std::optional<int> told_at_second;
+  store_.before_list_reply = [&] {
+    if (++reads == 1) client_.BeforeCall(5, [&] { service_->RefreshNow(); });
+    if (reads == 3) told_at_second = told();
+  };
+  StartFenced();
+  ASSERT_GE(reads, 2);
+  EXPECT_EQ(told(), kTags);
+  ASSERT_TRUE(told_at_second.has_value());
+  EXPECT_LT(*told_at_second, kTags) << "the refresh that was asked for came after all of them";
+}
+
 // A cluster that had the node fence until now: the first refresh tells the witness of every mark.
 TEST_F(SegmentClusterTest, MarksFromBeforeTheWitnessAreMadeKnown) {
   ASSERT_TRUE(marks_.Raise({"pay", 701, std::nullopt}).ok());

@@ -87,6 +87,48 @@ TEST_F(SegmentServiceTest, ATagThatIssuedNothingHasWastedNothing) {
   EXPECT_EQ(service_->StatusOf("mail"), std::nullopt);
 }
 
+// The schedule: a refresh succeeds, the store goes away, and all reserves are used up before the next
+// refresh.
+TEST_F(SegmentServiceTest, ANodeThatCanIssueNothingSaysSoBeforeTheNextRefresh) {
+  options_.refresh_interval = std::chrono::hours{1};
+  table_.Put("pay", 1, 1);
+  StartService();
+  Run();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  ASSERT_TRUE(service_->CanIssue().ok());
+  store_.SetDown(true);
+  for (int i = 0; i < 50; ++i) {
+    Ask("pay");
+    Run();
+  }
+  Pass(milliseconds{100});
+  ASSERT_EQ(StatusOf("pay").reserve, 0U);
+  const auto can = service_->CanIssue();
+  ASSERT_FALSE(can.ok());
+  EXPECT_EQ(can.error().code, ErrorCode::kUnavailable);
+  store_.SetDown(false);
+  Pass(seconds{5});
+  EXPECT_TRUE(service_->CanIssue().ok());
+  EXPECT_TRUE(Get("pay")->result->ok());
+}
+
+// One tag's row that is locked now and then does not have the table read all the time.
+TEST_F(SegmentServiceTest, GrantsThatFailHaveTheTableReadNowAndThen) {
+  options_.refresh_interval = std::chrono::hours{1};
+  table_.Put("pay", 1, 1);
+  StartService();
+  Run();
+  int reads = 0;
+  store_.before_list_reply = [&] { ++reads; };
+  for (int i = 0; i < 20; ++i) {
+    store_.FailReserves(testing::FaultySegmentStore::Fault::kUnavailable, 1);
+    for (int ask = 0; ask < 5; ++ask) Ask("pay");
+    Pass(milliseconds{500});
+  }
+  EXPECT_GE(reads, 1);
+  EXPECT_LE(reads, 3);
+}
+
 TEST_F(SegmentServiceTest, ATagWhoseGrantsFailSaysSinceWhen) {
   table_.Put("pay", 1, 100);
   StartService();
