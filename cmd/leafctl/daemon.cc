@@ -338,6 +338,8 @@ void Daemon::WatchThreads() {
   };
   heartbeat_.Watch(
       "leaf-http", [this](Executor::Task done) { server_.Probe(std::move(done)); }, patience);
+  if (node_->snowflake() != nullptr)
+    heartbeat_.Watch("leaf-sf-timers", probe_of(node_->snowflake_adapters().timers()), patience);
   if (node_->segment() == nullptr) return;
   embed::SegmentAdapters& adapters = node_->segment_adapters();
   heartbeat_.Watch("leaf-timers", probe_of(adapters.timers()), patience);

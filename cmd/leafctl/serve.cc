@@ -1,6 +1,7 @@
 // leafctl serve: what has to be right before there is a daemon (daemon.h), and its run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -133,8 +134,11 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
   constexpr std::chrono::seconds kStartExtension{10};
   MonotonicTime named = clock.Monotonic();
   std::optional<MonotonicTime> told;
+  bool reloads = false;
   while (true) {
     auto lock = sys::StateDirLock::Take(state_dir, sys::StateDirUse::kDaemon);
+    // The settings were read before the wait: the daemon reads them again once it runs.
+    if (lock.ok() && reloads) kill(getpid(), SIGHUP);
     if (lock.ok()) return std::optional(std::move(*lock));
     if (lock.error().code != ErrorCode::kRefused) return std::move(lock).error();
     const auto holder = sys::StateDirLock::HolderOf(state_dir);
@@ -155,7 +159,9 @@ Result<std::optional<sys::StateDirLock>> LockStateDir(const std::string& state_d
     } else if (now - named >= kUnnamed) {
       return std::move(lock).error();
     }
-    if (const int signal = signals.WaitFor(kPoll); signal == SIGTERM || signal == SIGINT) {
+    const int signal = signals.WaitFor(kPoll);
+    reloads = reloads || signal == SIGHUP;
+    if (signal == SIGTERM || signal == SIGINT) {
       log.Info("stopped while waiting for the state directory {}", state_dir);
       return std::optional<sys::StateDirLock>();
     }

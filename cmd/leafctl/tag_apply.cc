@@ -177,7 +177,8 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   place.waits = std::any_of(wanted.begin(), wanted.end(),
                             [](const WantedTag& tag) { return tag.order == core::TagOrder::kStrict; });
   LEAF_ASSIGN_OR_RETURN(const auto book, OpenTagBook(context, place, Store::AccessFor(dry_run), "tag apply"));
-  LEAF_ASSIGN_OR_RETURN(const std::vector<TagStep> plan, MakePlan(context, *book, wanted, options.prune));
+  LEAF_ASSIGN_OR_RETURN(std::vector<TagStep> plan, MakePlan(context, *book, wanted, options.prune));
+  for (TagStep& step : plan) step.add.wait = step.set.wait = context.flags.timeout;
   if (plan.empty()) {
     if (context.flags.json) {
       WritePlanJson(context, plan, dry_run);

@@ -294,12 +294,26 @@ Result<void> StoreBook::SetOrder(core::TagRow& row, const core::TagChange& chang
   return {};
 }
 
+namespace {
+
+// Its row is there, its order is not yet what was asked for.
+Error AddedBut(const core::NewTag& tag, const Error& why) {
+  return {why.code,
+          fmt::format("tag {} was added, but its order is not {} yet: {}", Quoted(tag.tag),
+                      core::TagOrderName(tag.order), why.message),
+          TagCommand("set", tag.tag, fmt::format("--order {}", core::TagOrderName(tag.order)))};
+}
+
+}  // namespace
+
 // The order comes first: a tag that was to be strict has no ID that is not.
 Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::WriteMode mode) {
   if (tag.order == core::TagOrder::kTrend) {
     LEAF_ASSIGN_OR_RETURN(Added added, AddRow(tag, mode));
     // A tag of this name may have been strict once, which the witness remembers, and the table may not.
-    if (mode == core::WriteMode::kCommit) LEAF_RETURN_IF_ERROR(EndOrder(tag.tag, false));
+    if (mode == core::WriteMode::kCommit) {
+      if (const auto ended = EndOrder(tag.tag, false); !ended.ok()) return AddedBut(tag, ended.error());
+    }
     return added;
   }
   LEAF_ASSIGN_OR_RETURN(Added added, AddRow(tag, core::WriteMode::kDryRun));
@@ -323,7 +337,9 @@ Result<StoreBook::Added> StoreBook::AddAbove(const core::NewTag& tag, core::Writ
       return desk.GiveUp(tag.tag, begun, std::move(made).error());
     }
     added = *std::move(made);
-    LEAF_ASSIGN_OR_RETURN(strict.since, desk.Complete(tag.tag, begun));
+    auto since = desk.Complete(tag.tag, begun);
+    if (!since.ok()) return AddedBut(tag, since.error());
+    strict.since = *since;
     NoteOrder(tag.tag, core::kAuditStrict);
   }
   WarnOfJava(tag.tag);

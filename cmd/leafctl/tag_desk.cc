@@ -169,7 +169,8 @@ Result<DeskJson> NodeTagDesk::DoRepair(const std::string& tag, std::uint64_t to,
                        .segments = book.segments(),
                        .cluster = [this]() -> Result<embed::ClusterLink*> { return node_.cluster(); },
                        .ask_timeout = kAskTimeout,
-                       .warn = [&](const std::string& text) { warnings.push_back(text); }});
+                       .warn = [&](const std::string& text) { warnings.push_back(text); },
+                       .ending = [this] { return ending_.load(); }});
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row, book.Describe(tag));
   LEAF_RETURN_IF_ERROR(sources.Open());
   LEAF_ASSIGN_OR_RETURN(const Evidence evidence, sources.Collect(row));

@@ -1,5 +1,6 @@
 #include "tag_marks.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,11 +9,13 @@
 #include <utility>
 
 #include "confirm.h"
+#include "leaf/base/endpoint.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/embed/stores.h"
 #include "leaf/sys/process_name.h"
+#include "stores.h"
 
 namespace leaf::cmd {
 namespace {
@@ -30,6 +33,18 @@ Json MarksJson(const Evidence& evidence) {
                      {"max_id_seen", text(mark.max_id_seen)}});
   }
   return marks;
+}
+
+// Certainly: no name that begins like a loopback address is one.
+bool IsOfThisMachine(std::string_view url) {
+  if (url.starts_with("unix:")) return true;
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return false;
+  const auto endpoint = ParseEndpoint(url.substr(kScheme.size()), 80);
+  if (!endpoint.ok()) return false;
+  in_addr address{};
+  return endpoint->host == "localhost" || endpoint->host == "::1" ||
+         (inet_pton(AF_INET, endpoint->host.c_str(), &address) == 1 && endpoint->host.starts_with("127."));
 }
 
 }  // namespace
@@ -62,14 +77,16 @@ KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark)
           mark.max_id_seen};
 }
 
-Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag,
-                                    const Clock& clock) {
+Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag, const Clock& clock,
+                                    const std::function<bool()>& ending) {
   constexpr std::chrono::milliseconds kAgain{100};
   constexpr std::chrono::seconds kPatience{30};
   const MonotonicTime deadline = clock.Monotonic() + kPatience;
   while (true) {
     auto mark = daemon.Mark(tag);
-    if (mark.ok() || mark.error().code != ErrorCode::kLimited || clock.Monotonic() >= deadline) return mark;
+    if (mark.ok() || mark.error().code != ErrorCode::kLimited || clock.Monotonic() >= deadline ||
+        (ending && ending()))
+      return mark;
     clock.WaitUntil(clock.Monotonic() + kAgain);
   }
 }
@@ -141,8 +158,21 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
     if (!may_be_absent) evidence.missing.push_back({name, silent->second});
     return;
   }
-  client::DaemonClient daemon(urls, ports_.ask_timeout, TlsOf(ports_.resolved), token_);
-  const auto mark = AskForMark(daemon, evidence.row.tag, ports_.environment.ClockInUse());
+  if (ports_.ending && ports_.ending()) {
+    evidence.missing.push_back({name, {ErrorCode::kUnavailable, "this daemon ends", ""}});
+    return;
+  }
+  client::DaemonClient daemon(urls, ports_.ask_timeout, TlsOf(ports_.resolved), TokenFor(urls));
+  auto mark = AskForMark(daemon, evidence.row.tag, ports_.environment.ClockInUse(), ports_.ending);
+  if (!mark.ok() && mark.error().code == ErrorCode::kPermission && !token_.empty() &&
+      TokenFor(urls).empty()) {
+    mark = Error{
+        mark.error().code,
+        fmt::format("{}; the token of this configuration is not sent to it, since ZooKeeper alone names "
+                    "this address, and it has no TLS",
+                    mark.error().message),
+        "name it in client.servers, or with --server"};
+  }
   if (!mark.ok()) {
     // Not waited for again, tag by tag.
     if (mark.error().code == ErrorCode::kUnreachable) silent_.emplace(name, mark.error());
@@ -151,7 +181,30 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
     return;
   }
   asked_.insert(urls.begin(), urls.end());
-  evidence.known.push_back(DaemonKnownMark(name, *mark));
+  evidence.known.push_back(DaemonKnownMark(may_be_absent ? NameOf(daemon, name) : name, *mark));
+}
+
+// A default socket is a daemon's of this machine, of this store or not. A mark of another one is counted,
+// since one database has several names, but it says so.
+std::string MarkSources::NameOf(client::DaemonClient& daemon, const std::string& name) const {
+  const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
+  const Json json = body.ok() ? Json::parse(*body, nullptr, false) : Json();
+  const auto store = json.is_object() ? json.find("store_at") : json.end();
+  if (!json.is_object() || store == json.end() || *store == Json(StoreAt(ports_.resolved.config)))
+    return name;
+  const std::string where = store->is_string() ? Printable(store->get<std::string>()) : "none";
+  return fmt::format("{}, which serves another store ({})", name, where);
+}
+
+// A token may go to the servers that an operator has named, over TLS, and to this machine. ZooKeeper is no
+// such name: what may write there could have the token sent to itself.
+const std::string& MarkSources::TokenFor(const std::vector<std::string>& urls) const {
+  static const std::string kNone;
+  const auto may_have = [this](const std::string& url) {
+    return url.starts_with("https:") || IsOfThisMachine(url) ||
+           std::find(daemons_.servers.begin(), daemons_.servers.end(), url) != daemons_.servers.end();
+  };
+  return std::all_of(urls.begin(), urls.end(), may_have) ? token_ : kNone;
 }
 
 Json RepairJson(const Evidence& evidence, const core::TagRow& row) {

@@ -62,7 +62,9 @@ KnownMark DaemonKnownMark(const std::string& name, const client::NodeMark& mark)
 
 // As DaemonClient::Mark. A daemon that says that it is asked too often (its limit is kMissesPerSecondMax) is
 // asked again, for up to half a minute.
-Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag, const Clock& clock);
+// `ending`: not any more once it says so.
+Result<client::NodeMark> AskForMark(client::DaemonClient& daemon, const std::string& tag, const Clock& clock,
+                                    const std::function<bool()>& ending = nullptr);
 
 // Whether it is a socket, a loopback address or a wildcard, with or without TLS: these mean another daemon on
 // another machine.
@@ -79,6 +81,8 @@ class MarkSources {
     std::function<Result<embed::ClusterLink*>()> cluster;  // null for the node fence; called once
     std::chrono::milliseconds ask_timeout;                 // for each daemon
     std::function<void(const std::string&)> warn;          // one line, without an end
+    // Whether this process ends: then no other daemon is asked. None: it does not.
+    std::function<bool()> ending = nullptr;
   };
   explicit MarkSources(Ports ports) : ports_(std::move(ports)), daemons_(FindDaemons(ports_.resolved)) {}
 
@@ -92,6 +96,8 @@ class MarkSources {
   void AskRegistered(Evidence& evidence, const zookeeper::DaemonRecord& daemon);
   void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
            bool may_be_absent);
+  const std::string& TokenFor(const std::vector<std::string>& urls) const;
+  std::string NameOf(client::DaemonClient& daemon, const std::string& name) const;
 
   const Ports ports_;
   const Daemons daemons_;

@@ -27,8 +27,9 @@ Result<Json> RemoveOne(CommandContext& context, TagBook& book, const core::TagRo
   LEAF_ASSIGN_OR_RETURN(const core::TagRow removed,
                         book.Remove(row, dry_run ? core::WriteMode::kDryRun : core::WriteMode::kCommit));
   if (!context.flags.json) {
-    context.Report(fmt::format("{} tag {}; a new tag of this name continues at {}",
-                               dry_run ? "would remove" : "removed", Quoted(removed.tag), removed.max_id));
+    context.Report(fmt::format("{} tag {}; a new tag of this name continues at {} or above",
+                               dry_run ? "would remove" : "removed", Quoted(removed.tag),
+                               std::max<std::int64_t>(removed.max_id, 1)));
   }
   Json json = TagJson(removed);
   json["removed"] = !dry_run;

@@ -6,13 +6,16 @@ LEAFCTL_GRANTS_ROUNDS  such runs of each kind, in turn (default 1)
 """
 
 import contextlib
+import http.server
 import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -88,6 +91,44 @@ class DatabaseGoesBack(ClusterTest):
                     seen[tag] += daemon.ids(tag, 5)
         for tag in tags:
             self.check_distinct(seen[tag], tag)
+
+    def test_a_token_goes_to_no_address_that_only_zookeeper_names(self):
+        """What may write there could have it sent to itself."""
+        self.insert("pay")
+        tokens = []
+
+        class Recorder(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                tokens.append(self.headers["Authorization"])
+                body = b'{"code":"permission","message":"this needs role read","hint":""}'
+                self.send_response(401)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        token_file = self.box.write("token", "leaf_" + "a" * 43)
+        host = socket.gethostname()
+        with self.zookeeper.client() as client:
+            # The first is an address of this machine, too, but does not say so.
+            for i, name in enumerate(("0.0.0.0", "127.0.0.1")):
+                record = {"host": host, "process": "serve", "urls": ["http://%s:%d" % (name, server.server_address[1])]}
+                path = "/snowflake/%s/leafctl/daemons/%d" % (self.name, i)
+                client.create(path, json.dumps(record).encode(), parents=True)
+                self.addCleanup(self.forget, path)
+        result = self.box.run(["--set", "client.token_file=" + token_file, "tag", "repair", "pay", "--confirm", "pay"])
+        self.check(result, 11, "is not sent to it")
+        self.assertEqual(tokens, [None, "Bearer leaf_" + "a" * 43])
+
+    def forget(self, path):
+        with self.zookeeper.client() as client:
+            client.delete(path)
 
     def test_a_node_without_any_state_is_fenced_too(self):
         self.insert("pay")

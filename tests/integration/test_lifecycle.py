@@ -123,6 +123,21 @@ class Occupied(ManagedTest):
         daemon.wait_listening()
         daemon.wait_ready()
 
+    def test_a_reload_that_comes_during_the_wait_is_not_lost(self):
+        os.mkdir(self.box.state, 0o700)
+        path = self.box.write("leafctl.toml", '[log]\nlevel = "info"\n')
+        self.box.env["LEAFCTL_CONFIG"] = path
+        with open(os.path.join(self.box.state, "lock"), "w", encoding="utf-8") as lock:
+            os.chmod(lock.name, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            print("999999999 command", file=lock, flush=True)
+            daemon = self.serve(listening=False)
+            daemon.wait_log("waiting for the state directory")
+            self.box.write("leafctl.toml", '[log]\nlevel = "debug"\n')
+            daemon.signal(signal.SIGHUP)
+        daemon.wait_listening()
+        daemon.wait_log(r"log\.level")
+
     def test_without_its_state_directory_a_daemon_issues_nothing(self):
         self.box.ok("tag", "add", "pay", "--step", "1000")
         first = self.serve()

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import real_time_order  # noqa: E402
@@ -369,6 +370,33 @@ class Shared(ClusterTest):
         daemon = self.box.serve()
         self.assertEqual(len(daemon.ids("pay")), 1)
         self.assertEqual(daemon.tag_status("pay")["order"], "trend")
+
+    def test_a_tag_that_is_added_while_its_order_cannot_be_ended(self):
+        daemon = self.box.serve()
+        self.box.ok("tag", "set", "pay", "--order", "strict")
+        daemon.terminate()
+        SERVER.sql("DELETE FROM leaf_alloc WHERE biz_tag = 'pay'; DROP TABLE leafctl_orders, leafctl_nodes", self.name)
+        result = self.box.run(["tag", "add", "pay"])
+        self.check(result, 6, "tag 'pay' was added, but its order is not trend yet", "leafctl tag set pay --order trend")
+        self.assertEqual(self.box.run(["tag", "add", "pay"]).rc, 9, "it is there")
+        self.box.ok("db", "init")
+        self.box.ok("tag", "set", "pay", "--order", "trend")
+
+    def test_apply_waits_for_nodes_as_long_as_it_is_told_to(self):
+        dead = self.box.serve()
+        dead.kill()
+        path = self.box.write("tags.toml", '[[tags]]\ntag = "pay"\norder = "strict"\n')
+        process = self.begin(["tag", "apply", "-f", path, "--yes"])
+        self.addCleanup(process.kill)
+        # Longer than it waits if it is told nothing.
+        until = time.monotonic() + 23
+        while time.monotonic() < until:
+            self.assertIsNone(process.poll(), "it has given up")
+            time.sleep(0.5)
+        self.box.serve()
+        _, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        self.assertEqual(order_of(self.box, "pay")[0], "strict")
 
     def test_a_node_that_was_called_gone_and_is_not(self):
         other = self.node()

@@ -49,6 +49,7 @@ class Node {
   service::SnowflakeService* snowflake() { return node_.snowflake(); }
   // Requires: segment() is not null.
   SegmentAdapters& segment_adapters() { return *segment_; }
+  SnowflakeAdapters& snowflake_adapters() { return *snowflake_; }
   // Null for the node fence, or without segment mode.
   ClusterLink* cluster() { return segment_ ? segment_->cluster() : nullptr; }
   // Whether this node's clock is compared with those of others.

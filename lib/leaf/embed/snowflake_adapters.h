@@ -28,6 +28,7 @@ class SnowflakeAdapters {
   service::SnowflakePorts Ports();
 
   RegistryLink& registry() { return *registry_; }
+  sys::ThreadPool& timers() { return timers_; }
 
  private:
   SnowflakeAdapters(const Environment& environment, const config::Config& config, bool one_shot,

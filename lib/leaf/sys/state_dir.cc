@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -194,7 +195,9 @@ std::optional<StateDirLock::Holder> ReadHolder(int file) {
 
 }  // namespace
 
-Result<void> EnsureStateDir(const std::string& path) {
+Result<void> EnsureStateDir(const std::string& given) {
+  // With a slash at its end the directory would be one of its own parents.
+  const std::string path = given.substr(0, std::max<std::size_t>(given.find_last_not_of('/') + 1, 1));
   // Parents as any mkdir -p would make them, the directory itself for its owner only.
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     if (!MakeDirectory(path.substr(0, slash), 0755)) {

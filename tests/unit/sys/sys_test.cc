@@ -39,6 +39,17 @@ TEST(StateDir, IsMadeForItsOwnerOnly) {
   EXPECT_EQ(status.st_mode & 0777U, 0700U);
 }
 
+TEST(StateDir, IsItsOwnersAloneAlsoWithSlashesAtTheEnd) {
+  testing::TempDir dir;
+  for (const std::string end : {"/", "//"}) {
+    const std::string path = dir.path() + "/a/state" + std::to_string(end.size());
+    ASSERT_TRUE(EnsureStateDir(path + end).ok());
+    struct stat status {};
+    ASSERT_EQ(stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777U, 0700U) << end;
+  }
+}
+
 TEST(StateDir, AFileInTheWayIsNamed) {
   testing::TempDir dir;
   std::ofstream(dir.path() + "/file") << "x";
