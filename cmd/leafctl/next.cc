@@ -425,8 +425,7 @@ Result<void> RunNext(CommandContext& context, NextOptions options) {
   bool told = false;
   bool is_direct = options.direct;
   for (;;) {
-    const auto taken =
-        WithCount(TakeOnce(context, options, count, printer, is_direct), context, printer, count);
+    auto taken = WithCount(TakeOnce(context, options, count, printer, is_direct), context, printer, count);
     if (taken.ok() || !IsPassing(taken.error()) || context.out.failed() ||
         context.clock.Monotonic() + kRetryPause > deadline) {
       // Lines are out as they come; a document is written now, with the IDs that there are.
