@@ -102,6 +102,8 @@ class IdPrinter {
   }
 
   std::uint64_t taken() const { return taken_; }
+  // What daemons gave, over all attempts.
+  client::SeenIds& seen() { return seen_; }
 
  private:
   Result<void> Flush() {
@@ -175,6 +177,7 @@ class IdPrinter {
   std::string items_;
   std::vector<std::uint64_t> sizes_;  // of the ranges that were printed, each in a line
   std::uint64_t taken_ = 0;
+  client::SeenIds seen_;
 };
 
 // Whether a daemon speaks for the state directory.
@@ -304,6 +307,7 @@ Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& res
   LEAF_ASSIGN_OR_RETURN(const std::string token, ClientToken(resolved));
   client::DaemonClient daemon(daemons.servers, context.flags.timeout.value_or(kTakeTimeout), TlsOf(resolved),
                               token);
+  daemon.Remember(printer.seen());
   const auto sink = [&](const std::vector<IdRange>& ranges) { return printer.Add(ranges); };
   const std::uint64_t rest = count - printer.taken();
   const auto text_sink = [&](const std::vector<std::string>& texts) { return printer.AddTexts(texts); };
@@ -319,7 +323,7 @@ Result<void> TakeFromDaemon(CommandContext& context, const config::Resolved& res
 }
 
 // What is left of `count`, from a daemon or, where the user means that, from the store or the worker itself.
-// `is_direct`: that it was taken without a daemon, and is from then on.
+// `is_direct`: that some was taken without a daemon, and the rest is, too.
 Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::uint64_t count,
                       IdPrinter& printer, bool& is_direct) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
@@ -351,8 +355,9 @@ Result<void> TakeOnce(CommandContext& context, const NextOptions& options, std::
   }
   context.Detail(options.is_snowflake() ? "no daemon answers, issuing here"
                                         : "no daemon answers, taking from the store");
-  is_direct = true;
-  return take_direct();
+  taken = take_direct();
+  is_direct = printer.taken() > 0;
+  return taken;
 }
 
 // What waiting can mend: a daemon or a store that is down, restarts or drains; a worker that waits until the

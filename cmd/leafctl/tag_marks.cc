@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -162,16 +163,16 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
     evidence.missing.push_back({name, {ErrorCode::kUnavailable, "this daemon ends", ""}});
     return;
   }
-  client::DaemonClient daemon(urls, ports_.ask_timeout, TlsOf(ports_.resolved), TokenFor(urls));
+  const auto [servers, token] = WhomToAsk(urls);
+  client::DaemonClient daemon(servers, ports_.ask_timeout, TlsOf(ports_.resolved), token);
   auto mark = AskForMark(daemon, evidence.row.tag, ports_.environment.ClockInUse(), ports_.ending);
-  if (!mark.ok() && mark.error().code == ErrorCode::kPermission && !token_.empty() &&
-      TokenFor(urls).empty()) {
+  if (!mark.ok() && mark.error().code == ErrorCode::kPermission && !token_.empty() && token.empty()) {
     mark = Error{
         mark.error().code,
         fmt::format("{}; the token of this configuration is not sent to it, since ZooKeeper alone names "
-                    "this address, and it has no TLS",
+                    "this address",
                     mark.error().message),
-        "name it in client.servers, or with --server"};
+        "name it in client.servers, or with --server; or use TLS, and set client.ca"};
   }
   if (!mark.ok()) {
     // Not waited for again, tag by tag.
@@ -196,15 +197,17 @@ std::string MarkSources::NameOf(client::DaemonClient& daemon, const std::string&
   return fmt::format("{}, which serves another store ({})", name, where);
 }
 
-// A token may go to the servers that an operator has named, over TLS, and to this machine. ZooKeeper is no
-// such name: what may write there could have the token sent to itself.
-const std::string& MarkSources::TokenFor(const std::vector<std::string>& urls) const {
-  static const std::string kNone;
+// A token may go to the servers that an operator has named, to this machine, and over TLS where an authority
+// is named, too. ZooKeeper is no such name: what may write there could have the token sent to itself, with a
+// certificate that the system's authorities know. So of several addresses of one daemon only those are asked.
+MarkSources::Asked MarkSources::WhomToAsk(const std::vector<std::string>& urls) const {
   const auto may_have = [this](const std::string& url) {
-    return url.starts_with("https:") || IsOfThisMachine(url) ||
+    return IsOfThisMachine(url) || (url.starts_with("https:") && !ports_.resolved.config.client.ca.empty()) ||
            std::find(daemons_.servers.begin(), daemons_.servers.end(), url) != daemons_.servers.end();
   };
-  return std::all_of(urls.begin(), urls.end(), may_have) ? token_ : kNone;
+  std::vector<std::string> named;
+  std::copy_if(urls.begin(), urls.end(), std::back_inserter(named), may_have);
+  return named.empty() || token_.empty() ? Asked{urls, named.empty() ? "" : token_} : Asked{named, token_};
 }
 
 Json RepairJson(const Evidence& evidence, const core::TagRow& row) {

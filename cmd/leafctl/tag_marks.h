@@ -96,7 +96,11 @@ class MarkSources {
   void AskRegistered(Evidence& evidence, const zookeeper::DaemonRecord& daemon);
   void Ask(Evidence& evidence, const std::vector<std::string>& urls, const std::string& name,
            bool may_be_absent);
-  const std::string& TokenFor(const std::vector<std::string>& urls) const;
+  struct Asked {
+    std::vector<std::string> urls;
+    std::string token;
+  };
+  Asked WhomToAsk(const std::vector<std::string>& urls) const;
   std::string NameOf(client::DaemonClient& daemon, const std::string& name) const;
 
   const Ports ports_;

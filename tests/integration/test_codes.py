@@ -4,7 +4,7 @@
 import json
 import os
 import re
-import select
+import selectors
 import signal
 import sqlite3
 import stat
@@ -835,8 +835,11 @@ query_timeout = "60s"
 
         # As many as may wait, and one more; each asks for a tag of its own.
         readers = {each.socket: each for each in [ask("/v1/codes/tag%d/1" % i) for i in range(1001)]}
-        answered = select.select(list(readers), [], [], DEADLINE_S)[0]
-        refused = readers[answered[0]].response()
+        with selectors.DefaultSelector() as selector:
+            for each in readers:
+                selector.register(each, selectors.EVENT_READ)
+            answered = selector.select(DEADLINE_S)
+        refused = readers[answered[0][0].fileobj].response()
         self.assertIn("too many requests wait for the codes of their tags", refused.body)
         caller = ask("/v1/segment/order?form=code")
         # Answered by the same thread, after the caller's request came to it.

@@ -74,9 +74,9 @@ const SqlServer::Statement& SqlServer::Translate(const std::string& statement) {
   text = statement;
   if (text == mysql.begin) {
     made.kind = Kind::kBegin;
-  } else if (text == "COMMIT") {
+  } else if (text == mysql.commit || text == sqlite.commit) {
     made.kind = Kind::kCommit;
-  } else if (text == "ROLLBACK") {
+  } else if (text == mysql.rollback || text == sqlite.rollback) {
     made.kind = Kind::kRollback;
   } else if (text.starts_with("SHOW GLOBAL VARIABLES")) {
     made.kind = Kind::kShow;

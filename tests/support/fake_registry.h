@@ -73,6 +73,10 @@ class FakeRegistry final : public core::WorkerRegistry {
         chosen = worker;
         break;
       }
+      if (!leased_ && record.generation > 0 && record.owner.empty() && record.address == node.address) {
+        chosen = worker;  // an operator has released it
+        break;
+      }
       const bool expired = clock_.Monotonic() - record.changed > shared_.lease;
       const bool free = record.generation == 0 || (leased_ && (record.owner.empty() || expired));
       if (free && !chosen) chosen = worker;

@@ -8,9 +8,7 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "leaf/base/duration.h"
@@ -85,26 +83,6 @@ Error MayBeDone(std::string_view what) {
   return {ErrorCode::kOutcomeUnknown, fmt::format("{}; unknown whether the change was made", what),
           "look at the tag before you repeat it"};
 }
-
-// The ranges of one call, which are disjoint.
-class RangeSet {
- public:
-  // False, and nothing is added, if some of `range` is there already.
-  bool Add(const IdRange& range) {
-    auto next = begin_of_end_.upper_bound(range.begin);  // the first that ends above it
-    if (next != begin_of_end_.end() && next->second < range.end) return false;
-    std::uint64_t begin = range.begin;
-    if (const auto before = begin_of_end_.find(range.begin); before != begin_of_end_.end()) {
-      begin = before->second;
-      begin_of_end_.erase(before);
-    }
-    begin_of_end_.emplace(range.end, begin);
-    return true;
-  }
-
- private:
-  std::map<std::uint64_t, std::uint64_t> begin_of_end_;
-};
 
 Error Repeated(const std::string& server) {
   return {ErrorCode::kInternal,
@@ -251,7 +229,8 @@ Result<void> DaemonClient::Next(const std::string& path, IdQuestion question, co
   const bool in_one = question.contiguous;
   std::uint64_t count = question.count;
   std::uint64_t batch = in_one ? count : kCountDefault;
-  RangeSet seen;
+  SeenIds own;
+  SeenIds& seen = seen_ != nullptr ? *seen_ : own;
   while (count > 0) {
     question.count = std::min(batch, count);
     const std::uint64_t wanted = question.count;
@@ -269,8 +248,7 @@ Result<void> DaemonClient::Next(const std::string& path, IdQuestion question, co
     } else {
       LEAF_ASSIGN_OR_RETURN(ranges, RangesOf(answered_by_, reply.body, wanted));
     }
-    if (!std::all_of(ranges.begin(), ranges.end(), [&](const IdRange& range) { return seen.Add(range); }))
-      return Repeated(answered_by_);
+    if (!seen.Add(ranges)) return Repeated(answered_by_);
     LEAF_RETURN_IF_ERROR(sink(ranges));
     count -= wanted;
   }
@@ -283,7 +261,8 @@ Result<void> DaemonClient::NextTexts(std::string_view tag, std::string_view form
                                        : fmt::format("/v1/segment/{}?form={}{}", PercentEncode(tag), form,
                                                      contiguous ? "&contiguous=1" : "");
   std::uint64_t batch = contiguous ? count : kCountDefault;
-  std::set<std::string> first_texts;
+  SeenIds own;
+  SeenIds& seen = seen_ != nullptr ? *seen_ : own;
   while (count > 0) {
     const std::uint64_t wanted = std::min(batch, count);
     LEAF_ASSIGN_OR_RETURN(const Reply reply, AskAny(fmt::format("{}&count={}", path, wanted)));
@@ -296,8 +275,7 @@ Result<void> DaemonClient::NextTexts(std::string_view tag, std::string_view form
     if (reply.status != 200) return ErrorOf(answered_by_, reply.status, reply.body);
     LEAF_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                           TextsOf(answered_by_, reply.body, form == "code" ? "codes" : "ids", wanted));
-    // Of an answer that comes twice the first text does.
-    if (!first_texts.insert(texts.front()).second) return Repeated(answered_by_);
+    if (!seen.Add(texts)) return Repeated(answered_by_);
     LEAF_RETURN_IF_ERROR(sink(texts));
     count -= wanted;
   }

@@ -14,6 +14,7 @@
 #include "leaf/base/time.h"
 #include "leaf/client/answers.h"
 #include "leaf/client/redis_wire.h"
+#include "leaf/client/seen_ids.h"
 #include "leaf/client/trust.h"
 
 namespace boost::asio {
@@ -37,7 +38,8 @@ class DaemonClient {
   // `sink` with the ranges of each complete answer, in order. On an error, what `sink` was given is valid and
   // spent. Errors: kUnreachable (nothing listens there), kPermission (the socket may not be opened), kConfig
   // (it is not trusted over TLS, or does not trust us), and what the server says: kNotFound, kFrozen,
-  // kExhausted, kUnavailable, kLimited, kInvalidArgument, …
+  // kExhausted, kUnavailable, kLimited, kInvalidArgument, …; kInternal for an answer with IDs that an earlier
+  // one had, of this call or of those that share what was seen (Remember).
   using RangeSink = std::function<Result<void>(const std::vector<IdRange>&)>;
   Result<void> NextSegment(std::string_view tag, std::uint64_t count, const RangeSink& sink);
   // The same of the server's snowflake worker. Further errors: kClock, kNotOwner.
@@ -94,6 +96,10 @@ class DaemonClient {
   // The tag as a segment of a server's path, with % codes where needed.
   static std::string PathSegment(std::string_view tag);
 
+  // Calls for IDs, of one tag or of snowflake IDs, go on with what `seen` has, and add to it; it outlives
+  // them.
+  void Remember(SeenIds& seen) { seen_ = &seen; }
+
   // Which server answered last, "" if none did.
   const std::string& answered_by() const { return answered_by_; }
   // Whether any server took a connection, be it leafctl's or not.
@@ -132,6 +138,7 @@ class DaemonClient {
   const std::string token_;
   std::string answered_by_;
   bool met_a_server_ = false;
+  SeenIds* seen_ = nullptr;
 };
 
 }  // namespace leaf::client

@@ -271,7 +271,10 @@ class NodeChecks : DoctorChecks {
     client::DaemonClient& daemon = own_.client;
     const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
     if (!body.ok()) {
-      if (body.error().code != ErrorCode::kUnreachable || own_.is_configured)
+      // What hangs on a Unix socket is a daemon; on a port it may be another program (CheckPorts).
+      const bool hangs =
+          body.error().code == ErrorCode::kUnavailable && body.error().message.starts_with("unix:");
+      if (body.error().code == ErrorCode::kPermission || hangs || own_.is_configured)
         return Failed("daemon", body.error(), "a caller that asks it from here gets no ID");
       if (holder_) {
         return Problem(

@@ -86,14 +86,23 @@ void SegmentService::RefreshNow() {
 // A store that is away is known now, and not by the refresh that may be due in an hour: what is asked whether
 // IDs can be issued has to say so.
 void SegmentService::LookAfterFailure() {
-  const MonotonicTime now = clock_.Monotonic();
+  MonotonicTime at = clock_.Monotonic();
   {
     const MutexLock lock(mutex_);
     // Otherwise a refresh is due soon anyway.
-    if (!loaded_ || store_problem_ || now < no_look_before_) return;
-    no_look_before_ = now + kFailureLook;
+    if (!loaded_ || store_problem_ || look_is_due_) return;
+    look_is_due_ = true;
+    at = std::max(at, no_look_before_);
+    no_look_before_ = at + kFailureLook;
   }
-  RefreshNow();
+  timers_.PostAt(at, [this] {
+    {
+      const MutexLock lock(mutex_);
+      look_is_due_ = false;
+      if (store_problem_) return;
+    }
+    RefreshNow();
+  });
 }
 
 void SegmentService::AdoptOrders() {

@@ -281,7 +281,9 @@ class SegmentService {
   // Of the refreshes that follow each other; those of an older chain have no say.
   std::atomic<std::uint64_t> refresh_chain_{0};
   std::atomic<bool> probing_fence_{false};
-  MonotonicTime no_look_before_ LEAF_GUARDED_BY(mutex_);  // LookAfterFailure
+  // Of LookAfterFailure.
+  bool look_is_due_ LEAF_GUARDED_BY(mutex_) = false;
+  MonotonicTime no_look_before_ LEAF_GUARDED_BY(mutex_);
 
   // Held while a tag leaves the directory and while the totals are reckoned; see tallies.h.
   mutable Mutex totals_mutex_;

@@ -160,7 +160,9 @@ Result<void> SnowflakeService::Register(const Term& term) {
   }
   if (claimed->worker != term.claim.worker)
     return lost(fmt::format("now it says that this node's number is {}", claimed->worker));
-  if (claimed->ceiling && *claimed->ceiling > term.known_end) {
+  // An operator may have released the number, and this node has it again: the claim has added UntoldMax to
+  // what the node itself told. Another node that had it meanwhile has added that, too.
+  if (claimed->ceiling && *claimed->ceiling > term.known_end + core::UntoldMax(options_.window)) {
     return lost(
         fmt::format("now it says that IDs up to {} may have been issued, which this state directory "
                     "does not know of: another node has used the number",

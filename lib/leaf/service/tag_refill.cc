@@ -18,6 +18,12 @@ std::uint64_t LeafLowWater(std::uint64_t range_size) {
   return range_size > taken ? range_size - taken : 0;
 }
 
+// Other failures are the tag's.
+bool MayBeOfStore(ErrorCode code) {
+  return code == ErrorCode::kUnavailable || code == ErrorCode::kOutcomeUnknown ||
+         code == ErrorCode::kPermission || code == ErrorCode::kConfig;
+}
+
 }  // namespace
 
 // A failure that waiting does not cure: parked requests are told at once.
@@ -330,13 +336,13 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   }
   refill_.CountFailure();
   const bool is_first = refill_.failures() == 1;
+  if (MayBeOfStore(error.code)) completions.push_back([this] { context_.store_failed(); });
   problem_ = std::make_unique<Problem>(
       Problem{error, problem_ && !is_first ? problem_->since : context_.clock.Wall()});
   if (is_first) {
     completions.push_back([this, error] {
       context_.failure_log.Tell(error.code,
                                 fmt::format("grant for tag {} failed: {}", Quoted(tag_), error.message));
-      if (error.code == ErrorCode::kUnavailable) context_.store_failed();
     });
     // A request that parked while all was well now waits no longer than one that comes next.
     const MonotonicTime now = context_.clock.Monotonic();

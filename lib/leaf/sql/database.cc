@@ -180,13 +180,13 @@ Result<void> Database::TryTransact(std::string_view what, Finish finish, const B
     soci << std::string(dialect_.begin);
     Result<void> result = body(soci);
     if (!result.ok() || finish == Finish::kRollback) {
-      soci << "ROLLBACK";
+      soci << std::string(dialect_.rollback);
       GiveBack(std::move(place));
       return result;
     }
     if (!InUse(place.connection().term)) return AnotherServer(what);
     phase = Phase::kCommit;
-    soci << "COMMIT";
+    soci << std::string(dialect_.commit);
     // A server that was demoted meanwhile takes the COMMIT of a user with all privileges, and its successor
     // has taken over without it.
     if (!IsUsable(place.connection())) {

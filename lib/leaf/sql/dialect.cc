@@ -176,6 +176,10 @@ constexpr std::array<std::string_view, 9> kSqliteSchema{
 const Dialect kMysql{
     .name = "mysql",
     .begin = "START TRANSACTION",
+    // Else a server's completion_type may begin the next transaction, and grants would be a part of it, which
+    // nothing commits.
+    .commit = "COMMIT AND NO CHAIN NO RELEASE",
+    .rollback = "ROLLBACK AND NO CHAIN NO RELEASE",
     .for_update = " FOR UPDATE",
     .for_update_now = " FOR UPDATE NOWAIT",
     // A word since MariaDB 12.0: OFF, ON and others. As a number each word is 0.
@@ -201,6 +205,8 @@ const Dialect kSqlite{
     .name = "sqlite",
     // A deferred transaction that turns to writing can fail where the busy time-out no longer helps.
     .begin = "BEGIN IMMEDIATE",
+    .commit = "COMMIT",
+    .rollback = "ROLLBACK",
     .for_update = "",
     .for_update_now = "",
     .read_only = "0",

@@ -9,6 +9,8 @@ namespace leaf::sql {
 struct Dialect {
   std::string_view name;
   std::string_view begin;  // starts a transaction that is going to write
+  std::string_view commit;
+  std::string_view rollback;
   // Appended to a SELECT whose row is about to be changed.
   std::string_view for_update;
   // The same for a row that is not waited for; where the server knows that (CanReadWithoutWaiting).

@@ -360,7 +360,10 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session&
       return attempt;
     }
   }
-  if (owner.ceiling_ms > 0 && owner.uuid != node.uuid) ceiling += core::UntoldMax(options_.window);
+  // One that never told a ceiling has begun when it reported first.
+  const long long told_ms = owner.ceiling_ms > 0 ? owner.ceiling_ms : std::max(owner.reported_ms, 0LL);
+  if (owner.found && owner.uuid != node.uuid)
+    ceiling = std::max(ceiling, WallTimeOf(told_ms) + core::UntoldMax(options_.window));
   if (foreign) ceiling = std::max(ceiling, WallTimeOf(*row.reported_ms) + core::kJavaMargin);
   const long long claims = owner.claims + 1;
   const long long ceiling_ms = UnixMillis(ceiling);

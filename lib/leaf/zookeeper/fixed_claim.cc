@@ -205,7 +205,12 @@ Result<FixedRegistry::Attempt> FixedRegistry::WriteClaim(const Tree& tree, const
   const std::optional<NodeData>& ceiling_node = found.ceiling_node;
   const bool formerly_ours = found.formerly_ours;
   CeilingRecord& ceiling = found.ceiling;
-  if (ceiling.ceiling && ceiling.uuid != node.uuid) *ceiling.ceiling += core::UntoldMax(options_.window);
+  // One that never told a ceiling has begun when it reported first.
+  if (ceiling_node && ceiling.uuid != node.uuid) {
+    const WallTime told =
+        ceiling.ceiling.value_or(WallTimeOf(std::max<std::int64_t>(own.data.timestamp_ms, 0)));
+    ceiling.ceiling = told + core::UntoldMax(options_.window);
+  }
   if (!found.covered) {
     for (const LeafNode& leaf : found.numbers.own) {
       const WallTime end = WallTimeOf(std::max<std::int64_t>(leaf.data.timestamp_ms, 0)) + core::kJavaMargin;

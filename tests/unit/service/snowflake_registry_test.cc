@@ -831,6 +831,40 @@ TEST_F(SnowflakeRegistryTest, NothingIsClaimedBeforeTheStateDirectoryHasItsIdent
   EXPECT_TRUE(node.Take());
 }
 
+// The schedule: a node starts without the registry, an operator releases its number, the registry comes back,
+// and gives the number to the node again, with the margin of a former owner.
+TEST_F(SnowflakeRegistryTest, ANumberThatWasReleasedMeanwhileIsConfirmedUnlessAnotherNodeHadIt) {
+  for (const bool another : {false, true}) {
+    SCOPED_TRACE(another);
+    Cluster cluster;
+    SnowflakeNode node(cluster, false);
+    const auto pass = [&](milliseconds time) {
+      for (; time > milliseconds{0}; time -= milliseconds{10}) {
+        cluster.clock.Advance(milliseconds{10});
+        node.Settle();
+      }
+    };
+    ASSERT_TRUE(node.Start().ok());
+    pass(seconds{5});
+    EXPECT_TRUE(node.Take());
+    node.Crash();
+    node.disk.Restart();
+    node.registry.down = true;
+    ASSERT_TRUE(node.Start().ok());
+    auto& record = cluster.records.records[0];
+    record.owner.clear();
+    ++record.generation;
+    // Another node's claim adds the margin, too, if it issues nothing.
+    if (another) *record.ceiling += core::UntoldMax(cluster.records.window);
+    pass(seconds{5});
+    EXPECT_TRUE(node.Take());
+    node.registry.down = false;
+    pass(seconds{10});
+    EXPECT_EQ(CodeOf(node.CanIssue()), another ? ErrorCode::kNotOwner : ErrorCode::kInternal);
+    EXPECT_EQ(node.Take(), !another);
+  }
+}
+
 TEST_F(SnowflakeRegistryTest, AStartThatIsRefusedGivesItsLeaseBack) {
   SnowflakeNode node(cluster_, true);
   node.options.check_peers = [] { return Result<void>(Error{ErrorCode::kClock, "the peers disagree", ""}); };

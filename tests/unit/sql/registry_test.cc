@@ -364,6 +364,17 @@ TEST_F(SqlRegistryTest, AnotherStateDirectoryIsRefusedUntilTheNumberIsReleased) 
   EXPECT_EQ(lost.error().code, ErrorCode::kNotOwner);
 }
 
+// The schedule: the first owner is cut off as soon as it has its number, issues ahead of the clock, and is
+// lost.
+TEST_F(SqlRegistryTest, AnOwnerThatNeverToldACeilingHasOneAllTheSame) {
+  ASSERT_TRUE(Connect()->Claim(node_, cluster_).ok());
+  const WallTime begun = clock_.Wall();
+  Execute("UPDATE leafctl_workers SET uuid = '', claims = claims + 1 WHERE worker = 1");
+  const core::NodeIdentity second{node_.address, "uuid-2"};
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(Connect()->Claim(second, cluster_)->ceiling, begun + core::UntoldMax(milliseconds{0}));
+}
+
 // What the hint says when the numbers are used up: the table gives one out again.
 TEST_F(SqlRegistryTest, AReleasedNumberGoesToAnotherAddress) {
   const auto first = Connect();

@@ -334,14 +334,18 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
 // that takes its number over does not learn that its claim was made, or ends before its first ID, and claims
 // again: the record says by then that it is its own.
 TEST_F(FixedRegistryTest, WhatAFormerOwnerDidNotTellIsKeptForEachClaimAfterIt) {
-  for (const bool reply_is_lost : {false, true}) {
+  for (const auto& [reply_is_lost, tells] :
+       {std::pair{false, true}, std::pair{true, true}, std::pair{false, false}, std::pair{true, false}}) {
     MemoryZooKeeper server;
     RegistryOptions options = Options();
     options.window = seconds{3};
     const auto a = Start<FixedRegistry>(server, options);
     const auto claim = Get(*a, "a");
-    const WallTime told = clock_.Wall() + seconds{3};
-    ASSERT_TRUE(a->registry.Renew(claim, told).ok());
+    // A node that never tells a ceiling has reported when it began.
+    const WallTime told = tells ? clock_.Wall() + seconds{3} : clock_.Wall();
+    if (tells) {
+      ASSERT_TRUE(a->registry.Renew(claim, told).ok());
+    }
     ASSERT_TRUE(server.Delete(tree_.Owner(claim.worker)));  // worker release
     const auto b = Start<FixedRegistry>(server, options);
     if (reply_is_lost) b->client.FailWrite(1, Fault::kLostReply);
