@@ -11,7 +11,7 @@ namespace {
 
 // How often a witness that is away is looked for.
 constexpr std::chrono::milliseconds kWitnessProbeInterval{1000};
-// How long the witness is told of marks before whatever else waits to be read comes first.
+// How long one turn of telling the witness of marks takes; then other reads have theirs.
 constexpr std::chrono::milliseconds kCatchUpTurn{500};
 // How often the order of the tags is looked at: a command that makes a tag strict waits for all nodes.
 constexpr std::chrono::milliseconds kOrderLook{2000};

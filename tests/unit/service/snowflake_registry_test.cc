@@ -817,8 +817,8 @@ TEST_F(SnowflakeRegistryTest, ALeaseIsKeptAliveWhileTheClockIsDistrusted) {
   EXPECT_EQ(cluster_.records.records[0].ceiling, ceiling) << "but no ceiling is raised";
 }
 
-// The schedule: the disk is full at the first start. A claim under an identity that only the process knows
-// would leave the number to nobody after a restart.
+// The schedule: the disk is full at the first start, and the node claims a number under an identity that only
+// its memory has. After a restart the node has another identity, and the registry refuses it the number.
 TEST_F(SnowflakeRegistryTest, NothingIsClaimedBeforeTheStateDirectoryHasItsIdentity) {
   SnowflakeNode node(cluster_, false);
   node.disk.FailWrites(ENOSPC);

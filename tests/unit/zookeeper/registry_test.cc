@@ -332,7 +332,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
 
 // The schedule: a node goes on beyond the ceiling that it last told, and is lost with its directory. The node
 // that takes its number over does not learn that its claim was made, or ends before its first ID, and claims
-// again: the record says by then that it is its own.
+// again: the record names this second node by then.
 TEST_F(FixedRegistryTest, WhatAFormerOwnerDidNotTellIsKeptForEachClaimAfterIt) {
   for (const auto& [reply_is_lost, tells] :
        {std::pair{false, true}, std::pair{true, true}, std::pair{false, false}, std::pair{true, false}}) {
@@ -860,6 +860,11 @@ class LeaseRegistryTest : public ZooKeeperRegistryTest {
   std::unique_ptr<Process<LeaseRegistry>> LeasedOfFew(MemoryZooKeeper& server) {
     return Start<LeaseRegistry>(server, Few());
   }
+  RegistryOptions OneNumber() const {
+    RegistryOptions options = Few();
+    options.worker_begin = 1023;
+    return options;
+  }
   static std::string AddressOf(int node) { return "127.0.0." + std::to_string(node) + ":80"; }
   LeaseRecord RecordOf(MemoryZooKeeper& server, std::uint64_t worker) {
     return *ParseLease(server.Data(tree_.Lease(worker)).value());
@@ -1007,8 +1012,7 @@ TEST_F(LeaseRegistryTest, ALeaseThatHasRunOutIsTakenHoweverLongEachLookTakes) {
   for (int call = 0; call < kCallsMax; ++call) {
     SCOPED_TRACE(call);
     MemoryZooKeeper server;
-    RegistryOptions one = Few();
-    one.worker_begin = 1023;
+    const RegistryOptions one = OneNumber();
     const auto dead = Start<LeaseRegistry>(server, one);
     Get(*dead, "dead", AddressOf(0));
     const auto late = Start<LeaseRegistry>(server, one);
@@ -1023,8 +1027,7 @@ TEST_F(LeaseRegistryTest, TwoClaimantsSeeTheSameRecordRunOut) {
   for (int call = 0; call < kCallsMax; ++call) {
     SCOPED_TRACE(call);
     MemoryZooKeeper server;
-    RegistryOptions one = Few();
-    one.worker_begin = 1023;
+    const RegistryOptions one = OneNumber();
     const auto dead = Start<LeaseRegistry>(server, one);
     const auto old = Get(*dead, "dead", AddressOf(0));
     const auto a = Start<LeaseRegistry>(server, one);
