@@ -19,6 +19,7 @@
 #include "commands.h"
 #include "completion_line.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "shell_word.h"
@@ -89,7 +90,7 @@ Result<std::vector<std::string>> TagsOfDaemon(CommandContext& context) {
   client::DaemonClient daemon(FindDaemons(*resolved).servers, *context.flags.timeout, TlsOf(*resolved),
                               token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
-  const Json json = Json::parse(body, nullptr, false);
+  const Json json = ParseForeignJson<Json>(body);
   std::vector<std::string> tags;
   try {
     for (const Json& tag : json.at("segment").at("tags")) tags.push_back(tag.value("tag", ""));

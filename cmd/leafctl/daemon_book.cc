@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/server/http/tag_body.h"
@@ -78,7 +79,7 @@ Result<Json> DaemonBook::Ask(Method method, const std::string& target, const Jso
   if (target.ends_with(kDryRun)) effect = Effect::kNone;
   LEAF_ASSIGN_OR_RETURN(const std::string text,
                         daemon_.AskTags(method, effect, target, body.is_null() ? "" : body.dump()));
-  Json json = Json::parse(text, nullptr, false);
+  Json json = ParseForeignJson<Json>(text);
   if (!json.is_object()) return NotOurs();
   if (const auto warnings = json.find("warnings"); warnings != json.end() && warnings->is_array()) {
     for (const Json& warning : *warnings) {

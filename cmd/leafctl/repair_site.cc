@@ -9,6 +9,7 @@
 
 #include "daemon_book.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/embed/cluster_link.h"
 #include "leaf/embed/stores.h"
@@ -120,7 +121,7 @@ bool ServesAnotherStore(CommandContext& context, const config::Resolved& resolve
                               TlsOf(resolved), token);
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return false;
-  const Json json = Json::parse(*body, nullptr, false);
+  const Json json = ParseForeignJson<Json>(*body);
   const auto at = json.is_object() ? json.find("store_at") : json.end();
   if (!json.is_object() || at == json.end() || !at->is_string()) return false;
   if (*at != Json(StoreAt(resolved.config))) return true;

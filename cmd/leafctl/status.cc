@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "daemons.h"
 #include "leaf/base/duration.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "status_screen.h"
@@ -125,25 +126,6 @@ struct Asked {
   Result<Json> status;
 };
 
-// To copy JSON goes as deep as its sender has nested, and the stack does not.
-bool NestsDeeply(std::string_view text) {
-  constexpr int kLevelsMax = 100;
-  int depth = 0;
-  bool is_text = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '"') is_text = !is_text;
-    if (is_text) {
-      if (c == '\\') ++i;
-      continue;
-    }
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    if (depth > kLevelsMax) return true;
-  }
-  return false;
-}
-
 // Whether its fields are of the kinds that a daemon of any version has written.
 bool CanBeShown(const Json& json) {
   try {
@@ -161,7 +143,7 @@ bool CanBeShown(const Json& json) {
 
 Result<Json> AskOne(client::DaemonClient& daemon) {
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Status(client::DaemonClient::StatusTags::kAll));
-  Json json = NestsDeeply(body) ? Json() : Json::parse(body, nullptr, false);
+  Json json = ParseForeignJson<Json>(body);
   if (json.is_object() && CanBeShown(json)) return json;
   return Error{ErrorCode::kInternal,
                fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
@@ -195,9 +177,15 @@ std::string Health(const Json& json) {
       problems == 0 ? "" : fmt::format(", with {} problem{}", problems, problems == 1 ? "" : "s"));
 }
 
-// Of one daemon of several: it does not answer, as far as can be seen from here.
+// It does not answer, as far as can be seen from here.
 bool IsSilence(const Error& error) {
   return error.code == ErrorCode::kUnreachable || error.code == ErrorCode::kUnavailable;
+}
+
+// What a command fails with because of it.
+Error Unanswered(Error error) {
+  if (IsSilence(error)) error.code = ErrorCode::kUnreachable;
+  return error;
 }
 
 // Several daemons, a line each, and what is wrong with them.
@@ -261,8 +249,7 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
   for (const Asked& one : asked) {
     if (!one.status.ok()) {
       append(failed, one.status.error().message);
-      Error why = one.status.error();
-      if (IsSilence(why)) why.code = ErrorCode::kUnreachable;
+      Error why = Unanswered(one.status.error());
       if (!error || (why.code == ErrorCode::kUnreachable && error->code != why.code)) error = std::move(why);
     } else if (!IsWell(*one.status)) {
       append(unhealthy, fmt::format("{} is {}", one.server, Health(*one.status)));
@@ -274,7 +261,9 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
 }
 
 Result<void> ShowOnce(CommandContext& context, client::DaemonClient& daemon) {
-  LEAF_ASSIGN_OR_RETURN(const Json json, AskOne(daemon));
+  auto answer = AskOne(daemon);
+  if (!answer.ok()) return Unanswered(std::move(answer).error());
+  const Json& json = *answer;
   if (context.flags.json) {
     WriteJson(context, json);
   } else {
@@ -359,7 +348,7 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
 Result<void> TellLive(CommandContext& context, const config::Resolved& resolved,
                       std::chrono::milliseconds timeout) {
   client::DaemonClient daemon(FindOwnDaemon(resolved), timeout, TlsOf(resolved));
-  LEAF_RETURN_IF_ERROR(daemon.Live());
+  if (auto live = daemon.Live(); !live.ok()) return Unanswered(std::move(live).error());
   if (context.flags.json) {
     WriteJson(context, {{"server", daemon.answered_by()}, {"live", true}});
   } else {

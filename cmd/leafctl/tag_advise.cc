@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "tag_output.h"
@@ -43,8 +44,9 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
   client::DaemonClient daemon(FindDaemons(*resolved).servers, context.flags.timeout.value_or(kAskTimeout),
                               TlsOf(*resolved), token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Advice(options.tag));
-  const Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object() || json.value("tag", "") != options.tag) {
+  const Json json = ParseForeignJson<Json>(body);
+  if (!json.is_object() || json.value("tag", Json()) != Json(options.tag) ||
+      !json.value("why", Json("")).is_string()) {
     return Error{ErrorCode::kInternal,
                  fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   }

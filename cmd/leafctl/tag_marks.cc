@@ -11,6 +11,7 @@
 
 #include "confirm.h"
 #include "leaf/base/endpoint.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/base/time.h"
 #include "leaf/client/daemon_client.h"
@@ -56,8 +57,9 @@ bool IsLocalUrl(const std::string& url) {
   const std::size_t scheme = url.find(kScheme);
   if (scheme == std::string::npos) return false;
   const std::string_view rest = std::string_view(url).substr(scheme + kScheme.size());
-  return rest.starts_with("127.") || rest.starts_with("localhost") || rest.starts_with("[::1]") ||
-         rest.starts_with("0.0.0.0") || rest.starts_with("[::]");
+  // As a whole: a name that begins with "127." or "localhost" may be any machine's.
+  const auto endpoint = ParseEndpoint(rest.substr(0, rest.find('/')), 1);
+  return endpoint.ok() && (IsLoopbackHost(endpoint->host) || IsWildcardHost(endpoint->host));
 }
 
 KnownMark LocalKnownMark(const std::string& state_dir, const core::Mark& mark) {
@@ -189,7 +191,7 @@ void MarkSources::Ask(Evidence& evidence, const std::vector<std::string>& urls, 
 // since one database has several names, but it says so.
 std::string MarkSources::NameOf(client::DaemonClient& daemon, const std::string& name) const {
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
-  const Json json = body.ok() ? Json::parse(*body, nullptr, false) : Json();
+  const Json json = body.ok() ? ParseForeignJson<Json>(*body) : Json();
   const auto store = json.is_object() ? json.find("store_at") : json.end();
   if (!json.is_object() || store == json.end() || *store == Json(StoreAt(ports_.resolved.config)))
     return name;

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "confirm.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "tag_changes.h"
@@ -25,8 +26,10 @@ struct TagPauseOptions {
 Result<Json> PauseOne(CommandContext& context, client::DaemonClient& daemon, const std::string& tag,
                       bool pause, bool dry_run) {
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.SetPaused(tag, pause, dry_run));
-  Json json = Json::parse(body, nullptr, false);
-  if (!json.is_object() || json.value("tag", "") != tag) {
+  Json json = ParseForeignJson<Json>(body);
+  const auto is_bool = [&](const char* name) { return json.value(name, Json(false)).is_boolean(); };
+  if (!json.is_object() || json.value("tag", Json()) != Json(tag) || !is_bool("changed") ||
+      !is_bool("known")) {
     return Error{ErrorCode::kInternal,
                  fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   }

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/client/daemon_client.h"
 
 namespace leaf::cmd {
@@ -33,7 +34,7 @@ Result<void> CheckUniverse(CommandContext& context) {
     const bool none_is_there = body.error().code == ErrorCode::kUnreachable && !daemon.met_a_server();
     return none_is_there ? Result<void>() : body.error();
   }
-  const auto status = nlohmann::json::parse(*body, nullptr, false);
+  const auto status = ParseForeignJson(*body);
   const bool says_where =
       status.is_object() && status.contains("state_dir") && status["state_dir"].is_string();
   const std::string theirs = says_where ? status["state_dir"].get<std::string>() : "";

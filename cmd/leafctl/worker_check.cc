@@ -8,12 +8,32 @@
 
 #include "commands.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "worker_output.h"
 
 namespace leaf::cmd {
 namespace {
+
+// Throws Json::exception if a daemon of leafctl says nothing like it.
+std::optional<inspect::WorkerFinding> LostNumberOf(const Json& json, const std::string& cluster,
+                                                   const std::string& daemon) {
+  if (!json.is_object()) return std::nullopt;
+  const Json snowflake = json.value("snowflake", Json::object());
+  const Json problem = snowflake.value("problem", Json::object());
+  if (snowflake.value("cluster", "") != cluster ||
+      problem.value("code", "") != ErrorCodeName(ErrorCode::kNotOwner))
+    return std::nullopt;
+  inspect::WorkerFinding finding;
+  finding.code = "own-number-lost";
+  finding.subject = std::to_string(snowflake.value("worker", std::uint64_t{0}));
+  finding.cause = problem.value("message", "");
+  finding.consequence = fmt::format("the daemon at {} issues no snowflake IDs", daemon);
+  finding.remedy = problem.value("hint", "");
+  finding.left = "only the daemon can claim it again";
+  return finding;
+}
 
 // What this node's daemon says of its number. The registry cannot tell that a node has stopped because of it.
 Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context) {
@@ -23,21 +43,11 @@ Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context)
                               TlsOf(*resolved), token);
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return std::optional<inspect::WorkerFinding>();
-  const Json json = Json::parse(*body, nullptr, false);
-  if (!json.is_object()) return std::optional<inspect::WorkerFinding>();
-  const Json snowflake = json.value("snowflake", Json::object());
-  const Json problem = snowflake.value("problem", Json::object());
-  if (snowflake.value("cluster", "") != resolved->config.snowflake.cluster ||
-      problem.value("code", "") != ErrorCodeName(ErrorCode::kNotOwner))
+  try {
+    return LostNumberOf(ParseForeignJson<Json>(*body), resolved->config.snowflake.cluster, daemon.answered_by());
+  } catch (const Json::exception&) {
     return std::optional<inspect::WorkerFinding>();
-  inspect::WorkerFinding finding;
-  finding.code = "own-number-lost";
-  finding.subject = std::to_string(snowflake.value("worker", std::uint64_t{0}));
-  finding.cause = problem.value("message", "");
-  finding.consequence = fmt::format("the daemon at {} issues no snowflake IDs", daemon.answered_by());
-  finding.remedy = problem.value("hint", "");
-  finding.left = "only the daemon can claim it again";
-  return std::optional(std::move(finding));
+  }
 }
 
 Result<void> RunWorkerCheck(CommandContext& context) {

@@ -1,5 +1,6 @@
 // leafctl worker export
 #include "commands.h"
+#include "leaf/base/foreign_json.h"
 #include "worker_output.h"
 
 namespace leaf::cmd {
@@ -12,8 +13,8 @@ Result<void> RunWorkerExport(CommandContext& context) {
   json["records"] = Json::array();
   for (const inspect::RawRecord& record : records) {
     Json item = RecordJson(record);
-    // Null for what is no JSON.
-    const Json decoded = Json::parse(record.data, nullptr, false);
+    // Null for what is no JSON, or none of ours.
+    const Json decoded = ParseForeignJson<Json>(record.data);
     item["decoded"] = decoded.is_discarded() ? Json(nullptr) : decoded;
     json["records"].push_back(std::move(item));
   }

@@ -44,6 +44,10 @@ class AnswersTest(LeafTest):
                 self.end_headers()
                 self.wfile.write(data)
 
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                self.do_GET()
+
             def log_message(self, *_):
                 pass
 
@@ -182,6 +186,39 @@ class Shapes(AnswersTest):
                 self.assertNotIn("leafctl: bug", result.err, (args, body))
             result = self.box.run(["__complete", "--line", "zsh", "--", "leafctl", "--server", url, "tag", "show", ""])
             self.assertEqual((result.rc, result.err), (0, ""), body)
+
+    def test_what_nests_without_end(self):
+        deep = "[" * 200_000 + "]" * 200_000
+        for body in (deep, '{"tag":"pay","changed":%s}' % deep, '{"workers":%s}' % deep):
+            url = self.http((200, body))
+            static = ("--set", "snowflake.cluster=pay", "--set", "snowflake.worker_id=1", "--set", "client.servers=" + url)
+            for args in (["status"], ["doctor"], ["tag", "pause", "pay"], ["tag", "advise", "pay"], ["tag", "show", "pay"],
+                         ["worker", "list"], ["tag", "list"]):  # fmt: skip
+                result = self.box.run([*args, "--server", url])
+                self.assertGreaterEqual(result.rc, 0, (args, body[:40], "it crashed"))
+                self.assertNotIn("leafctl: bug", result.err, (args, body[:40]))
+            self.assertGreaterEqual(self.box.run(["worker", "check", *static]).rc, 0, body[:40])
+        for name, text in (("t.json", '{"tags":[{"tag":"a","step":%s}]}' % deep), ("t.toml", '"\\""' + ".a" * 100_000 + "=1\n")):
+            path = self.box.write(name, text)
+            self.check(self.box.run(["tag", "apply", "-f", path, "--dry-run"]), 2, "bad file")
+            self.check(self.box.run(["--config", path, "config", "check"]), 6, name)
+
+    def test_fields_of_another_kind(self):
+        for body in ({"tag": None}, {"tag": "pay", "why": 1, "changed": 5}, {"tag": "pay", "why": [], "known": "x"}):
+            url = self.http((200, body))
+            for command in ("pause", "resume", "advise"):
+                self.check(self.box.run(["tag", command, "pay", "--server", url]), 1, "not from leafctl")
+
+    def test_silence_is_no_daemon(self):
+        """However many are asked, and for whatever."""
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+            urls = ["http://127.0.0.1:%d" % listener.getsockname()[1] for listener in (one, two)]
+            for servers in (urls[:1], urls):
+                named = [word for url in servers for word in ("--server", url)]
+                result = self.box.run(["status", *named, "--timeout", "300ms"])
+                self.assertEqual(result.rc, 7, result)
+            live = ["status", "--live", "--set", "server.listen=" + urls[0][7:], "--set", "server.socket="]
+            self.check(self.box.run([*live, "--timeout", "300ms"]), 7)
 
     def test_a_daemon_that_hangs_is_one(self):
         with socket.socket(socket.AF_UNIX) as listener:

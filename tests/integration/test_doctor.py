@@ -281,6 +281,15 @@ session_timeout = "20s"
         self.configure(other)
         self.find(self.doctor(other, rc=10), "own-number", "problem", "another state directory")
 
+    def test_a_lease_of_this_address_that_another_directory_had_is_not_in_the_way(self):
+        self.configure(self.box, "recycle = true")
+        with self.zookeeper.client() as client:
+            client.create("/snowflake/%s/leafctl/leases/1023" % self.name,
+                          '{"generation":4,"uuid":"11111111-2222-3333-4444-555555555555","address":"%s","ceiling_ms":1}' % ADDRESS,
+                          parents=True)  # fmt: skip
+        checks = self.doctor()
+        self.assertNotIn("own-number", self.problems(checks), json.dumps(checks, indent=1))
+
     def test_a_new_address_is_told(self):
         self.find(self.doctor(env={"LEAFCTL_SNOWFLAKE_ADDRESS": "192.0.2.99:1"}, rc=0), "own-number", "warning", "no worker number yet")
         self.find(self.doctor(env={"LEAFCTL_SNOWFLAKE_ADDRESS": "127.0.0.1:1"}), "address", "warning", "many machines")

@@ -404,7 +404,8 @@ class OurRecords(WorkersTest):
         held = {"generation": 4, "uuid": UUID, "address": "192.0.2.3:1", "ceiling_ms": None}
         self.make_own(
             owners={700: self.owner("192.0.2.8:1"), 701: self.owner("192.0.2.9:1")},
-            addresses={"192.0.2.8:1": {"uuid": UUID, "worker": 700}, "192.0.2.7:1": {"uuid": UUID, "worker": None}},
+            addresses={"192.0.2.8:1": {"uuid": UUID, "worker": 700}, "192.0.2.7:1": {"uuid": UUID, "worker": None},
+                       "192.0.2.6:1": {"uuid": UUID, "worker": 600}},  # fmt: skip
             ceilings={700: self.ceiling(soon), 900: self.ceiling(soon)},
             leases={last: lease, last - 1: held, 1000: lease},
             temporary={"192.0.2.9:1": {"url": "", "worker": 701, "uuid": UUID}},
@@ -418,13 +419,14 @@ class OurRecords(WorkersTest):
         }
         left = {
             ("orphaned-owner", self.own("owners/701")),  # live
+            ("orphaned-owner", self.own("owners/700")),  # may be cut off, and issue
+            ("orphaned-hold", self.own("addresses/192.0.2.8:1")),
             ("lease-below-forever", self.own("leases/%d" % (last - 1))),  # owned
             ("malformed-record", self.own("ceilings/900")),
             ("malformed-name", self.own("leases/x")),
         }
         mended = {
-            ("orphaned-owner", self.own("owners/700")),
-            ("orphaned-hold", self.own("addresses/192.0.2.8:1")),
+            ("orphaned-hold", self.own("addresses/192.0.2.6:1")),
             ("dead-temporary", self.own("temporary/192.0.2.1:1")),
             ("lease-below-forever", self.own("leases/%d" % last)),
         }
@@ -437,6 +439,15 @@ class OurRecords(WorkersTest):
         self.assertEqual(set(self.findings()), ceilings | left)
         self.assertEqual(json.loads(self.zk.get(self.own("ceilings/%d" % last))[0])["ceiling_ms"], soon)
         self.assertEqual(json.loads(self.zk.get(self.own("ceilings/700"))[0])["ceiling_ms"], soon)
+        # An operator who knows that the node is gone for good.
+        self.assertTrue(self.json("release", "700", "--confirm", "pay")["released"])
+        self.assertEqual({code for code, _ in self.findings()} & {"orphaned-hold"}, set())
+        self.assertEqual(json.loads(self.zk.get(self.own("ceilings/700"))[0])["ceiling_ms"], soon)
+
+    def test_a_chroot_that_is_not_there_is_no_new_cluster(self):
+        nowhere = ("--set", "zookeeper.connect=%s/nowhere" % SERVER.connect)
+        for args in (("list",), ("check",), ("repair", "--yes"), ("export",)):
+            self.check(self.box.run([*self.args(*args), *nowhere]), 6, "chroot of zookeeper.connect does not exist")
 
     def test_release_of_a_fixed_number(self):
         worker = self.java_node("192.0.2.1:8080")
@@ -808,9 +819,10 @@ class SqlTests:
         left = {
             ("number-too-large", "leaf_workerid_alloc/1024"),
             ("shared-address", "leaf_workerid_alloc/4"),
+            ("orphaned-owner", "leafctl_workers/9"),  # its node may be cut off, and issue
         }
         future = {("future-time", "leaf_workerid_alloc/2")}
-        self.assertEqual(self.findings(), left | future | {("orphaned-owner", "leafctl_workers/9")})
+        self.assertEqual(self.findings(), left | future)
         workers = {item["worker"]: item for item in self.json("list")["workers"]}
         self.assertTrue(workers[3]["owner"])
         self.assertEqual((workers[2]["owner"], workers[3]["host"], workers[3]["live"]), ("", "alpha", False))
@@ -818,20 +830,21 @@ class SqlTests:
         self.check(self.worker("show", "77"), 9)
 
         before = self.worker("export")
-        self.assertEqual(self.worker("repair", "--dry-run").rc, 0)
+        self.assertEqual(self.worker("repair", "--java-retired", "--dry-run").rc, 0)
         self.assertEqual(self.worker("export").out, before.out)
-        self.assertEqual(self.worker("repair").rc, 11)
-        result = self.worker("repair", "--yes")
-        self.assertEqual(result.rc, 0, result)
-        self.assertEqual(self.findings(), left | future)
+        self.assertEqual(self.worker("repair", "--java-retired").rc, 11)
+        self.assertEqual(self.worker("repair", "--yes").rc, 0)
+        self.assertEqual(self.worker("export").out, before.out, "only with the operator's word")
         result = self.worker("repair", "--yes", "--java-retired")
         self.assertEqual(result.rc, 0, result)
         self.assertEqual(self.findings(), left | {("future-ceiling", "leafctl_workers/2")})
-        self.assertEqual(len(glob.glob(os.path.join(self.box.state, "repairs", "*.json"))), 2)
+        self.assertEqual(len(glob.glob(os.path.join(self.box.state, "repairs", "*.json"))), 1)
         workers = {item["worker"]: item for item in self.json("list")["workers"]}
         self.assertGreaterEqual(workers[2]["ceiling_ms"], self.future_ms)
         self.assertLessEqual(workers[2]["reported_ms"], now_ms())
-        self.assertEqual(workers[9]["owner"], "")
+        self.assertEqual(workers[9]["owner"], UUID)
+        self.assertTrue(self.json("release", "9", "--confirm", "pay")["released"])
+        self.assertNotIn(("orphaned-owner", "leafctl_workers/9"), self.findings())
 
         self.check(self.worker("release", "3"), 11, "--confirm pay")
         self.check(self.worker("release", "77", "--confirm", "pay"), 9)

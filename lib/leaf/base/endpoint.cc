@@ -1,8 +1,11 @@
 #include "leaf/base/endpoint.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "leaf/base/text.h"
 
@@ -17,6 +20,20 @@ bool IsNameCharacter(char c) { return IsLetterOrDigit(c) || c == '.' || c == '-'
 
 // With the zone that a link-local address may have.
 bool IsV6Character(char c) { return IsNameCharacter(c) || c == ':' || c == '%'; }
+
+// In the order of the host's bytes; nothing if it is a name. As every resolver reads it: "0" and "127.1",
+// too.
+std::optional<std::uint32_t> ParseV4(std::string_view host) {
+  in_addr address{};
+  if (inet_aton(std::string(host).c_str(), &address) == 0) return std::nullopt;
+  return ntohl(address.s_addr);
+}
+
+std::optional<in6_addr> ParseV6(std::string_view host) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, std::string(host).c_str(), &address) != 1) return std::nullopt;
+  return address;
+}
 
 }  // namespace
 
@@ -52,7 +69,16 @@ Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port
 }
 
 bool IsLoopbackHost(std::string_view host) {
-  return host.starts_with("127.") || host == "localhost" || host == "::1";
+  if (LowerCase(host) == "localhost") return true;
+  if (const auto v4 = ParseV4(host)) return *v4 >> 24 == 127;
+  const auto v6 = ParseV6(host);
+  return v6 && (IN6_IS_ADDR_LOOPBACK(&*v6) || (IN6_IS_ADDR_V4MAPPED(&*v6) && v6->s6_addr[12] == 127));
+}
+
+bool IsWildcardHost(std::string_view host) {
+  if (const auto v4 = ParseV4(host)) return *v4 == 0;
+  const auto v6 = ParseV6(host);
+  return v6 && IN6_IS_ADDR_UNSPECIFIED(&*v6);
 }
 
 std::string EndpointText(const Endpoint& endpoint) {

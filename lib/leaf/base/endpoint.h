@@ -23,8 +23,12 @@ struct Endpoint {
 // can stand in any library's connection string as it is. Errors: kInvalidArgument that names the text.
 Result<Endpoint> ParseEndpoint(std::string_view text, std::uint16_t default_port);
 
-// Whether a server that listens there is reached from its own machine only, as far as the text tells.
+// Whether a server that listens there is reached from its own machine only, as far as the text tells, in any
+// spelling ("127.1", "LOCALHOST").
 bool IsLoopbackHost(std::string_view host);
+
+// Whether it is every address of the machine, in any spelling ("0", "::0").
+bool IsWildcardHost(std::string_view host);
 
 // "HOST:PORT" or "[IPv6]:PORT", as people write it.
 std::string EndpointText(const Endpoint& endpoint);

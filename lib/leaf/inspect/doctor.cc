@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "leaf/base/endpoint.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/config/worker_number.h"
 #include "leaf/core/id_layout.h"
 #include "leaf/embed/cluster_link.h"
@@ -287,7 +288,7 @@ class NodeChecks : DoctorChecks {
       return CheckPorts();
     }
     try {
-      CheckStatus(Json::parse(*body, nullptr, false));
+      CheckStatus(ParseForeignJson<Json>(*body));
     } catch (const Json::exception&) {
       return Problem("daemon",
                      fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), "", "");

@@ -83,7 +83,12 @@ class ClusterChecks : DoctorChecks {
     const std::string& address = config_.snowflake.address;
     const WorkerEntry* own = nullptr;
     for (const WorkerEntry& entry : inspection.entries) {
-      if (entry.address == address && entry.kind != NumberKind::kRecycled) own = &entry;
+      if (entry.address != address || entry.kind == NumberKind::kRecycled) continue;
+      // A lease keeps its last holder's address: one that another state directory has, or had, is not in the
+      // way of this node, which leases another number.
+      if (entry.kind == NumberKind::kLease && (!shared_.state || entry.owner != shared_.state->node_uuid))
+        continue;
+      own = &entry;
     }
     const std::map<std::string, WallTime> before = Reports(inspection);
     const WallTime recent = environment_.ClockInUse().Wall() - kLiveReport;

@@ -1,8 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <soci/soci.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "leaf/inspect/sql_database.h"
 
@@ -25,7 +29,10 @@ struct OwnTables {
   bool audit = false;
   bool orders = false;  // both
   bool codes = false;
+  std::vector<std::string> worker_numbers;  // that are missing, of those of registry sql
 };
+
+constexpr std::string_view kWorkerTables[] = {"leaf_workerid_alloc", "leafctl_cluster", "leafctl_workers"};
 
 void CheckOwnTables(const OwnTables& has, const DatabaseUses& uses, std::vector<SchemaFinding>& findings) {
   if (!has.removed_tags) {
@@ -47,6 +54,14 @@ void CheckOwnTables(const OwnTables& has, const DatabaseUses& uses, std::vector<
         {true,
          "table leafctl_codes is missing, and codes are configured (codes.key_file): no code can "
          "be made or read",
+         "leafctl db init"});
+  }
+  if (uses.worker_numbers && !has.worker_numbers.empty()) {
+    findings.push_back(
+        {true,
+         fmt::format("of the tables of worker numbers (snowflake.registry = \"sql\") are missing: "
+                     "{}: no node gets a number",
+                     fmt::join(has.worker_numbers, ", ")),
          "leafctl db init"});
   }
 }
@@ -83,7 +98,15 @@ std::vector<SchemaFinding> CheckSqlite(soci::session& session, const DatabaseUse
   int codes = 0;
   session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'leafctl_codes'",
       soci::into(codes);
-  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0}, uses, findings);
+  std::vector<std::string> missing;
+  for (const std::string_view table : kWorkerTables) {
+    const std::string wanted(table);
+    int found = 0;
+    session << "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = :table",
+        soci::use(wanted, "table"), soci::into(found);
+    if (found == 0) missing.push_back(wanted);
+  }
+  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0, std::move(missing)}, uses, findings);
   return findings;
 }
 
@@ -161,7 +184,26 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session, const DatabaseUses
   session << "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name "
              "= 'leafctl_codes'",
       soci::into(codes);
-  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0}, uses, findings);
+  std::vector<std::string> missing;
+  for (const std::string_view table : kWorkerTables) {
+    const std::string wanted(table);
+    std::string its_engine;
+    session
+        << "SELECT COALESCE(engine, '') FROM information_schema.tables WHERE table_schema = DATABASE() AND "
+           "table_name = :table",
+        soci::use(wanted, "table"), soci::into(its_engine);
+    if (!session.got_data()) {
+      missing.push_back(wanted);
+    } else if (uses.worker_numbers && its_engine != "InnoDB") {
+      findings.push_back(
+          {true,
+           fmt::format("the engine of {} is {}: without transactions two nodes can get the same "
+                       "worker number",
+                       wanted, its_engine),
+           fmt::format("ALTER TABLE {} ENGINE=InnoDB", wanted)});
+    }
+  }
+  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0, std::move(missing)}, uses, findings);
   return findings;
 }
 

@@ -376,19 +376,17 @@ class TableInspector {
 
   void CheckOrphan(const OwnerRow& row) {
     if (row.uuid.empty()) return;  // remembers a ceiling
-    const Words words{
-        fmt::format("number {} belongs to state directory {} on {}, but leaf_workerid_alloc has no "
-                    "such number",
-                    row.worker, row.uuid, Quoted(row.host)),
-        "its node gets another number at its next start; if this one is given again, it is refused",
-        "stop the node, and start it again"};
-    if (IsLive(row, options_.now)) {
-      result_.Leave("orphaned-owner", OwnerName(row), words, "its node is live");
-      return;
-    }
-    result_.Mend("orphaned-owner", OwnerName(row), words,
-                 fmt::format("take the owner from {}; its ceiling stays", OwnerName(row)),
-                 {WriteRecord(RowRecord(row), RowText(Released(row)))});
+    const bool live = IsLive(row, options_.now);
+    result_.Leave(
+        "orphaned-owner", OwnerName(row),
+        {fmt::format("number {} belongs to state directory {} on {}, but leaf_workerid_alloc has no "
+                     "such number",
+                     row.worker, row.uuid, Quoted(row.host)),
+         "its node gets another number at its next start; if this one is given again, its new node is "
+         "refused",
+         live ? "stop the node, and start it again"
+              : fmt::format("once that node is gone for good: leafctl worker release {}", row.worker)},
+        live ? "its node is live" : "its node may be cut off, and still issue IDs");
   }
 
   const WorkerTables& tables_;

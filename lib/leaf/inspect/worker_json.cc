@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "leaf/base/foreign_json.h"
+
 namespace leaf::inspect {
 namespace {
 
@@ -171,7 +173,7 @@ Result<WorkerList> ReadWorkerList(Environment& environment) {
 }
 
 Result<WorkerList> ParseWorkerList(std::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json json = ParseForeignJson<Json>(text);
   if (auto list = ListOf(json)) return *std::move(list);
   return Error{ErrorCode::kInternal, "that is no list of worker numbers", ""};
 }

@@ -16,6 +16,8 @@
 #include "leaf/inspect/zookeeper_workers.h"
 #include "leaf/sys/file_ops.h"
 #include "leaf/sys/worker_state_file.h"
+#include "leaf/zookeeper/connect_string.h"
+#include "leaf/zookeeper/folders.h"
 #include "leaf/zookeeper/tree.h"
 
 namespace leaf::inspect {
@@ -73,6 +75,9 @@ class ZookeeperSource final : public WorkerSource {
   }
 
   Result<void> Connect() {
+    LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, environment_.Config());
+    const auto connect = zookeeper::ParseConnectString(resolved->config.zookeeper.connect);
+    has_chroot_ = connect.ok() && !connect->chroot.empty();
     LEAF_ASSIGN_OR_RETURN(
         session_,
         embed::OpenZookeeper(environment_, log_, environment_.Timeout().value_or(embed::kZookeeperTimeout)));
@@ -123,7 +128,13 @@ class ZookeeperSource final : public WorkerSource {
  private:
   Result<Snapshot> Read() {
     options_.now = environment_.ClockInUse().Wall();
-    return ReadSnapshot(*session_, tree_);
+    LEAF_ASSIGN_OR_RETURN(Snapshot snapshot, ReadSnapshot(*session_, tree_));
+    // Everything is missing below a mistyped chroot, too, and that is no new cluster.
+    if (has_chroot_ && snapshot.nodes.empty()) {
+      LEAF_ASSIGN_OR_RETURN(const auto chroot, session_->Exists(""));
+      if (!chroot) return zookeeper::NoChroot();
+    }
+    return snapshot;
   }
 
   // With those of our nodes that everyone may change.
@@ -137,6 +148,7 @@ class ZookeeperSource final : public WorkerSource {
 
   const zookeeper::Tree tree_;
   const zookeeper::PropertiesRecord properties_;
+  bool has_chroot_ = false;
   SessionLog log_;
   std::shared_ptr<zookeeper::Session> session_;
 };
@@ -343,7 +355,7 @@ Result<std::unique_ptr<WorkerSource>> WorkerSource::Open(Environment& environmen
 void GradeFindings(std::vector<WorkerFinding>& findings, const config::Config& config) {
   for (WorkerFinding& finding : findings) {
     const bool fork_is_meant = finding.code == kForkRunning && config.snowflake.recycle;
-    if (fork_is_meant || finding.code == kOpenToEveryone)
+    if (fork_is_meant || finding.code == kOpenToEveryone || finding.code == kDashedCluster)
       finding.severity = core::Finding::Severity::kWarning;
   }
 }

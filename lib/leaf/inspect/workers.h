@@ -57,6 +57,9 @@ struct WorkerEntry {
 // Code of the finding that nodes of the fork in mode zk_recycle are running.
 inline constexpr std::string_view kForkRunning = "fork-running";
 
+// Code of the finding that Java nodes trip over the name of the cluster, which cannot be changed.
+inline constexpr std::string_view kDashedCluster = "dashed-cluster";
+
 // Code of the finding that everyone may change records of ours, though there are credentials.
 inline constexpr std::string_view kOpenToEveryone = "open-to-everyone";
 
@@ -75,6 +78,9 @@ struct RepairChange {
   RawRecord before;          // name; and what was read, for kWrite, kRemove and kProtect (facts only)
   std::int64_t version = 0;  // of what was read; of the access rules for kProtect
   std::string after;         // for kCreate and kWrite
+  // Of ZooKeeper's node as it was read; 0 for a row, and for a node that an earlier step makes. A node that
+  // was removed and made again can have the same version.
+  std::int64_t created_zxid = 0;
 };
 std::string_view RepairChangeName(RepairChange::Kind kind);
 

@@ -45,17 +45,18 @@ class OwnRecordChecks : NamespaceChecks {
       const zookeeper::OwnerRecord& record = *owner.record;
       const auto directory = fmt::format("state directory {} on {}", record.uuid, Quoted(record.host));
       if (contents_.by_number.count(worker) == 0) {
-        const Words text{
-            fmt::format("number {} belongs to {}, but has no node under forever", worker, directory),
-            "if the number is ever given again, its new node is refused", ""};
+        const auto cause =
+            fmt::format("number {} belongs to {}, but has no node under forever", worker, directory);
         if (contents_.Live(worker, record.address) != nullptr) {
           Leave("orphaned-owner", owner.path,
-                {text.cause, "its node continues, and is refused at its next start",
+                {cause, "its node continues, and is refused at its next start",
                  "stop the node, and start it again with another address"},
                 "its node is live");
         } else {
-          Mend("orphaned-owner", owner.path, text, "remove " + owner.path,
-               {RemoveNode(owner.path, *owner.node)});
+          Leave("orphaned-owner", owner.path,
+                {cause, "if the number is given again, its new node is refused",
+                 fmt::format("once that node is gone for good: leafctl worker release {}", worker)},
+                "its node may be cut off, and still issue IDs");
         }
         continue;
       }
@@ -108,6 +109,11 @@ class OwnRecordChecks : NamespaceChecks {
       if (contents_.Live(*record.worker, address) != nullptr) {
         Leave("orphaned-hold", hold.path, {text.cause, text.consequence, "stop the node, and start it again"},
               "its node is live");
+      } else if (contents_.owners.count(*record.worker) > 0) {
+        Leave("orphaned-hold", hold.path,
+              {text.cause, text.consequence,
+               fmt::format("once that node is gone for good: leafctl worker release {}", *record.worker)},
+              "the number has an owner, whose node may be cut off, and still issue IDs");
       } else {
         Mend("orphaned-hold", hold.path, text, "remove " + hold.path, {RemoveNode(hold.path, *hold.node)});
       }
@@ -119,7 +125,7 @@ class OwnRecordChecks : NamespaceChecks {
       if (temporary.node->stat.ephemeral_owner != 0) continue;
       Mend("dead-temporary", temporary.path,
            {"no session holds this node, so that it never goes away by itself",
-            "the node of this address looks live for ever, and cannot announce itself", ""},
+            "none for leafctl, which ignores and replaces it; other tools may take its node for live", ""},
            "remove " + temporary.path, {RemoveNode(temporary.path, *temporary.node)});
     }
   }

@@ -119,10 +119,11 @@ RepairChange NodeAbsent(const std::string& path) {
   return {RepairChange::Kind::kAbsent, {path, "", {}}, 0, ""};
 }
 RepairChange WriteNode(const std::string& path, const zookeeper::NodeData& node, std::string data) {
-  return {RepairChange::Kind::kWrite, ToRecord(path, node), node.stat.version, std::move(data)};
+  return {RepairChange::Kind::kWrite, ToRecord(path, node), node.stat.version, std::move(data),
+          node.stat.created_zxid};
 }
 RepairChange RemoveNode(const std::string& path, const zookeeper::NodeData& node) {
-  return {RepairChange::Kind::kRemove, ToRecord(path, node), node.stat.version, ""};
+  return {RepairChange::Kind::kRemove, ToRecord(path, node), node.stat.version, "", node.stat.created_zxid};
 }
 
 const Parsed<zookeeper::CeilingRecord>* NamespaceChecks::FindCeiling(std::uint64_t worker) const {

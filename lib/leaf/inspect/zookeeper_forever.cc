@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/core/java_leaf.h"
 #include "leaf/inspect/zookeeper_checks.h"
@@ -16,11 +17,13 @@ namespace {
 
 using Change = RepairChange;
 
-// The time of a record of Leaf's that is otherwise malformed.
+// The time of a record of Leaf's that is otherwise malformed. Java reads digits in quotes as well.
 std::optional<std::int64_t> FindTimestamp(const std::string& data) {
-  const auto json = nlohmann::json::parse(data, nullptr, false);
+  const auto json = ParseForeignJson(data);
   if (!json.is_object()) return std::nullopt;
   const auto found = json.find("timestamp");
+  if (found != json.end() && found->is_string())
+    return ParseWhole<std::int64_t>(TrimBlanks(found->get_ref<const std::string&>()));
   if (found == json.end() || !found->is_number()) return std::nullopt;
   if (found->is_number_float()) {
     const double value = found->get<double>();
@@ -31,6 +34,13 @@ std::optional<std::int64_t> FindTimestamp(const std::string& data) {
       found->get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     return std::numeric_limits<std::int64_t>::max();
   return found->get<std::int64_t>();
+}
+
+// Whether there is a time that FindTimestamp cannot tell.
+bool HasUnreadTimestamp(const std::string& data) {
+  const auto json = ParseForeignJson(data);
+  return json.is_object() && json.contains("timestamp") && !json["timestamp"].is_null() &&
+         !FindTimestamp(data);
 }
 
 class ForeverChecks : NamespaceChecks {
@@ -47,7 +57,7 @@ class ForeverChecks : NamespaceChecks {
  private:
   void CheckNamespace() {
     if (tree_.cluster().find('-') != std::string::npos) {
-      Leave("dashed-cluster", tree_.Base(),
+      Leave(std::string(kDashedCluster), tree_.Base(),
             {fmt::format("the name of the cluster, {}, has a dash", Quoted(tree_.cluster())),
              "a Java node that starts for the first time cannot parse its number: it fails, and starts at "
              "the second attempt only",
@@ -163,7 +173,8 @@ class ForeverChecks : NamespaceChecks {
              "leafctl refuses",
              "set snowflake.recycle in a new cluster name, or give the node an address that has a number"},
             "only an operator can decide which of the smaller numbers is no longer needed");
-    } else if (name.worker < options_.worker_begin || name.worker >= options_.worker_end) {
+    } else if (!shared_.configured.recycle &&
+               (name.worker < options_.worker_begin || name.worker >= options_.worker_end)) {
       Leave(
           "number-outside-range", node.path,
           {fmt::format("number {} is outside snowflake.worker_range {}-{}", name.worker,
@@ -186,7 +197,9 @@ class ForeverChecks : NamespaceChecks {
                      "the Java node of this address fails at its start, or falls back to its local file "
                      "without any check of its clock",
                      "set the node to {\"ip\":…,\"port\":…,\"timestamp\":…} with zkCli.sh"};
-    if (!node.parsed.canonical) {
+    if (HasUnreadTimestamp(node.node->data)) {
+      Leave("malformed-data", node.path, text, "it has a timestamp, which may be in the future");
+    } else if (!node.parsed.canonical) {
       Leave("malformed-data", node.path, text, "its name is malformed, too");
     } else if (IsMoving(node) || IsLive(node)) {
       Leave("malformed-data", node.path, text, "a process that runs now writes to it");
@@ -283,6 +296,13 @@ class ForeverChecks : NamespaceChecks {
                            options_.layout.worker_bits()),
                "use a new cluster name with snowflake.recycle = true"},
               "Leaf's numbers are never given again");
+      } else if (!shared_.configured.recycle && next >= options_.worker_end) {
+        Leave("numbers-exhausted", tree_.Forever(),
+              {fmt::format("the next new address gets number {}", next),
+               fmt::format("it is above snowflake.worker_range {}-{}: no further leafctl node can start",
+                           options_.worker_begin, options_.worker_end - 1),
+               "widen the range, if nothing else uses those numbers"},
+              "the range is configured");
       }
     }
   }

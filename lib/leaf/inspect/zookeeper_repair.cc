@@ -10,6 +10,31 @@
 #include "leaf/zookeeper/folders.h"
 
 namespace leaf::inspect {
+namespace {
+
+// Whether the nodes that a step changes are those that were read: the operator may have taken long to say
+// yes, and a node that a starting daemon has made again since then can have the same version.
+Result<bool> AreAsSeen(zookeeper::AccessClient& client, const RepairStep& step) {
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> created;
+  for (const RepairChange& change : step.changes) {
+    if (change.created_zxid == 0) continue;
+    paths.push_back(change.before.name);
+    created.push_back(change.created_zxid);
+  }
+  for (std::size_t begin = 0; begin < paths.size(); begin += kSnapshotParallel) {
+    const std::size_t end = std::min(paths.size(), begin + kSnapshotParallel);
+    const std::vector<std::string> some(paths.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        paths.begin() + static_cast<std::ptrdiff_t>(end));
+    LEAF_ASSIGN_OR_RETURN(const auto nodes, client.GetAll(some));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      if (!nodes[i] || nodes[i]->stat.created_zxid != created[begin + i]) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
 
 Result<std::optional<RepairStep>> PlanRelease(const Snapshot& snapshot, std::uint64_t worker, bool leases) {
   const zookeeper::Tree& tree = snapshot.tree;
@@ -118,6 +143,8 @@ std::vector<zookeeper::Operation> OperationsOf(const zookeeper::Tree& tree, cons
 }
 
 Result<bool> ApplyStep(zookeeper::AccessClient& client, const zookeeper::Tree& tree, const RepairStep& step) {
+  LEAF_ASSIGN_OR_RETURN(const bool as_read, AreAsSeen(client, step));
+  if (!as_read) return false;
   if (const auto operations = OperationsOf(tree, step); !operations.empty()) {
     LEAF_ASSIGN_OR_RETURN(const zookeeper::WriteOutcome outcome, client.Write(operations));
     if (!outcome.done()) return false;

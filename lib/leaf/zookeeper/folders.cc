@@ -10,6 +10,11 @@ Operation CreateIn(const Tree& tree, const std::string& path, std::string data) 
                           : Operation::Create(path, std::move(data));
 }
 
+Error NoChroot() {
+  return {ErrorCode::kConfig, "the chroot of zookeeper.connect does not exist",
+          "correct it, or create it in ZooKeeper"};
+}
+
 Result<void> EnsureFolders(Client& client, const Tree& tree, const std::vector<std::string>& folders) {
   LEAF_ASSIGN_OR_RETURN(const auto found, client.GetAll(folders));
   for (std::size_t i = 0; i < folders.size(); ++i) {
@@ -18,8 +23,7 @@ Result<void> EnsureFolders(Client& client, const Tree& tree, const std::vector<s
     if (made.conflict == WriteOutcome::Conflict::kMissing) {
       if (i > 0) return Error{ErrorCode::kUnavailable, "the cluster's nodes are being removed", "retry"};
       // Made by us, a mistyped one would be a universe of its own, with all the numbers of the real one.
-      return Error{ErrorCode::kConfig, "the chroot of zookeeper.connect does not exist",
-                   "correct it, or create it in ZooKeeper"};
+      return NoChroot();
     }
   }
   return {};

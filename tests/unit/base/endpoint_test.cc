@@ -41,6 +41,24 @@ TEST(Endpoint, RefusesWhatIsNone) {
   }
 }
 
+// As a resolver reads them.
+TEST(Endpoint, LoopbackAndEveryAddressInAnySpelling) {
+  for (const char* const host : {"127.0.0.1", "127.1", "127.255.255.254", "0x7f.1", "localhost", "LocalHost",
+                                 "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(IsLoopbackHost(host)) << host;
+    EXPECT_FALSE(IsWildcardHost(host)) << host;
+  }
+  for (const char* const host : {"0.0.0.0", "0", "0.0", "::", "::0", "0::0"}) {
+    EXPECT_TRUE(IsWildcardHost(host)) << host;
+    EXPECT_FALSE(IsLoopbackHost(host)) << host;
+  }
+  for (const char* const host : {"127.example.com", "localhost.example.com", "128.0.0.1", "10.0.0.1", "::2",
+                                 "node-1", "0.example.com", "fe80::1"}) {
+    EXPECT_FALSE(IsLoopbackHost(host)) << host;
+    EXPECT_FALSE(IsWildcardHost(host)) << host;
+  }
+}
+
 TEST(Endpoint, NothingThatCouldEndAValueGetsThrough) {
   std::mt19937 random(20261122);
   const std::string alphabet = "ab1.-_:[]%;={}'\"\\ \t\n";

@@ -370,6 +370,13 @@ TEST(WorkerInspection, MalformedDataIsWrittenAnewButItsFutureTimeIsNotForgotten)
   ExpectOnly(world, "future-time", path, false);
   world.servers.Set(path, R"({"timestamp":1e300,"x":1})");
   ExpectOnly(world, "future-time", path, false);
+  // Java takes digits in quotes for a number.
+  world.servers.Set(path, fmt::format(R"({{"ip":"192.0.2.1","timestamp":" {} "}})", kNowMillis + kHour));
+  ExpectOnly(world, "future-time", path, false);
+  for (const char* const unread : {R"({"timestamp":"soon","x":1})", R"({"timestamp":[9],"x":1})"}) {
+    world.servers.Set(path, unread);
+    ExpectOnly(world, "malformed-data", path, false);
+  }
 }
 
 TEST(WorkerInspection, NumbersAndAddressesThatAreThereTwice) {
@@ -392,6 +399,20 @@ TEST(WorkerInspection, NumbersOutsideTheLayoutAndTheRange) {
   world.options.worker_begin = 512;
   world.Java("192.0.2.2:80");
   EXPECT_EQ(world.Inspect().findings.at(0).code, "number-outside-range");
+  // The range is that of leases then.
+  world.properties.recycle = true;
+  EXPECT_EQ(Codes(world.Inspect().findings), "");
+}
+
+TEST(WorkerInspection, TheNextAddressGetsANumberThatIsAboveTheRange) {
+  World world;
+  world.Java("192.0.2.1:80");
+  world.options.worker_end = 2;
+  EXPECT_EQ(Codes(world.Inspect().findings), "");
+  world.options.worker_end = 1;
+  ExpectOnly(world, "numbers-exhausted", world.tree.Forever(), false);
+  world.properties.recycle = true;
+  EXPECT_EQ(Codes(world.Inspect().findings), "");
 }
 
 TEST(WorkerInspection, TheNextAddressGetsANumberThatDoesNotFit) {
@@ -415,19 +436,58 @@ TEST(WorkerInspection, AddressesThatManyMachinesHave) {
   }
 }
 
-TEST(WorkerInspection, AnOwnerOrAHoldWithoutItsNumberGoesUnlessItsNodeIsLive) {
+// An owner that is cut off shows no sign of life, and may issue all the same: without its record the number
+// could be given to another node. Only an operator knows whether it is gone for good.
+TEST(WorkerInspection, AnOwnerWithoutItsNumberIsLeftToWorkerRelease) {
   World world;
   world.Own(7, "192.0.2.1:80");
   world.Ceiling(7, kNowMillis);
-  EXPECT_EQ(Codes(world.Inspect().findings),
-            "orphaned-owner /snowflake/pay/leafctl/owners/7; "
-            "orphaned-hold /snowflake/pay/leafctl/addresses/192.0.2.1:80");
+  const char* const both =
+      "orphaned-owner /snowflake/pay/leafctl/owners/7; "
+      "orphaned-hold /snowflake/pay/leafctl/addresses/192.0.2.1:80";
+  EXPECT_EQ(Codes(world.Inspect().findings), both);
   world.Live("192.0.2.1:80", 7);
   EXPECT_TRUE(world.Inspect().steps.empty());
   world.client.Expire();
-  world.Repair();
+  const WorkerInspection inspection = world.Inspect();
+  EXPECT_EQ(Codes(inspection.findings), both);
+  EXPECT_TRUE(inspection.steps.empty());
+  for (const WorkerFinding& finding : inspection.findings)
+    EXPECT_NE(finding.remedy.find("leafctl worker release 7"), std::string::npos) << finding.remedy;
+
+  const auto release = inspect::PlanRelease(world.Read(), 7, false);
+  ASSERT_TRUE(release.ok());
+  EXPECT_TRUE(world.Apply(**release));
   EXPECT_EQ(Codes(world.Inspect().findings), "");
   EXPECT_EQ(world.CeilingMillis(7), kNowMillis);
+}
+
+TEST(WorkerInspection, AHoldWithoutItsNumberAndItsOwnerGoesUnlessItsNodeIsLive) {
+  World world;
+  world.Own(7, "192.0.2.1:80");
+  world.servers.Delete(world.tree.Owner(7));
+  world.Live("192.0.2.1:80", 7);
+  EXPECT_TRUE(world.Inspect().steps.empty());
+  world.client.Expire();
+  ExpectOnly(world, "orphaned-hold", world.tree.Address("192.0.2.1:80"), true);
+  world.Repair();
+  EXPECT_EQ(Codes(world.Inspect().findings), "");
+}
+
+// The operator takes his time to say yes; a daemon starts meanwhile, and makes the node again: of the same
+// version.
+TEST(WorkerInspection, AStepIsNotDoneToANodeThatWasMadeAgain) {
+  World world;
+  const std::string path = world.tree.Temporary("192.0.2.1:80");
+  const std::string data = zookeeper::FormatTemporary({"http://192.0.2.1:80", 0, std::string(kUuid)});
+  world.servers.Create(path, data);
+  const WorkerInspection inspection = world.Inspect();
+  ASSERT_EQ(Codes(inspection.findings), "dead-temporary " + path);
+  ASSERT_TRUE(
+      world.client.Write({Operation::Delete(path, 0), Operation::CreateEphemeral(path, data)})->done());
+  EXPECT_FALSE(world.Apply(inspection.steps.at(0)));
+  EXPECT_TRUE(world.servers.Data(path).has_value()) << "the sign of life of a node that runs";
+  EXPECT_TRUE(world.Inspect().steps.empty());
 }
 
 TEST(WorkerInspection, AFirstClaimUnderWayIsNoFinding) {
@@ -948,17 +1008,23 @@ TEST_F(Tables, ANodeOfTheForkIsLiveWhileItReports) {
   EXPECT_TRUE(Inspect().entries.at(3).java);
 }
 
-TEST_F(Tables, AnOrphanedOwnersCeilingStays) {
+// As in ZooKeeper: it may be cut off, and issue.
+TEST_F(Tables, AnOwnerWithoutItsNumberIsLeftToWorkerRelease) {
   tables_.owners = {Owner(7, "192.0.2.7:80", kUuid)};
   const WorkerInspection inspection = Inspect();
   ASSERT_EQ(Codes(inspection.findings), "orphaned-owner leafctl_workers/7");
-  const auto after = nlohmann::json::parse(inspection.steps.at(0).changes.at(0).after);
+  EXPECT_TRUE(inspection.steps.empty());
+  EXPECT_NE(inspection.findings[0].remedy.find("leafctl worker release 7"), std::string::npos);
+  const auto release = inspect::PlanRelease(tables_, 7, kNow);
+  ASSERT_TRUE(release.ok());
+  const auto after = nlohmann::json::parse((*release)->changes.at(0).after);
   EXPECT_EQ(after["uuid"], "");
   EXPECT_EQ(after["claims"], 3);
   EXPECT_EQ(after["ceiling_ms"], kNowMillis - 9000);
   tables_.owners[0].live = 1;
   tables_.owners[0].reported_ms = kNowMillis - 3000;
   EXPECT_TRUE(Inspect().steps.empty());
+  EXPECT_EQ(Inspect().findings[0].left, "its node is live");
 }
 
 TEST_F(Tables, AFutureTimeBecomesACeilingOnceTheForkIsRetired) {
