@@ -206,6 +206,9 @@ void CommandContext::Detail(std::string_view message) {
 Result<config::Resolved> CommandContext::LoadConfig() const {
   config::LoadInput input;
   input.file = flags.config_file;
+  // A reload reads the file of the start. Were it looked for again, one that is missing for a moment would
+  // mean defaults: no tokens, and everyone may ask.
+  if (!input.file && resolved_ && !resolved_->file.empty()) input.file = resolved_->file;
   input.environment = environment_;
   input.host = sys::HostName();
   input.is_root = geteuid() == 0;

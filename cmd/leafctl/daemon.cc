@@ -119,6 +119,16 @@ std::size_t ConnectionsFor(const config::Config& config) {
   return static_cast<std::size_t>(std::min(room, static_cast<std::uint64_t>(config.server.max_connections)));
 }
 
+void WarnOfConnections(const config::Resolved& resolved, Logger& log) {
+  const std::int64_t wanted = resolved.config.server.max_connections;
+  const std::size_t places = ConnectionsFor(resolved.config);
+  if (places >= static_cast<std::size_t>(wanted)) return;
+  log.Write(
+      resolved.IsSet("server.max_connections") ? LogLevel::kWarning : LogLevel::kDebug,
+      fmt::format("only {} files may be open: at most {} connections instead of server.max_connections = {}",
+                  sys::RaiseOpenFileLimit(), places, wanted));
+}
+
 void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
                        Logger& log) {
   if (tls.expires_at() > clock.Wall()) return;
@@ -410,6 +420,7 @@ std::string Daemon::Reload() {
   ids_.ConfigRead(clock.Wall());
   router_.Changed();
   for (const std::string& warning : loaded->warnings) log.Warning("{}", warning);
+  WarnOfConnections(*loaded, log);
   std::vector<std::string> restart_for;
   for (const std::string& key : plan.restart_for) {
     if (passed_keys_.contains(key)) {

@@ -43,6 +43,9 @@ namespace leaf::cmd {
 void WarnOfCertificate(const tls::ServerContext& tls, const std::string& path, const Clock& clock,
                        Logger& log);
 
+// Tells the log if there are fewer places for connections than are configured.
+void WarnOfConnections(const config::Resolved& resolved, Logger& log);
+
 // server.max_connections, or fewer where so many files cannot be open: without one left no state is written
 // and no range is reserved. Raises the limit of open files as far as it goes.
 std::size_t ConnectionsFor(const config::Config& config);

@@ -188,18 +188,6 @@ Result<std::string> WhyNoSnowflakes(const config::Resolved& resolved,
   return fmt::format("{}: {}", why, remedy);
 }
 
-// A connection is a file, beyond the limit, too, and so are the listeners, the databases and their logs.
-void RaiseOpenFiles(const config::Resolved& resolved, Logger& log) {
-  const std::int64_t wanted = resolved.config.server.max_connections;
-  const std::uint64_t files = sys::RaiseOpenFileLimit();
-  const std::size_t places = ConnectionsFor(resolved.config);
-  if (places >= static_cast<std::size_t>(wanted)) return;
-  log.Write(
-      resolved.IsSet("server.max_connections") ? LogLevel::kWarning : LogLevel::kDebug,
-      fmt::format("only {} files may be open: at most {} connections instead of server.max_connections = {}",
-                  files, places, wanted));
-}
-
 Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   const config::Config& config = resolved->config;
@@ -208,7 +196,7 @@ Result<void> RunServe(CommandContext& context, const ServeOptions&) {
   sys::SpdlogLogger log(LevelOf(config, context.flags.verbose), FormatOf(context, config));
   sys::ServiceManager manager([&](const std::string& name) { return context.Variable(name); });
   manager.Status("starting");
-  RaiseOpenFiles(*resolved, log);
+  WarnOfConnections(*resolved, log);
 
   LEAF_ASSIGN_OR_RETURN(auto tls, embed::LoadServerTls(config.server));
   if (tls != nullptr) WarnOfCertificate(*tls, config.server.tls_cert, context.clock, log);

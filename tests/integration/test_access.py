@@ -402,6 +402,25 @@ class Http(AccessTest):
         self.reload(daemon)
         self.assertFalse(is_open())
 
+    def test_a_configuration_that_is_gone_for_a_moment_opens_nothing(self):
+        """It was looked for, and found. A reload that looked for it again would find none, which means defaults."""
+        self.token("a", "--role", "ids")
+        folder = os.path.join(self.box.home, ".config", "leafctl")
+        os.makedirs(folder)
+        path = os.path.join(folder, "leafctl.toml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write('[auth]\ntokens_file = "%s"\n' % self.tokens_file)
+        daemon = self.box.serve()
+        self.assertEqual(self.status_of(daemon, "/v1/segment/pay"), 401)
+        os.rename(path, path + ".new")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_log("reload failed, the old settings stay in force: .*cannot read %s" % re.escape(path))
+        self.assertEqual(self.status_of(daemon, "/v1/segment/pay"), 401)
+        self.assertEqual(self.status_of(daemon, "/v1/status"), 401)
+        os.rename(path + ".new", path)
+        self.reload(daemon)
+        self.assertEqual(self.status_of(daemon, "/v1/segment/pay"), 401)
+
     def test_a_reload_under_load_loses_no_request(self):
         stays = self.token("stays", "--role", "ids")
         goes = self.token("goes", "--role", "ids")

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -299,6 +300,11 @@ class Reload(ManagedTest):
         self.reloads += 1
         self.assertNotIn("failed", self.reload("[server]\nmax_count = 12\n"))
         self.assertEqual(self.daemon.v1("pay", 12).status, 200)
+
+    def test_places_that_there_are_no_files_for(self):
+        resource.prlimit(self.daemon.process.pid, resource.RLIMIT_NOFILE, (2000, 2000))
+        self.reload("[server]\nmax_connections = 5000\n")
+        self.daemon.wait_log(r"only 2000 files may be open: at most \d+ connections instead of server.max_connections = 5000")
 
     def test_what_needs_a_restart_is_named(self):
         self.reload('[server]\nthreads = 3\nmax_count = 10\n[segment]\nstep_policy = "fixed"\n')

@@ -38,8 +38,10 @@ using IntegerMap = std::map<std::string, std::int64_t>;
 // HOST:PORT, [v6]:PORT, with a host as ParseEndpoint takes it. Port 0 asks the system for a free one.
 Result<Endpoint> ParseHostPort(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  if (colon != std::string::npos) {
-    auto endpoint = ParseEndpoint(text.substr(0, colon), 1);
+  const std::string host = text.substr(0, colon == std::string::npos ? 0 : colon);
+  // "1.2.3.4:80:90" has no host before its last colon.
+  if (!host.empty() && (host.ends_with(']') || host.find(':') == std::string::npos)) {
+    auto endpoint = ParseEndpoint(host, 1);
     const auto port = ParseWhole<std::uint16_t>(std::string_view(text).substr(colon + 1));
     if (endpoint.ok() && port) return Endpoint{std::move(endpoint->host), *port};
   }

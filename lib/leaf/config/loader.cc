@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "leaf/base/foreign_text.h"
 #include "leaf/base/text.h"
 #include "leaf/config/keys.h"
 #include "leaf/config/worker_number.h"
@@ -115,6 +116,7 @@ class Loader {
     }
     const std::string content{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
     resolved_.file = path;
+    if (HasDeepTomlKey(content)) return Problem(fmt::format("{}: a key has more than 1000 parts", path));
     try {
       ApplyTable(toml::parse(content, path), "", path);
     } catch (const toml::parse_error& error) {
@@ -472,9 +474,8 @@ class Loader {
   // "" if there is none.
   std::string ReachableListenAddress() const {
     for (const Endpoint& address : resolved_.config.server.listen) {
-      const std::string& host = address.host;
-      const bool here = IsLoopbackHost(host);
-      if (!here && host != "0.0.0.0" && host != "::" && address.port != 0) return EndpointText(address);
+      const bool names_this_node = !IsLoopbackHost(address.host) && !IsWildcardHost(address.host);
+      if (names_this_node && address.port != 0) return EndpointText(address);
     }
     return "";
   }

@@ -188,6 +188,29 @@ TEST_F(ConfigTest, BadFlagsAreUsageErrors) {
   EXPECT_EQ(Load(input_).error().code, ErrorCode::kConfig);
 }
 
+TEST_F(ConfigTest, AnAddressHasOnePort) {
+  for (const char* const text : {"127.0.0.1:1:8099", "[::1]:1:8099", ":80:90", "::1:80"}) {
+    input_.flags = {{"server.listen", text, "--listen"}};
+    EXPECT_FALSE(Load(input_).ok()) << text;
+  }
+  input_.flags = {{"snowflake.address", "10.0.0.1:80:90", "--set"}};
+  EXPECT_FALSE(Load(input_).ok());
+  input_.flags = {{"server.listen", "[::1]:8099", "--listen"}};
+  EXPECT_TRUE(Load(input_).ok());
+}
+
+// However it is spelled: other nodes would have the same identity.
+TEST_F(ConfigTest, LoopbackAndEveryAddressNameNoNode) {
+  for (const char* const text : {"0:8080", "[::0]:8080", "LOCALHOST:8080", "127.1:8080", ":8080"}) {
+    input_.flags = {{"server.listen", text, "--listen"}};
+    const auto loaded = Load(input_);
+    ASSERT_TRUE(loaded.ok()) << text;
+    EXPECT_EQ(loaded->config.snowflake.address, "") << text;
+  }
+  input_.flags = {{"server.listen", "10.0.0.1:8080", "--listen"}};
+  EXPECT_EQ(Load(input_)->config.snowflake.address, "10.0.0.1:8080");
+}
+
 TEST_F(ConfigTest, AnImageChangesTheDefaultOfListenOnly) {
   input_.environment["LEAFCTL_LISTEN_DEFAULT"] = ":9000";
   const auto alone = Load(input_);
