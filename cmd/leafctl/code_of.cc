@@ -1,4 +1,6 @@
 // leafctl code of
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,14 +24,28 @@ Result<void> RunCodeOf(CommandContext& context, const CodeOfOptions& options) {
   LEAF_ASSIGN_OR_RETURN(const config::Resolved* const resolved, context.Config());
   LEAF_ASSIGN_OR_RETURN(const auto store,
                         CodeStore::Open(context, Store::Access::kWrite, ClusterNameOf(resolved->config)));
-  LEAF_ASSIGN_OR_RETURN(const CodeStore::Codes codes, store->ToIssue(options.tag));
   const core::IdLayout& layout = resolved->config.snowflake.layout;
-  return PrintCodeLines(
-      context, options.tag, "codes", options.ids, [&](std::string_view word) -> Result<CodeLine> {
-        LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, ParseAnyId(word, std::nullopt, layout.TimeSplit()));
-        LEAF_ASSIGN_OR_RETURN(std::string code, codes->Of(id));
-        return CodeLine{code, {{"id", std::to_string(id)}, {"code", code}}};
-      });
+  const auto id_of = [&](std::string_view word) {
+    return ParseAnyId(word, std::nullopt, layout.TimeSplit());
+  };
+  // The first code binds the tag to its key and length for ever: not before there is an ID that has one.
+  std::uint64_t highest = 0;
+  const bool from_stdin = options.ids.empty() || (options.ids.size() == 1 && options.ids.front() == "-");
+  for (const std::string& word : options.ids) {
+    if (from_stdin) break;
+    LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, id_of(word));
+    highest = std::max(highest, id);
+  }
+  CodeStore::Codes codes;
+  return PrintCodeLines(context, options.tag, "codes", options.ids,
+                        [&](std::string_view word) -> Result<CodeLine> {
+                          LEAF_ASSIGN_OR_RETURN(const std::uint64_t id, id_of(word));
+                          if (codes == nullptr) {
+                            LEAF_ASSIGN_OR_RETURN(codes, store->ToIssue(options.tag, std::max(highest, id)));
+                          }
+                          LEAF_ASSIGN_OR_RETURN(std::string code, codes->Of(id));
+                          return CodeLine{code, {{"id", std::to_string(id)}, {"code", code}}};
+                        });
 }
 
 }  // namespace

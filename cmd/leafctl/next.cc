@@ -192,10 +192,11 @@ embed::ClusterLink::JoinAs JoinAs(const config::Resolved& resolved) {
 }
 
 Result<std::shared_ptr<const FixedIdText>> CodesToIssue(CommandContext& context, std::string_view tag,
-                                                        CodeStore::ClusterName cluster) {
+                                                        CodeStore::ClusterName cluster,
+                                                        std::uint64_t last = 0) {
   LEAF_ASSIGN_OR_RETURN(const auto store,
                         CodeStore::Open(context, Store::Access::kWrite, std::move(cluster)));
-  LEAF_ASSIGN_OR_RETURN(CodeStore::Codes codes, store->ToIssue(tag));
+  LEAF_ASSIGN_OR_RETURN(CodeStore::Codes codes, store->ToIssue(tag, last));
   return std::shared_ptr<const FixedIdText>(std::move(codes));
 }
 
@@ -226,9 +227,9 @@ Result<void> TakeDirect(CommandContext& context, const NextOptions& options, std
   LEAF_ASSIGN_OR_RETURN(const core::TagRow row, store->segments().Describe(tag));
   std::shared_ptr<const FixedIdText> codes;
   if (options.is_code()) {
-    LEAF_ASSIGN_OR_RETURN(codes, CodesToIssue(context, tag, ClusterNameOf(resolved->config)));
-    LEAF_RETURN_IF_ERROR(
-        codes->Check(static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)) + count - 1));
+    const std::uint64_t last = static_cast<std::uint64_t>(std::max<std::int64_t>(row.max_id, 0)) + count - 1;
+    LEAF_ASSIGN_OR_RETURN(codes, CodesToIssue(context, tag, ClusterNameOf(resolved->config), last));
+    LEAF_RETURN_IF_ERROR(codes->Check(last));
     printer.SetText(codes);
   }
   std::optional<service::StrictGrant> strict;

@@ -91,6 +91,9 @@ class Keys(CodesTest):
         os.chmod(self.key, 0o644)
         self.check(self.box.run(["code", "of", "order", "1"]), 6, "chmod 600")
         self.check(self.box.run(["serve", "--listen", "127.0.0.1:0"]), 6, "chmod 600")
+        pipe = self.box.path("pipe")
+        os.mkfifo(pipe, 0o600)
+        self.check(self.box.run(["code", "of", "order", "1", "--set", "codes.key_file=" + pipe]), 6, "not a regular file")
         os.chmod(self.key, 0o600)
         with open(self.key, "w", encoding="ascii") as file:
             file.write("00" * 31 + "\n")
@@ -194,6 +197,26 @@ class CommandLine(CodesTest):
         with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
             self.assertEqual(database.execute("SELECT count(*) FROM leafctl_codes").fetchone(), (0,))
 
+    def test_what_makes_no_code_binds_no_tag(self):
+        """The first code belongs to its key and length for ever: a command that fails before it decides nothing."""
+        def rows():
+            with sqlite3.connect(os.path.join(self.box.state, "leaf.db")) as database:
+                return database.execute("SELECT biz_tag, lengths FROM leafctl_codes").fetchall()
+
+        self.configure("length = 6")
+        self.check(self.box.run(["code", "of", "order", "x"]), 2, "bad ID")
+        self.check(self.box.run(["code", "of", "order", "1", "x"]), 2, "bad ID")
+        self.check(self.box.run(["code", "of", "order", "1", "1000000"]), 11, "has no code")
+        self.assertEqual(self.box.run(["code", "of", "order"], stdin="x\n\n").rc, 2)
+        self.check(self.box.run(["next", "order", "--direct", "--format", "code", "-n", "100000"]), 0)
+        self.assertEqual(rows(), [("order", "6")])
+        self.box.ok("tag", "add", "pay", "--step", "1000", "--start", "999999")
+        self.check(self.box.run(["next", "pay", "--direct", "--format", "code", "-n", "2"]), 11, "has no code")
+        self.assertEqual(rows(), [("order", "6")])
+        self.configure("length = 12")
+        self.assertEqual(len(self.code_of("pay", 999_999)), 1)
+        self.assertEqual(sorted(rows()), [("order", "6"), ("pay", "12")])
+
     def test_codes_of_a_foreign_tag(self):
         self.box.ok("tag", "add", "pay", "--step", "1000")
         code = self.code_of("order", 7)[0]
@@ -265,6 +288,16 @@ class DaysLeft(CodesTest):
     def listed(self, *args):
         tags = json.loads(self.box.ok("tag", "list", "--json", *args))["tags"]
         return {each["tag"]: each for each in tags}
+
+    def test_they_have_ended(self):
+        """Also where nothing was watched."""
+        self.configure("length = 6\n" + self.config)
+        self.code_of("order", 1)
+        self.box.ok("tag", "advance", "order", "--to", "1000075", "--confirm", "order")
+        self.assertEqual(self.listed()["order"]["codes_days_to_exhaustion"], 0)
+        self.assertIn("codes left:   0.0 days", self.box.ok("tag", "show", "order"))
+        first = self.box.ok("tag", "list", "--sort", "code_days_left", "--columns", "tag", "-o", "csv").split()[1]
+        self.assertEqual(first, "order")
 
     def test_from_afar(self):
         self.configure("length = 6\n" + self.config)

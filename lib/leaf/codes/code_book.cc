@@ -124,9 +124,13 @@ Result<std::shared_ptr<const TagCodes>> CodeBook::OpenToIssue(std::string_view t
 
 Result<CodeBook::Compared> CodeBook::CompareRecords() {
   std::vector<core::CodeRecord> all;
+  std::vector<core::CodeRecord> only_read;
   {
     const MutexLock lock(mutex_);
     for (const auto& [tag, made] : made_) all.push_back(made);
+    for (const auto& [tag, opened] : opened_) {
+      if (made_.count(tag) == 0) only_read.push_back(opened.codes->record());
+    }
   }
   Compared compared;
   for (const core::CodeRecord& ours : all) {
@@ -146,6 +150,17 @@ Result<CodeBook::Compared> CodeBook::CompareRecords() {
     made_.erase(ours.tag);
     const auto opened = opened_.find(ours.tag);
     if (opened != opened_.end() && opened->second.codes->record().HasSamePermutation(ours))
+      opened_.erase(opened);
+  }
+  for (const core::CodeRecord& ours : only_read) {
+    const auto found = records_.Load(ours.tag);
+    if (!found.ok() && found.error().code != ErrorCode::kConfig) return found.error();
+    if (found.ok() && *found && (*found)->HasSamePermutation(ours)) continue;
+    const MutexLock lock(mutex_);
+    const auto opened = opened_.find(ours.tag);
+    // Not what was opened since.
+    if (opened != opened_.end() && !opened->second.may_issue &&
+        opened->second.codes->record().HasSamePermutation(ours))
       opened_.erase(opened);
   }
   return compared;

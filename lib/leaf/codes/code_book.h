@@ -56,8 +56,9 @@ class CodeBook {
   Result<std::shared_ptr<const TagCodes>> OpenToIssue(std::string_view tag, std::string_view tweak);
   // What codes are made of must outlive a database that goes back: the records of all tags of which codes
   // were made here are read again. What is missing is kept again. Of a tag whose record says something else
-  // by now no code is made until OpenToIssue allows it. Blocks. Errors: those of the database, after which
-  // the rest was not looked at.
+  // by now no code is made until OpenToIssue allows it. Where codes were only read, a record that is gone or
+  // says something else is forgotten: the next reader opens it again. Blocks. Errors: those of the database,
+  // after which the rest was not looked at.
   struct Compared {
     std::vector<std::string> kept_again;
     std::vector<std::string> differ;
@@ -91,7 +92,7 @@ class CodeBook {
   core::CodeRecords& records_;
   mutable Mutex mutex_;
   std::shared_ptr<const Settings> settings_ LEAF_GUARDED_BY(mutex_);
-  // What was found once is found from then on. No more than there are tags, or were.
+  // What was found once is found until CompareRecords finds it changed. No more than there are tags, or were.
   std::map<std::string, Opened, std::less<>> opened_ LEAF_GUARDED_BY(mutex_);
   // The records by which this node has made codes since it started, also with earlier settings. Each has all
   // lengths that this node knows.

@@ -34,12 +34,16 @@ Result<std::shared_ptr<const TagCodes>> TagCodes::Make(const core::CodeRecord& r
   return std::shared_ptr<const TagCodes>(std::move(codes));
 }
 
+Error NoCodeOf(std::string_view tag, std::uint64_t id, const CodeShape& shape) {
+  return {ErrorCode::kOverflow,
+          fmt::format("ID {} of tag {} has no code: those of length {} end before ID {}", id, Quoted(tag),
+                      shape.length, DomainText(shape)),
+          "a longer codes.length goes on from here; the codes that there are stay good"};
+}
+
 Result<void> TagCodes::Check(std::uint64_t last) const {
   if (last < cipher_->domain()) return {};
-  return Error{ErrorCode::kOverflow,
-               fmt::format("ID {} of tag {} has no code: those of length {} end before ID {}", last,
-                           Quoted(record_.tag), shape_.length, DomainText(shape_)),
-               "a longer codes.length goes on from here; the codes that there are stay good"};
+  return NoCodeOf(record_.tag, last, shape_);
 }
 
 Result<std::string> TagCodes::Of(std::uint64_t id) const {

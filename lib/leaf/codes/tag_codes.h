@@ -19,6 +19,9 @@
 
 namespace leaf::codes {
 
+// kOverflow: codes of this shape end before `id`.
+Error NoCodeOf(std::string_view tag, std::uint64_t id, const CodeShape& shape);
+
 // Immutable, so thread-safe.
 class TagCodes final : public FixedIdText {
  public:

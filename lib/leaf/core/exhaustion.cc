@@ -16,13 +16,13 @@ std::optional<double> DaysToExhaustion(std::int64_t max_id, const Baseline& base
 }
 
 std::optional<double> DaysUntil(std::uint64_t end, std::int64_t max_id, const Baseline& base, WallTime now) {
+  if (max_id >= 0 && static_cast<std::uint64_t>(max_id) >= end) return 0;
   const auto watched = now - base.at;
   if (watched < kExhaustionWatchMin) return std::nullopt;
   if (max_id < 0 || static_cast<std::uint64_t>(max_id) <= base.max_id) return std::nullopt;
   const auto used = static_cast<double>(static_cast<std::uint64_t>(max_id) - base.max_id);
   const double days = std::chrono::duration<double, std::ratio<86400>>(watched).count();
-  const auto at = static_cast<std::uint64_t>(max_id);
-  return (at < end ? static_cast<double>(end - at) : 0) / used * days;
+  return static_cast<double>(end - static_cast<std::uint64_t>(max_id)) / used * days;
 }
 
 bool IsNearCodesEnd(std::int64_t max_id, const CodesLeft& codes) {

@@ -92,10 +92,13 @@ void CodeStore::KeepComparing(Executor& thread, const Clock& clock, Logger& log)
   });
 }
 
-Result<CodeStore::Codes> CodeStore::ToIssue(std::string_view tag) {
+Result<CodeStore::Codes> CodeStore::ToIssue(std::string_view tag, std::uint64_t last) {
   LEAF_ASSIGN_OR_RETURN(const std::string tweak, TweakOf(tag));
+  LEAF_RETURN_IF_ERROR(book_->RecordFor(tag, tweak));
   LEAF_ASSIGN_OR_RETURN(const auto record, records_.Load(tag));
   if (!record && tag != codes::kSnowflakeTag) LEAF_RETURN_IF_ERROR(store_->segments().Describe(tag));
+  if (const codes::CodeShape shape = book_->ShapeFor(tag); last >= codes::DomainOf(shape))
+    return codes::NoCodeOf(tag, last, shape);
   return book_->OpenToIssue(tag, tweak);
 }
 

@@ -53,9 +53,10 @@ class CodeStore {
   // What is remembered of a tag's codes.
   Result<std::optional<core::CodeRecord>> RecordOf(std::string_view tag) { return records_.Load(tag); }
 
-  // Errors: those of codes::CodeBook; kNotFound where the tag has no codes and there is no such tag, so that
-  // a slip of the pen is not remembered for ever.
-  Result<Codes> ToIssue(std::string_view tag);
+  // `last`: the highest ID of those that get codes now. Errors: those of codes::CodeBook; kOverflow (it has
+  // no code), and kNotFound where the tag has no codes and there is no such tag, so that a slip of the pen is
+  // not remembered for ever.
+  Result<Codes> ToIssue(std::string_view tag, std::uint64_t last = 0);
   Result<Codes> ToReveal(std::string_view tag);
 
  private:

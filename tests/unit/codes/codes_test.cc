@@ -357,6 +357,39 @@ TEST(CodeBook, ARecordThatIsLostIsKeptAgain) {
   EXPECT_EQ(book.CompareRecords().error().code, ErrorCode::kUnavailable);
 }
 
+// Where codes are only read there is nothing to keep. Another key would make another ID of a code.
+TEST(CodeBook, ARecordThatWasOnlyReadIsReadAgainOnceItIsLostOrAnother) {
+  MemoryRecords records;
+  ASSERT_TRUE(CodeBook(OptionsOf('a', 12), records).OpenToIssue("order", "order").ok());
+  CodeBook reader(OptionsOf('a', 12), records);
+  ASSERT_TRUE(reader.OpenToReveal("order", "order").ok());
+  ASSERT_TRUE(reader.CompareRecords().ok());
+  EXPECT_NE(reader.FindToReveal("order"), nullptr);
+
+  const auto before = records.kept;
+  records.kept.clear();
+  auto compared = reader.CompareRecords();
+  ASSERT_TRUE(compared.ok());
+  EXPECT_TRUE(compared->kept_again.empty() && compared->differ.empty());
+  EXPECT_TRUE(records.kept.empty()) << "a reader keeps nothing";
+  EXPECT_EQ(reader.FindToReveal("order"), nullptr);
+  EXPECT_EQ(reader.OpenToReveal("order", "order").error().code, ErrorCode::kNotFound);
+
+  records.kept = before;
+  ASSERT_TRUE(reader.OpenToReveal("order", "order").ok());
+  records.kept.clear();
+  ASSERT_TRUE(CodeBook(OptionsOf('b', 12), records).OpenToIssue("order", "order").ok());
+  ASSERT_TRUE(reader.CompareRecords().ok());
+  EXPECT_EQ(reader.FindToReveal("order"), nullptr);
+  EXPECT_EQ(reader.OpenToReveal("order", "order").error().code, ErrorCode::kConfig);
+  // A length that is added changes nothing.
+  records.kept = before;
+  ASSERT_TRUE(reader.OpenToReveal("order", "order").ok());
+  ASSERT_TRUE(CodeBook(OptionsOf('a', 14), records).OpenToIssue("order", "order").ok());
+  ASSERT_TRUE(reader.CompareRecords().ok());
+  EXPECT_NE(reader.FindToReveal("order"), nullptr);
+}
+
 // Of one length, which is shorter than what another node has kept meanwhile: its codes have to stay readable.
 TEST(CodeBook, AShorterLengthThatIsLostIsKeptAgain) {
   MemoryRecords records;

@@ -36,6 +36,10 @@ TEST(Exhaustion, IsUnknownWithoutUseOrTime) {
 }
 
 TEST(Exhaustion, IsZeroAtTheEnd) {
+  // Also where nothing was watched, or moves any more.
+  EXPECT_EQ(DaysUntil(1'000'000, 1'000'000, {1'000'000, kThen}, kThen), 0.0);
+  EXPECT_EQ(DaysUntil(1'000'000, 1'000'075, {}, kThen), 0.0);
+  EXPECT_EQ(DaysUntil(1'000'000, 999'999, {999'999, kThen}, kThen), std::nullopt);
   EXPECT_EQ(DaysToExhaustion(static_cast<std::int64_t>(kMaxIdLimit), {1, kThen}, kThen + hours{1}), 0.0);
   EXPECT_EQ(IdsLeft(static_cast<std::int64_t>(kMaxIdLimit)), 0U);
   EXPECT_EQ(IdsLeft(std::numeric_limits<std::int64_t>::min()), 0U);
