@@ -150,7 +150,8 @@ class WorkerRegistry {
   // of Renew.
   virtual Result<void> Release(const WorkerClaim& claim, WallTime end) = 0;
 
-  // How often the registry had forgotten what it acknowledged, and was told again, by this object.
+  // How often the registry had forgotten what it acknowledged, and was told again, by this object: at a
+  // claim, too.
   virtual std::uint64_t times_put_back() const { return 0; }
 
   // Of a lease that was lost: another process holds it with this node's uuid, so that the next claim needs

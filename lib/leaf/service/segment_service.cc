@@ -111,6 +111,8 @@ void SegmentService::Halt(Error why) {
 }
 
 Result<void> SegmentService::RecordUnissued() {
+  // The threads of the refresh have ended. What an earlier run left is not counted yet, and stays.
+  if (!run_begun_) return {};
   std::vector<core::UnissuedIds> unissued;
   for (const auto& generator : directory_.All()) {
     if (const std::uint64_t count = generator->unissued(); count > 0)

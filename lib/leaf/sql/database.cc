@@ -329,7 +329,10 @@ std::unique_ptr<soci::session> Database::OpenSqlite(bool read_only) {
   auto session = std::make_unique<soci::session>(
       *soci::factory_sqlite3(),
       fmt::format("db=\"{}\"", read_only ? ReadOnlyUri(sqlite_->path) : sqlite_->path));
-  *session << fmt::format("PRAGMA busy_timeout = {}", sqlite_->busy_timeout.count());
+  // SQLite counts in an int, and takes more for none at all.
+  constexpr std::int64_t kBusyMax = std::numeric_limits<int>::max();
+  *session << fmt::format("PRAGMA busy_timeout = {}",
+                          std::min<std::int64_t>(sqlite_->busy_timeout.count(), kBusyMax));
   if (read_only) return session;
   KeepLogOnClose(*session, true);
   // A writer does not block readers, and a commit is one append and one fsync.

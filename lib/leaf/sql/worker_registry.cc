@@ -254,9 +254,11 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
                                                                const std::optional<Position>& seen) {
   const std::string what = fmt::format("claim a worker number for {}", node.address);
   Attempt attempt;
+  bool recreated = false;
   const Result<void> done =
       database_.Transact(what, Database::Finish::kCommit, [&](soci::session& session) -> Result<void> {
         attempt = {};
+        recreated = false;
         LEAF_RETURN_IF_ERROR(CheckCluster(session, database_.dialect(), cluster));
         LEAF_ASSIGN_OR_RETURN(const std::optional<NumberRow> row,
                               FindNumber(session, node, watched_for_owners, seen));
@@ -267,8 +269,10 @@ Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::TryClaim(const core::NodeI
         LEAF_ASSIGN_OR_RETURN(attempt, ClaimNumber(session, node, *row, watched));
         // The same.
         if (attempt.to_watch) return Error{ErrorCode::kRefused, "to be watched first", ""};
+        recreated = row->recreated;
         return {};
       });
+  if (done.ok() && recreated) times_put_back_.fetch_add(1);
   if (!done.ok() && !attempt.to_watch && !attempt.new_to_node) return done.error();
   return attempt;
 }
@@ -326,8 +330,9 @@ Result<std::optional<SqlWorkerRegistry::NumberRow>> SqlWorkerRegistry::FindNumbe
         "(leafctl worker list shows them, leafctl worker release N), remove their rows from "
         "leaf_workerid_alloc, and lower its AUTO_INCREMENT"};
   }
-  return std::optional(NumberRow{
-      worker, timestamp_state == soci::i_ok ? std::optional(timestamp) : std::nullopt, fresh, now_ms});
+  return std::optional(NumberRow{worker,
+                                 timestamp_state == soci::i_ok ? std::optional(timestamp) : std::nullopt,
+                                 fresh, now_ms, recreated});
 }
 
 Result<SqlWorkerRegistry::Attempt> SqlWorkerRegistry::ClaimNumber(soci::session& session,

@@ -117,6 +117,7 @@ class SqlWorkerRegistry final : public core::WorkerRegistry, public core::PeerDi
     std::optional<long long> reported_ms;  // nothing where the column is NULL
     bool fresh = false;                    // made by this claim
     long long now_ms = 0;                  // when it was read
+    bool recreated = false;                // it was this node's, and the database had forgotten it
   };
   // The parts of TryClaim, in its transaction. Nothing, and nothing is written, where the number is new to
   // the node and has to be watched first.

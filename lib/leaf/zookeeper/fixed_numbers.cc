@@ -155,7 +155,9 @@ Result<std::optional<std::string>> FixedRegistry::Recreate(const Tree& tree, con
     operations.push_back(std::move(operation));
   const Operation last = operations.back();
   LEAF_ASSIGN_OR_RETURN(const WriteOutcome made, client_.Write(operations));
-  return made.done() && last.kind == Operation::Kind::kCreate ? std::optional(last.path) : again;
+  if (!made.done() || last.kind != Operation::Kind::kCreate) return again;
+  times_put_back_.fetch_add(1);
+  return std::optional(last.path);
 }
 
 Result<void> FixedRegistry::GiveUp(const Tree& tree, const std::string& address, const Hold& hold,

@@ -179,11 +179,13 @@ void Session::Impl::OpenHandle() {
   handle_ = std::move(handle);
   zhandle_t* library = nullptr;
   int error_number = 0;
+  // The library reckons with multiples of it in an int. A server grants some 40 s at most.
+  const auto session_timeout = static_cast<int>(
+      std::min<std::chrono::milliseconds>(options_.session_timeout, std::chrono::hours{1}).count());
   {
     const MutexUnlock unlock(mutex_);
     errno = 0;
-    library = zookeeper_init2(options_.connect.hosts.c_str(), &OnEvent,
-                              static_cast<int>(options_.session_timeout.count()), nullptr, opened, 0,
+    library = zookeeper_init2(options_.connect.hosts.c_str(), &OnEvent, session_timeout, nullptr, opened, 0,
                               &OnLibraryLog);
     error_number = errno;
     if (library != nullptr && !options_.digest_auth.empty()) {

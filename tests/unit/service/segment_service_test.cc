@@ -1265,6 +1265,23 @@ TEST_F(SegmentServiceTest, WhatRestartsWasteIsRemembered) {
   EXPECT_FALSE(status.wasted_by_restarts_exactly);
 }
 
+// A start that fails elsewhere: its own end says nothing of what the run before it has left.
+TEST_F(SegmentServiceTest, ARunThatNeverBeganForgetsNothingOfTheOneBefore) {
+  table_.Put("pay", 1, 2000);
+  StartService();
+  Run();
+  Get("pay");
+  const std::uint64_t held = marks_.Load("pay")->held;
+  ASSERT_GT(held, 0U);
+  StartService();  // after a crash; it looks at nothing yet
+  service_->Stop();
+  ASSERT_TRUE(service_->RecordUnissued().ok());
+  EXPECT_EQ(marks_.Load("pay")->held, held);
+  StartService();
+  Run();
+  EXPECT_EQ(StatusOf("pay").wasted_by_last_restart, held);
+}
+
 TEST_F(SegmentServiceTest, AGrantThatArrivesAfterTheStopIsWastedByTheRestart) {
   table_.Put("pay", 1, 100);
   StartService();

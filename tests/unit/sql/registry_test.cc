@@ -233,9 +233,11 @@ TEST_F(SqlRegistryTest, ARestartTakesTheNumberOfItsStateDirectory) {
   core::NodeIdentity again = node_;
   again.held = 7;
   const MonotonicTime begin = clock_.Monotonic();
-  const auto claim = Watcher()->Claim(again, cluster_);
+  const auto registry = Watcher();
+  const auto claim = registry->Claim(again, cluster_);
   ASSERT_TRUE(claim.ok()) << claim.error().message;
   EXPECT_EQ(claim->worker, 7U);
+  EXPECT_EQ(registry->times_put_back(), 1U) << "an operator hears of it";
   EXPECT_EQ(clock_.Monotonic(), begin);
   // If another node has that number, the node gets a new one, after a watch.
   core::NodeIdentity late{"127.0.0.2:8080", "uuid-2"};

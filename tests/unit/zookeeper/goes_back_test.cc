@@ -327,6 +327,7 @@ TEST_F(ForgetfulZooKeeperTest, ARestartTakesTheNumberOfItsStateDirectory) {
     const auto claim = Restart(*process, "a", kAddress, 5);
     ASSERT_TRUE(claim.ok()) << claim.error().message;
     EXPECT_EQ(claim->worker, 5U);
+    EXPECT_EQ(process->registry.times_put_back(), 1U) << "an operator hears of it";
     EXPECT_EQ(clock_.Boot(), begin);
     EXPECT_GT(NextNumber(server), 5U);
     if (!in_between) return;
