@@ -27,7 +27,8 @@ Result<void> CheckServer(const std::string& server) {
     if (!server.starts_with(scheme)) continue;
     std::string_view authority = std::string_view(server).substr(scheme.size());
     if (authority.ends_with('/')) authority.remove_suffix(1);
-    if (ParseEndpoint(authority, 0).ok() && authority.find(':') != std::string_view::npos) return {};
+    const auto endpoint = ParseEndpoint(authority, 0);
+    if (endpoint.ok() && endpoint->port != 0) return {};
   }
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("bad server {}: none of http://HOST:PORT, https://HOST:PORT and unix:/PATH",
@@ -43,6 +44,8 @@ bool MayDoElsewhere(ErrorCode code) {
     case ErrorCode::kExhausted:
     case ErrorCode::kClock:
     case ErrorCode::kNotOwner:
+    case ErrorCode::kPaused:    // on that node
+    case ErrorCode::kDisabled:  // there
     case ErrorCode::kPermission:
     case ErrorCode::kConfig:  // its certificate
       return true;

@@ -135,12 +135,14 @@ class SegmentGenerator::Impl {
       return ForkedError();
     if (service_ == nullptr) [[unlikely]]
       return DisabledError("segment");
+    const auto count_max = static_cast<std::uint64_t>(config_.server.max_count);
     IdSpans spans;
-    if (count > 0 && service_->TryNext(tag, count, spans)) [[likely]]
+    // The limit holds whatever is in reserve just now.
+    if (count > 0 && count <= count_max && service_->TryNext(tag, count, spans)) [[likely]]
       return spans;
     if (state_.closed.load()) return ClosedError();
     LEAF_RETURN_IF_ERROR(ValidateTag(tag));
-    LEAF_RETURN_IF_ERROR(CheckCount(count, static_cast<std::uint64_t>(config_.server.max_count)));
+    LEAF_RETURN_IF_ERROR(CheckCount(count, count_max));
     const milliseconds patience = wait ? Bounded(*wait) : milliseconds{0};
     const auto promise = std::make_shared<std::promise<Result<IdSpans>>>();
     auto answer = promise->get_future();

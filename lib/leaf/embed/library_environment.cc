@@ -78,9 +78,18 @@ Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
                  "bad options: snowflake is a ZookeeperNumber, but zookeeper is empty",
                  "name the servers in GeneratorOptions::zookeeper"};
   }
+  if (const auto* const mysql = std::get_if<MySql>(&options.store)) {
+    // The default of the configuration is a server on this machine, which the caller has not named.
+    const bool has_empty = std::any_of(mysql->endpoints.begin(), mysql->endpoints.end(),
+                                       [](const std::string& endpoint) { return endpoint.empty(); });
+    if (mysql->endpoints.empty() || has_empty) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "bad options: an endpoint of MySql is empty, or there is none",
+                   "name the servers in MySql::endpoints"};
+    }
+  }
   std::string state_dir = options.state_dir;
   LEAF_RETURN_IF_ERROR(MakeAbsolute(state_dir));
-  state_dir = std::filesystem::path(state_dir).lexically_normal().string();
   config::LoadInput input;
   input.search_file = false;
   input.host = sys::HostName();
@@ -134,6 +143,12 @@ Result<config::Resolved> ResolveOptions(const GeneratorOptions& options) {
   if (!resolved.ok())
     return Error{ErrorCode::kInvalidArgument, resolved.error().message, resolved.error().hint};
   config::Config& config = resolved->config;
+  if (options.zookeeper.empty() && (resolved->IsSet("zookeeper.") || config.segment.fence == "cluster")) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        "bad options: settings ask for ZooKeeper (zookeeper.*, or segment.fence), but zookeeper is empty",
+        "name the servers in GeneratorOptions::zookeeper"};
+  }
   for (std::string* const path :
        {&config.sqlite.path, &config.mysql.password_file, &config.mysql.tls_ca, &config.zookeeper.auth_file,
         &config.codes.key_file, &config.client.ca, &config.client.cert, &config.client.key})

@@ -454,6 +454,46 @@ TEST(Library, OptionsAreChecked) {
   auto generators = Generators::Open(options);
   ASSERT_TRUE(generators.ok()) << generators.error().message;
   EXPECT_EQ(CodeOf(generators->segment().Take("order", 6)), ErrorCode::kTooLarge);
+  // Whatever is in reserve.
+  ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());
+  ASSERT_TRUE(generators->segment().Next("order", kPatience).ok());
+  EXPECT_TRUE(generators->segment().Take("order", 5).ok());
+  EXPECT_EQ(CodeOf(generators->segment().Take("order", 6)), ErrorCode::kTooLarge);
+  EXPECT_EQ(CodeOf(generators->segment().Next("order", 6, kPatience)), ErrorCode::kTooLarge);
+}
+
+// The defaults of the configuration are servers on this machine, which the caller has not named.
+TEST(Library, ServersThatAreNotNamedAreNoneOfThisMachine) {
+  testing::TempDir dir;
+  for (const std::vector<std::string>& endpoints : {std::vector<std::string>{}, {""}, {"127.0.0.1:1", ""}}) {
+    GeneratorOptions options = In(dir.path() + "/state");
+    options.store = MySql{.endpoints = endpoints, .database = "leaf", .user = "leaf"};
+    const auto refused = Generators::Open(options);
+    ASSERT_EQ(CodeOf(refused), ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message.find("endpoint"), std::string::npos) << refused.error().message;
+  }
+  for (const auto& [key, text] : std::vector<std::pair<std::string, std::string>>{
+           {"zookeeper.session_timeout", "5s"}, {"segment.fence", "cluster"}}) {
+    GeneratorOptions options = In(dir.path() + "/state");
+    options.snowflake = FixedNumber{.worker = 1, .cluster = "c"};
+    options.settings = {{key, text}};
+    const auto refused = Generators::Open(options);
+    ASSERT_EQ(CodeOf(refused), ErrorCode::kInvalidArgument) << key;
+    EXPECT_NE(refused.error().message.find("zookeeper is empty"), std::string::npos)
+        << refused.error().message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/state"));
+}
+
+// As for the daemon: behind a link ".." is the folder above where it points to.
+TEST(Library, AStateDirectoryIsTheOneThatTheSystemFinds) {
+  testing::TempDir dir;
+  std::filesystem::create_directories(dir.path() + "/releases/42");
+  std::filesystem::create_directory_symlink("releases/42", dir.path() + "/current");
+  const auto generators = Generators::Open(In(dir.path() + "/current/../state"));
+  ASSERT_TRUE(generators.ok()) << generators.error().message;
+  EXPECT_TRUE(std::filesystem::exists(dir.path() + "/releases/state/leaf.db"));
+  EXPECT_FALSE(std::filesystem::exists(dir.path() + "/state"));
 }
 
 // What a member says cannot be said again, differently, as a setting.
@@ -659,7 +699,7 @@ TEST(Library, PathsMeanWhatTheyMeantWhenItWasOpened) {
 // cannot, or is gone while a client waits.
 class FakeDaemon {
  public:
-  enum class Mood { kServes, kBreaksOff, kDrained, kUnknownTag, kOtherKey };
+  enum class Mood { kServes, kBreaksOff, kDrained, kPaused, kDisabled, kUnknownTag, kOtherKey };
 
   explicit FakeDaemon(std::uint64_t first) : next_(first) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -728,6 +768,14 @@ class FakeDaemon {
         case Mood::kDrained:
           status = "503 Service Unavailable";
           body = R"({"code":"exhausted","message":"drained","hint":""})";
+          break;
+        case Mood::kPaused:
+          status = "503 Service Unavailable";
+          body = R"({"code":"paused","message":"paused on this node","hint":""})";
+          break;
+        case Mood::kDisabled:
+          status = "503 Service Unavailable";
+          body = R"({"code":"disabled","message":"off on this node","hint":""})";
           break;
         case Mood::kUnknownTag:
           status = "404 Not Found";
@@ -818,6 +866,11 @@ TEST(LibraryClient, ATagsOwnAnswerIsTheAnswer) {
   // Drained there, perhaps not elsewhere; but it is not away.
   near.SetMood(FakeDaemon::Mood::kDrained);
   EXPECT_EQ(client.Next("order", 1)->front().begin, 3000U);
+  // A node's own "no", as for `leafctl next`.
+  near.SetMood(FakeDaemon::Mood::kPaused);
+  EXPECT_EQ(client.Next("order", 1)->front().begin, 3001U);
+  near.SetMood(FakeDaemon::Mood::kDisabled);
+  EXPECT_EQ(client.NextSnowflake(1)->front().begin, 3002U);
   near.SetMood(FakeDaemon::Mood::kServes);
   EXPECT_EQ(client.Next("order", 1)->front().begin, 1000U);
 }
@@ -881,7 +934,8 @@ TEST(LibraryClient, OptionsAreChecked) {
                                .away = std::chrono::milliseconds::max()});
   ASSERT_TRUE(patient.ok());
   for (int i = 0; i < 2; ++i) EXPECT_EQ(CodeOf(patient->Next("pay", 1)), ErrorCode::kUnreachable);
-  for (const char* server : {"", "127.0.0.1:8080", "http://", "http://host", "ftp://host:1", "unix:"}) {
+  for (const char* server : {"", "127.0.0.1:8080", "http://", "http://host", "http://[::1]", "http://a:1:2",
+                             "ftp://host:1", "unix:"}) {
     EXPECT_EQ(CodeOf(Client::Open({.groups = {{server}}})), ErrorCode::kInvalidArgument) << server;
   }
   EXPECT_EQ(CodeOf(Client::Open({.groups = {{"unix:/a"}}, .timeout = milliseconds{0}})),
