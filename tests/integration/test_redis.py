@@ -18,16 +18,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CLIENTS = os.path.join(HERE, "..", "support", "redis_clients")
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 from leafctl import DEADLINE_S, LeafTest, Sandbox, main, poll, scaled  # noqa: E402
-from resp import ReplyError, Resp  # noqa: E402
+from resp import ReplyError, Resp, redis_port  # noqa: E402
 from servers import suspend  # noqa: E402
 
 PASS_SOCKETS = os.path.join(HERE, "..", "support", "pass_sockets.py")
-
-
-def redis_port(daemon):
-    """As the daemon has bound it."""
-    listening = daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)")
-    return int(listening.group(1))
 
 
 def snippets(port, names):
@@ -434,6 +428,18 @@ class Connection(RedisTest):
         self.assertEqual(silent.ask("INCR", "pay"), 1)
 
 
+    def test_what_is_behind_a_command_that_waits_has_its_own_time(self):
+        daemon = self.serve("--set", "server.request_timeout=60s", "--set", "server.header_timeout=6s")
+        redis = self.connect(daemon)
+        lock = self.lock_store()
+        redis.send(Resp.encode("INCR", "pay") + b"PI")
+        poll(lambda: daemon.tag_status("pay")["waiting"] == 1, "the command waits")
+        time.sleep(6.5)
+        lock.execute("ROLLBACK")
+        self.assertEqual(redis.reply(), 1)
+        redis.send(b"NG\r\n")
+        self.assertEqual(redis.reply(), "PONG")
+
     def test_an_empty_line_is_no_command_that_is_slow(self):
         daemon = self.serve("--set", "server.header_timeout=300ms")
         redis = self.connect(daemon)
@@ -620,6 +626,21 @@ class Life(RedisTest):
         self.assertTrue(redis.at_end())
         self.assertEqual(daemon.wait(), 0)
         self.assertEqual(self.box.next("pay", "--direct"), [1001], "its grant was of 1000")
+
+    def test_a_drain_answers_what_has_come(self):
+        """No answer of this protocol says that it is the last one: a client waits for all that it has sent."""
+        daemon = self.serve("--set", "server.request_timeout=30s")
+        redis = self.connect(daemon)
+        lock = self.lock_store()
+        redis.send(Resp.encode("INCR", "pay") * 50 + Resp.encode("MULTI") + Resp.encode("PING") + Resp.encode("EXEC"))
+        poll(lambda: daemon.tag_status("pay")["waiting"] == 1, "the first one waits")
+        daemon.signal(signal.SIGTERM)
+        daemon.wait_log("draining")
+        lock.execute("ROLLBACK")
+        self.assertEqual([redis.reply() for _ in range(50)], list(range(1, 51)))
+        self.assertEqual([redis.reply() for _ in range(3)], ["OK", "QUEUED", ["PONG"]])
+        self.assertTrue(redis.at_end())
+        self.assertEqual(daemon.wait(), 0)
 
     def test_metrics_count_commands(self):
         daemon = self.serve()

@@ -86,3 +86,9 @@ class Resp:
             return self.file.read(1) == b""
         except ConnectionError:
             return True
+
+
+def redis_port(daemon):
+    """As the daemon has bound it."""
+    listening = daemon.wait_log(r"listening on redis://127\.0\.0\.1:(\d+)")
+    return int(listening.group(1))

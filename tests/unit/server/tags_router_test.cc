@@ -372,6 +372,47 @@ TEST(TagLaneTest, AChangeThatWasBegunAndDoesNotEndIsNotKnown) {
   EXPECT_EQ(response->body, "the change has not ended within 10s: unknown whether it was done");
 }
 
+// Clients that do not read have filled the room for reports: what was changed is told all the same, what was
+// read is not, in the form of its route, and readers on this machine have a room of their own.
+TEST(TagLaneTest, WhereAnswersAreNotReadAReadIsRefusedAndAChangeIsTold) {
+  testing::FakeClock clock;
+  testing::ManualExecutor executor{clock};
+  testing::ManualExecutor timers{clock};
+  UnreadAnswers unread;
+  FakeDesk desk;
+  TagLane lane(clock, {.desk = &desk, .reads = &executor, .changes = &executor, .timers = &timers}, unread);
+  const auto others = unread.reports.Hold(std::size_t{64} * 1024 * 1024);
+  const auto status_of = [&](TagLane::Kind kind) {
+    std::optional<Response> response;
+    lane.Run(
+        kind,
+        [] {
+          Response large;
+          large.body.assign(100'000, 'x');
+          return large;
+        },
+        [](const Error& error) {
+          Response failed;
+          failed.status = 599;
+          failed.body = error.message;
+          return failed;
+        },
+        [&](Response answer) { response = std::move(answer); });
+    while (executor.RunOne()) {
+    }
+    EXPECT_TRUE(response.has_value());
+    if (response->status == 599) {
+      EXPECT_NE(response->body.find("clients do not read"), std::string::npos) << response->body;
+    }
+    return response->status;
+  };
+  EXPECT_EQ(status_of(TagLane::Kind::kRead), 599);
+  EXPECT_EQ(status_of(TagLane::Kind::kLocalRead), 200);
+  EXPECT_EQ(status_of(TagLane::Kind::kChange), 200);
+  EXPECT_EQ(status_of(TagLane::Kind::kRepair), 200);
+  EXPECT_EQ(unread.local.held(), 0U);
+}
+
 TEST_F(TagsRouter, WithoutADesk) {
   Router router({.version = "1", .store = "sqlite", .listen = {}}, issuer_, unread_, clock_, workers_);
   std::optional<Response> response;

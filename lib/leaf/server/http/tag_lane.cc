@@ -82,7 +82,17 @@ void TagLane::Begin(const std::shared_ptr<Ticket>& ticket) {
   auto waiting = TicketState::kWaiting;
   if (ticket->state.compare_exchange_strong(waiting, TicketState::kBegun)) {
     Response response = work();
-    if (response.is_large()) response.held = unread_.reports.Hold(response.body.capacity());
+    if (response.is_large()) {
+      UnreadBytes& room = ticket->kind == Kind::kLocalRead ? unread_.local : unread_.reports;
+      response.held = room.Hold(response.body.capacity());
+      if (!response.held && IsRead(ticket->kind)) {
+        response = ticket->fail({ErrorCode::kUnavailable,
+                                 "this server has too many answers that clients do not read", "retry later"});
+      } else if (!response.held) {
+        // What has been done is told.
+        response.held = room.HoldAnyway(response.body.capacity());
+      }
+    }
     if (ticket->state.exchange(TicketState::kSettled) == TicketState::kBegun)
       ticket->Answer(std::move(response));
   }

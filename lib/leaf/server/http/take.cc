@@ -42,8 +42,6 @@ Response AnswerWithError(const Backend& backend, const Take& take, const Error& 
                          std::uint64_t max_count = 0) {
   if (take.dialect == Dialect::kV1) return V1Error(backend, error, max_count);
   switch (error.code) {
-    case ErrorCode::kPermission:
-      return LeafPlainError(backend, 403, error.message, take.raw_path);
     case ErrorCode::kLimited:
       return LeafPlainError(backend, 429, error.message, take.raw_path);
     case ErrorCode::kNotFound:
@@ -161,10 +159,13 @@ Withdraw ServeTake(const Backend& backend, const Take& take, const Request& requ
   // A look counts for nothing.
   if (auto denied = caller.RefuseIds(take.ids.tag, is_look ? 0 : take.ids.count, backend.clock))
       [[unlikely]] {
+    // The same code of a store is the server's trouble (error_meaning.h), not the caller's.
+    const bool has_no_right = denied->code == ErrorCode::kPermission;
+    if (has_no_right && take.dialect == Dialect::kLeaf)
+      return AtOnce(respond, LeafPlainError(backend, 403, denied->message, take.raw_path));
     Response response =
         AnswerWithError(backend, take, *denied, caller.limit ? caller.limit->per_second() : 0);
-    // The same code of a store is the server's trouble (error_meaning.h), not the caller's.
-    if (denied->code == ErrorCode::kPermission) response.status = 403;
+    if (has_no_right) response.status = 403;
     return AtOnce(respond, std::move(response));
   }
   if (is_look) return LookAtIds(backend, take, std::move(respond));

@@ -209,6 +209,8 @@ void Connection::GoOn() {
     error_code ignored;
     socket_.cancel(ignored);
   }
+  // The requests behind it have their time from here on: they could not be looked at before.
+  began_at_ = answered_at_;
   if (EndRequest()) Advance();
 }
 
@@ -387,6 +389,7 @@ void Connection::BeginAnswering() {
 // After the answer. True if the next request may follow at once.
 bool Connection::EndRequest() {
   if (is_sending_) deadline_.Set(answered_at_ + loop_.shared().header_timeout.load());
+  if (draining_.load() && !protocol_->tells_of_the_end() && in_.size() == 0) is_last_ = true;
   if (is_last_) {
     FinishAndClose();
     return false;

@@ -74,6 +74,10 @@ class Protocol {
   // Whether a client may take its time before its first request, as it may between two. Else the first one
   // has as little time as a slow one: a silent connection takes a place from others.
   virtual bool may_begin_silent() const { return false; }
+  // Whether the client learns from an answer that it is the connection's last one. Else a client that has
+  // sent further requests waits for their answers: while the server drains, those that have come are
+  // answered, too.
+  virtual bool tells_of_the_end() const { return true; }
   // The request under way was too slow to arrive: writes what the client is told. The connection ends then.
   virtual void HandleTimeout(Stream& stream) = 0;
   // The listener speaks TLS only, and the client sent other bytes, which are in stream.in(). Writes an answer
@@ -136,7 +140,7 @@ class Stream {
   // To be called before an answer is written: from then on is_last and answered_at hold for it.
   void BeginAnswer() {
     LEAF_CHECK(!long_answer_);
-    if (draining_.load()) is_last_ = true;
+    if (draining_.load() && protocol_->tells_of_the_end()) is_last_ = true;
     is_answered_ = true;
     answered_any_ = true;
     answered_at_ = clock_.Monotonic();

@@ -56,6 +56,11 @@ class UnreadBytes {
     most_held_.Rise(before + bytes);
     return {*this, bytes};
   }
+  // For what cannot be refused any more.
+  Held HoldAnyway(std::size_t bytes) {
+    most_held_.Rise(held_.fetch_add(bytes) + bytes);
+    return {*this, bytes};
+  }
 
  private:
   const std::size_t most_;

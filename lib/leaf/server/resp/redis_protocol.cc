@@ -67,6 +67,7 @@ class RedisProtocol final : public Protocol {
 
   // Clients keep connections in stock, and some say nothing until one is needed.
   bool may_begin_silent() const override { return true; }
+  bool tells_of_the_end() const override { return false; }
 
   Step Handle(Stream& stream) override {
     while (stream.in().size() > 0) {
