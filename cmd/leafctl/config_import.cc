@@ -87,6 +87,8 @@ Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& st
   if (!to.empty() && !options.force && std::filesystem::exists(std::filesystem::symlink_status(to, ignored)))
     return ExistsAlready(options.to);
   // The configuration names the other: it comes last.
+  const bool had_password = !password_file.empty() &&
+                            std::filesystem::exists(std::filesystem::symlink_status(password_file, ignored));
   if (!password_file.empty()) {
     LEAF_RETURN_IF_ERROR(WriteTo(password_file, password + "\n", kSecretMode, options.force));
     GiveToService(password_file, state_dir);
@@ -95,7 +97,7 @@ Result<void> WriteBoth(const ConfigImportOptions& options, const std::string& st
   auto written = WriteTo(to, toml, kConfigMode, options.force);
   // A password that has replaced an older one stays: that one is gone in any case.
   const bool is_there = std::filesystem::exists(to, ignored);
-  if (!written.ok() && !is_there && !password_file.empty() && !options.force)
+  if (!written.ok() && !is_there && !password_file.empty() && !had_password)
     std::filesystem::remove(password_file, ignored);
   return written;
 }

@@ -172,6 +172,7 @@ Result<void> RunTagApply(CommandContext& context, const TagApplyOptions& options
   LEAF_ASSIGN_OR_RETURN(const std::string content, ReadInputFile(context, options.file));
   LEAF_ASSIGN_OR_RETURN(const std::vector<WantedTag> wanted,
                         ReadTagFile(content, options.file == "-" ? "stdin" : options.file));
+  LEAF_RETURN_IF_ERROR(CheckName(options.confirm, "make any change", kSevereName));
   const bool dry_run = options.confirm.dry_run;
   TagPlace place = options.place;
   place.waits = std::any_of(wanted.begin(), wanted.end(),

@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "daemon_book.h"
 #include "daemons.h"
+#include "leaf/base/foreign_json.h"
 #include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/sys/process_name.h"
@@ -96,10 +97,10 @@ std::string DaemonOfStore(CommandContext& context, const config::Config& config)
     return "";
   }
   // A daemon of an earlier version says nothing of it. One of another database is none of this store's.
-  const Json json = Json::parse(*body, nullptr, false);
+  const Json json = ParseForeignJson<Json>(*body);
   const auto segment = json.is_object() ? json.find("segment") : json.end();
   const bool serves = json.is_object() && segment != json.end() && segment->is_object() &&
-                      segment->value("enabled", false) &&
+                      segment->value("enabled", Json()) == Json(true) &&
                       json.value("store_at", Json()) == Json(StoreAt(config));
   if (!serves) return "";
   context.Detail(fmt::format("through the daemon at {}", server));
@@ -119,7 +120,8 @@ std::optional<core::CodesLeft> CodesLeftOf(const core::CodeEnds& ends, const cor
   const auto end = ends.find(row.tag);
   if (end == ends.end()) return std::nullopt;
   core::CodesLeft left{.end = end->second};
-  if (mark.end > 0) left.days = core::DaysUntil(left.end, row.max_id, mark.base, now);
+  const bool has_ended = row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) >= left.end;
+  if (mark.end > 0 || has_ended) left.days = core::DaysUntil(left.end, row.max_id, mark.base, now);
   return left;
 }
 
@@ -368,10 +370,21 @@ Result<core::TagRow> StoreBook::Add(const core::NewTag& tag, core::WriteMode mod
 Result<core::TagRow> StoreBook::Change(const std::string& tag, const core::TagChange& change,
                                        core::WriteMode mode) {
   LEAF_ASSIGN_OR_RETURN(core::TagRow row, Describe(tag));
+  // Two tables, two transactions: what the database refuses of the second is found before the first.
+  if (change.order && change.changes_row() && mode == core::WriteMode::kCommit)
+    LEAF_RETURN_IF_ERROR(segments_.Update(tag, change, core::WriteMode::kDryRun));
   if (change.order) LEAF_RETURN_IF_ERROR(SetOrder(row, change, mode));
   if (!change.changes_row()) return row;
-  LEAF_ASSIGN_OR_RETURN(core::TagRow changed, segments_.Update(tag, change, mode));
-  changed.strict = std::move(row.strict);
+  auto changed = segments_.Update(tag, change, mode);
+  if (!changed.ok()) {
+    Error error = std::move(changed).error();
+    if (change.order && mode == core::WriteMode::kCommit) {
+      error.message = fmt::format("the order of tag {} is {} now; {}", Quoted(tag),
+                                  core::TagOrderName(*change.order), error.message);
+    }
+    return error;
+  }
+  changed->strict = std::move(row.strict);
   return changed;
 }
 

@@ -29,18 +29,25 @@ Result<void> RunTagExport(CommandContext& context, const TagExportOptions& optio
   if (options.pattern) {
     std::erase_if(rows, [&](const core::TagRow& row) { return !MatchesPattern(*options.pattern, row.tag); });
   }
+  std::vector<WantedTag> wanted;
+  for (const core::TagRow& row : rows) {
+    auto tag = ToWantedTag(row, [&](const std::string& note) { context.Note(note); });
+    if (!tag) continue;
+    if (options.no_max_id) tag->max_id.reset();
+    wanted.push_back(*std::move(tag));
+  }
   if (!context.flags.json) {
-    context.out.Write(FormatTagFile(rows, !options.no_max_id));
+    context.out.Write(FormatTagFile(wanted));
     return {};
   }
   Json tags = Json::array();
-  for (const core::TagRow& row : rows) {
-    Json tag{{"tag", row.tag}};
-    if (!options.no_max_id) tag["max_id"] = std::to_string(row.max_id);
-    tag["step"] = row.step;
-    if (row.strict) tag["order"] = core::TagOrderName(row.order());
-    tag["description"] = row.description ? Json(*row.description) : Json(nullptr);
-    tags.push_back(std::move(tag));
+  for (const WantedTag& tag : wanted) {
+    Json item{{"tag", tag.tag}};
+    if (tag.max_id) item["max_id"] = std::to_string(*tag.max_id);
+    if (tag.step) item["step"] = *tag.step;
+    if (tag.order) item["order"] = core::TagOrderName(*tag.order);
+    item["description"] = tag.description ? Json(*tag.description) : Json(nullptr);
+    tags.push_back(std::move(item));
   }
   WriteJson(context, {{"tags", std::move(tags)}});
   return {};

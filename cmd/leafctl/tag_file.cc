@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "leaf/base/foreign_text.h"
 #include "leaf/base/id_text.h"
 #include "leaf/base/limits.h"
 #include "leaf/base/text.h"
@@ -47,32 +48,12 @@ Json FromToml(const toml::node& node, int depth = 0) {
   return node.value_exact<double>().value_or(0.5);
 }
 
-// Whether a line has a key of more parts ("a.b.c") than any file needs. toml++ makes a table of each, and
-// takes them down by recursion: enough of them end the stack.
-bool IsNestedTooDeeply(std::string_view content) {
-  constexpr int kPartsMax = 1000;
-  int parts = 0;
-  char quote = 0;
-  for (const char c : content) {
-    if (c == '\n') {
-      parts = 0;
-      quote = 0;
-    } else if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if (c == '"' || c == '\'') {
-      quote = c;
-    } else if (c == '.' && ++parts > kPartsMax) {
-      return true;
-    }
-  }
-  return false;
-}
-
 Result<Json> Parse(std::string_view content, const std::string& name) {
   // What some editors put before UTF-8.
   if (content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && content[first] == '{') {
+    if (IsDeepJson(content)) return BadFile(name, "its values stand in each other deeper than 100 levels");
     try {
       return Json::parse(content);
     } catch (const Json::parse_error& error) {
@@ -83,7 +64,7 @@ Result<Json> Parse(std::string_view content, const std::string& name) {
       first == std::string_view::npos ? first : content.find_first_not_of(" \t\r\n", first + 1);
   if (second != std::string_view::npos && content[first] == '[' && content[second] == '{')
     return BadFile(name, "JSON has to be {\"tags\": [...]}");
-  if (IsNestedTooDeeply(content)) return BadFile(name, "a key has more than 1000 parts");
+  if (HasDeepTomlKey(content)) return BadFile(name, "a key has more than 1000 parts");
   try {
     return FromToml(toml::parse(content, name));
   } catch (const toml::parse_error& error) {
@@ -95,6 +76,8 @@ Result<Json> Parse(std::string_view content, const std::string& name) {
 // A whole number, as one or as its digits: JSON's numbers end at 2^53 in many programs.
 Result<std::uint64_t> WholeOf(const Json& value, const std::string& field, std::uint64_t min,
                               std::uint64_t max) {
+  if (!value.is_string() && !value.is_number())
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{} is not a whole number", field), ""};
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   return ParseUnsigned(field, text, min, max);
 }
@@ -124,7 +107,7 @@ Result<WantedTag> ReadTag(const Json& item) {
     } else if (field == "description") {
       if (!value.is_string()) return within(bad("description is not a string"));
       wanted.description = value.get<std::string>();
-      if (auto valid = ValidateDescription(*wanted.description); !valid.ok())
+      if (auto valid = ValidateDescription(*wanted.description, field); !valid.ok())
         return within(std::move(valid).error());
     } else if (field == "order") {
       wanted.order = core::TagOrderOf(value.is_string() ? value.get<std::string>() : "");
@@ -158,18 +141,50 @@ Result<std::vector<WantedTag>> ReadTagFile(std::string_view content, const std::
   return tags;
 }
 
-std::string FormatTagFile(const std::vector<core::TagRow>& rows, bool with_max_id) {
+std::optional<WantedTag> ToWantedTag(const core::TagRow& row,
+                                     const std::function<void(const std::string&)>& note) {
+  if (const auto valid = ValidateTag(row.tag); !valid.ok()) {
+    note(fmt::format("note: left out: {}", valid.error().message));
+    return std::nullopt;
+  }
+  const auto left_out = [&](const std::string& what) {
+    note(fmt::format("note: left out: of tag {} {}", Quoted(row.tag), what));
+  };
+  WantedTag wanted;
+  wanted.tag = row.tag;
+  if (row.max_id >= 0 && static_cast<std::uint64_t>(row.max_id) <= kMaxIdLimit) {
+    wanted.max_id = static_cast<std::uint64_t>(row.max_id);
+  } else {
+    left_out(fmt::format("max_id {}, which is no ID", row.max_id));
+  }
+  if (row.step >= 1 && row.step <= kStepMax) {
+    wanted.step = row.step;
+  } else {
+    left_out(fmt::format("step {}, which is none", row.step));
+  }
+  if (row.strict) wanted.order = row.order();
+  if (!row.description) return wanted;
+  if (const auto valid = ValidateDescription(*row.description, "description"); valid.ok()) {
+    wanted.description = row.description;
+  } else {
+    left_out(fmt::format("the description: {}", valid.error().message));
+  }
+  return wanted;
+}
+
+std::string FormatTagFile(const std::vector<WantedTag>& tags) {
   std::string text =
       "# Tags as leafctl tag export found them. leafctl tag apply -f FILE adds what is missing and changes\n"
       "# what differs; max_id only moves up.\n";
   // Without a tag the file still says that it has none.
-  if (rows.empty()) return text + "tags = []\n";
-  for (const core::TagRow& row : rows) {
-    text += fmt::format("\n[[tags]]\ntag = {}\n", config::FormatToml(row.tag));
-    if (with_max_id) text += fmt::format("max_id = {}\n", row.max_id);
-    text += fmt::format("step = {}\n", row.step);
-    if (row.strict) text += "order = \"strict\"\n";
-    if (row.description) text += fmt::format("description = {}\n", config::FormatToml(*row.description));
+  if (tags.empty()) return text + "tags = []\n";
+  for (const WantedTag& tag : tags) {
+    text += fmt::format("\n[[tags]]\ntag = {}\n", config::FormatToml(tag.tag));
+    if (tag.max_id) text += fmt::format("max_id = {}\n", *tag.max_id);
+    if (tag.step) text += fmt::format("step = {}\n", *tag.step);
+    if (tag.order)
+      text += fmt::format("order = {}\n", config::FormatToml(std::string(core::TagOrderName(*tag.order))));
+    if (tag.description) text += fmt::format("description = {}\n", config::FormatToml(*tag.description));
   }
   return text;
 }

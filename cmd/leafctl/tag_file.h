@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +27,12 @@ struct WantedTag {
 // file, the tag and the field: not TOML or JSON, an unknown field, a value that is out of range, a tag twice.
 Result<std::vector<WantedTag>> ReadTagFile(std::string_view content, const std::string& name);
 
-// As ReadTagFile reads it, in the order of `rows`.
-std::string FormatTagFile(const std::vector<core::TagRow>& rows, bool with_max_id);
+// A row as ReadTagFile takes it. What it would refuse, as another program wrote it into the table, is left
+// out, and `note` is told; nothing if that is the tag itself.
+std::optional<WantedTag> ToWantedTag(const core::TagRow& row,
+                                     const std::function<void(const std::string&)>& note);
+
+// As ReadTagFile reads it, in the order of `tags`.
+std::string FormatTagFile(const std::vector<WantedTag>& tags);
 
 }  // namespace leaf::cmd

@@ -153,8 +153,8 @@ Result<std::int64_t> ParseStep(std::string_view text) {
   return static_cast<std::int64_t>(step);
 }
 
-Result<void> ValidateDescription(std::string_view text) {
-  return core::CheckDescription("--description", text);
+Result<void> ValidateDescription(std::string_view text, std::string_view name) {
+  return core::CheckDescription(name, text);
 }
 
 }  // namespace leaf::cmd

@@ -55,6 +55,6 @@ void ReportChange(CommandContext& context, const core::TagRow& row, bool dry_run
 // 1..kStepMax. Errors: kInvalidArgument.
 Result<std::int64_t> ParseStep(std::string_view text);
 // A description that fits its column. Errors: kInvalidArgument.
-Result<void> ValidateDescription(std::string_view text);
+Result<void> ValidateDescription(std::string_view text, std::string_view name = "--description");
 
 }  // namespace leaf::cmd

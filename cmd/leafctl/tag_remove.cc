@@ -60,6 +60,9 @@ Result<void> RunTagRemove(CommandContext& context, const TagRemoveOptions& optio
   if (!rows.empty()) {
     LEAF_RETURN_IF_ERROR(Confirm(context, options.confirm, Severity::kDestructive,
                                  fmt::format("remove tag {}", found), ConfirmName(options.tags)));
+  } else {
+    LEAF_RETURN_IF_ERROR(CheckName(options.confirm, fmt::format("remove tag {}", QuotedList(options.tags)),
+                                   ConfirmName(options.tags)));
   }
   return ForEachTag(context, options.tags, "removed", [&](const std::string& tag) -> Result<Json> {
     const auto row = rows.find(tag);

@@ -728,6 +728,34 @@ class Schema(MariaDbTest):
         self.sql("DROP TABLE leaf_alloc;" + VARIANT_A.replace("bigint(20)", "int"))
         self.check_unhealthy("max_id", "not bigint")
 
+    def test_an_order_is_not_changed_beside_what_the_table_refuses(self):
+        """Two tables: what the second one would refuse is found before the first is changed."""
+        self.box.ok("db", "init")
+        self.box.ok("tag", "add", "abc", "--step", "10")
+        self.sql("ALTER TABLE leaf_alloc MODIFY description varchar(4)")
+        for order in ("strict", "trend"):
+            self.check(self.box.run(["tag", "set", "abc", "--order", order, "--description", "much too long"]), 2)
+            self.assertEqual(json.loads(self.box.ok("tag", "show", "abc", "--json"))["order"], "trend")
+        self.box.ok("tag", "set", "abc", "--order", "strict", "--description", "abcd")
+        self.check(self.box.run(["tag", "set", "abc", "--order", "trend", "--description", "much too long"]), 2)
+        self.assertEqual(json.loads(self.box.ok("tag", "show", "abc", "--json"))["order"], "strict")
+
+    def test_check_looks_for_the_tables_of_worker_numbers(self):
+        """Only where they are used."""
+        self.sql(VARIANT_A)
+        numbers = ("--set", "snowflake.registry=sql", "--set", "snowflake.cluster=pay")
+        self.assertEqual(self.box.run(["db", "check"]).rc, 0)
+        result = self.box.run(["db", "check", *numbers])
+        self.check(result, 10)
+        self.assertIn("leaf_workerid_alloc, leafctl_cluster, leafctl_workers", result.out)
+        self.box.ok("db", "init", *numbers)
+        self.assertEqual(self.box.run(["db", "check", *numbers]).rc, 0)
+        self.sql("ALTER TABLE leaf_workerid_alloc ENGINE=MyISAM")
+        result = self.box.run(["db", "check", *numbers])
+        self.check(result, 10)
+        self.assertIn("engine of leaf_workerid_alloc is MyISAM", result.out)
+        self.assertEqual(self.box.run(["db", "check"]).rc, 0)
+
     def test_check_of_durability(self):
         self.sql(VARIANT_A)
         for value in (0, 2):
@@ -801,6 +829,10 @@ class Access(MariaDbTest):
         self.check(self.box.run(["next", "pay", "--direct"]), 4)
         self.assertEqual(list(self.box.rows()), ["pay"])  # it may look
         self.assertEqual(self.max_id("pay"), 1)
+        # For callers it is the server's trouble, as any of the database: 403 would be theirs.
+        daemon = self.box.serve()
+        self.check_leaf_error(daemon.leaf("pay"), -3)
+        self.check_v1_error(daemon.v1("pay"), 503, "permission")
 
     def test_user_without_rights_to_own_tables(self):
         """A DBA may give leafctl the rights that Java Leaf needs, and no more."""

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import errno
+import contextlib
 import json
 import os
 import re
@@ -454,8 +455,30 @@ class Limits(LeafTest):
         result = self.box.run(["next", "pay", "--direct", "--timeout", "300ms"])
         self.check(result, 8, "pay")
         connection.execute("ROLLBACK")
-        connection.close()
         self.assertEqual(self.box.next("pay"), [1])
+        # For as long as one likes: longer than SQLite can count.
+        connection.execute("BEGIN IMMEDIATE")
+        waits = self.box.popen(["next", "pay", "--direct", "--timeout", "8760h"], stdout=subprocess.PIPE)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            waits.wait(1)
+        connection.execute("ROLLBACK")
+        connection.close()
+        self.assertEqual(waits.communicate(timeout=DEADLINE_S)[0], b"2\n")
+
+    def test_an_export_of_any_rows_can_be_applied(self):
+        self.box.ok("tag", "add", "pay", "--step", "10")
+        with contextlib.closing(sqlite3.connect(os.path.join(self.box.state, "leaf.db"))) as store, store:
+            store.execute("UPDATE leaf_alloc SET max_id = -5, step = 0, description = ?", ("x" * 300,))
+            for tag in ("", "a\x01b"):
+                store.execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, 7, 7)", (tag,))
+        for form in ([], ["--json"]):
+            exported = self.box.run(["tag", "export", *form])
+            self.assertEqual(exported.rc, 0, exported)
+            self.assertEqual(exported.err.count("note: left out: "), 5, exported.err)
+            for part in ("max_id -5", "step 0", "description", "is empty", "control character"):
+                self.assertIn(part, exported.err)
+            applied = self.box.run(["tag", "apply", "-f", "-", "--dry-run"], stdin=exported.out)
+            self.assertEqual((applied.rc, applied.out, applied.err), (0, "nothing to change\n", ""))
 
 
 class Disks(LeafTest):

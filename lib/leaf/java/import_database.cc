@@ -236,7 +236,7 @@ class DatabaseImporter {
     const Property& source = password != nullptr ? *password : url;
     const std::string text = password != nullptr ? password->value : url_password.value_or("");
     sheet_.SetPassword(text);
-    if (text.find('\0') != std::string::npos || text.find('\n') != std::string::npos)
+    if (text.find('\0') != std::string::npos || text.find_first_of("\r\n") != std::string::npos)
       return Wrong(source, "the password has a character that no password file can hold");
     if (text.empty()) return {};
     if (password != nullptr && Trimmed(text) != text)

@@ -17,11 +17,14 @@ Result<std::string> ReadSecretFile(const std::string& path, std::size_t bytes_ma
     return Error{ErrorCode::kConfig,
                  fmt::format("cannot read secret file {}: {}", path, std::strerror(error_number)), ""};
   };
-  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe would be waited for until it has a writer.
+  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) return unreadable(errno);
   struct stat status {};
   if (fstat(file.get(), &status) != 0) return unreadable(errno);
-  if (!S_ISREG(status.st_mode)) return unreadable(EINVAL);
+  if (!S_ISREG(status.st_mode))
+    return Error{ErrorCode::kConfig,
+                 fmt::format("cannot read secret file {}: it is not a regular file", path), ""};
   // The group that root has chosen is meant to read it: a secret of Kubernetes is root's, and leafctl's by
   // the group. Root's commands read the same file; its own group is no choice.
   const bool for_group = status.st_uid == 0 && (geteuid() != 0 || status.st_gid != 0);
