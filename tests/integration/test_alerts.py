@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import metrics
 import explain  # noqa: E402
 from leafctl import ROOT, LeafTest, main, poll
+from resp import Resp, redis_port  # noqa: E402
 from servers import PASSWORD, MariaDb, free_port
 from zookeeper import ZooKeeper
 
@@ -157,7 +158,9 @@ class Grafana(Watched):
 
     def test_every_query_has_data(self):
         self.box.ok("tag", "add", "pay", "--step", "10")
-        daemon = self.box.serve()
+        daemon = self.box.serve("--redis-listen", "127.0.0.1:0")
+        redis = Resp(redis_port(daemon))
+        self.addCleanup(redis.close)
         prometheus = self.watch(daemon)
 
         def answer(expr):
@@ -170,12 +173,15 @@ class Grafana(Watched):
             daemon.ids("pay", 7)
             daemon.get("/v1/snowflake")
             daemon.get("/v1/segment/nosuch")
+            redis.ask("INCR", "pay")
             return [where for where, expr in self.queries() if not answer(expr) and where != "Restarts"]
 
         self.until(lambda: not missing(), "data for each query")
         # An empty answer is what the annotation has most of the time, but its metric is there.
         self.assertTrue(answer("process_start_time_seconds"))
         variable = next(one for one in self.dashboard["templating"]["list"] if one["name"] == "instance")
+        # "All" are the nodes of the list, not every program that Prometheus knows.
+        self.assertNotIn("allValue", variable)
         metric = re.fullmatch(r"label_values\((\w+), instance\)", variable["definition"]).group(1)
         self.assertEqual([one["metric"]["instance"] for one in answer(metric)], ["127.0.0.1:%d" % daemon.port])
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tomllib
 
 import yaml
 
@@ -115,6 +116,20 @@ class Kubernetes(LeafTest):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text.replace("# - servicemonitor.yaml", "- servicemonitor.yaml"))
         self.assertIn("kind: ServiceMonitor", self.kubectl("kustomize", every))
+
+    def test_memory_is_enough_for_all_connections(self):
+        """Otherwise any client could have the pod killed, and each restart costs the reserve."""
+        limit = re.fullmatch(r"(\d+)Mi", self.container["resources"]["limits"]["memory"]).group(1)
+        self.assertGreaterEqual(int(limit) * 1024, 64 * 1024 + 100 * tomllib.loads(self.toml)["server"]["max_connections"])
+
+    def test_metrics_of_a_pod_keep_their_name(self):
+        (endpoint,) = self.monitor["spec"]["endpoints"]
+        (relabeling,) = endpoint["relabelings"]
+        self.assertEqual(relabeling["targetLabel"], "instance")
+        self.assertEqual(relabeling["sourceLabels"], ["__meta_kubernetes_pod_name"])
+        host, port = relabeling["replacement"].split(":")
+        self.assertEqual(host, "$1." + self.spec["serviceName"])
+        self.assertEqual(int(port), self.services[self.spec["serviceName"]]["spec"]["ports"][0]["port"])
 
     def test_kubectl_knows_every_field(self):
         """kubectl reads into its own types and drops what they do not have; so a field with a wrong name is missing."""
