@@ -37,7 +37,8 @@ trap cleanup EXIT
 for name in "${!LEAFCTL_@}" "${!XDG_@}" STATE_DIRECTORY RUNTIME_DIRECTORY CREDENTIALS_DIRECTORY; do unset "$name"; done
 export NO_PROXY=127.0.0.1 no_proxy=127.0.0.1
 mkdir "$scratch/home"
-: >"$scratch/leafctl.toml"
+# A daemon of this machine is none of its business: commands without a store would ask for it.
+printf '[segment]\nstore = "sqlite"\n' >"$scratch/leafctl.toml"
 export HOME=$scratch/home LEAFCTL_STATE_DIR=$scratch/state LEAFCTL_CONFIG=$scratch/leafctl.toml
 PATH=$PWD/build/release:$PATH
 
