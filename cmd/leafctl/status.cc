@@ -182,9 +182,9 @@ bool IsSilence(const Error& error) {
   return error.code == ErrorCode::kUnreachable || error.code == ErrorCode::kUnavailable;
 }
 
-// What a command fails with because of it.
-Error Unanswered(Error error) {
-  if (IsSilence(error)) error.code = ErrorCode::kUnreachable;
+// What a command fails with because of it; one that answers that it cannot is no silence.
+Error Unanswered(const client::DaemonClient& daemon, Error error) {
+  if (IsSilence(error) && !daemon.was_answered()) error.code = ErrorCode::kUnreachable;
   return error;
 }
 
@@ -249,7 +249,8 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
   for (const Asked& one : asked) {
     if (!one.status.ok()) {
       append(failed, one.status.error().message);
-      Error why = Unanswered(one.status.error());
+      Error why = one.status.error();
+      if (IsSilence(why)) why.code = ErrorCode::kUnreachable;
       if (!error || (why.code == ErrorCode::kUnreachable && error->code != why.code)) error = std::move(why);
     } else if (!IsWell(*one.status)) {
       append(unhealthy, fmt::format("{} is {}", one.server, Health(*one.status)));
@@ -262,7 +263,7 @@ Result<void> ShowSeveral(CommandContext& context, const std::vector<Asked>& aske
 
 Result<void> ShowOnce(CommandContext& context, client::DaemonClient& daemon) {
   auto answer = AskOne(daemon);
-  if (!answer.ok()) return Unanswered(std::move(answer).error());
+  if (!answer.ok()) return Unanswered(daemon, std::move(answer).error());
   const Json& json = *answer;
   if (context.flags.json) {
     WriteJson(context, json);
@@ -348,7 +349,7 @@ Result<void> WatchOnScreen(CommandContext& context, const std::vector<std::strin
 Result<void> TellLive(CommandContext& context, const config::Resolved& resolved,
                       std::chrono::milliseconds timeout) {
   client::DaemonClient daemon(FindOwnDaemon(resolved), timeout, TlsOf(resolved));
-  if (auto live = daemon.Live(); !live.ok()) return Unanswered(std::move(live).error());
+  if (auto live = daemon.Live(); !live.ok()) return Unanswered(daemon, std::move(live).error());
   if (context.flags.json) {
     WriteJson(context, {{"server", daemon.answered_by()}, {"live", true}});
   } else {

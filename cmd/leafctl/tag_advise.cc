@@ -45,8 +45,11 @@ Result<void> RunTagAdvise(CommandContext& context, const TagAdviseOptions& optio
                               TlsOf(*resolved), token);
   LEAF_ASSIGN_OR_RETURN(const std::string body, daemon.Advice(options.tag));
   const Json json = ParseForeignJson<Json>(body);
+  const auto is_step = [](const Json& step) {
+    return !step.is_number() || (step.is_number_integer() && step >= Json(1) && step <= Json(kStepMax));
+  };
   if (!json.is_object() || json.value("tag", Json()) != Json(options.tag) ||
-      !json.value("why", Json("")).is_string()) {
+      !json.value("why", Json("")).is_string() || !is_step(json.value("advised_step", Json()))) {
     return Error{ErrorCode::kInternal,
                  fmt::format("{} sent an answer that is not from leafctl", daemon.answered_by()), ""};
   }

@@ -147,6 +147,8 @@ std::optional<WantedTag> ToWantedTag(const core::TagRow& row,
     note(fmt::format("note: left out: {}", valid.error().message));
     return std::nullopt;
   }
+  if (const auto valid = ValidateNewTag(row.tag); !valid.ok())
+    note(fmt::format("note: apply cannot add this tag to another table: {}", valid.error().message));
   const auto left_out = [&](const std::string& what) {
     note(fmt::format("note: left out: of tag {} {}", Quoted(row.tag), what));
   };

@@ -217,6 +217,8 @@ class Shapes(AnswersTest):
                 named = [word for url in servers for word in ("--server", url)]
                 result = self.box.run(["status", *named, "--timeout", "300ms"])
                 self.assertEqual(result.rc, 7, result)
+            busy = self.http(refusal(503, "unavailable", "too many connections"))
+            self.check(self.box.run(["status", "--server", busy]), 8, "too many connections")
             live = ["status", "--live", "--set", "server.listen=" + urls[0][7:], "--set", "server.socket="]
             self.check(self.box.run([*live, "--timeout", "300ms"]), 7)
 

@@ -632,12 +632,15 @@ class Life(RedisTest):
         daemon = self.serve("--set", "server.request_timeout=30s")
         redis = self.connect(daemon)
         lock = self.lock_store()
-        redis.send(Resp.encode("INCR", "pay") * 50 + Resp.encode("MULTI") + Resp.encode("PING") + Resp.encode("EXEC"))
+        # More than is read at once, and some of it ends where a command does.
+        filler = b"*2\r\n$4\r\nECHO\r\n$8\r\nabcdefgh\r\n"
+        redis.send(Resp.encode("INCR", "pay") * 50 + filler * 4000 + Resp.encode("MULTI") + Resp.encode("PING") + Resp.encode("EXEC"))
         poll(lambda: daemon.tag_status("pay")["waiting"] == 1, "the first one waits")
         daemon.signal(signal.SIGTERM)
         daemon.wait_log("draining")
         lock.execute("ROLLBACK")
         self.assertEqual([redis.reply() for _ in range(50)], list(range(1, 51)))
+        self.assertEqual([redis.reply() for _ in range(4000)], ["abcdefgh"] * 4000)
         self.assertEqual([redis.reply() for _ in range(3)], ["OK", "QUEUED", ["PONG"]])
         self.assertTrue(redis.at_end())
         self.assertEqual(daemon.wait(), 0)

@@ -469,13 +469,13 @@ class Limits(LeafTest):
         self.box.ok("tag", "add", "pay", "--step", "10")
         with contextlib.closing(sqlite3.connect(os.path.join(self.box.state, "leaf.db"))) as store, store:
             store.execute("UPDATE leaf_alloc SET max_id = -5, step = 0, description = ?", ("x" * 300,))
-            for tag in ("", "a\x01b"):
+            for tag in ("", "a\x01b", "a/b"):
                 store.execute("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES (?, 7, 7)", (tag,))
         for form in ([], ["--json"]):
             exported = self.box.run(["tag", "export", *form])
             self.assertEqual(exported.rc, 0, exported)
             self.assertEqual(exported.err.count("note: left out: "), 5, exported.err)
-            for part in ("max_id -5", "step 0", "description", "is empty", "control character"):
+            for part in ("max_id -5", "step 0", "description", "is empty", "control character", "cannot add this tag"):
                 self.assertIn(part, exported.err)
             applied = self.box.run(["tag", "apply", "-f", "-", "--dry-run"], stdin=exported.out)
             self.assertEqual((applied.rc, applied.out, applied.err), (0, "nothing to change\n", ""))

@@ -444,6 +444,15 @@ class OurRecords(WorkersTest):
         self.assertEqual({code for code, _ in self.findings()} & {"orphaned-hold"}, set())
         self.assertEqual(json.loads(self.zk.get(self.own("ceilings/700"))[0])["ceiling_ms"], soon)
 
+    def test_a_node_of_another_program_that_may_not_be_read(self):
+        self.java_node("192.0.2.1:8080")
+        self.addCleanup(self.zk.delete, self.base + "/notes")
+        self.zk.create(self.base + "/notes", "private", acl=[(31, "digest", "other:AAAAAAAAAAAAAAAAAAAAAAAAAAA=")])
+        self.assertEqual(self.findings(), [])
+        names = [record["name"] for record in self.json("export")["records"]]
+        self.assertIn(self.forever("192.0.2.1:8080-0000000000"), names)
+        self.assertNotIn(self.base + "/notes", names)
+
     def test_a_chroot_that_is_not_there_is_no_new_cluster(self):
         nowhere = ("--set", "zookeeper.connect=%s/nowhere" % SERVER.connect)
         for args in (("list",), ("check",), ("repair", "--yes"), ("export",)):

@@ -138,6 +138,7 @@ Result<DaemonClient::Reply> DaemonClient::AskOver(asio::io_context& loop, const 
       const bool lost = error.code == ErrorCode::kUnavailable && exchange.sent;
       return lost && question.effect == Effect::kChanges ? MayBeDone(error.message) : error;
     }
+    was_answered_ = true;
     return Reply{static_cast<int>(exchange.response().result_int()), std::move(exchange.response().body())};
   };
   const auto connect = [&](auto& stream, const auto& endpoints) {

@@ -104,6 +104,8 @@ class DaemonClient {
   const std::string& answered_by() const { return answered_by_; }
   // Whether any server took a connection, be it leafctl's or not.
   bool met_a_server() const { return met_a_server_; }
+  // Whether any answered over HTTP, be it only that it cannot.
+  bool was_answered() const { return was_answered_; }
 
  private:
   struct Reply {
@@ -138,6 +140,7 @@ class DaemonClient {
   const std::string token_;
   std::string answered_by_;
   bool met_a_server_ = false;
+  bool was_answered_ = false;
   SeenIds* seen_ = nullptr;
 };
 

@@ -296,13 +296,6 @@ class ForeverChecks : NamespaceChecks {
                            options_.layout.worker_bits()),
                "use a new cluster name with snowflake.recycle = true"},
               "Leaf's numbers are never given again");
-      } else if (!shared_.configured.recycle && next >= options_.worker_end) {
-        Leave("numbers-exhausted", tree_.Forever(),
-              {fmt::format("the next new address gets number {}", next),
-               fmt::format("it is above snowflake.worker_range {}-{}: no further leafctl node can start",
-                           options_.worker_begin, options_.worker_end - 1),
-               "widen the range, if nothing else uses those numbers"},
-              "the range is configured");
       }
     }
   }

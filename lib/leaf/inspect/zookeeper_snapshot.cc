@@ -106,7 +106,14 @@ Result<Snapshot> ReadSnapshot(zookeeper::Client& client, const zookeeper::Tree& 
     std::string path = tree.Base() + "/" + name;
     if (snapshot.Find(path) == nullptr) others.push_back(std::move(path));
   }
-  LEAF_RETURN_IF_ERROR(reader.Read(std::move(others), 0));
+  const auto all = reader.Read(others, 0);
+  if (all.ok()) return snapshot;
+  if (all.error().code != ErrorCode::kPermission) return all.error();
+  // One that another program keeps from everyone is none of ours.
+  for (const std::string& path : others) {
+    const auto read = reader.Read({path}, 0);
+    if (!read.ok() && read.error().code != ErrorCode::kPermission) return read.error();
+  }
   return snapshot;
 }
 

@@ -33,8 +33,8 @@ struct Snapshot {
 };
 
 // All nodes under `forever`, `leafctl` and `recycle`, the parents of the namespace, and whatever else stands
-// in it without what is below. What goes away meanwhile is left out. Errors: the client's; kRefused for a
-// namespace of more than kSnapshotNodesMax nodes.
+// in it without what is below, unless it may not be read. What goes away meanwhile is left out. Errors: the
+// client's; kRefused for a namespace of more than kSnapshotNodesMax nodes.
 Result<Snapshot> ReadSnapshot(zookeeper::Client& client, const zookeeper::Tree& tree);
 // Those of our own that everyone may change, witnesses and all: one request for each node. To be asked only
 // where there are credentials, without which all of them are open. Errors: the client's.

@@ -46,6 +46,17 @@ TEST(ForeignText, DotsInStringsAreTextAndAnEscapedQuoteDoesNotEndOne) {
   EXPECT_FALSE(HasDeepTomlKey("x = \"\\\"" + dots + "\"\n"));
   EXPECT_TRUE(HasDeepTomlKey("\"\\\"\"" + Times(1001, ".a") + " = 1\n"));
   EXPECT_TRUE(HasDeepTomlKey("'\\'" + Times(1001, ".a") + " = 1\n"));
+  // A string of three quotes goes over lines, and may end with up to five.
+  for (const char quote : {'"', '\''}) {
+    const std::string ends(3, quote);
+    EXPECT_FALSE(HasDeepTomlKey("x = " + ends + "\n" + dots + "\n" + ends + "\n"));
+    EXPECT_TRUE(HasDeepTomlKey("x = { a = " + ends + "\n" + ends + ", b" + Times(1001, ".b") + " = 1 }\n"));
+    EXPECT_TRUE(HasDeepTomlKey("x = { a = " + ends + "a" + ends + ends[0] + ends[0] + ", b" +
+                               Times(1001, ".b") + " = 1 }\n"));
+  }
+  EXPECT_TRUE(HasDeepTomlKey("\"\"" + Times(1001, ".a") + " = 1\n")) << "an empty part";
+  EXPECT_FALSE(HasDeepTomlKey("# " + dots + "\nx = 1 # " + dots + "\n"));
+  EXPECT_TRUE(HasDeepTomlKey("# \"\"\"\n" + Times(1001, "a.") + "a = 1\n"));
   // A string that is not ended is over with its line.
   EXPECT_TRUE(HasDeepTomlKey("x = \"\\\n" + Times(1001, "a.") + "a = 1\n"));
 }

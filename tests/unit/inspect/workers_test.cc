@@ -404,17 +404,6 @@ TEST(WorkerInspection, NumbersOutsideTheLayoutAndTheRange) {
   EXPECT_EQ(Codes(world.Inspect().findings), "");
 }
 
-TEST(WorkerInspection, TheNextAddressGetsANumberThatIsAboveTheRange) {
-  World world;
-  world.Java("192.0.2.1:80");
-  world.options.worker_end = 2;
-  EXPECT_EQ(Codes(world.Inspect().findings), "");
-  world.options.worker_end = 1;
-  ExpectOnly(world, "numbers-exhausted", world.tree.Forever(), false);
-  world.properties.recycle = true;
-  EXPECT_EQ(Codes(world.Inspect().findings), "");
-}
-
 TEST(WorkerInspection, TheNextAddressGetsANumberThatDoesNotFit) {
   World world;
   for (int i = 0; i < 1024; ++i) {

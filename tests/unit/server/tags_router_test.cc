@@ -382,11 +382,13 @@ TEST(TagLaneTest, WhereAnswersAreNotReadAReadIsRefusedAndAChangeIsTold) {
   FakeDesk desk;
   TagLane lane(clock, {.desk = &desk, .reads = &executor, .changes = &executor, .timers = &timers}, unread);
   const auto others = unread.reports.Hold(std::size_t{64} * 1024 * 1024);
-  const auto status_of = [&](TagLane::Kind kind) {
+  std::function<void()> meanwhile;
+  const auto status_of = [&](TagLane::Kind kind, const char* why = "wait for clients to read them") {
     std::optional<Response> response;
     lane.Run(
         kind,
-        [] {
+        [&] {
+          if (meanwhile) meanwhile();
           Response large;
           large.body.assign(100'000, 'x');
           return large;
@@ -402,11 +404,19 @@ TEST(TagLaneTest, WhereAnswersAreNotReadAReadIsRefusedAndAChangeIsTold) {
     }
     EXPECT_TRUE(response.has_value());
     if (response->status == 599) {
-      EXPECT_NE(response->body.find("clients do not read"), std::string::npos) << response->body;
+      EXPECT_NE(response->body.find(why), std::string::npos) << response->body;
     }
     return response->status;
   };
   EXPECT_EQ(status_of(TagLane::Kind::kRead), 599);
+  // The timer answers while the list is made: then there is nothing to answer any more.
+  meanwhile = [&] {
+    clock.Advance(seconds{10});
+    while (timers.RunOne()) {
+    }
+  };
+  EXPECT_EQ(status_of(TagLane::Kind::kRead, "has not answered within 10s"), 599);
+  meanwhile = nullptr;
   EXPECT_EQ(status_of(TagLane::Kind::kLocalRead), 200);
   EXPECT_EQ(status_of(TagLane::Kind::kChange), 200);
   EXPECT_EQ(status_of(TagLane::Kind::kRepair), 200);

@@ -1225,6 +1225,22 @@ TEST_F(SegmentServiceTest, AFixedStepHoldsAsManyRangesAsThereAreSlots) {
   EXPECT_LE(StatusOf("pay").reserve, kSegmentSlots * 100);
 }
 
+TEST_F(SegmentServiceTest, AnotherReserveTimeHoldsAtOnce) {
+  options_.reserve_time = seconds{1};
+  table_.Put("pay", 1, 100);
+  StartService();
+  Run();
+  for (int second = 0; second < 30; ++second) {
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(Get("pay")->result->ok());
+    Pass(seconds{1});
+  }
+  const std::uint64_t before = StatusOf("pay").reserve_target;
+  service_->Reconfigure(options_.refresh_interval, seconds{1});
+  EXPECT_EQ(StatusOf("pay").reserve_target, before);
+  service_->Reconfigure(options_.refresh_interval, seconds{60});
+  EXPECT_GT(StatusOf("pay").reserve_target, 10 * before);
+}
+
 TEST_F(SegmentServiceTest, ASlowGrantIsCoveredByTheReserve) {
   table_.Put("pay", 1, 100);
   store_.on_slow = [this] { clock_.Advance(milliseconds{200}); };

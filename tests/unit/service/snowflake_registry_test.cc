@@ -676,6 +676,21 @@ TEST_F(SnowflakeRegistryTest, AClaimWhoseReplyWasLostIsFoundAfterACrash) {
 // ---- leases
 // ----------------------------------------------------------------------------------------------------
 
+// An interval has a dozen ticks.
+TEST_F(SnowflakeRegistryTest, TheRegistryIsNotToldAtEachTick) {
+  for (const bool leased : {false, true}) {
+    SnowflakeNode node(cluster_, leased, leased ? 2 : 1);
+    ASSERT_TRUE(node.Start().ok());
+    Pass(seconds{30}, {&node});
+    const int before = node.registry.renewals;
+    Pass(20 * core::kTellInterval, {&node});
+    const int idle = node.registry.renewals - before;
+    EXPECT_GE(idle, 15) << leased;
+    EXPECT_LE(idle, 80) << leased;
+    node.Stop();
+  }
+}
+
 TEST_F(SnowflakeRegistryTest, ALeaseStopsAtItsCeilingAndGoesOn) {
   SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());

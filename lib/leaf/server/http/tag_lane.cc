@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "leaf/base/duration.h"
+#include "leaf/server/error_meaning.h"
 
 namespace leaf::server {
 namespace {
@@ -77,24 +78,26 @@ std::function<void()> TagLane::Run(Kind kind, Work work, Fail fail, Respond resp
   };
 }
 
+// Counts a large answer among those that clients have not read yet. False if it has to give way to others.
+bool TagLane::Hold(Kind kind, Response& response) {
+  UnreadBytes& room = kind == Kind::kLocalRead ? unread_.local : unread_.reports;
+  const std::size_t bytes = response.body.capacity();
+  response.held = room.Hold(bytes);
+  // What has been done is told all the same.
+  if (!response.held && !IsRead(kind)) response.held = room.HoldAnyway(bytes);
+  return static_cast<bool>(response.held);
+}
+
 void TagLane::Begin(const std::shared_ptr<Ticket>& ticket) {
   const Work work = std::exchange(ticket->work, nullptr);
   auto waiting = TicketState::kWaiting;
   if (ticket->state.compare_exchange_strong(waiting, TicketState::kBegun)) {
     Response response = work();
-    if (response.is_large()) {
-      UnreadBytes& room = ticket->kind == Kind::kLocalRead ? unread_.local : unread_.reports;
-      response.held = room.Hold(response.body.capacity());
-      if (!response.held && IsRead(ticket->kind)) {
-        response = ticket->fail({ErrorCode::kUnavailable,
-                                 "this server has too many answers that clients do not read", "retry later"});
-      } else if (!response.held) {
-        // What has been done is told.
-        response.held = room.HoldAnyway(response.body.capacity());
-      }
-    }
-    if (ticket->state.exchange(TicketState::kSettled) == TicketState::kBegun)
+    // The timer may have answered meanwhile: then the ticket holds nothing any more.
+    if (ticket->state.exchange(TicketState::kSettled) == TicketState::kBegun) {
+      if (response.is_large() && !Hold(ticket->kind, response)) response = ticket->fail(TooManyUnread());
       ticket->Answer(std::move(response));
+    }
   }
   Leave(ticket->kind);
 }

@@ -63,6 +63,7 @@ class TagLane {
   void Leave(Kind kind);
   std::size_t& CountOf(Kind kind) LEAF_REQUIRES(mutex_);
   Executor& ExecutorFor(Kind kind) const;
+  bool Hold(Kind kind, Response& response);
   void Begin(const std::shared_ptr<Ticket>& ticket);
   void Expire(const std::shared_ptr<Ticket>& ticket);
 

@@ -243,15 +243,19 @@ void Connection::BeIdle(MonotonicTime now) {
   deadline_.Set(now + (is_surplus() ? kSurplusTime : loop_.shared().idle_timeout.load()));
 }
 
+// Whether more has come than was taken into in_.
+bool Connection::HasUnread() const {
+  error_code ignored;
+  return socket_.available(ignored) > 0 || (tls_ != nullptr && tls_->has_input());
+}
+
 // While draining: an idle connection is closed, but not one whose first request, or next one, is on its way:
 // a client that got an answer a moment ago may be sending already, and is told to go elsewhere with the next
 // answer.
 void Connection::LeaveIdle() {
-  error_code ignored;
   const MonotonicTime now = Now();
   const bool asks_often = now - idle_since_ < kLingerTime;
-  const bool asks = socket_.available(ignored) > 0 || (tls_ != nullptr && tls_->has_input());
-  if (answered_any_ && !asks_often && !asks) return Close();
+  if (answered_any_ && !asks_often && !HasUnread()) return Close();
   deadline_.Set(
       std::min(deadline_.deadline(), (answered_any_ && asks_often ? idle_since_ : now) + kLingerTime));
 }
@@ -389,7 +393,7 @@ void Connection::BeginAnswering() {
 // After the answer. True if the next request may follow at once.
 bool Connection::EndRequest() {
   if (is_sending_) deadline_.Set(answered_at_ + loop_.shared().header_timeout.load());
-  if (draining_.load() && !protocol_->tells_of_the_end() && in_.size() == 0) is_last_ = true;
+  if (draining_.load() && !protocol_->tells_of_the_end() && in_.size() == 0 && !HasUnread()) is_last_ = true;
   if (is_last_) {
     FinishAndClose();
     return false;

@@ -75,6 +75,7 @@ class Connection final : public Stream, public std::enable_shared_from_this<Conn
   void BeginTalk();
   void BeIdle(MonotonicTime now);
   void LeaveIdle();
+  bool HasUnread() const;
   void Advance();
   void BeginReading();
   void ReadMore();
