@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -408,6 +409,27 @@ class Redis(TlsTest):
         ) as client:
             self.assertTrue(silent.at_end())
             self.assertEqual(client.ask("PING"), "PONG")
+
+
+    def test_a_drain_answers_what_has_come(self):
+        """A command a record: what is in the socket, or in the library, counts as well."""
+        self.add_tag()
+        daemon = self.serve("--redis-listen", "127.0.0.1:0", "--set", "server.request_timeout=60s")
+        lock = sqlite3.connect(os.path.join(self.box.state, "leaf.db"), isolation_level=None)
+        self.addCleanup(lock.close)
+        lock.execute("BEGIN IMMEDIATE")
+        with TlsResp(daemon.redis_port(), self.context()) as client:
+            client.send(Resp.encode("INCR", "pay"))
+            for _ in range(3000):
+                client.send(Resp.encode("ECHO", "abcdefgh"))
+            poll(lambda: '"waiting":1' in daemon.local("/v1/status").body.replace(" ", ""), "the first one waits")
+            daemon.signal(signal.SIGTERM)
+            daemon.wait_log("draining")
+            lock.execute("ROLLBACK")
+            self.assertEqual(client.reply(), 1)
+            self.assertEqual([client.reply() for _ in range(3000)], ["abcdefgh"] * 3000)
+            self.assertTrue(client.at_end())
+        self.assertEqual(daemon.wait(), 0)
 
 
 class Clients(TlsTest):
