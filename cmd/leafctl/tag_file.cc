@@ -53,7 +53,7 @@ Result<Json> Parse(std::string_view content, const std::string& name) {
   if (content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
   const std::size_t first = content.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && content[first] == '{') {
-    if (IsDeepJson(content)) return BadFile(name, "its values stand in each other deeper than 100 levels");
+    if (IsDeepJson(content)) return BadFile(name, "its values nest deeper than 100 levels");
     try {
       return Json::parse(content);
     } catch (const Json::parse_error& error) {

@@ -44,7 +44,8 @@ Result<std::optional<inspect::WorkerFinding>> OwnNumber(CommandContext& context)
   const auto body = daemon.Status(client::DaemonClient::StatusTags::kNone);
   if (!body.ok()) return std::optional<inspect::WorkerFinding>();
   try {
-    return LostNumberOf(ParseForeignJson<Json>(*body), resolved->config.snowflake.cluster, daemon.answered_by());
+    return LostNumberOf(ParseForeignJson<Json>(*body), resolved->config.snowflake.cluster,
+                        daemon.answered_by());
   } catch (const Json::exception&) {
     return std::optional<inspect::WorkerFinding>();
   }

@@ -6,7 +6,7 @@
 
 namespace leaf {
 
-// Whether the values of a JSON text stand in each other deeper than anything that leafctl writes (100
+// Whether the values of a JSON text nest deeper than anything that leafctl writes (100
 // levels). Of a text that is no JSON: anything.
 bool IsDeepJson(std::string_view text);
 

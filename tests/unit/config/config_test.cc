@@ -193,7 +193,7 @@ TEST_F(ConfigTest, AnAddressHasOnePort) {
     input_.flags = {{"server.listen", text, "--listen"}};
     EXPECT_FALSE(Load(input_).ok()) << text;
   }
-  input_.flags = {{"snowflake.address", "10.0.0.1:80:90", "--set"}};
+  input_.flags = {{"snowflake.address", "192.0.2.1:80:90", "--set"}};
   EXPECT_FALSE(Load(input_).ok());
   input_.flags = {{"server.listen", "[::1]:8099", "--listen"}};
   EXPECT_TRUE(Load(input_).ok());
@@ -207,8 +207,8 @@ TEST_F(ConfigTest, LoopbackAndEveryAddressNameNoNode) {
     ASSERT_TRUE(loaded.ok()) << text;
     EXPECT_EQ(loaded->config.snowflake.address, "") << text;
   }
-  input_.flags = {{"server.listen", "10.0.0.1:8080", "--listen"}};
-  EXPECT_EQ(Load(input_)->config.snowflake.address, "10.0.0.1:8080");
+  input_.flags = {{"server.listen", "192.0.2.1:8080", "--listen"}};
+  EXPECT_EQ(Load(input_)->config.snowflake.address, "192.0.2.1:8080");
 }
 
 TEST_F(ConfigTest, AnImageChangesTheDefaultOfListenOnly) {
