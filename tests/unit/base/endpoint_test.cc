@@ -52,7 +52,7 @@ TEST(Endpoint, LoopbackAndEveryAddressInAnySpelling) {
     EXPECT_TRUE(IsWildcardHost(host)) << host;
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
   }
-  for (const char* const host : {"127.example.com", "localhost.example.com", "192.0.2.1", "198.51.100.1",
+  for (const char* const host : {"127.example.com", "localhost.example.com", "192.0.2.1", "192.0.2.127",
                                  "::2", "node-1", "0.example.com", "fe80::1"}) {
     EXPECT_FALSE(IsLoopbackHost(host)) << host;
     EXPECT_FALSE(IsWildcardHost(host)) << host;
