@@ -437,6 +437,7 @@ class Connection(RedisTest):
         time.sleep(6.5)
         lock.execute("ROLLBACK")
         self.assertEqual(redis.reply(), 1)
+        time.sleep(1)  # deadlines are looked at a few times a second
         redis.send(b"NG\r\n")
         self.assertEqual(redis.reply(), "PONG")
 
