@@ -658,6 +658,13 @@ class Life(RedisTest):
         self.assertIn('leaf_redis_commands_total{command="incr",code="404"} 1\n', text)
         self.assertIn('leaf_redis_commands_total{command="incrby",code="200"} 1\n', text)
         self.assertIn('leaf_redis_command_duration_seconds_count{command="incr"} 4\n', text)
+        # Of a transaction each command counts once, as what it became.
+        for words in (["MULTI"], ["INCR", "pay"], ["INCR", "missing"], ["PING"], ["EXEC"], ["MULTI"], ["INCR", "pay"], ["DISCARD"]):
+            redis.ask(*words)
+        text = daemon.get("/metrics").body
+        self.assertIn('leaf_redis_commands_total{command="incr",code="200"} 4\n', text)
+        self.assertIn('leaf_redis_commands_total{command="incr",code="404"} 2\n', text)
+        self.assertIn('leaf_redis_commands_total{command="exec",code="200"} 1\n', text)
 
     def test_a_socket_of_the_service_manager(self):
         with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as redis_socket:

@@ -221,10 +221,11 @@ class RedisTest : public server::RouterFixture {
     for (const auto& words : commands)
       EXPECT_TRUE(queue.Add(backend_, *FindCommand(words.front()), words).ok());
     transaction_ = std::make_shared<Transaction>(backend_, std::move(queue), session_,
-                                                 [this](std::string text, Transaction::Held held) {
+                                                 [this](Transaction::Answer answer) {
                                                    EXPECT_FALSE(reply_.has_value()) << "answered twice";
-                                                   reply_ = std::move(text);
-                                                   held_ = std::move(held);
+                                                   reply_ = std::move(answer.reply);
+                                                   held_ = std::move(answer.held);
+                                                   outcomes_ = std::move(answer.outcomes);
                                                  });
     reply_.reset();
     transaction_->Run();
@@ -247,6 +248,7 @@ class RedisTest : public server::RouterFixture {
   std::shared_ptr<Transaction> transaction_;
   std::optional<std::string> reply_;
   Transaction::Held held_;
+  std::vector<Transaction::Outcome> outcomes_;
 };
 
 TEST_F(RedisTest, RequestsAreReadAndRefusedByName) {
@@ -316,12 +318,18 @@ TEST_F(RedisTest, AnErrorInATransactionIsOneOfItsReplies) {
   ASSERT_TRUE(reply_.has_value());
   EXPECT_TRUE(reply_->starts_with("*2\r\n-NOTFOUND unknown tag 'missing'")) << *reply_;
   EXPECT_TRUE(reply_->ends_with("\r\n:1\r\n")) << *reply_;
+  // For the metrics each is what it has become.
+  ASSERT_EQ(outcomes_.size(), 2U);
+  EXPECT_EQ(outcomes_[0].route, Route::kRedisIncr);
+  EXPECT_EQ(outcomes_[0].status, 404);
+  EXPECT_EQ(outcomes_[1].status, 200);
 }
 
 TEST_F(RedisTest, AWithdrawnTransactionTakesNothingMore) {
   EXPECT_EQ(Exec({{"incr", "pay"}, {"incr", "order"}}), std::nullopt);
   transaction_->Withdraw();
   ASSERT_TRUE(reply_.has_value());
+  EXPECT_EQ(outcomes_.size(), 2U);
   Run();
   EXPECT_EQ(service_.LastIssued("pay"), std::nullopt);
   EXPECT_EQ(service_.LastIssued("order"), std::nullopt);

@@ -283,6 +283,18 @@ TEST_F(ClusterOrderTest, AGrantMeetsTheOrderThatTheTableHasLost) {
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{251});
 }
 
+// Not only when the node has written the row again: until then it would issue from its reserve.
+TEST_F(ClusterOrderTest, ARefreshThatMeetsTheOrderDropsTheReserveAtOnce) {
+  StartFenced();
+  ASSERT_TRUE(Get("pay")->result->ok());
+  ASSERT_GT(StatusOf("pay").reserve, 0U);
+  Noted({7, 1});
+  service_->RefreshNow();
+  Run();
+  EXPECT_EQ(StatusOf("pay").order, core::TagOrder::kStrict);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+}
+
 // The witness was not told that the order has ended: this node has read that, in a later version.
 TEST_F(ClusterOrderTest, AGrantKeepsToALaterRowThanTheWitnessKnows) {
   orders_.table.version = 7;

@@ -54,6 +54,7 @@ struct LateReply {
   std::unique_ptr<LongAnswer> rest{};
   Route route = Route::kRedisOther;
   int status = kFine;
+  std::vector<Transaction::Outcome> outcomes{};  // of the commands of a transaction
 };
 
 class RedisProtocol final : public Protocol {
@@ -117,6 +118,9 @@ class RedisProtocol final : public Protocol {
   // The reply is written.
   static void End(Stream& stream, Route route, int status) {
     stream.BeginAnswer();
+    Count(stream, route, status);
+  }
+  static void Count(Stream& stream, Route route, int status) {
     stream.metrics().Count(route, status, stream.answered_at() - stream.began_at());
   }
 
@@ -146,11 +150,10 @@ class RedisProtocol final : public Protocol {
         break;
       case CommandKind::kTakesIds:
         if (!queue_) return Take(stream, *command, words);
-        status = Queue(*command, words, reply);
-        break;
+        return EndQueued(stream, *command, Queue(*command, words, reply));
       case CommandKind::kAnswered:
-        status =
-            queue_ ? Queue(*command, words, reply) : command->handler({backend_, session_, words}, reply);
+        if (queue_) return EndQueued(stream, *command, Queue(*command, words, reply));
+        status = command->handler({backend_, session_, words}, reply);
     }
     End(stream, command->route, status);
     return Step::kAnswered;
@@ -224,6 +227,16 @@ class RedisProtocol final : public Protocol {
     return kFine;
   }
 
+  // What is queued counts once it is done.
+  static Step EndQueued(Stream& stream, const CommandSpec& command, int status) {
+    if (status == kFine) {
+      stream.BeginAnswer();
+    } else {
+      End(stream, command.route, status);
+    }
+    return Step::kAnswered;
+  }
+
   Step Execute(Stream& stream, const CommandSpec& command, ReplyWriter& reply) {
     if (!queue_ || queue_->is_spoilt()) {
       const std::string_view why =
@@ -234,12 +247,12 @@ class RedisProtocol final : public Protocol {
     }
     const auto transaction = std::make_shared<Transaction>(
         backend_, *std::move(queue_), session_,
-        [back = stream.way_back(), route = command.route](std::string text, Transaction::Held held) {
-          LateReply late{.route = route};
-          if (held.empty()) {
-            late.text = std::move(text);
+        [back = stream.way_back(), route = command.route](Transaction::Answer answer) {
+          LateReply late{.route = route, .outcomes = std::move(answer.outcomes)};
+          if (answer.held.empty()) {
+            late.text = std::move(answer.reply);
           } else {
-            late.rest = std::make_unique<HeldReply>(std::move(text), std::move(held));
+            late.rest = std::make_unique<HeldReply>(std::move(answer.reply), std::move(answer.held));
           }
           back.Deliver(std::move(late), &RedisProtocol::WriteTo);
         });
@@ -319,6 +332,7 @@ class RedisProtocol final : public Protocol {
   static void WriteTo(Stream& stream, LateReply& late) {
     stream.out() += late.text;
     End(stream, late.route, late.status);
+    for (const Transaction::Outcome& one : late.outcomes) Count(stream, one.route, one.status);
     if (late.rest) stream.SendLong(std::move(late.rest));
   }
 

@@ -73,7 +73,7 @@ void Transaction::Run() {
   while (next_ < queued_.size()) {
     if (!RunOne()) return;
   }
-  done_(std::move(replies_), std::move(held_));
+  done_({std::move(replies_), std::move(held_), std::move(outcomes_)});
 }
 
 // False if the command waits: the thread that ends the wait goes on.
@@ -83,40 +83,40 @@ bool Transaction::RunOne() {
   ReplyWriter reply(session_.version, replies_);
   visitor_.Current();
   session_.caller = visitor_.held();
-  if (RefuseCommand(*queued.command, session_, reply)) return true;
+  const Route route = queued.command->route;
+  if (const auto refused = RefuseCommand(*queued.command, session_, reply)) return Ended(route, *refused);
   if (queued.command->kind == CommandKind::kTakesIds) {
     const auto take = ReadTake(backend_, *queued.command, words);
-    if (take.ok()) return RunTake(*take);
-    Fail(reply, take.error());
-    return true;
+    return take.ok() ? RunTake(*take, route) : Ended(route, Fail(reply, take.error()));
   }
   LEAF_CHECK(queued.command->handler != nullptr);
-  queued.command->handler({backend_, session_, words}, reply);
+  return Ended(route, queued.command->handler({backend_, session_, words}, reply));
+}
+
+bool Transaction::Ended(Route route, int status) {
+  outcomes_.push_back({route, status});
   return true;
 }
 
-bool Transaction::RunTake(const TakeCommand& take) {
+bool Transaction::RunTake(const TakeCommand& take, Route route) {
   ReplyWriter reply(session_.version, replies_);
-  const auto answer = [this, take](const Result<IssuedIds>& ids) {
+  const auto answer = [this, take, route](const Result<IssuedIds>& ids) {
     ReplyWriter writer(session_.version, replies_);
+    Result<void> written;
     if (!ids.ok()) {
-      Fail(writer, ids.error());
-    } else if (const auto written = WriteIds(backend_, take, *ids, writer); !written.ok()) {
-      Fail(writer, written.error());
+      written = ids.error();
+    } else if (const auto done = WriteIds(backend_, take, *ids, writer); !done.ok()) {
+      written = done.error();
     }
+    Ended(route, written.ok() ? kFine : Fail(writer, written.error()));
   };
   {
     const MutexLock lock(mutex_);
-    if (is_withdrawn_) {
-      Fail(reply, Error{ErrorCode::kExhausted, "the client hung up", ""});
-      return true;
-    }
+    if (is_withdrawn_)
+      return Ended(route, Fail(reply, Error{ErrorCode::kExhausted, "the client hung up", ""}));
   }
-  if (RefuseCaller(backend_, take, session_, reply)) return true;
-  if (const auto refused = RefuseTake(backend_, take)) {
-    Fail(reply, *refused);
-    return true;
-  }
+  if (const auto denied = RefuseCaller(backend_, take, session_, reply)) return Ended(route, *denied);
+  if (const auto refused = RefuseTake(backend_, take)) return Ended(route, Fail(reply, *refused));
   IssuedIds ids;
   if (backend_.issuer.TryTake(take.ids, ids)) {
     answer(ids);

@@ -52,9 +52,19 @@ class QueuedCommands {
 // One EXEC. Thread-safe as told.
 class Transaction : public std::enable_shared_from_this<Transaction> {
  public:
-  // `held`: the memory that counts for the reply, to be kept until it is sent. Nothing for a short one.
+  // The memory that counts for the reply, to be kept until it is sent. Nothing for a short one.
   using Held = std::vector<UnreadBytes::Held>;
-  using Done = std::function<void(std::string reply, Held held)>;
+  // What became of a command, for the metrics.
+  struct Outcome {
+    Route route;
+    int status;
+  };
+  struct Answer {
+    std::string reply;
+    Held held;
+    std::vector<Outcome> outcomes;  // of each command
+  };
+  using Done = std::function<void(Answer answer)>;
 
   // `backend` outlives it.
   Transaction(const RedisBackend& backend, QueuedCommands queue, const Session& session, Done done)
@@ -74,7 +84,9 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
 
  private:
   bool RunOne();
-  bool RunTake(const TakeCommand& take);
+  bool RunTake(const TakeCommand& take, Route route);
+  // True.
+  bool Ended(Route route, int status);
 
   const RedisBackend& backend_;
   const std::vector<QueuedCommands::Queued> queued_;
@@ -86,6 +98,7 @@ class Transaction : public std::enable_shared_from_this<Transaction> {
   // Only one thread at a time works on these: the one that runs, or that of the answer it waits for.
   std::size_t next_ = 0;
   std::string replies_;
+  std::vector<Outcome> outcomes_;
   // Whether the one of the two that Park makes has been here: the second goes on.
   std::atomic<bool> met_{false};
 
