@@ -27,8 +27,8 @@ struct WantedTag {
 // file, the tag and the field: not TOML or JSON, an unknown field, a value that is out of range, a tag twice.
 Result<std::vector<WantedTag>> ReadTagFile(std::string_view content, const std::string& name);
 
-// A row as ReadTagFile takes it. What it would refuse, as another program wrote it into the table, is left
-// out, and `note` is told; nothing if that is the tag itself.
+// A row as ReadTagFile takes it. A value that ReadTagFile would refuse, since another program wrote it into
+// the table, is left out, and `note` gets a line about it. Nullopt if the name of the tag is such a value.
 std::optional<WantedTag> ToWantedTag(const core::TagRow& row,
                                      const std::function<void(const std::string&)>& note);
 

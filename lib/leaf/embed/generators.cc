@@ -137,7 +137,7 @@ class SegmentGenerator::Impl {
       return DisabledError("segment");
     const auto count_max = static_cast<std::uint64_t>(config_.server.max_count);
     IdSpans spans;
-    // The limit holds whatever is in reserve just now.
+    // A count over the limit is refused, also if the reserve has so many IDs just now.
     if (count > 0 && count <= count_max && service_->TryNext(tag, count, spans)) [[likely]]
       return spans;
     if (state_.closed.load()) return ClosedError();

@@ -454,7 +454,7 @@ TEST(Library, OptionsAreChecked) {
   auto generators = Generators::Open(options);
   ASSERT_TRUE(generators.ok()) << generators.error().message;
   EXPECT_EQ(CodeOf(generators->segment().Take("order", 6)), ErrorCode::kTooLarge);
-  // Whatever is in reserve.
+  // Also if the reserve has more IDs than that.
   ASSERT_TRUE(generators->segment().AddTag("order", 1000).ok());
   ASSERT_TRUE(generators->segment().Next("order", kPatience).ok());
   EXPECT_TRUE(generators->segment().Take("order", 5).ok());

@@ -372,8 +372,8 @@ TEST(TagLaneTest, AChangeThatWasBegunAndDoesNotEndIsNotKnown) {
   EXPECT_EQ(response->body, "the change has not ended within 10s: unknown whether it was done");
 }
 
-// Clients that do not read have filled the room for reports: what was changed is told all the same, what was
-// read is not, in the form of its route, and readers on this machine have a room of their own.
+// Clients that do not read have filled the room for reports. The answer to a change is sent all the same. A
+// read is refused, in the form of its route. Readers on this machine have another room.
 TEST(TagLaneTest, WhereAnswersAreNotReadAReadIsRefusedAndAChangeIsTold) {
   testing::FakeClock clock;
   testing::ManualExecutor executor{clock};

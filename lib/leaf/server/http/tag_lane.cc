@@ -83,7 +83,7 @@ bool TagLane::Hold(Kind kind, Response& response) {
   UnreadBytes& room = kind == Kind::kLocalRead ? unread_.local : unread_.reports;
   const std::size_t bytes = response.body.capacity();
   response.held = room.Hold(bytes);
-  // What has been done is told all the same.
+  // A change has been made by now: its answer must not be refused.
   if (!response.held && !IsRead(kind)) response.held = room.HoldAnyway(bytes);
   return static_cast<bool>(response.held);
 }
