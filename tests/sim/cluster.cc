@@ -533,10 +533,13 @@ Act Cluster::Draw(const std::string& kind) {
   if (kind == "suspend" || kind == "state_copied" || kind == "db_remove")
     act.figure = dice.Chance(0.5) ? 1 : 0;
   // Two live copies of one identity are told apart as long as both reach the registry in time.
-  static const std::set<std::string> kHide = {"zk_away",   "zk_flaky", "zk_cut", "zk_expire",
-                                              "zk_behind", "stop",     "suspend"};
+  static const std::set<std::string> kHideInZookeeper = {"zk_away",   "zk_flaky", "zk_cut", "zk_expire",
+                                                         "zk_behind", "stop",     "suspend"};
+  static const std::set<std::string> kHideInSql = {"db_away", "db_slow", "db_flaky",
+                                                   "db_cut",  "stop",    "suspend"};
+  const std::set<std::string>& hide = plan.registry == Registry::kSql ? kHideInSql : kHideInZookeeper;
   if (kind == "state_copied" && std::any_of(plan.faults.begin(), plan.faults.end(),
-                                            [](const auto& other) { return kHide.contains(other); }))
+                                            [&](const auto& other) { return hide.contains(other); }))
     act.figure = 0;
   // No node knows how far ahead of true time a lost directory had got: clocks are right where one is lost.
   static const std::set<std::string> kWrongClocks = {"clock_step", "clock_jump", "clock_strobe",
