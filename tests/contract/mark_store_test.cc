@@ -251,7 +251,7 @@ TEST_P(MarkStoreContract, KnowsNothingOfAClusterThatItWasNotIn) {
 
 TEST_P(MarkStoreContract, RemembersEachClusterAcrossRestarts) {
   const WallTime now = world_->clock().Wall();
-  const core::ClusterMemory pay{"a1", 3, 7, {"b", "c"}, {{"d", 0}, {"e", 41}}, now};
+  const core::ClusterMemory pay{"a1", 3, 7, {"b", "c"}, {{"d", 0}, {"e", 41}}, now, {{"c", 12}}};
   const core::ClusterMemory mail{"a2", 1, 0, {}, {}, now - std::chrono::hours{1}};
   ASSERT_TRUE(memories().SaveMemory("/snowflake/pay", pay).ok());
   ASSERT_TRUE(memories().SaveMemory("/it's/mail", mail).ok());
@@ -277,7 +277,10 @@ TEST_P(MarkStoreContract, AMemoryIsNotOverwrittenByAnOlderOne) {
   // The count of heartbeats goes on over the incarnations; the time is that of the last heartbeat.
   save({"a", 3, 1, {}, {{"b", 8}}, now + std::chrono::seconds{1}});
   EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {}, {{"b", 8}}, now}));
+  save({"a", 3, 8, {"b"}, {}, now + std::chrono::seconds{1}, {{"b", 9}}});
+  EXPECT_EQ(memories().LoadMemory("c")->beats, (std::vector{std::pair(std::string("b"), std::uint64_t{9})}));
   save({"a", 3, 8, {}, {}, now + std::chrono::seconds{1}});
+  EXPECT_TRUE(memories().LoadMemory("c")->beats.empty());
   EXPECT_EQ(memories().LoadMemory("c")->beat, 8U);
 }
 

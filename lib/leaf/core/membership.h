@@ -33,6 +33,8 @@ struct ClusterMemory {
   // Nodes whose grants up to some heartbeat of theirs are among this one's marks; sorted.
   std::vector<std::pair<std::string, std::uint64_t>> covered;
   WallTime at;  // when it was last in touch
+  // The last heartbeats that were seen of `others`, where one was; sorted.
+  std::vector<std::pair<std::string, std::uint64_t>> beats{};
   friend bool operator==(const ClusterMemory&, const ClusterMemory&) = default;
 };
 

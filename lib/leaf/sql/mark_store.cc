@@ -102,7 +102,8 @@ Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster
         memory.incarnation = static_cast<std::uint64_t>(incarnation);
         memory.beat = static_cast<std::uint64_t>(beat);
         memory.at = WallTimeOf(at);
-        // "ID" for one of the others, "ID=BEAT" for one that is covered.
+        // "ID" for one of the others, and ".ID=BEAT" if its beat is known; "ID=BEAT" for one that is covered.
+        // To a version that knows no beats ".ID" is another one that is covered, of which nothing follows.
         for (std::size_t begin = 0; begin < others.size();) {
           const std::size_t end = std::min(others.find(' ', begin), others.size());
           const std::string one = others.substr(begin, end - begin);
@@ -110,9 +111,13 @@ Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster
           if (equals == std::string::npos) {
             memory.others.push_back(one);
           } else {
-            std::uint64_t covered = 0;
-            std::from_chars(one.data() + equals + 1, one.data() + one.size(), covered);
-            memory.covered.emplace_back(one.substr(0, equals), covered);
+            std::uint64_t its_beat = 0;
+            std::from_chars(one.data() + equals + 1, one.data() + one.size(), its_beat);
+            if (one.front() == '.') {
+              memory.beats.emplace_back(one.substr(1, equals - 1), its_beat);
+            } else {
+              memory.covered.emplace_back(one.substr(0, equals), its_beat);
+            }
           }
           begin = end + 1;
         }
@@ -128,6 +133,7 @@ Result<void> SqliteMarkStore::SaveMemory(std::string_view cluster, const core::C
   for (const std::string& id : memory.others) others += (others.empty() ? "" : " ") + id;
   for (const auto& [id, beat] : memory.covered)
     others += fmt::format("{}{}={}", others.empty() ? "" : " ", id, beat);
+  for (const auto& [id, beat] : memory.beats) others += fmt::format(" .{}={}", id, beat);
   return database_.Transact(
       "remember how far this node has got in its cluster", Database::Finish::kCommit,
       [&](soci::session& session) -> Result<void> {

@@ -42,7 +42,11 @@ Result<void> Membership::Load() {
   for (const std::string& id : memory_.others) others_[id].moved_at = clock_.Monotonic();
   for (const auto& [id, beat] : memory_.covered) {
     others_[id].moved_at = clock_.Monotonic();
-    others_[id].covered = beat;
+    others_[id].covered = others_[id].beat = beat;
+  }
+  for (const auto& [id, beat] : memory_.beats) {
+    if (const auto found = others_.find(id); found != others_.end())
+      found->second.beat = std::max(found->second.beat, beat);
   }
   const auto away = clock_.Wall() - memory_.at;
   was_forgotten_ = !is_new_ && away >= kNodeForgotten;
@@ -106,9 +110,11 @@ Result<void> Membership::Save(bool opens) {
   if (is_new_ && !opens) return {};
   memory_.others.clear();
   memory_.covered.clear();
+  memory_.beats.clear();
   for (const auto& [id, other] : others_) {
     if (!other.is_covered()) {
       memory_.others.push_back(id);
+      if (other.beat > 0) memory_.beats.emplace_back(id, other.beat);
     } else if (memory_.covered.size() < kCoveredMax) {
       memory_.covered.emplace_back(id, *other.covered);
     }

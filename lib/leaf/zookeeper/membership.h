@@ -10,10 +10,13 @@
 // M3. A read is answered by a server that is behind. What looks like M1 is confirmed by the transaction that
 //     raises the incarnation: it names the version that was seen. What a new node reads of its own record it
 //     believes only once it has written it.
-// M4. A node knows of another one that the servers have forgotten. It puts that record back before its own
-//     says that it has contributed. The node that settles the incarnation looks at the list and the records
-//     again after the last of them. Nodes that are there, and that no other node knows of, have the watch to
-//     show up.
+// M4. A node knows of another one that the servers have forgotten, or have an older record of. It puts that
+//     record back, with the last beat that it has seen, before its own says that it has contributed. The node
+//     that settles the incarnation looks at the list and the records again after the last of them. Nodes that
+//     are there, and that no other node knows of, have the watch to show up, from when the servers last came
+//     back.
+// M4b. A node that was covered goes on, ends, and its old record comes back. What is covered counts up to the
+//     highest beat that was seen, not up to the one that stands there.
 // M5. The reply to any of these writes is lost, or it lands later: each names the version that it was made
 //     for, and each step begins with a look.
 // M6. A process claims, and its mark is under way while another process of the same directory makes the marks
@@ -47,6 +50,8 @@ inline constexpr std::chrono::milliseconds kNodeHeartbeat{5000};
 inline constexpr std::chrono::milliseconds kNodeLook{500};
 // A node that was not in touch for so long waits for the others to move before it claims.
 inline constexpr std::chrono::seconds kAwayMax{15};
+// A node that waits for others, and sees nothing for so long, begins again.
+inline constexpr std::chrono::seconds kLostTouch{8};
 // A node whose record has not moved for so long is no longer counted on: what it was granted is remembered by
 // the others. One that has left, sooner; and no more often than that all witnesses are read for it.
 inline constexpr std::chrono::minutes kNodeGone{10};
@@ -105,9 +110,11 @@ class Membership final : public core::Membership {
     bool is_seen = false;     // its record, by this process
     bool is_watched = false;  // seen since this node began to wait, or is up
     bool moved = false;       // while it was watched
+    // The highest beat that was ever seen of it. A record that came back with an old tree has a lower one.
+    std::uint64_t beat = 0;
     // What it was granted until its beat was this is remembered here.
     std::optional<std::uint64_t> covered;
-    bool is_covered() const { return covered && record.beat <= *covered; }
+    bool is_covered() const { return covered && beat <= *covered; }
   };
   // A witness that is below what this node knows.
   struct Suspicion {
@@ -178,6 +185,7 @@ class Membership final : public core::Membership {
   MonotonicTime in_touch_at_;  // while it waits
   MonotonicTime next_beat_;
   std::optional<MonotonicTime> gathering_since_;
+  MonotonicTime gathering_at_;   // when it last looked
   std::uint64_t gathering_ = 0;  // the incarnation
   std::optional<MonotonicTime> covered_at_;
   std::int32_t beat_version_ = 0;  // of its record, by its last beat
@@ -189,6 +197,7 @@ class Membership final : public core::Membership {
   std::optional<Suspicion> suspicion_ LEAF_GUARDED_BY(mutex_);
   // What waiting does not cure has a code of its own.
   ErrorCode why_code_ LEAF_GUARDED_BY(mutex_) = ErrorCode::kUnavailable;
+  std::string why_hint_ LEAF_GUARDED_BY(mutex_);
   std::uint64_t era_ LEAF_GUARDED_BY(mutex_) = 0;
   std::string id_ LEAF_GUARDED_BY(mutex_);
   // What claims check, while it is open:

@@ -28,7 +28,8 @@ Result<void> Membership::Ready() const {
   }
   return Error{status_.state == State::kJoining ? why_code_ : ErrorCode::kUnavailable,
                fmt::format("no range is claimed from {}: {}", tree_.Witnesses(), status_.why),
-               status_.state == State::kGathering && !status_.waiting_for.empty()
+               status_.state == State::kJoining && why_code_ != ErrorCode::kUnavailable ? why_hint_
+               : status_.state == State::kGathering && !status_.waiting_for.empty()
                    ? fmt::format("start the nodes that are missing, or, if they are lost: leafctl cluster "
                                  "recover --confirm {}",
                                  ShellWord(tree_.cluster()))
@@ -115,8 +116,11 @@ void Membership::Close(State state, std::string why, std::vector<std::string> wa
 void Membership::Fail(const Error& why) {
   Close(State::kJoining, why.message);
   const MutexLock lock(mutex_);
-  if (why.code == ErrorCode::kPermission || why.code == ErrorCode::kConfig || why.code == ErrorCode::kRefused)
+  if (why.code == ErrorCode::kPermission || why.code == ErrorCode::kConfig ||
+      why.code == ErrorCode::kRefused) {
     why_code_ = why.code;
+    why_hint_ = why.hint;
+  }
 }
 
 void Membership::CloseLocked(State state, std::string why) {

@@ -100,14 +100,17 @@ Result<Membership::Next> Membership::PutBackOthers(const Look& look) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     NodeRecord record = others_[ids[i]].record;
     Operation put = Operation::CreateOwn(paths[i], "");
+    const std::uint64_t beat = others_[ids[i]].beat;
     if (nodes[i]) {
       auto stored = ParseNode(nodes[i]->data);
       if (!stored.ok()) return UnusableNode(paths[i], stored.error());
-      if (!stored->left || stored->contributed >= look.number()) continue;
+      if (stored->contributed >= look.number() || (!stored->left && stored->beat >= beat)) continue;
       record = std::move(*stored);
       put = Operation::Set(paths[i], "", nodes[i]->stat.version);
     }
     record.left = false;
+    // Another node may have covered it up to an older one.
+    record.beat = std::max(record.beat, beat);
     record.contributed = std::min(record.contributed, look.number() - 1);
     put.data = FormatNode(record);
     LEAF_ASSIGN_OR_RETURN(
@@ -130,10 +133,13 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
   paths.reserve(ids.size());
   for (const std::string& id : ids) paths.push_back(tree_.Node(id));
   LEAF_ASSIGN_OR_RETURN(const auto nodes, client_.GetAll(paths));
-  if (!gathering_since_ || gathering_ != look.number()) {
+  const MonotonicTime now = clock_.Monotonic();
+  // While this node sees nothing, others may be cut off, too.
+  if (!gathering_since_ || gathering_ != look.number() || now - gathering_at_ > kLostTouch) {
     gathering_ = look.number();
-    gathering_since_ = clock_.Monotonic();
+    gathering_since_ = now;
   }
+  gathering_at_ = now;
   std::vector<std::string> waiting_for;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!nodes[i]) return Next::kLookAgain;
@@ -173,7 +179,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
     return Next::kWait;
   }
   // Within this time each node that is there finds out, and says so.
-  if (clock_.Monotonic() < *gathering_since_ + options_.watch) {
+  if (now < *gathering_since_ + options_.watch) {
     Close(State::kGathering,
           fmt::format("ZooKeeper lost data ({}): nodes that no other node knows have {} to report",
                       look.incarnation->why, FormatDuration(options_.watch)));

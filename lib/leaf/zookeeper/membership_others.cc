@@ -17,8 +17,6 @@ namespace {
 // Records of so many other nodes are read with each heartbeat; of more of them, once a minute.
 constexpr std::size_t kOthersEachTime = 64;
 constexpr std::size_t kWitnessesAtOnce = 1000;
-// A node that waits for others, and sees nothing for so long, begins again.
-constexpr std::chrono::seconds kLostTouch{8};
 
 }  // namespace
 
@@ -77,6 +75,7 @@ Membership::Other& Membership::Seen(const std::string& id, const NodeRecord& rec
   other.is_seen = true;
   other.is_watched = true;
   other.record = record;
+  other.beat = std::max(other.beat, record.beat);
   other.version = version;
   return other;
 }
@@ -143,7 +142,7 @@ Result<void> Membership::Cover(const Look& look) {
   if (!gone.empty()) {
     covered_at_ = now;
     LEAF_RETURN_IF_ERROR(KeepWitnesses());
-    for (const std::string& id : gone) others_[id].covered = others_[id].record.beat;
+    for (const std::string& id : gone) others_[id].covered = others_[id].beat;
     LEAF_RETURN_IF_ERROR(Save());
   }
   for (auto other = others_.begin(); other != others_.end();) {
