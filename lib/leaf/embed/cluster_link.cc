@@ -165,11 +165,11 @@ service::Dependency ClusterLink::Dependency() const {
   if (status.membership) {
     dependency.went_back = status.membership->went_back;
     using State = core::MembershipStatus::State;
-    if (!dependency.problem &&
-        (status.membership->state == State::kGathering || status.membership->state == State::kWatching)) {
-      dependency.problem =
-          membership_->Ready().ok() ? std::nullopt : std::optional(membership_->Ready().error());
-    }
+    const auto ready = membership_->Ready();
+    // A node that joins for the first time is no problem; one that cannot is.
+    if (!dependency.problem && !ready.ok() &&
+        (status.membership->state != State::kJoining || ready.error().code != ErrorCode::kUnavailable))
+      dependency.problem = ready.error();
   }
   return dependency;
 }

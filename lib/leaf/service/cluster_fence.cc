@@ -38,7 +38,8 @@ ClusterFence::ClusterFence(core::Witness& witness, bool fallback, const Clock& c
 std::string ClusterFence::NewClaim() { return fmt::format("{:016x}{:016x}", random_.Next(), random_.Next()); }
 
 Error ClusterFence::Noted(Error error) {
-  if (error.code == ErrorCode::kRefused) return error;  // of one tag
+  // Of one tag: a record that cannot be read, or has access rules of its own.
+  if (error.code == ErrorCode::kRefused || error.code == ErrorCode::kPermission) return error;
   bool told = true;
   {
     const MutexLock lock(mutex_);
@@ -85,7 +86,7 @@ Result<ClusterFence::Look> ClusterFence::See(std::string_view tag) {
 Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& look, const IdRange& range) {
   LEAF_CHECK(!range.empty());
   // With fallback the range is issued all the same, but not where another node is known to have been faster:
-  // how far he got is what could not be seen.
+  // how far it got is what could not be seen.
   const auto give_up = [&](Error error, bool refused) -> Result<Verdict> {
     error = Noted(std::move(error));
     if (!fallback_ || !IsAway(error) || refused || (membership_ != nullptr && !membership_->Ready().ok())) {
@@ -230,7 +231,9 @@ Result<void> ClusterFence::NoteOrder(const core::OrderRow& row, core::WitnessSta
 std::optional<Error> ClusterFence::Blocking() const {
   std::optional<Error> not_ready;
   if (membership_ != nullptr) {
-    if (auto ready = membership_->Ready(); !ready.ok() && (!fallback_ || IsSuspended()))
+    // What waiting does not cure holds also with fallback: the witness answers.
+    if (auto ready = membership_->Ready();
+        !ready.ok() && (!fallback_ || IsSuspended() || !IsAway(ready.error())))
       not_ready = std::move(ready).error();
   }
   const MutexLock lock(mutex_);

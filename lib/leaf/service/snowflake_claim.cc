@@ -286,7 +286,9 @@ bool SnowflakeService::MayPass(const Error& error) const {
       return true;
     case ErrorCode::kPermission:
     case ErrorCode::kConfig:
-      // A password, or a table that is missing. What a configuration of ours lacks does not pass.
+    case ErrorCode::kInternal:
+      // A password, a table that is missing, an error of a server that was not foreseen. What a configuration
+      // of ours lacks does not pass.
       return registry_.remote();
     case ErrorCode::kExhausted:
     case ErrorCode::kNotOwner:

@@ -148,7 +148,7 @@ bool SnowflakeService::MayComeWithin(const core::Snowflake::TakeResult& result, 
                                      milliseconds wait) const {
   const MutexLock lock(mutex_);
   const Term* const term = term_.load();
-  if (term == nullptr) return false;
+  if (term == nullptr || result.outcome == Outcome::kClosed) return false;
   if (term->starting()) return !problem_ && term->begin - now <= wait;
   switch (result.outcome) {
     case Outcome::kTaken:

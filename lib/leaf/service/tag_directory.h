@@ -110,12 +110,13 @@ class TagDirectory {
     const std::size_t size = a.size();
     if (size != b.size()) return false;
     const auto same_ends = [&]<typename Word>(Word) {
-      Word words[4];
-      std::memcpy(&words[0], a.data(), sizeof(Word));
-      std::memcpy(&words[1], b.data(), sizeof(Word));
-      std::memcpy(&words[2], a.data() + size - sizeof(Word), sizeof(Word));
-      std::memcpy(&words[3], b.data() + size - sizeof(Word), sizeof(Word));
-      return words[0] == words[1] && words[2] == words[3];
+      const auto read = [](const char* from) {
+        Word word;
+        std::memcpy(&word, from, sizeof(Word));
+        return word;
+      };
+      const std::size_t last = size - sizeof(Word);
+      return read(a.data()) == read(b.data()) && read(a.data() + last) == read(b.data() + last);
     };
     if (size > 16) [[unlikely]]
       return std::memcmp(a.data(), b.data(), size) == 0;

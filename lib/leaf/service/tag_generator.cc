@@ -90,7 +90,7 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
       answer = context_.stop.why();
     } else if (paused_.load(std::memory_order_relaxed)) {
       answer = PausedError(tag_);
-    } else if (TakeLocked(batch, spans)) {
+    } else if (waiters_.empty() && TakeLocked(batch, spans)) {
       answer = spans;
     } else if (state_ == TagState::kFrozen ||
                (refill_.failures() > 0 && refill_.retry_scheduled() && IsLasting(problem_->error.code))) {
@@ -124,7 +124,7 @@ bool TagGenerator::Park(const Batch& batch, const ParkLimits& limits, NextCallba
 
 bool TagGenerator::TakeLocked(const Batch& batch, IdSpans& out) {
   core::SegmentBuffer* const buffer = ReserveLocked();
-  if (buffer == nullptr || !waiters_.empty()) return false;
+  if (buffer == nullptr) return false;
   const auto result =
       batch.contiguous ? buffer->TakeContiguous(batch.count, out) : buffer->Take(batch.count, out);
   if (result.refill_wanted) {
@@ -175,11 +175,15 @@ void TagGenerator::OnLineLook(MonotonicTime at) {
         ++place;
         continue;
       }
+      const bool was_first = place == waiters_.begin();
       auto [waiter, after] = waiters_.Remove(place);
       place = after;
       ledger_.CountError(SlotOf(ErrorCode::kExhausted));
       if (!why) why = NoGrantInTimeLocked();
       completions.push_back([done = std::move(waiter.done), error = *why] { done(error); });
+      if (!was_first) continue;
+      ServeHeldLocked(completions);
+      place = waiters_.begin();
     }
     retire = !completions.empty() && IsUnwantedLocked();
     if (waiters_.size() > kLong)
@@ -200,6 +204,7 @@ Error TagGenerator::NoGrantInTimeLocked() const {
 
 void TagGenerator::Withdraw(std::uint64_t ticket) {
   NextCallback done;
+  Completions completions;
   bool retire = false;
   {
     const MutexLock lock(mutex_);
@@ -207,11 +212,13 @@ void TagGenerator::Withdraw(std::uint64_t ticket) {
     if (!waiter) return;
     done = std::move(waiter->done);
     ledger_.CountError(kWithdrawnSlot);
+    ServeHeldLocked(completions);
     retire = IsUnwantedLocked();
   }
   done(Error{ErrorCode::kExhausted,
              fmt::format("tag {} is drained, and the client hung up while it waited", Quoted(tag_)),
              "retry soon"});
+  for (const auto& complete : completions) complete();
   if (retire) context_.retire(tag_, false);
 }
 

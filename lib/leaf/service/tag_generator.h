@@ -317,8 +317,13 @@ class TagGenerator : public std::enable_shared_from_this<TagGenerator> {
   bool TakeContiguousLocked(std::uint64_t count, IdRange& grant, IdSpans& out) LEAF_REQUIRES(mutex_);
   void OnFailureLocked(const Error& error, const core::Mark& durable_mark, Completions& completions,
                        bool& retire) LEAF_REQUIRES(mutex_);
-  // No number is left to grant: requests that fit into the reserve are still served.
-  void OnOverflowLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);
+  // Serves the first in line as long as the reserve holds all that they want: what stood before them has
+  // left.
+  void ServeHeldLocked(Completions& completions) LEAF_REQUIRES(mutex_);
+  // Ends requests that the reserve does not hold, until one wants less than `least`; those that it holds are
+  // served.
+  void FailUnheldLocked(const Error& error, std::uint64_t least, Completions& completions)
+      LEAF_REQUIRES(mutex_);
   void ScheduleRetryLocked() LEAF_REQUIRES(mutex_);
   static bool IsLasting(ErrorCode code);
   void FreezeLocked(const Error& error, Completions& completions) LEAF_REQUIRES(mutex_);

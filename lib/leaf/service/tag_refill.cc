@@ -133,7 +133,6 @@ Obtained TagGenerator::ObtainGrant() {
   const auto heed = [this](const core::StrictMark& mark) -> Result<void> {
     if (!context_.orders.LearnStrict(tag_, mark)) return {};
     if (context_.fallback) return NoStrictWithFallback(tag_);
-    SetOrder(core::TagOrder::kStrict);
     return {};
   };
   return context_.granter.Obtain(
@@ -220,8 +219,8 @@ void TagGenerator::HandOutLocked(const IdRange& range, std::chrono::nanoseconds 
 void TagGenerator::StockLocked(const core::Grant& grant, std::chrono::nanoseconds latency,
                                Completions& completions) {
   const MonotonicTime now = context_.clock.Monotonic();
-  // Of a tag that was strict when the grant began, the row may not have been read.
-  const std::int64_t table_step = std::max<std::int64_t>(1, table_step_);
+  // Of a tag that was strict when the grant began, the row may not have been read, or only by a refresh.
+  const std::int64_t table_step = std::clamp<std::int64_t>(table_step_, 1, kStepMax);
   // The policy's own proposal, not an enlarged grant, is what the next step is reckoned from.
   core::StepPolicy& step = OpenGrantsLocked().step;
   step.Commit(step.Propose(table_step, now), table_step, now);
@@ -330,8 +329,8 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
     return;
   }
   if (error.code == ErrorCode::kOverflow) {
-    OnOverflowLocked(error, completions);
-    // Each round answers at least the request it was asked for: those that are left need another one.
+    // Each round answers at least the request it was asked for: those that want less need another one.
+    FailUnheldLocked(error, grants_->sized_for, completions);
     if (!waiters_.empty()) return StartRefillLocked();
   }
   refill_.CountFailure();
@@ -351,7 +350,7 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
       LookAtLineLocked(waiter.look_at);
     }
   }
-  if (IsLasting(error.code)) FailAllLocked(error, completions);
+  if (IsLasting(error.code)) FailUnheldLocked(error, 0, completions);
   if (state_ == TagState::kUnconfirmed && waiters_.empty()) {
     retire = true;
     return;
@@ -359,21 +358,20 @@ void TagGenerator::OnFailureLocked(const Error& error, const core::Mark& durable
   ScheduleRetryLocked();
 }
 
-void TagGenerator::OnOverflowLocked(const Error& error, Completions& completions) {
-  core::SegmentBuffer& buffer = BufferLocked();
+void TagGenerator::ServeHeldLocked(Completions& completions) {
   while (!waiters_.empty()) {
-    const std::uint64_t count = waiters_.front().count;
     IdSpans spans;
-    const auto taken =
-        waiters_.front().contiguous ? buffer.TakeContiguous(count, spans) : buffer.Take(count, spans);
-    if (taken.outcome == core::SegmentBuffer::Outcome::kTaken) {
-      completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
-    } else if (count >= grants_->sized_for) {
-      ledger_.CountError(SlotOf(error.code));
-      completions.push_back([done = std::move(waiters_.RemoveFront().done), error] { done(error); });
-    } else {
-      return;  // less than what was asked for and refused: the next try is for this one
-    }
+    if (!TakeLocked({waiters_.front().count, waiters_.front().contiguous}, spans)) return;
+    completions.push_back([done = std::move(waiters_.RemoveFront().done), spans] { done(spans); });
+  }
+}
+
+void TagGenerator::FailUnheldLocked(const Error& error, std::uint64_t least, Completions& completions) {
+  for (;;) {
+    ServeHeldLocked(completions);
+    if (waiters_.empty() || waiters_.front().count < least) return;
+    ledger_.CountError(SlotOf(error.code));
+    completions.push_back([done = std::move(waiters_.RemoveFront().done), error] { done(error); });
   }
 }
 

@@ -200,6 +200,46 @@ TEST_F(ClusterFenceTest, WhileTheWitnessIsAwayNothingIsReserved) {
   EXPECT_TRUE(node.Obtain().grant.ok());
 }
 
+// A record with access rules of its own.
+class WitnessWithADeniedTag final : public core::Witness {
+ public:
+  explicit WitnessWithADeniedTag(core::Witness& inner) : inner_(inner) {}
+  Result<core::WitnessState> Load(std::string_view tag) override {
+    if (tag == "denied") return Error{ErrorCode::kPermission, "access is denied", ""};
+    return inner_.Load(tag);
+  }
+  Result<core::WitnessStates> LoadAll(const std::vector<std::string>& tags) override {
+    return inner_.LoadAll(tags);
+  }
+  Result<bool> Raise(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                     std::string_view claim) override {
+    return inner_.Raise(tag, seen, end, claim);
+  }
+  Result<bool> Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
+                     std::string_view claim) override {
+    return inner_.Claim(tag, seen, end, claim);
+  }
+  Result<bool> NoteStrict(std::string_view tag, const core::WitnessState& seen,
+                          const std::optional<core::StrictMark>& strict) override {
+    return inner_.NoteStrict(tag, seen, strict);
+  }
+
+ private:
+  core::Witness& inner_;
+};
+
+TEST_F(ClusterFenceTest, ARecordThatIsDeniedIsTroubleOfItsTagAlone) {
+  FencedNode node(zookeeper_, store_);
+  WitnessWithADeniedTag witness(node.witness);
+  ClusterFence fence(witness, /*fallback=*/false, node.clock, node.random, node.log);
+  const auto denied = fence.See("denied");
+  ASSERT_FALSE(denied.ok());
+  EXPECT_EQ(denied.error().code, ErrorCode::kPermission);
+  EXPECT_FALSE(fence.Blocking().has_value());
+  EXPECT_FALSE(fence.Status().away_since.has_value());
+  EXPECT_TRUE(fence.See("pay").ok());
+}
+
 TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {
   FencedNode node(zookeeper_, store_);
   ASSERT_TRUE(node.Obtain().grant.ok());

@@ -376,6 +376,50 @@ TEST_F(SegmentServiceTest, NothingIsGrantedForAClientThatLeft) {
   Pass(seconds{2});
 }
 
+// A grant arrives that was sized before they came: it does not hold what the first one wants, and what is
+// left of it is enough for the other.
+TEST_F(SegmentServiceTest, ARequestIsServedFromTheReserveOnceThoseBeforeItHaveLeft) {
+  options_.step_policy = core::StepPolicy::Kind::kFixed;
+  for (const std::string goes : {"leaves", "waited long enough", "fails"}) {
+    table_.Put(goes, 1, 20);
+    StartService();
+    Run();
+    std::shared_ptr<Answer> large;
+    std::shared_ptr<Answer> small;
+    store_.on_slow = [&] {
+      large = Ask(goes, 500);
+      clock_.Advance(std::chrono::milliseconds{1});
+      small = Ask(goes, 3);
+    };
+    store_.FailReserves(testing::FaultySegmentStore::Fault::kSlowReply, 1);
+    const auto first = Ask(goes, 5);
+    while (!first->done()) ASSERT_TRUE(workers_.RunOne() || slow_workers_.RunOne());
+    EXPECT_EQ(first->ids().back(), 5U);
+    ASSERT_TRUE(large && small && !large->done() && !small->done());
+    EXPECT_EQ(StatusOf(goes).reserve, 15U);
+    if (goes == "leaves") {
+      large->parked.Withdraw();
+    } else if (goes == "fails") {
+      store_.SetError(Error{ErrorCode::kPermission, "not allowed", ""});
+      Run();
+      EXPECT_EQ(large->code(), ErrorCode::kPermission);
+    } else {
+      store_.SetDown(true);
+      Pass(seconds{2});
+      EXPECT_EQ(large->code(), ErrorCode::kExhausted);
+    }
+    ASSERT_TRUE(small->done()) << goes;
+    ASSERT_TRUE(small->result->ok()) << goes << ": " << small->result->error().message;
+    EXPECT_EQ(small->ids(), (std::vector<std::uint64_t>{6, 7, 8}));
+    store_.SetDown(false);
+    store_.SetError(std::nullopt);
+    Pass(seconds{5});
+    const TagStatus status = StatusOf(goes);
+    EXPECT_EQ(status.issued, 8U) << goes;
+    EXPECT_EQ(status.granted, status.issued + status.wasted + status.reserve) << goes;
+  }
+}
+
 TEST_F(SegmentServiceTest, AnUnknownNameWhoseOnlyAskerLeftIsForgotten) {
   StartService();
   Run();

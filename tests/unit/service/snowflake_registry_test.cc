@@ -260,6 +260,18 @@ TEST_F(SnowflakeRegistryTest, AnErrorThatNoStarterHearsOfIsTriedAgain) {
   EXPECT_EQ(node.service().Status().state, "issuing");
 }
 
+// An error number that nothing here knows is no reason to end: tags may be served all the same.
+TEST_F(SnowflakeRegistryTest, AnErrorOfTheServerThatWasNotForeseenIsTriedAgain) {
+  SnowflakeNode node(cluster_, false);
+  node.registry.refuse = Error{ErrorCode::kInternal, "You have an error (MySQL error 1104)", ""};
+  node.StartInBackground();
+  EXPECT_TRUE(node.first && node.first->ok()) << "the starter goes on";
+  EXPECT_FALSE(node.Take());
+  node.registry.refuse.reset();
+  Pass(minutes{1}, {&node});
+  EXPECT_TRUE(node.Take());
+}
+
 TEST_F(SnowflakeRegistryTest, ALifeThatCouldNotBeginLeavesItsCeilingBehind) {
   SnowflakeNode node(cluster_, true);
   ASSERT_TRUE(node.Start().ok());

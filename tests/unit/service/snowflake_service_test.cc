@@ -614,6 +614,21 @@ TEST_F(SnowflakeWaiting, AHaltFailsAllRequestsAndWritesNothingAnyMore) {
   EXPECT_EQ(machine_.disk.calls(), calls) << "the file may be another process's";
 }
 
+// A term that is closed before its first ID never begins.
+TEST_F(SnowflakeWaiting, AHaltWhileTheStartWaitsFailsAllRequests) {
+  ASSERT_TRUE(machine_.Take());
+  ASSERT_TRUE(machine_.Start().ok());
+  ASSERT_EQ(machine_.service().Status().state, "starting");
+  machine_.service().Halt({ErrorCode::kUnavailable, "the place is lost", "look"});
+  machine_.Pass(milliseconds{2500});
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Ask(1, seconds{1}), 0U) << i;
+    ASSERT_TRUE(answers_[i] && !answers_[i]->ok()) << i;
+    EXPECT_EQ(answers_[i]->error().message, "the place is lost") << i;
+    machine_.Pass(seconds{1});
+  }
+}
+
 TEST_F(SnowflakeWaiting, ALargeStepBackIsToldAtOnceAndForHowLong) {
   ASSERT_TRUE(machine_.Take());
   machine_.clock.StepWall(-minutes{5});

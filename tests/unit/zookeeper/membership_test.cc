@@ -549,33 +549,47 @@ TEST_F(MembershipTest, TheMemoryOfOtherNodesOutlivesTheProcess) {
 
 // It joined after the moment of the backup, while the node that finds out was down: it shows up itself.
 TEST_F(MembershipTest, ANodeThatNoOtherKnowsOfHasTheWatchToShowUp) {
-  const auto dirs = std::array{Dir(), Dir()};
-  auto one = StartOpen(*dirs[0]);
-  Take(*one);
-  Pass(std::chrono::seconds{6}, {one.get()});
-  one.reset();
-  const Moment backup = Now();
-  const auto two = Start(*dirs[1]);
-  two->Step();
-  ASSERT_TRUE(two->open()) << two->membership.Status().why;
-  Take(*two);
-  Restore(backup);
-  core::ClusterMemory more = Memory(*dirs[0]);
-  more.beat += 1;
-  ASSERT_TRUE(dirs[0]->marks.SaveMemory(tree_.Base(), more).ok());
-  one = Start(*dirs[0], kSomeWatch);
-  Pass(std::chrono::seconds{20}, {one.get()});
-  EXPECT_EQ(one->state(), MemberState::kGathering);
-  EXPECT_TRUE(one->membership.Status().waiting_for.empty());
-  EXPECT_NE(one->membership.Status().why.find("have 22s to report"), std::string::npos);
-  EXPECT_EQ(Incarnation()->number, 2U);
-  EXPECT_FALSE(Incarnation()->settled);
-  two->client.SetDown(false);
-  Pass(kNodeHeartbeat, {two.get(), one.get()});
-  EXPECT_EQ(WitnessEnd(), 21U) << "it made known what it was granted";
-  Pass(kSomeWatch, {two.get(), one.get()});
-  EXPECT_TRUE(one->open() && two->open());
-  EXPECT_TRUE(Incarnation()->settled);
+  for (const bool away_again : {false, true}) {
+    Reset();
+    const auto dirs = std::array{Dir(), Dir()};
+    auto one = StartOpen(*dirs[0]);
+    Take(*one);
+    Pass(std::chrono::seconds{6}, {one.get()});
+    one.reset();
+    const Moment backup = Now();
+    const auto two = Start(*dirs[1]);
+    two->Step();
+    ASSERT_TRUE(two->open()) << two->membership.Status().why;
+    Take(*two);
+    Restore(backup);
+    core::ClusterMemory more = Memory(*dirs[0]);
+    more.beat += 1;
+    ASSERT_TRUE(dirs[0]->marks.SaveMemory(tree_.Base(), more).ok());
+    one = Start(*dirs[0], kSomeWatch);
+    Pass(std::chrono::seconds{20}, {one.get()});
+    EXPECT_EQ(one->state(), MemberState::kGathering);
+    EXPECT_TRUE(one->membership.Status().waiting_for.empty());
+    EXPECT_NE(one->membership.Status().why.find("have 22s to report"), std::string::npos);
+    EXPECT_EQ(Incarnation()->number, 2U);
+    EXPECT_FALSE(Incarnation()->settled);
+    if (away_again) {
+      // The servers are away for longer than the watch, and then this node reaches them first.
+      one->client.SetDown(true);
+      Pass(kSomeWatch + kNodeHeartbeat, {one.get()});
+      one->client.SetDown(false);
+      Pass(kNodeHeartbeat, {one.get()});
+      EXPECT_EQ(one->state(), MemberState::kGathering) << one->membership.Status().why;
+      Try(*one);
+    }
+    two->client.SetDown(false);
+    Pass(kNodeHeartbeat, {two.get(), one.get()});
+    EXPECT_EQ(WitnessEnd(), 21U) << "it made known what it was granted";
+    Pass(kSomeWatch, {two.get(), one.get()});
+    EXPECT_TRUE(one->open() && two->open());
+    EXPECT_TRUE(Incarnation()->settled);
+    Try(*one);
+    EXPECT_EQ(Twice(), 0U);
+  }
 }
 
 TEST_F(MembershipTest, ANodeThatLeftIsWaitedForWhereItsGrantsMayNotBeKnown) {
@@ -727,6 +741,79 @@ TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
     EXPECT_EQ(Record(*dirs[1])->contributed, 1U) << "if it comes back, it contributes";
     EXPECT_EQ(WitnessEnd(), 11U) << "what is known of it is";
   }
+}
+
+// M4b. The old record that comes back is one that was covered, and the node has gone on since.
+TEST_F(MembershipTest, ANodeThatWentOnAfterItWasCoveredIsWaitedFor) {
+  // Whether the process that saw it go on is still there, or only its state directory.
+  for (const bool running : {true, false}) {
+    // Where a third node never saw that, it must not go by what it has covered.
+    for (const bool third : {true, false}) {
+      Reset();
+      const auto dirs = std::array{Dir(), Dir(), Dir()};
+      auto one = StartOpen(*dirs[0]);
+      auto two = StartOpen(*dirs[1]);
+      auto three = third ? StartOpen(*dirs[2]) : nullptr;
+      Take(*two);
+      const auto pass = [&](std::chrono::milliseconds time) {
+        clock_.Advance(std::chrono::milliseconds{1});
+        three ? Pass(time, {one.get(), three.get()}) : Pass(time, {one.get()});
+      };
+      pass(std::chrono::seconds{6});
+      two->membership.Leave();
+      pass(std::chrono::seconds{6});
+      const Moment backup = Now();
+      two.reset();
+      pass(std::chrono::minutes{1});
+      ASSERT_TRUE(Memory(*dirs[0]).others.empty() || third);
+      three.reset();
+      two = Start(*dirs[1]);
+      Pass(kNodeHeartbeat + kNodeHeartbeat, {one.get(), two.get()});
+      Take(*two);
+      Pass(kNodeHeartbeat, {one.get(), two.get()});
+      two.reset();
+      if (!running) one.reset();
+      Restore(backup);
+      ASSERT_TRUE(Record(*dirs[1])->left);
+      if (!running) one = Start(*dirs[0]);
+      if (third) three = Start(*dirs[2]);
+      pass(std::chrono::minutes{2});
+      EXPECT_FALSE(one->open()) << running << third;
+      EXPECT_FALSE(three && three->open()) << running << third;
+      Try(*one);
+      if (three) Try(*three);
+      two = Start(*dirs[1]);
+      Pass(std::chrono::seconds{30}, {one.get(), two.get()});
+      EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
+      EXPECT_EQ(WitnessEnd(), 21U);
+      Try(*one);
+      EXPECT_EQ(Twice(), 0U) << running << third;
+    }
+  }
+}
+
+// What was covered up to the beat that it had last is not waited for, also where it came back once.
+TEST_F(MembershipTest, ANodeThatWasCoveredTwiceIsNotWaitedFor) {
+  const auto dirs = std::array{Dir(), Dir()};
+  const auto one = StartOpen(*dirs[0]);
+  auto two = StartOpen(*dirs[1]);
+  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+  const Moment backup = Now();
+  for (int times = 0; times < 2; ++times) {
+    two->membership.Leave();
+    two.reset();
+    Pass(std::chrono::minutes{2}, {one.get()});
+    ASSERT_TRUE(Memory(*dirs[0]).others.empty());
+    if (times == 1) break;
+    two = Start(*dirs[1]);
+    Pass(kNodeHeartbeat + kNodeHeartbeat, {one.get(), two.get()});
+    Take(*two);
+    ASSERT_FALSE(Memory(*dirs[0]).others.empty());
+  }
+  Restore(backup);
+  Pass(std::chrono::minutes{1}, {one.get()});
+  EXPECT_TRUE(one->open()) << one->membership.Status().why;
+  EXPECT_EQ(WitnessEnd(), 11U);
 }
 
 // It cannot claim with the record that was marked as gone. Once it has changed the record, it is counted on
@@ -1922,15 +2009,24 @@ TEST_F(MembershipTest, AGrantOfACommandThatTheClusterDoesNotKnowOfIsDropped) {
 }
 
 TEST_F(MembershipTest, ACommandWaitsAsLongAsANewNodeHasTo) {
-  const auto dir = Dir();
-  const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
-  const MonotonicTime begin = clock_.Monotonic();
-  const auto granted = PartOf(*command).Obtain(kNoWatch, [&] {
-    EXPECT_GE(clock_.Monotonic() - begin, kSomeWatch);
-    return command->Obtain().grant;
-  });
-  ASSERT_TRUE(granted.ok()) << granted.error().message;
-  EXPECT_TRUE(Record(*dir)->left) << "others need not count on it";
+  for (const bool fallback : {false, true}) {
+    Reset();
+    const auto dir = Dir();
+    const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
+    service::ClusterFence fence(command->witness, fallback, clock_, dir->random, command->log,
+                                &command->membership);
+    const MonotonicTime begin = clock_.Monotonic();
+    const auto granted =
+        service::CommandPart(
+            {.fence = fence, .membership = command->membership, .marks = dir->marks, .clock = clock_},
+            kSomeWatch)
+            .Obtain(kNoWatch, [&] {
+              EXPECT_GE(clock_.Monotonic() - begin, kSomeWatch) << "the servers answer: no fallback";
+              return command->Obtain().grant;
+            });
+    ASSERT_TRUE(granted.ok()) << granted.error().message;
+    EXPECT_TRUE(Record(*dir)->left) << "others need not count on it";
+  }
 }
 
 TEST_F(MembershipTest, ACommandThatReachesNoServerSaysSoOnceItsPatienceIsOver) {
@@ -2278,6 +2374,25 @@ TEST_F(MembershipTest, WhatItSaysOfItself) {
   server_.Delete(tree_.Daemon("d-old"));
   Pass(kNodeHeartbeat, {one.get(), two.get()});
   EXPECT_EQ(one->membership.Status().older_daemons, 0U);
+}
+
+// The witness answers, so that there is no fallback, and no range can be claimed until an operator acts.
+TEST_F(MembershipTest, WhatWaitingDoesNotCureIsToldAlsoWithFallback) {
+  const auto dir = Dir();
+  const auto other = Dir();
+  StartOpen(*other);
+  server_.Set(tree_.Incarnation(), "nonsense");
+  const auto node = Start(*dir);
+  service::ClusterFence fence(node->witness, /*fallback=*/true, clock_, dir->random, node->log,
+                              &node->membership);
+  EXPECT_FALSE(fence.Blocking().has_value()) << "it has not looked yet";
+  fence.StepMembership(service::KnownFrom(dir->marks));
+  ASSERT_TRUE(fence.Blocking().has_value());
+  EXPECT_NE(fence.Blocking()->message.find("malformed"), std::string::npos) << fence.Blocking()->message;
+  EXPECT_EQ(fence.Blocking()->hint.find("by itself"), std::string::npos) << fence.Blocking()->hint;
+  node->client.SetDown(true);
+  fence.StepMembership(service::KnownFrom(dir->marks));
+  EXPECT_FALSE(fence.Blocking().has_value()) << "while it is away the fallback goes on";
 }
 
 // Requests for IDs, or for the status, ask ZooKeeper nothing.
