@@ -262,7 +262,7 @@ class MariaDbSettings : public MariaDbConnections {
   static std::string Schema() { return Options().database; }
   ~MariaDbSettings() override {
     root_ << "SET GLOBAL sql_mode = DEFAULT, completion_type = DEFAULT, sql_select_limit = DEFAULT, "
-             "init_connect = ''";
+             "init_connect = '', sql_safe_updates = DEFAULT, sql_big_selects = DEFAULT";
   }
 };
 
@@ -313,6 +313,41 @@ TEST_F(MariaDbSettings, AServerThatIsReadOnlySaysSoInAWordOrANumber) {
   for (const char* const value : {"0", "'0'", "'OFF'"}) EXPECT_EQ(judge(value), 0) << value;
   for (const char* const value : {"1", "'1'", "'ON'", "'NO_LOCK'", "'NO_LOCK_NO_ADMIN'"})
     EXPECT_EQ(judge(value), 1) << value;
+}
+
+// leafctl's own statements change rows by columns that are no keys: of the nodes, for instance.
+TEST_F(MariaDbSettings, RowsAreChangedAlsoWhereTheServerAsksForAKey) {
+  Set("sql_safe_updates = 1, sql_big_selects = 0");
+  Execute("UPDATE leaf_alloc SET step = 12 WHERE step = 10");
+  EXPECT_EQ(store_->Describe(TagName(0))->step, 12);
+}
+
+// What a table that another program made allows.
+TEST_F(MariaDbSettings, ARowWhoseNumbersAreNoneHidesNoOtherTag) {
+  Execute("ALTER TABLE leaf_alloc MODIFY step int NULL, MODIFY max_id bigint unsigned NULL");
+  Execute("UPDATE leaf_alloc SET step = NULL WHERE biz_tag = '" + TagName(1) + "'");
+  Execute("UPDATE leaf_alloc SET max_id = 9223372036854775808 WHERE biz_tag = '" + TagName(2) + "'");
+  Execute("UPDATE leaf_alloc SET max_id = NULL WHERE biz_tag = '" + TagName(3) + "'");
+  const auto rows = store_->List();
+  ASSERT_TRUE(rows.ok()) << rows.error().message;
+  EXPECT_EQ(rows->size(), static_cast<std::size_t>(kTags));
+  EXPECT_TRUE(Reserve(TagName(0)).ok());
+  for (int odd = 1; odd <= 3; ++odd) {
+    const auto refused = Reserve(TagName(odd));
+    ASSERT_FALSE(refused.ok()) << odd;
+    const char* const why = odd == 1 ? "step is -1" : odd == 2 ? "0 are left" : "max_id is -1";
+    EXPECT_NE(refused.error().message.find(why), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(store_->Describe(TagName(odd)).ok());
+  }
+  // And the commands that the hints name put them right.
+  core::TagChange change;
+  change.step = 100;
+  EXPECT_TRUE(store_->Update(TagName(1), change, core::WriteMode::kCommit).ok());
+  EXPECT_TRUE(Reserve(TagName(1)).ok());
+  EXPECT_TRUE(store_->Advance(TagName(3), 5000, core::WriteMode::kCommit).ok());
+  EXPECT_TRUE(Reserve(TagName(3)).ok());
+  EXPECT_EQ(store_->Advance(TagName(2), 5000, core::WriteMode::kCommit).error().code, ErrorCode::kRefused)
+      << "that would be back";
 }
 
 TEST_F(MariaDbSettings, AllTagsAreListedWhereTheServerHasALimitOfRows) {

@@ -80,6 +80,12 @@ ErrorCode MysqlErrorCode(unsigned number, Phase phase) {
     case 1143:  // command denied on column
     case 1227:  // missing privilege
     case 1698:  // access denied without password
+    case 1130:  // no user of this host
+    case 1820:  // the password has expired
+    case 1862:  // the same, before the login
+    case 3118:  // the account is locked (MySQL)
+    case 4151:  // the account is locked (MariaDB)
+    case 3159:  // an encrypted connection is required
     case 1251:  // authentication method not supported
     case 2059:  // authentication plugin
       return ErrorCode::kPermission;
@@ -131,7 +137,9 @@ bool MysqlBlamesServer(unsigned number) {
     case kMysqlReadOnly:
     case 1836:  // read-only mode
     case 1927:  // connection was killed
+    case 3032:  // offline mode
     case 3100:  // a hook of Group Replication failed
+    case 4031:  // the connection had been idle for too long
       return true;
     case 2059:  // authentication plugin: about the user
       return false;

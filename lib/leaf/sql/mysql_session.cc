@@ -124,9 +124,9 @@ Result<std::unique_ptr<soci::session>> OpenMysql(const MysqlOptions& options, co
     // What a server is set up with would change what statements mean here. It may not heed the handshake's
     // character set, and read names as other ones. With autocommit off a plain SELECT pins an old snapshot.
     // Without a strict mode a max_id that its column cannot hold is cut off, and the next node gets the same
-    // range. A limit of rows hides tags.
+    // range. A limit of rows hides tags, and one of what may be joined or changed at once refuses them.
     *session << "SET NAMES utf8mb4, autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
-                "sql_select_limit = 18446744073709551615";
+                "sql_select_limit = 18446744073709551615, sql_safe_updates = 0, sql_big_selects = 1";
     // A row that another connection holds must not outlast the statement's own time-out.
     std::string limits =
         fmt::format("SET SESSION innodb_lock_wait_timeout = {}", seconds(options.query_timeout));

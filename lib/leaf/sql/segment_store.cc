@@ -13,6 +13,7 @@
 #include "leaf/sql/error_map.h"
 #include "leaf/sql/mysql_session.h"
 #include "leaf/sql/tag_orders.h"
+#include "leaf/sql/whole_number.h"
 
 namespace leaf::sql {
 namespace {
@@ -24,16 +25,19 @@ Database::Finish FinishOf(core::WriteMode mode) {
 // Variables that a row is read into.
 struct RowBuffer {
   std::string tag;
-  long long max_id = 0;
-  long long step = 0;
+  WholeNumber max_id;
+  WholeNumber step;
   std::string description;
   soci::indicator description_state = soci::i_null;
   long long update_time_ms = 0;
   soci::indicator update_time_state = soci::i_null;
 
   core::TagRow Row() const {
-    core::TagRow row{
-        .tag = tag, .max_id = max_id, .step = step, .description = std::nullopt, .update_time = {}};
+    core::TagRow row{.tag = tag,
+                     .max_id = max_id.value(),
+                     .step = step.value(),
+                     .description = std::nullopt,
+                     .update_time = {}};
     if (description_state == soci::i_ok) row.description = description;
     if (update_time_state == soci::i_ok) row.update_time = WallTimeOf(update_time_ms);
     return row;
@@ -53,8 +57,8 @@ Result<core::TagRow> ReadRow(soci::session& session, const Dialect& dialect, std
   const std::string name(tag);
   session << fmt::format("{} WHERE {}{}", SelectAll(dialect), dialect.tag_matches,
                          locking ? dialect.for_update : ""),
-      soci::use(name, "tag"), soci::into(row.tag), soci::into(row.max_id), soci::into(row.step),
-      soci::into(row.description, row.description_state),
+      soci::use(name, "tag"), soci::into(row.tag), soci::into(row.max_id.text, row.max_id.state),
+      soci::into(row.step.text, row.step.state), soci::into(row.description, row.description_state),
       soci::into(row.update_time_ms, row.update_time_state);
   // The statement compares bytes; whatever else the server thinks, the answer counts only if it does too.
   if (!session.got_data() || row.tag != tag) return UnknownTag(tag);
@@ -103,22 +107,22 @@ Result<core::TagRow> ReadForGrant(soci::session& session, const Dialect& dialect
                                   std::string_view suffix) {
   core::TagRow row{
       .tag = std::string(tag), .max_id = 0, .step = 0, .description = std::nullopt, .update_time = {}};
-  long long max_id = 0;
-  long long step = 0;
+  WholeNumber max_id;
+  WholeNumber step;
   int read_only = 1;
   std::string stored_tag;
   session << fmt::format("SELECT biz_tag, max_id, step, {} FROM leaf_alloc WHERE {}{}", dialect.read_only,
                          dialect.tag_matches, suffix),
-      soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id), soci::into(step),
-      soci::into(read_only);
+      soci::use(row.tag, "tag"), soci::into(stored_tag), soci::into(max_id.text, max_id.state),
+      soci::into(step.text, step.state), soci::into(read_only);
   if (!session.got_data() || stored_tag != tag) return UnknownTag(tag);
   if (read_only != 0) {
     return Error{ErrorCode::kUnavailable,
                  fmt::format("cannot reserve IDs of {}: the database server is read-only", Quoted(tag)),
                  "retry later"};
   }
-  row.max_id = max_id;
-  row.step = step;
+  row.max_id = max_id.value();
+  row.step = step.value();
   return row;
 }
 
@@ -355,7 +359,8 @@ Result<std::vector<core::TagRow>> SqlSegmentStore::List() {
     RowBuffer row;
     soci::statement read =
         (session.prepare << SelectAll(database_.dialect()) << " ORDER BY biz_tag", soci::into(row.tag),
-         soci::into(row.max_id), soci::into(row.step), soci::into(row.description, row.description_state),
+         soci::into(row.max_id.text, row.max_id.state), soci::into(row.step.text, row.step.state),
+         soci::into(row.description, row.description_state),
          soci::into(row.update_time_ms, row.update_time_state));
     read.execute();
     while (read.fetch()) rows.push_back(row.Row());

@@ -14,6 +14,8 @@ TEST(ErrorMap, KnowsMysqlErrorsByNumber) {
       {1049, ErrorCode::kConfig},      {1062, ErrorCode::kAlreadyExists}, {1205, ErrorCode::kUnavailable},
       {1213, ErrorCode::kUnavailable}, {1290, ErrorCode::kUnavailable},   {2002, ErrorCode::kUnavailable},
       {2003, ErrorCode::kUnavailable}, {2006, ErrorCode::kUnavailable},   {2013, ErrorCode::kUnavailable},
+      {1130, ErrorCode::kPermission},  {1820, ErrorCode::kPermission},    {1862, ErrorCode::kPermission},
+      {3118, ErrorCode::kPermission},  {3159, ErrorCode::kPermission},    {4151, ErrorCode::kPermission},
       {1064, ErrorCode::kInternal}};
   for (const auto& [number, code] : known)
     EXPECT_EQ(MysqlErrorCode(number, Phase::kStatement), code) << number;
@@ -39,8 +41,8 @@ TEST(ErrorMap, AtCommitOnlyWhatIsSurelyRolledBackIsARefusal) {
 }
 
 TEST(ErrorMap, AServerThatTakesNoWritesIsUnavailableAndToBlame) {
-  for (const unsigned number :
-       {1047U, 1053U, 1105U, 1180U, 1290U, 1836U, 1927U, 2002U, 2003U, 2006U, 2013U, 2026U, 2055U, 3100U}) {
+  for (const unsigned number : {1047U, 1053U, 1105U, 1180U, 1290U, 1836U, 1927U, 2002U, 2003U, 2006U, 2013U,
+                                2026U, 2055U, 3032U, 3100U, 4031U}) {
     EXPECT_EQ(MysqlErrorCode(number, Phase::kStatement), ErrorCode::kUnavailable) << number;
     EXPECT_TRUE(MysqlBlamesServer(number)) << number;
   }
