@@ -317,7 +317,7 @@ void Cluster::Do(const Act& act) {
   if (what == "kill" || what == "java_restart") {
     KillNode(node, time);
   } else if (what == "restart") {
-    node.down_until = world_.now() + time;
+    node.down_until = std::max(node.down_until, world_.now() + time);
     if (node.daemon) node.daemon->Terminate();
   } else if (what == "stop" || what == "suspend") {
     // SIGSTOP; or the whole machine, whose wall clock may not have noticed.
@@ -517,8 +517,13 @@ Act Cluster::Draw(const std::string& kind) {
   act.node = dice.Below(plan.nodes);
   act.tag = around_.tags[dice.Below(around_.tags.size())];
   act.seconds = dice.Chance(0.7) ? 3 * dice.Real() : 30 * dice.Real();
-  // Those that know more must not all be down for longer than the watch.
-  if (plan.GoesBack()) act.seconds = std::min(act.seconds, 12.0);
+  // Those that know more must not all be down for longer than the watch, be it in one go or in several.
+  if (plan.GoesBack()) {
+    static const std::set<std::string> kEnd = {"kill", "restart", "reboot", "state_lost"};
+    const Nanos down_until = nodes_[act.node]->down_until;
+    const bool again = down_until > 0 && world_.now() < down_until + 10 * kSecond;
+    act.seconds = again && kEnd.contains(kind) ? 0 : std::min(act.seconds, 12.0);
+  }
   const auto either_way = [&](double most) { return (dice.Chance(0.5) ? 1 : -1) * most * dice.Real(); };
   if (kind == "java_restart" || kind == "swap")
     act.node = plan.java_nodes == 0 ? 0 : plan.nodes + dice.Below(plan.java_nodes);
@@ -925,6 +930,7 @@ void Cluster::CheckRecoveryOf(Node& node, Nanos deadline) {
       if (tag.empty() && node.daemon &&
           (why.find("another node has used the number") != std::string::npos ||
            why.find("is no longer this node's") != std::string::npos ||
+           why.find("while the registry could not be asked") != std::string::npos ||
            why.find("and the registry gives it") != std::string::npos))
         node.daemon->Terminate();
       if (world_.now() >= deadline) {

@@ -146,6 +146,7 @@ service::SnowflakeOptions Daemon::SnowflakeOptionsOf() {
   options.cluster = {.name = "sim", .registry = "zookeeper", .layout = {}};
   options.address = setting_.address;
   options.window = around_.plan.window;
+  if (!around_.plan.offline_start) options.offline_start_max = {};
   options.boot_id = setting_.machine.boot_id();
   options.machine = setting_.machine.name();
   options.accepted_offset = [this] { return setting_.machine.accepted; };

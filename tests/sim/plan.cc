@@ -70,6 +70,7 @@ void DrawDatabase(std::uint64_t seed, Plan& plan) {
     return;
   }
   plan.claim_watch.reset();
+  plan.offline_start = false;
   plan.trouble += 60 * kSecond;
   plan.java_nodes = 0;
   for (const char* const kind : {"stop", "suspend", "state_lost", "state_copied", "db_cut", "db_away",
@@ -118,8 +119,8 @@ namespace {
 
 // ZooKeeper that goes back, in some of the runs, and with the fence of a cluster the database, too, at any
 // other time. What it cannot be held against is left out: an owner that is away for longer than the watch,
-// state directories that are lost with what only they knew (Cluster::Draw), and Java, which takes what number
-// there is.
+// and starts without asking; state directories that are lost with what only they knew (Cluster::Draw), and
+// Java, which takes what number there is.
 void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
   Dice dice(seed ^ 0xF0E6E7U);
   const bool zookeeper = plan.registry == Registry::kFixed || plan.registry == Registry::kRecycling;
@@ -146,6 +147,7 @@ void DrawForgetfulZookeeper(std::uint64_t seed, Plan& plan) {
       plan.faults.erase(kind);
   }
   plan.claim_watch.reset();
+  plan.offline_start = false;
   plan.trouble += 60 * kSecond;
   plan.faults.insert(dice.Chance(0.7) ? "zk_restore" : "zk_wipe");
 }

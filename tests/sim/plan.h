@@ -65,6 +65,9 @@ struct Plan {
   // The longest that one flush of marks in SQLite takes. 0: no time passes in it, and transactions do not
   // meet.
   std::chrono::milliseconds marks_flush{0};
+  // Whether a node starts with the number of its state directory while the registry is away
+  // (snowflake.offline_start_max).
+  bool offline_start = true;
   std::uint64_t workers = 0;       // numbers there are, from kFirstWorker on; 0: all of the layout
   double preemption = 0;           // at failpoints
   std::uint64_t connections = 3;   // of each node

@@ -155,7 +155,9 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
   if (MayBeCopied())
     return refuse(
         "the state directory was written on another machine, or in another place: it may be a copy");
-  if (const milliseconds age = clock_.Wall() - loaded_->last_contact; age > options_.offline_start_max) {
+  // A wall clock that went back says of the time since then nothing: 0 means never.
+  const milliseconds most = options_.offline_start_max;
+  if (clock_.Wall() - loaded_->last_contact > most || most == milliseconds{0}) {
     return refuse(fmt::format("the registry last answered {}, more than {} ago (snowflake.offline_start_max)",
                               FormatRfc3339(loaded_->last_contact),
                               FormatDuration(options_.offline_start_max)));
