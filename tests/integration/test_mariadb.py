@@ -844,6 +844,26 @@ class Access(MariaDbTest):
         daemon = self.box.serve()
         self.assertEqual(daemon.leaf("pay").body, "1")
         self.assertEqual(self.box.next("pay", "--direct"), [2001])
+        # Whether there is a table that the user may not read cannot be seen: `db init` would not help.
+        seen = self.box.ok("db", "check")
+        self.assertIn("the user has no right to table leafctl_removed_tags", seen)
+        self.assertNotIn("table leafctl_removed_tags is missing", seen)
+
+    def test_a_user_that_is_locked_ends_no_daemon(self):
+        """Segment mode goes on where the database of worker numbers refuses the user."""
+        self.configure(self.box)
+        self.box.ok("db", "init")
+        SERVER.sql("CREATE USER IF NOT EXISTS locked@'%%' IDENTIFIED BY '%s'" % PASSWORD)
+        SERVER.sql("GRANT ALL ON %s.* TO locked@'%%'; ALTER USER locked@'%%' ACCOUNT LOCK" % self.database)
+        self.configure(self.box, user='"locked"')
+        self.check(self.box.run(["next", "pay", "--direct"]), 4)
+        snowflake = ("enabled=true", "registry=sql", "cluster=locked", "address=127.0.0.1:1", "claim_watch=0s")
+        settings = [part for each in snowflake for part in ("--set", "snowflake." + each)]
+        daemon = self.box.serve(*settings, ready=False)
+        self.check_v1_error(daemon.v1("pay"), 503, "permission")
+        SERVER.sql("ALTER USER locked@'%' ACCOUNT UNLOCK")
+        daemon.wait_ready()
+        self.assertEqual(daemon.leaf("pay").body, "1")
 
     def test_unknown_database(self):
         self.configure(self.box, database='"nothing"')

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "leaf/inspect/sql_database.h"
+#include "leaf/sql/error_map.h"
 
 namespace leaf::inspect {
 namespace {
@@ -26,6 +27,7 @@ void CheckColumns(const std::vector<std::string>& columns, std::vector<SchemaFin
 // Which of leafctl's own tables there are.
 struct OwnTables {
   bool removed_tags = false;
+  bool removed_tags_denied = false;  // whether there is one cannot be seen
   bool audit = false;
   bool orders = false;  // both
   bool codes = false;
@@ -35,7 +37,13 @@ struct OwnTables {
 constexpr std::string_view kWorkerTables[] = {"leaf_workerid_alloc", "leafctl_cluster", "leafctl_workers"};
 
 void CheckOwnTables(const OwnTables& has, const DatabaseUses& uses, std::vector<SchemaFinding>& findings) {
-  if (!has.removed_tags) {
+  if (has.removed_tags_denied) {
+    findings.push_back(
+        {false,
+         "the user has no right to table leafctl_removed_tags, if there is one: with this user no tag can "
+         "be added, removed or repaired",
+         "give the user SELECT, INSERT, UPDATE and DELETE on all tables of the database"});
+  } else if (!has.removed_tags) {
     findings.push_back({false,
                         "table leafctl_removed_tags is missing: only the state directories of the nodes that "
                         "served a removed tag then know its last max_id",
@@ -64,6 +72,17 @@ void CheckOwnTables(const OwnTables& has, const DatabaseUses& uses, std::vector<
                      fmt::join(has.worker_numbers, ", ")),
          "leafctl db init"});
   }
+}
+
+// MySQL says so of a table that does not exist, too.
+bool IsTableDenied(soci::session& session, std::string_view table) {
+  try {
+    session << fmt::format("SELECT 1 FROM {} LIMIT 0", table);
+  } catch (const std::exception& exception) {
+    if (sql::IsDenied(exception)) return true;
+    if (!sql::IsMissingTable(exception)) throw;
+  }
+  return false;
 }
 
 std::vector<SchemaFinding> CheckSqlite(soci::session& session, const DatabaseUses& uses) {
@@ -106,7 +125,12 @@ std::vector<SchemaFinding> CheckSqlite(soci::session& session, const DatabaseUse
         soci::use(wanted, "table"), soci::into(found);
     if (found == 0) missing.push_back(wanted);
   }
-  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0, std::move(missing)}, uses, findings);
+  CheckOwnTables({.removed_tags = removed_tags > 0,
+                  .audit = audit > 0,
+                  .orders = orders == 2,
+                  .codes = codes > 0,
+                  .worker_numbers = std::move(missing)},
+                 uses, findings);
   return findings;
 }
 
@@ -203,7 +227,13 @@ std::vector<SchemaFinding> CheckMysql(soci::session& session, const DatabaseUses
            fmt::format("ALTER TABLE {} ENGINE=InnoDB", wanted)});
     }
   }
-  CheckOwnTables({removed_tags > 0, audit > 0, orders == 2, codes > 0, std::move(missing)}, uses, findings);
+  CheckOwnTables({.removed_tags = removed_tags > 0,
+                  .removed_tags_denied = removed_tags == 0 && IsTableDenied(session, "leafctl_removed_tags"),
+                  .audit = audit > 0,
+                  .orders = orders == 2,
+                  .codes = codes > 0,
+                  .worker_numbers = std::move(missing)},
+                 uses, findings);
   return findings;
 }
 
