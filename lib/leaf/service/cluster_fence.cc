@@ -40,6 +40,20 @@ std::string ClusterFence::NewClaim() { return fmt::format("{:016x}{:016x}", rand
 Error ClusterFence::Noted(Error error) {
   // Of one tag: a record that cannot be read, or has access rules of its own.
   if (error.code == ErrorCode::kRefused || error.code == ErrorCode::kPermission) return error;
+  return NotedOfAll(std::move(error));
+}
+
+Error ClusterFence::NotedOfClaim(Error error) {
+  if (error.code != ErrorCode::kPermission) return Noted(std::move(error));
+  {
+    const MutexLock lock(mutex_);
+    if (status_.claims > 0) return error;  // of one tag
+    claims_denied_ = true;
+  }
+  return NotedOfAll(std::move(error));
+}
+
+Error ClusterFence::NotedOfAll(Error error) {
   bool told = true;
   {
     const MutexLock lock(mutex_);
@@ -59,7 +73,8 @@ Error ClusterFence::Noted(Error error) {
 void ClusterFence::NoteAnswer() {
   {
     const MutexLock lock(mutex_);
-    if (!status_.away_since) return;
+    // Where nothing may be written, that something can be read is no help.
+    if (!status_.away_since || claims_denied_) return;
     status_.away_since.reset();
     status_.problem.reset();
   }
@@ -88,7 +103,7 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
   // With fallback the range is issued all the same, but not where another node is known to have been faster:
   // how far it got is what could not be seen.
   const auto give_up = [&](Error error, bool refused) -> Result<Verdict> {
-    error = Noted(std::move(error));
+    error = NotedOfClaim(std::move(error));
     if (!fallback_ || !IsAway(error) || refused || (membership_ != nullptr && !membership_->Ready().ok())) {
       error.message = fmt::format("cannot claim [{}, {}) of tag {}: {}", range.begin, range.end, Quoted(tag),
                                   error.message);
@@ -128,10 +143,13 @@ Result<ClusterFence::Verdict> ClusterFence::Claim(std::string_view tag, Look& lo
         return give_up(raised.error(), refused);
       }
     }
+    {
+      const MutexLock lock(mutex_);
+      ++status_.claims;
+      claims_denied_ = false;
+    }
     NoteAnswer();
     look.state.end = range.end;
-    const MutexLock lock(mutex_);
-    ++status_.claims;
     return Verdict::kClaimed;
   }
   return Error{ErrorCode::kUnavailable,

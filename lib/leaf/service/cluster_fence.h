@@ -118,6 +118,9 @@ class ClusterFence {
 
  private:
   Error Noted(Error error);
+  // The same of what a claim met: denied before any has succeeded, it is no trouble of one tag.
+  Error NotedOfClaim(Error error);
+  Error NotedOfAll(Error error);
   void NoteAnswer();
   bool IsSuspended() const;
   Result<bool> MakeKnown(const Known& known);
@@ -132,6 +135,7 @@ class ClusterFence {
 
   mutable Mutex mutex_;
   ClusterFenceStatus status_ LEAF_GUARDED_BY(mutex_);
+  bool claims_denied_ LEAF_GUARDED_BY(mutex_) = false;  // as long as none has succeeded
 };
 
 }  // namespace leaf::service

@@ -240,11 +240,12 @@ Result<DaemonRecord> ParseDaemon(std::string_view json);
 // What a state directory has made known of its grants.
 struct NodeRecord {
   std::uint64_t contributed = 0;  // the incarnation up to which its marks are in the witnesses; 0 for none
-  std::uint64_t beat = 0;         // raised by its owner alone: an older tree has a lower one
-  bool claims = false;            // it could claim once; before that nothing is to be missed
-  bool left = false;              // it claims nothing until it has changed this
-  std::string daemon;             // its entry among the daemons, or ""
-  std::string host;               // these are for people
+  // Raised by its owner; put back by other nodes, as far as they saw it. So an older tree has a lower one.
+  std::uint64_t beat = 0;
+  bool claims = false;  // it could claim once; before that nothing is to be missed
+  bool left = false;    // it claims nothing until it has changed this
+  std::string daemon;   // its entry among the daemons, or ""
+  std::string host;     // these are for people
   std::string process;
   WallTime at;
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;

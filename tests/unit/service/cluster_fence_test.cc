@@ -217,12 +217,14 @@ class WitnessWithADeniedTag final : public core::Witness {
   }
   Result<bool> Claim(std::string_view tag, const core::WitnessState& seen, std::uint64_t end,
                      std::string_view claim) override {
+    if (denies_claims) return Error{ErrorCode::kPermission, "access is denied", ""};
     return inner_.Claim(tag, seen, end, claim);
   }
   Result<bool> NoteStrict(std::string_view tag, const core::WitnessState& seen,
                           const std::optional<core::StrictMark>& strict) override {
     return inner_.NoteStrict(tag, seen, strict);
   }
+  bool denies_claims = false;
 
  private:
   core::Witness& inner_;
@@ -237,7 +239,32 @@ TEST_F(ClusterFenceTest, ARecordThatIsDeniedIsTroubleOfItsTagAlone) {
   EXPECT_EQ(denied.error().code, ErrorCode::kPermission);
   EXPECT_FALSE(fence.Blocking().has_value());
   EXPECT_FALSE(fence.Status().away_since.has_value());
-  EXPECT_TRUE(fence.See("pay").ok());
+  auto look = fence.See("pay");
+  ASSERT_TRUE(look.ok());
+  EXPECT_EQ(*fence.Claim("pay", *look, {1, 11}), FenceVerdict::kClaimed);
+  // Others can be claimed.
+  witness.denies_claims = true;
+  EXPECT_FALSE(fence.Claim("pay", *look, {11, 21}).ok());
+  EXPECT_FALSE(fence.Blocking().has_value());
+}
+
+// This node has other credentials than the one that made the records.
+TEST_F(ClusterFenceTest, ANodeThatMayClaimNothingIsNotReady) {
+  FencedNode node(zookeeper_, store_);
+  WitnessWithADeniedTag witness(node.witness);
+  ClusterFence fence(witness, /*fallback=*/false, node.clock, node.random, node.log);
+  witness.denies_claims = true;
+  auto look = fence.See("pay");
+  ASSERT_TRUE(look.ok());
+  EXPECT_FALSE(fence.Claim("pay", *look, {1, 11}).ok());
+  ASSERT_TRUE(fence.Blocking().has_value());
+  EXPECT_EQ(fence.Blocking()->code, ErrorCode::kPermission);
+  ASSERT_TRUE(fence.See("pay").ok());
+  EXPECT_TRUE(fence.Blocking().has_value()) << "a look changes nothing";
+  witness.denies_claims = false;
+  EXPECT_EQ(*fence.Claim("pay", *look, {1, 11}), FenceVerdict::kClaimed);
+  EXPECT_FALSE(fence.Blocking().has_value());
+  EXPECT_FALSE(fence.Status().away_since.has_value());
 }
 
 TEST_F(ClusterFenceTest, ItGoesAwayBetweenTheGrantAndTheClaim) {
