@@ -271,12 +271,13 @@ TEST_P(MarkStoreContract, AMemoryIsNotOverwrittenByAnOlderOne) {
   save({"a", 2, 7, {"b"}, {{"c", 3}}, now});
   // Another process of this directory, which looked earlier, saves what it saw.
   save({"a", 2, 5, {"b", "d"}, {}, now - std::chrono::seconds{3}});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {}, now}));
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now}))
+      << "what the newer one knows stays, and what it did not know comes to it";
   save({"a", 1, 6, {"b"}, {}, now});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b"}, {}, now}));
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now}));
   // The count of heartbeats goes on over the incarnations; the time is that of the last heartbeat.
   save({"a", 3, 1, {}, {{"b", 8}}, now + std::chrono::seconds{1}});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {}, {{"b", 8}}, now}));
+  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {"b", "d"}, {{"c", 3}}, now}));
   save({"a", 3, 8, {"b"}, {}, now + std::chrono::seconds{1}, {{"b", 9}}});
   EXPECT_EQ(memories().LoadMemory("c")->beats, (std::vector{std::pair(std::string("b"), std::uint64_t{9})}));
   save({"a", 3, 8, {}, {}, now + std::chrono::seconds{1}});

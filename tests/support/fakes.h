@@ -461,9 +461,13 @@ class MemoryMarkStore final : public core::MarkStore, public core::ClusterMemory
     if (failing_ || full_) return Failure();
     core::ClusterMemory& stored = memories_[std::string(cluster)];
     if (stored.id.empty()) stored.id = memory.id;
-    stored.others = memory.others;
-    stored.covered = memory.covered;
-    stored.beats = memory.beats;
+    if (memory.beat < stored.beat) {
+      core::AddOthers(stored, memory);
+    } else {
+      stored.others = memory.others;
+      stored.covered = memory.covered;
+      stored.beats = memory.beats;
+    }
     if (memory.beat >= stored.beat) stored.at = memory.at;
     stored.beat = std::max(stored.beat, memory.beat);
     stored.incarnation = std::max(stored.incarnation, memory.incarnation);

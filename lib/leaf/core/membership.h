@@ -38,14 +38,17 @@ struct ClusterMemory {
   friend bool operator==(const ClusterMemory&, const ClusterMemory&) = default;
 };
 
+// Adds the others of `from` that `to` does not know, covered or not.
+void AddOthers(ClusterMemory& to, const ClusterMemory& from);
+
 // Port: where it is remembered. Thread-safe; blocks on the disk.
 class ClusterMemoryStore {
  public:
   virtual ~ClusterMemoryStore() = default;
   // All zero for a cluster that is not known. `cluster`: where its records stand.
   virtual Result<ClusterMemory> LoadMemory(std::string_view cluster) = 0;
-  // Durable when it returns. Changes nothing but the others where more is remembered already, as another
-  // process of this directory may have done.
+  // Durable when it returns. Where more is remembered already, as another process of this directory may have
+  // done, it only adds nodes to the others.
   virtual Result<void> SaveMemory(std::string_view cluster, const ClusterMemory& memory) = 0;
   // Remembers that these ends were granted to the cluster, in one transaction. Never lowers one.
   virtual Result<void> RaiseWitnesses(const std::vector<std::pair<std::string, std::uint64_t>>& ends) = 0;
@@ -81,9 +84,8 @@ class Membership {
   // Whether ranges may be claimed, as far as is known. Errors: kUnavailable that says why not. Never blocks.
   virtual Result<void> Ready() const = 0;
 
-  // Makes known all that this node was granted, or saw that others were: raises the witnesses to it. Returns
-  // whether its state directory has marks: then the node is not new.
-  using Contribute = std::function<Result<bool>()>;
+  // Makes known all that this node was granted, or saw that others were: raises the witnesses to it.
+  using Contribute = std::function<Result<void>()>;
   // One step of taking part: joins, keeps in touch, and does what is this node's share after the service went
   // back. To be called every kMembershipPoll; most calls do nothing.
   virtual void Step(const Contribute& contribute) = 0;

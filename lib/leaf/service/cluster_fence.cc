@@ -186,7 +186,7 @@ void ClusterFence::LeaveMembership() {
   if (membership_ != nullptr) membership_->Leave();
 }
 
-Result<bool> ClusterFence::MakeKnown(const Known& known) {
+Result<void> ClusterFence::MakeKnown(const Known& known) {
   LEAF_ASSIGN_OR_RETURN(const KnownEnds all, known());
   const auto& ends = all.ends;
   std::vector<std::string> tags;
@@ -204,7 +204,7 @@ Result<bool> ClusterFence::MakeKnown(const Known& known) {
   for (std::size_t i = 0; i < all.orders.size(); ++i) {
     if (states[i]) LEAF_RETURN_IF_ERROR(NoteOrder(all.orders[i], std::move(*states[i])));
   }
-  return all.has_marks;
+  return {};
 }
 
 std::optional<core::WitnessStates> ClusterFence::SeeAll(const std::vector<std::string>& tags) {

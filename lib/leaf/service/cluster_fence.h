@@ -96,7 +96,6 @@ class ClusterFence {
   struct KnownEnds {
     // Exclusive ends of what this node knows to have been granted to any node, by tag.
     std::vector<std::pair<std::string, std::uint64_t>> ends;
-    bool has_marks = false;                // something was granted to this node
     std::vector<core::OrderRow> orders{};  // of tags, as far as they are known
   };
   using Known = std::function<Result<KnownEnds>()>;
@@ -123,7 +122,7 @@ class ClusterFence {
   Error NotedOfAll(Error error);
   void NoteAnswer();
   bool IsSuspended() const;
-  Result<bool> MakeKnown(const Known& known);
+  Result<void> MakeKnown(const Known& known);
   std::string NewClaim();
 
   core::Witness& witness_;

@@ -8,10 +8,7 @@ ClusterFence::Known KnownFrom(core::MarkStore& marks) {
   return [&marks]() -> Result<ClusterFence::KnownEnds> {
     LEAF_ASSIGN_OR_RETURN(const auto all, marks.LoadAll());
     ClusterFence::KnownEnds known;
-    for (const core::Mark& mark : all) {
-      known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
-      known.has_marks = known.has_marks || mark.end > 0;
-    }
+    for (const core::Mark& mark : all) known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
     LEAF_ASSIGN_OR_RETURN(known.orders, marks.LoadOrders());
     return known;
   };

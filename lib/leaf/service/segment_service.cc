@@ -68,10 +68,7 @@ void SegmentService::StepMembership() {
     std::unordered_map<std::string, std::uint64_t> ends;
     ClusterFence::KnownEnds all;
     LEAF_ASSIGN_OR_RETURN(const std::vector<core::Mark> marks, marks_.LoadAll());
-    for (const core::Mark& mark : marks) {
-      ends[mark.tag] = std::max(mark.end, mark.witness);
-      all.has_marks = all.has_marks || mark.end > 0;
-    }
+    for (const core::Mark& mark : marks) ends[mark.tag] = std::max(mark.end, mark.witness);
     for (const auto& generator : directory_.All()) {
       if (const std::uint64_t end = generator->known_end(); end > 0)
         ends[generator->tag()] = std::max(ends[generator->tag()], end);

@@ -12,6 +12,39 @@
 #include "leaf/base/text.h"
 
 namespace leaf::sql {
+namespace {
+
+// "ID" for one of the others, and ".ID=BEAT" if its beat is known; "ID=BEAT" for one that is covered. To a
+// version that knows no beats ".ID" is another one that is covered, of which nothing follows.
+void ParseOthers(std::string_view text, core::ClusterMemory& memory) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string one(text.substr(begin, end - begin));
+    const std::size_t equals = one.find('=');
+    begin = end + 1;
+    if (equals == std::string::npos) {
+      memory.others.push_back(one);
+      continue;
+    }
+    std::uint64_t beat = 0;
+    std::from_chars(one.data() + equals + 1, one.data() + one.size(), beat);
+    if (one.front() == '.') {
+      memory.beats.emplace_back(one.substr(1, equals - 1), beat);
+    } else {
+      memory.covered.emplace_back(one.substr(0, equals), beat);
+    }
+  }
+}
+
+std::string FormatOthers(const core::ClusterMemory& memory) {
+  std::string text;
+  for (const std::string& id : memory.others) text += fmt::format(" {}", id);
+  for (const auto& [id, beat] : memory.covered) text += fmt::format(" {}={}", id, beat);
+  for (const auto& [id, beat] : memory.beats) text += fmt::format(" .{}={}", id, beat);
+  return text.empty() ? text : text.substr(1);
+}
+
+}  // namespace
 
 SqliteMarkStore::SqliteMarkStore(const std::string& path, Locker locker, const Clock& clock,
                                  std::string writer)
@@ -102,25 +135,7 @@ Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster
         memory.incarnation = static_cast<std::uint64_t>(incarnation);
         memory.beat = static_cast<std::uint64_t>(beat);
         memory.at = WallTimeOf(at);
-        // "ID" for one of the others, and ".ID=BEAT" if its beat is known; "ID=BEAT" for one that is covered.
-        // To a version that knows no beats ".ID" is another one that is covered, of which nothing follows.
-        for (std::size_t begin = 0; begin < others.size();) {
-          const std::size_t end = std::min(others.find(' ', begin), others.size());
-          const std::string one = others.substr(begin, end - begin);
-          const std::size_t equals = one.find('=');
-          if (equals == std::string::npos) {
-            memory.others.push_back(one);
-          } else {
-            std::uint64_t its_beat = 0;
-            std::from_chars(one.data() + equals + 1, one.data() + one.size(), its_beat);
-            if (one.front() == '.') {
-              memory.beats.emplace_back(one.substr(1, equals - 1), its_beat);
-            } else {
-              memory.covered.emplace_back(one.substr(0, equals), its_beat);
-            }
-          }
-          begin = end + 1;
-        }
+        ParseOthers(others, memory);
         return {};
       }));
   return memory;
@@ -129,14 +144,20 @@ Result<core::ClusterMemory> SqliteMarkStore::LoadMemory(std::string_view cluster
 Result<void> SqliteMarkStore::SaveMemory(std::string_view cluster, const core::ClusterMemory& memory) {
   LEAF_RETURN_IF_ERROR(EnsureMemoryTable());
   const std::string name(cluster);
-  std::string others;
-  for (const std::string& id : memory.others) others += (others.empty() ? "" : " ") + id;
-  for (const auto& [id, beat] : memory.covered)
-    others += fmt::format("{}{}={}", others.empty() ? "" : " ", id, beat);
-  for (const auto& [id, beat] : memory.beats) others += fmt::format(" .{}={}", id, beat);
   return database_.Transact(
       "remember how far this node has got in its cluster", Database::Finish::kCommit,
       [&](soci::session& session) -> Result<void> {
+        std::string others = FormatOthers(memory);
+        std::string stored;
+        long long stored_beat = 0;
+        session << "SELECT others, beat FROM clusters WHERE cluster = :cluster", soci::use(name, "cluster"),
+            soci::into(stored), soci::into(stored_beat);
+        if (session.got_data() && memory.beat < static_cast<std::uint64_t>(stored_beat)) {
+          core::ClusterMemory both;
+          ParseOthers(stored, both);
+          core::AddOthers(both, memory);
+          others = FormatOthers(both);
+        }
         const auto incarnation = static_cast<long long>(memory.incarnation);
         const auto beat = static_cast<long long>(memory.beat);
         const long long at = UnixMillis(memory.at);

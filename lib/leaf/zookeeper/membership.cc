@@ -51,6 +51,8 @@ Result<void> Membership::Load() {
   const auto away = clock_.Wall() - memory_.at;
   was_forgotten_ = !is_new_ && away >= kNodeForgotten;
   if (!is_new_ && (away > kAwayMax || away < -kAwayMax)) BeginToWait();
+  touched_at_ = clock_.Boot();
+  if (!is_new_) touched_at_ -= std::clamp<BootTime::duration>(away, BootTime::duration::zero(), kAwayMax);
   loaded_ = true;
   const MutexLock lock(mutex_);
   id_ = memory_.id;
@@ -168,6 +170,9 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
     Close(State::kJoining, "the daemon of this state directory cannot claim at present");
     return Next::kWait;
   }
+  // Whether or not it could claim before: others may have found out meanwhile, or may be granted more before
+  // the servers go back.
+  if (begun - std::exchange(touched_at_, begun) > kAwayMax) BeginToWait();
   // Its record was removed, since it was away for so long: it is as good as new.
   if (!look.own && was_forgotten_ && look.number() == memory_.incarnation) {
     memory_.incarnation = 0;
@@ -208,11 +213,6 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
     if (clock_.Monotonic() < next_beat_) return Next::kWait;
     return Beat(look, /*waits=*/true);
   }
-  if (options_.one_shot && !beats_ && !look.own->left) {
-    // Another process's, which may be there.
-    Open(look, begun);
-    return Next::kWait;
-  }
   return Beat(look, /*waits=*/false);
 }
 
@@ -249,7 +249,9 @@ Result<Membership::Next> Membership::Beat(const Look& look, bool waits) {
       client_.Write({Operation::Set(tree_.Node(memory_.id), FormatNode(record), look.own_version),
                      Operation::Check(tree_.Incarnation(), look.incarnation_version)}));
   if (!beat.done()) return Next::kLookAgain;
-  beats_ = true;
+  // What a command claims is to be seen in the record, too. But where that does not say that its node has
+  // left, it is another process's, which may be there.
+  beats_ = beats_ || !options_.one_shot || look.own->left;
   {
     const MutexLock lock(mutex_);
     ++status_.heartbeats;

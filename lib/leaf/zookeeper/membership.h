@@ -4,9 +4,10 @@
 // M1. The servers go back, and a node that was in touch after T claims: its record is gone, or has an older
 //     version, and the transaction fails.
 // M2. A node that was down, or cut off, since before T meets an older tree that says of it what it remembers.
-//     It claims before a node of M1 has found out. So it waits until other nodes have moved, which look
-//     before they move, or for the watch (kAwayMax). A node that is new knows no others, and waits for the
-//     watch.
+//     It claims before a node of M1 has found out. So it waits until nodes that may claim have moved, which
+//     look before they move, or for the watch (kAwayMax): whatever it did before, and whether or not the
+//     others are covered. Nodes that wait themselves vouch for nothing. A node that is new knows no others,
+//     and waits for the watch, also where its state directory has marks of another cluster, or version.
 // M3. A read is answered by a server that is behind. What looks like M1 is confirmed by the transaction that
 //     raises the incarnation: it names the version that was seen. What a new node reads of its own record it
 //     believes only once it has written it.
@@ -22,9 +23,12 @@
 // M6. A process claims, and its mark is under way while another process of the same directory makes the marks
 //     known again. The range is dropped (Holds in service/cluster_fence.h; LookAgain for a command), and a
 //     command beside a daemon leaves all this to the daemon (is_passive).
-// What it does not stand against: a node that was down before T, and is started while all that know more are
-// down for longer than the watch, or that has never known another node; and the last seconds that the servers
-// and the database lose at once, claimed by a node that has not found out yet.
+// M7. A command claims, and the servers go back: its heartbeat before the claim tells the next process of its
+//     state directory.
+// What it does not stand against: a node that was down while others were granted IDs, and is started after
+// the servers went back, while all that know more are down for longer than the watch, or that has never known
+// another node; and the last seconds that the servers and the database lose at once, claimed by a node that
+// has not found out yet.
 #pragma once
 
 #include <chrono>
@@ -181,6 +185,7 @@ class Membership final : public core::Membership {
   bool beats_ = false;  // its record is this process's to change
   core::ClusterMemory memory_;
   std::map<std::string, Other> others_;  // by id
+  BootTime touched_at_;                  // before the last look that was answered, also by an earlier process
   std::optional<MonotonicTime> wait_until_;
   MonotonicTime in_touch_at_;  // while it waits
   MonotonicTime next_beat_;

@@ -63,12 +63,20 @@ Result<Membership::Next> Membership::GiveBack(const Look& look, const Contribute
     return Next::kLookAgain;
   }
   if (!look.incarnation->settled) {
+    // The record of one that had left: the others must not go on before this node has contributed.
+    if (look.own->left && !is_new_ && look.own->contributed < look.number()) {
+      const NodeRecord here = OwnRecord(look, look.own->contributed, false);
+      LEAF_ASSIGN_OR_RETURN(
+          const WriteOutcome said,
+          client_.Write({Operation::Check(tree_.Incarnation(), look.incarnation_version),
+                         Operation::Set(tree_.Node(memory_.id), FormatNode(here), look.own_version)}));
+      if (said.done()) memory_.beat = here.beat;
+      return Next::kLookAgain;
+    }
     LEAF_ASSIGN_OR_RETURN(const Next put, PutBackOthers(look));
     if (put == Next::kLookAgain) return put;
   }
-  LEAF_ASSIGN_OR_RETURN(const bool has_marks, contribute());
-  // A state directory of an older version has marks, and no memory.
-  if (is_new_ && has_marks && !was_forgotten_) wait_until_.reset();
+  LEAF_RETURN_IF_ERROR(contribute());
   const NodeRecord record = OwnRecord(look, look.number(), !has_opened_);
   LEAF_ASSIGN_OR_RETURN(
       const WriteOutcome given,
@@ -109,6 +117,7 @@ Result<Membership::Next> Membership::PutBackOthers(const Look& look) {
       put = Operation::Set(paths[i], "", nodes[i]->stat.version);
     }
     record.left = false;
+    record.claims = true;
     // Another node may have covered it up to an older one.
     record.beat = std::max(record.beat, beat);
     record.contributed = std::min(record.contributed, look.number() - 1);

@@ -68,7 +68,7 @@ Membership::Other& Membership::Seen(const std::string& id, const NodeRecord& rec
   Other& other = found->second;
   if (added) {
     other.moved_at = clock_.Monotonic();
-  } else if (other.is_seen && other.record.beat != record.beat) {
+  } else if (other.is_seen && record.beat > other.beat) {  // an older record is no sign of life
     other.moved = other.moved || other.is_watched;
     other.moved_at = clock_.Monotonic();
   }
@@ -92,17 +92,16 @@ std::optional<std::string> Membership::Waits() {
         "notice it within that time",
         FormatDuration(options_.watch));
   }
+  // One that was never alone has missed nothing.
+  if (others_.empty()) return std::nullopt;
   std::vector<std::string> unmoved;
-  bool knows_others = false;
-  bool has_moved = false;
+  bool may_claim = false;  // one of them may: it has waited, or was there all the time
   for (const auto& [id, other] : others_) {
-    has_moved = has_moved || other.moved;
-    if (other.is_covered()) continue;
-    knows_others = true;
-    if (!other.record.left && !other.moved)
+    may_claim = may_claim || (other.moved && !other.record.left);
+    if (!other.is_covered() && !other.record.left && !other.moved)
       unmoved.push_back(fmt::format("{} on {}", other.record.process, other.record.host));
   }
-  if (!knows_others || (unmoved.empty() && has_moved)) return std::nullopt;
+  if (unmoved.empty() && may_claim) return std::nullopt;
   return fmt::format("this node was cut off, and waits for other nodes to report{}, for {} at most",
                      unmoved.empty() ? "" : fmt::format(" ({})", fmt::join(unmoved, ", ")),
                      FormatDuration(options_.watch));
@@ -142,6 +141,9 @@ Result<void> Membership::Cover(const Look& look) {
   if (!gone.empty()) {
     covered_at_ = now;
     LEAF_RETURN_IF_ERROR(KeepWitnesses());
+    // If the servers went back after the records were read, those were older witnesses.
+    LEAF_ASSIGN_OR_RETURN(const Look again, Read());
+    if (WentBack(again) || again.number() != look.number()) return {};
     for (const std::string& id : gone) others_[id].covered = others_[id].beat;
     LEAF_RETURN_IF_ERROR(Save());
   }

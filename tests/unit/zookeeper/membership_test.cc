@@ -95,10 +95,7 @@ struct Member {
       ++contributions;
       service::ClusterFence::KnownEnds known;
       LEAF_ASSIGN_OR_RETURN(const auto all, dir.marks.LoadAll());
-      for (const core::Mark& mark : all) {
-        known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
-        known.has_marks = known.has_marks || mark.end > 0;
-      }
+      for (const core::Mark& mark : all) known.ends.emplace_back(mark.tag, std::max(mark.end, mark.witness));
       return known;
     });
   }
@@ -302,12 +299,12 @@ TEST_F(MembershipTest, AWatchThatLostTouchBeginsAgain) {
 }
 
 // Version 0.1 kept marks, and nothing about its cluster.
-TEST_F(MembershipTest, ADirectoryOfAnOlderVersionMakesItsMarksKnownAndDoesNotWatch) {
+TEST_F(MembershipTest, ADirectoryOfAnOlderVersionMakesItsMarksKnownAndWatches) {
   const auto dir = Dir();
   ASSERT_TRUE(dir->marks.Raise({"pay", 501, std::nullopt}).ok());
   const auto node = Start(*dir, kSomeWatch);
   node->Step();
-  EXPECT_TRUE(node->open()) << node->membership.Status().why;
+  EXPECT_FALSE(node->open()) << "its marks may be of another cluster";
   EXPECT_EQ(WitnessEnd(), 501U);
   EXPECT_EQ(node->contributions, 1);
   // What other nodes were granted is no mark of this node.
@@ -366,7 +363,7 @@ TEST_F(MembershipTest, TwoProcessesThatBeginWithADirectoryAtOnceAreOneNode) {
   testing::MemoryClient client(server_);
   testing::RecordingLogger log;
   Membership membership(tree_, {.host = "h", .process = "p"}, client, store, clock_, dir->random, log);
-  membership.Step([]() -> Result<bool> { return false; });
+  membership.Step([]() -> Result<void> { return {}; });
   EXPECT_TRUE(membership.Ready().ok());
   EXPECT_EQ(Id(*dir), "first");
   EXPECT_EQ(server_.Children(tree_.Nodes()), std::vector<std::string>{"first"});
@@ -545,6 +542,7 @@ TEST_F(MembershipTest, TheMemoryOfOtherNodesOutlivesTheProcess) {
   Pass(std::chrono::seconds{30}, {one.get()});
   EXPECT_FALSE(one->open());
   EXPECT_EQ(one->membership.Status().waiting_for.size(), 1U);
+  EXPECT_TRUE(Record(*dirs[1])->claims) << "others are to remember it, too";
 }
 
 // It joined after the moment of the backup, while the node that finds out was down: it shows up itself.
@@ -741,6 +739,142 @@ TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
     EXPECT_EQ(Record(*dirs[1])->contributed, 1U) << "if it comes back, it contributes";
     EXPECT_EQ(WitnessEnd(), 11U) << "what is known of it is";
   }
+}
+
+// ---- M2: the servers go back, and a node that cannot tell starts before those that can have found out
+
+// All that it knows of is covered; the other one was granted more since.
+TEST_F(MembershipTest, ANodeThatKnowsOnlyNodesThatAreCoveredWaits) {
+  const auto dirs = std::array{Dir(), Dir()};
+  auto one = StartOpen(*dirs[0]);
+  auto two = StartOpen(*dirs[1]);
+  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+  two->membership.Leave();
+  two.reset();
+  Pass(std::chrono::minutes{1}, {one.get()});
+  ASSERT_TRUE(Memory(*dirs[0]).others.empty());
+  one->membership.Leave();
+  one.reset();
+  clock_.Advance(std::chrono::seconds{20});
+  const Moment backup = Now();
+  two = Start(*dirs[1], kSomeWatch);
+  Pass(kSomeWatch + kSomeWatch, {two.get()});
+  Take(*two);
+  Restore(backup);
+  one = Start(*dirs[0], kSomeWatch);
+  Pass(std::chrono::seconds{12}, {one.get()});  // the other one's session has to run out
+  EXPECT_FALSE(one->open());
+  Try(*one);
+  Pass(kSomeWatch, {two.get(), one.get()});
+  Pass(kSomeWatch, {two.get(), one.get()});
+  EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
+  Try(*one);
+  EXPECT_EQ(Twice(), 0U);
+}
+
+// Two that were down, and neither knows the third.
+TEST_F(MembershipTest, NodesThatWaitDoNotVouchForEachOther) {
+  const auto dirs = std::array{Dir(), Dir(), Dir()};
+  auto one = StartOpen(*dirs[0]);
+  auto two = StartOpen(*dirs[1]);
+  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+  one.reset();
+  two.reset();
+  clock_.Advance(std::chrono::seconds{20});
+  const Moment backup = Now();
+  const auto three = Start(*dirs[2], kSomeWatch);
+  Pass(kSomeWatch + kSomeWatch, {three.get()});
+  Take(*three);
+  Restore(backup);
+  one = Start(*dirs[0], kSomeWatch);
+  two = Start(*dirs[1], kSomeWatch);
+  Pass(std::chrono::seconds{12}, {one.get(), two.get()});
+  EXPECT_FALSE(one->open() || two->open());
+  Try(*one);
+  Try(*two);
+  Pass(kSomeWatch + kSomeWatch, {three.get(), one.get(), two.get()});
+  EXPECT_TRUE(one->open() && two->open() && three->open()) << one->membership.Status().why;
+  Try(*one);
+  EXPECT_EQ(Twice(), 0U);
+}
+
+// It could claim nothing when it was stopped; or its process began while it was cut off.
+TEST_F(MembershipTest, ANodeThatWasAwayWaitsWhateverItDidBefore) {
+  for (const bool gathers : {true, false}) {
+    Reset();
+    const auto dirs = std::array{Dir(), Dir(), Dir()};
+    auto one = Start(*dirs[0], kSomeWatch);
+    const auto two = Start(*dirs[1], kSomeWatch);
+    Pass(kSomeWatch + kNodeHeartbeat, {one.get(), two.get()});
+    ASSERT_TRUE(one->open() && two->open());
+    if (gathers) {
+      // The servers went back once, and a third node is missing.
+      server_.Create(tree_.Node("third"),
+                     FormatNode({1, 1, true, false, "", "host", "third", clock_.Wall()}));
+      Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+      const Moment earlier = Now();
+      Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+      Restore(earlier);
+      Pass(std::chrono::seconds{10}, {one.get(), two.get()});
+      ASSERT_EQ(one->state(), MemberState::kGathering);
+      NodeRecord gone = *ParseNode(*server_.Data(tree_.Node("third")));
+      gone.left = true;
+      server_.Set(tree_.Node("third"), FormatNode(gone));
+    } else {
+      one.reset();
+      one = Start(*dirs[0], kSomeWatch);
+      one->client.SetDown(true);
+      Pass(core::kMembershipPoll, {one.get()});
+    }
+    Pass(std::chrono::seconds{30}, {two.get()});
+    ASSERT_TRUE(two->open()) << two->membership.Status().why;
+    const Moment backup = Now();
+    Pass(std::chrono::seconds{6}, {two.get()});
+    Take(*two);
+    Restore(backup);
+    one->client.SetDown(false);
+    one->Step();
+    EXPECT_FALSE(one->open()) << gathers;
+    Try(*one);
+    Pass(kSomeWatch + kSomeWatch, {two.get(), one.get()});
+    EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
+    Try(*one);
+    EXPECT_EQ(Twice(), 0U) << gathers;
+  }
+}
+
+// In the tree that came back it has left, and another node has covered it. To make its grants known takes it
+// longer than the watch.
+TEST_F(MembershipTest, ANodeThatContributesIsWaitedForAlsoWhereItHadLeft) {
+  const auto dirs = std::array{Dir(), Dir()};
+  auto one = StartOpen(*dirs[0]);
+  auto two = StartOpen(*dirs[1]);
+  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
+  two->membership.Leave();
+  two.reset();
+  Pass(std::chrono::minutes{1}, {one.get()});
+  const Moment backup = Now();
+  Pass(std::chrono::seconds{6}, {one.get()});
+  one.reset();
+  two = Start(*dirs[1], kSomeWatch);
+  Pass(kSomeWatch + kSomeWatch, {two.get()});
+  Take(*two);
+  two.reset();
+  Restore(backup);
+  one = Start(*dirs[0], kSomeWatch);
+  one->Step();
+  ASSERT_EQ(Incarnation()->number, 2U);
+  two = Start(*dirs[1], kSomeWatch);
+  for (int i = 0; i < 80; ++i) {
+    two->membership.Step([]() -> Result<void> { return Error{ErrorCode::kUnavailable, "it goes on", ""}; });
+    Pass(core::kMembershipPoll, {one.get()});
+  }
+  EXPECT_FALSE(one->open());
+  Try(*one);
+  Pass(kSomeWatch + kSomeWatch, {two.get(), one.get()});
+  EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
+  Try(*one);
+  EXPECT_EQ(Twice(), 0U);
 }
 
 // M4b. The old record that comes back is one that was covered, and the node has gone on since.
@@ -1932,17 +2066,33 @@ TEST_F(MembershipTest, ACommandLeavesTheRecordOfTheDaemonAlone) {
   const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
   command->Step();
   ASSERT_TRUE(command->open()) << command->membership.Status().why;
-  EXPECT_EQ(command->client.writes(), 0);
+  EXPECT_EQ(command->client.writes(), 1) << "a heartbeat, and no more";
   Take(*command);
   EXPECT_TRUE(command->membership.LookAgain().ok());
   command->membership.Leave();
   const auto after = *server_.Find(tree_.Node(Id(*dir)));
-  EXPECT_EQ(after.stat.version, before.stat.version);
-  EXPECT_EQ(after.data, before.data);
+  EXPECT_EQ(after.stat.version, before.stat.version + 1);
   EXPECT_FALSE(Record(*dir)->left);
-  const int calls = daemon->client.calls();
   EXPECT_EQ(Take(*daemon), (IdRange{21, 31}));
-  EXPECT_EQ(daemon->client.calls(), calls + 2) << "it did not notice";
+}
+
+// M7. The daemon was killed, so that its record does not say that it has left.
+TEST_F(MembershipTest, ACommandFindsOutWhatAnEarlierOneClaimed) {
+  const auto dir = Dir();
+  auto daemon = StartOpen(*dir);
+  Take(*daemon);
+  daemon.reset();
+  const Moment backup = Now();
+  for (int i = 0; i < 2; ++i) {
+    const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
+    command->Step();
+    ASSERT_EQ(command->open(), i == 0) << command->membership.Status().why;
+    Try(*command);
+    command->membership.Leave();
+    if (i == 0) Restore(backup);
+  }
+  EXPECT_EQ(Incarnation()->number, 2U);
+  EXPECT_EQ(Twice(), 0U);
 }
 
 TEST_F(MembershipTest, ACommandWithoutADaemonLeavesWhenItIsDone) {
@@ -2128,14 +2278,14 @@ TEST_F(MembershipTest, ACommandBesideADaemonThatWasCutOffDoesNotClaim) {
   EXPECT_EQ(Twice(), 0U);
 }
 
-// A command only looks, and its look holds for as long as a heartbeat does.
+// Its heartbeat holds for as long as a daemon's.
 TEST_F(MembershipTest, ACommandThatDidNotRunClosesByItself) {
   const auto dir = Dir();
   const auto daemon = StartOpen(*dir);
   const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
   command->Step();
   ASSERT_TRUE(command->open());
-  EXPECT_EQ(command->client.writes(), 0);
+  EXPECT_EQ(command->client.writes(), 1);
   Pass(kAwayMax, {daemon.get()});
   EXPECT_TRUE(command->open());
   Pass(core::kMembershipPoll, {daemon.get()});
@@ -2265,7 +2415,7 @@ TEST_F(MembershipTest, NoNodeSettlesOverOneThatIsBeingPutBack) {
       testing::RecordingLogger log;
       Membership one(tree_, {.host = "h", .process = "p"}, client, dirs[0]->marks, clock_, dirs[0]->random,
                      log);
-      const auto contribute = []() -> Result<bool> { return false; };
+      const auto contribute = []() -> Result<void> { return {}; };
       one.Step(contribute);
       // In the tree the third has left; the second one was up when it came back, and remembers that.
       const NodeRecord left{1, 1, true, true, "", "host", "third", clock_.Wall()};
