@@ -50,9 +50,10 @@ Result<void> Membership::Load() {
   }
   const auto away = clock_.Wall() - memory_.at;
   was_forgotten_ = !is_new_ && away >= kNodeForgotten;
-  if (!is_new_ && (away > kAwayMax || away < -kAwayMax)) BeginToWait();
   touched_at_ = clock_.Boot();
-  if (!is_new_) touched_at_ -= std::clamp<BootTime::duration>(away, BootTime::duration::zero(), kAwayMax);
+  // A wall clock that was set back does not tell for how long it was away.
+  const BootTime::duration most = kNodeForgotten;
+  if (!is_new_) touched_at_ -= away < -kAwayMax ? most : std::clamp<BootTime::duration>(away, {}, most);
   loaded_ = true;
   const MutexLock lock(mutex_);
   id_ = memory_.id;
