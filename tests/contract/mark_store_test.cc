@@ -270,14 +270,21 @@ TEST_P(MarkStoreContract, AMemoryIsNotOverwrittenByAnOlderOne) {
   };
   save({"a", 2, 7, {"b"}, {{"c", 3}}, now});
   // Another process of this directory, which looked earlier, saves what it saw.
-  save({"a", 2, 5, {"b", "d"}, {}, now - std::chrono::seconds{3}});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now}))
+  save({"a", 2, 5, {"b", "d"}, {}, now - std::chrono::seconds{3}, {{"d", 4}}});
+  EXPECT_EQ(*memories().LoadMemory("c"),
+            (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now, {{"d", 4}}}))
       << "what the newer one knows stays, and what it did not know comes to it";
   save({"a", 1, 6, {"b"}, {}, now});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now}));
+  EXPECT_EQ(*memories().LoadMemory("c"),
+            (core::ClusterMemory{"a", 2, 7, {"b", "d"}, {{"c", 3}}, now, {{"d", 4}}}));
   // The count of heartbeats goes on over the incarnations; the time is that of the last heartbeat.
   save({"a", 3, 1, {}, {{"b", 8}}, now + std::chrono::seconds{1}});
-  EXPECT_EQ(*memories().LoadMemory("c"), (core::ClusterMemory{"a", 3, 7, {"b", "d"}, {{"c", 3}}, now}));
+  EXPECT_EQ(*memories().LoadMemory("c"),
+            (core::ClusterMemory{"a", 3, 7, {"b", "d"}, {{"c", 3}}, now, {{"d", 4}}}));
+  // It has seen one go on that the newer one has as covered.
+  save({"a", 3, 1, {"c"}, {}, now, {{"c", 9}}});
+  EXPECT_EQ(*memories().LoadMemory("c"),
+            (core::ClusterMemory{"a", 3, 7, {"b", "c", "d"}, {}, now, {{"c", 9}, {"d", 4}}}));
   save({"a", 3, 8, {"b"}, {}, now + std::chrono::seconds{1}, {{"b", 9}}});
   EXPECT_EQ(memories().LoadMemory("c")->beats, (std::vector{std::pair(std::string("b"), std::uint64_t{9})}));
   save({"a", 3, 8, {}, {}, now + std::chrono::seconds{1}});

@@ -38,7 +38,8 @@ struct ClusterMemory {
   friend bool operator==(const ClusterMemory&, const ClusterMemory&) = default;
 };
 
-// Adds the others of `from` that `to` does not know, covered or not.
+// Adds the others of `from` that `to` does not know, and their beats. One that `to` has as covered is added
+// if `from` has seen it go on.
 void AddOthers(ClusterMemory& to, const ClusterMemory& from);
 
 // Port: where it is remembered. Thread-safe; blocks on the disk.

@@ -173,7 +173,13 @@ Result<Membership::Next> Membership::StepOnce(const Contribute& contribute) {
   }
   // Whether or not it could claim before: others may have found out meanwhile, or may be granted more before
   // the servers go back.
-  if (begun - std::exchange(touched_at_, begun) > kAwayMax) BeginToWait();
+  const MonotonicTime now = clock_.Monotonic();
+  const bool is_away = begun - touched_at_ > kAwayMax;
+  // While it waits, only what it sees all the time is watched.
+  if (is_away || (wait_until_ && now - in_touch_at_ > kLostTouch)) BeginToWait();
+  in_touch_at_ = now;
+  // That something can be read is no heartbeat. While nodes report their grants there is none, and no claim.
+  if (is_away || (look.incarnation && !look.incarnation->settled)) touched_at_ = begun;
   // Its record was removed, since it was away for so long: it is as good as new.
   if (!look.own && was_forgotten_ && look.number() == memory_.incarnation) {
     memory_.incarnation = 0;
@@ -250,9 +256,10 @@ Result<Membership::Next> Membership::Beat(const Look& look, bool waits) {
       client_.Write({Operation::Set(tree_.Node(memory_.id), FormatNode(record), look.own_version),
                      Operation::Check(tree_.Incarnation(), look.incarnation_version)}));
   if (!beat.done()) return Next::kLookAgain;
-  // What a command claims is to be seen in the record, too. But where that does not say that its node has
-  // left, it is another process's, which may be there.
-  beats_ = beats_ || !options_.one_shot || look.own->left;
+  // What a command claims is to be seen in the record, too. But where that is a daemon's, and does not say
+  // that it has left, the daemon may be there.
+  beats_ = beats_ || !options_.one_shot || look.own->left || look.own->daemon.empty();
+  touched_at_ = begun;
   {
     const MutexLock lock(mutex_);
     ++status_.heartbeats;

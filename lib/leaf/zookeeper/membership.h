@@ -185,9 +185,9 @@ class Membership final : public core::Membership {
   bool beats_ = false;  // its record is this process's to change
   core::ClusterMemory memory_;
   std::map<std::string, Other> others_;  // by id
-  BootTime touched_at_;                  // before the last look that was answered, also by an earlier process
+  BootTime touched_at_;  // before its last heartbeat, also of an earlier process, or since when it waits
   std::optional<MonotonicTime> wait_until_;
-  MonotonicTime in_touch_at_;  // while it waits
+  MonotonicTime in_touch_at_;  // when a look was answered last
   MonotonicTime next_beat_;
   std::optional<MonotonicTime> gathering_since_;
   MonotonicTime gathering_at_;   // when it last looked

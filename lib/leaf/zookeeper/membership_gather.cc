@@ -83,6 +83,7 @@ Result<Membership::Next> Membership::GiveBack(const Look& look, const Contribute
       client_.Write({Operation::Check(tree_.Incarnation(), look.incarnation_version),
                      Operation::Set(tree_.Node(memory_.id), FormatNode(record), look.own_version)}));
   if (!given.done()) return Next::kLookAgain;
+  touched_at_ = clock_.Boot();  // to make all known may take long
   memory_.incarnation = look.number();
   memory_.beat = record.beat;
   {

@@ -83,8 +83,6 @@ Membership::Other& Membership::Seen(const std::string& id, const NodeRecord& rec
 std::optional<std::string> Membership::Waits() {
   if (!wait_until_) return std::nullopt;
   const MonotonicTime now = clock_.Monotonic();
-  // Only what was seen all the time was watched.
-  if (now - std::exchange(in_touch_at_, now) > kLostTouch) BeginToWait();
   if (now >= *wait_until_) return std::nullopt;
   if (is_new_) {
     return fmt::format(
@@ -92,7 +90,7 @@ std::optional<std::string> Membership::Waits() {
         "notice it within that time",
         FormatDuration(options_.watch));
   }
-  // One that was never alone has missed nothing.
+  // It has never met another one.
   if (others_.empty()) return std::nullopt;
   std::vector<std::string> unmoved;
   bool may_claim = false;  // one of them may: it has waited, or was there all the time

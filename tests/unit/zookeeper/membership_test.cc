@@ -869,9 +869,9 @@ TEST_F(MembershipTest, ANodeThatContributesIsWaitedForAlsoWhereItHadLeft) {
     two->membership.Step([]() -> Result<void> { return Error{ErrorCode::kUnavailable, "it goes on", ""}; });
     Pass(core::kMembershipPoll, {one.get()});
   }
-  EXPECT_FALSE(one->open());
-  Try(*one);
-  Pass(kSomeWatch + kSomeWatch, {two.get(), one.get()});
+  EXPECT_EQ(one->state(), MemberState::kGathering);
+  EXPECT_FALSE(Incarnation()->settled);
+  Pass(kSomeWatch, {two.get(), one.get()});
   EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
   Try(*one);
   EXPECT_EQ(Twice(), 0U);
@@ -2060,7 +2060,9 @@ TEST_F(MembershipTest, ANodeThatLeavesWhileTheOthersGatherHasNotContributed) {
 
 TEST_F(MembershipTest, ACommandLeavesTheRecordOfTheDaemonAlone) {
   const auto dir = Dir();
-  const auto daemon = StartOpen(*dir);
+  const auto daemon = Start(*dir);
+  daemon->membership.SetDaemon("d-one");
+  daemon->Step();
   Take(*daemon);
   const auto before = *server_.Find(tree_.Node(Id(*dir)));
   const auto command = Start(*dir, kSomeWatch, /*one_shot=*/true);
@@ -2074,6 +2076,58 @@ TEST_F(MembershipTest, ACommandLeavesTheRecordOfTheDaemonAlone) {
   EXPECT_EQ(after.stat.version, before.stat.version + 1);
   EXPECT_FALSE(Record(*dir)->left);
   EXPECT_EQ(Take(*daemon), (IdRange{21, 31}));
+}
+
+// Neither of them has seen that the node had left.
+TEST_F(MembershipTest, OfCommandsThatOverlapTheLastOneLeaves) {
+  const auto dir = Dir();
+  std::unique_ptr<Member> commands[] = {Start(*dir, kNoWatch, /*one_shot=*/true),
+                                        Start(*dir, kNoWatch, /*one_shot=*/true)};
+  for (const auto& command : commands) {
+    command->Step();
+    ASSERT_TRUE(command->open());
+  }
+  for (const auto& command : commands) command->membership.Leave();
+  EXPECT_TRUE(Record(*dir)->left);
+}
+
+// A heartbeat that is denied: its looks are answered all the time.
+TEST_F(MembershipTest, ANodeThatCouldNotBeatWasAway) {
+  const auto dirs = std::array{Dir(), Dir()};
+  const auto one = Start(*dirs[0], kSomeWatch);
+  const auto two = Start(*dirs[1], kSomeWatch);
+  Pass(kSomeWatch + kNodeHeartbeat, {one.get(), two.get()});
+  ASSERT_TRUE(one->open() && two->open());
+  for (int i = 0; i < 120; ++i) {
+    one->client.ClearFault();
+    one->client.FailWrite(0, WriteFault::kDown);
+    Pass(core::kMembershipPoll, {one.get(), two.get()});
+  }
+  ASSERT_FALSE(one->open());
+  one->client.ClearFault();
+  Pass(core::kMembershipPoll, {one.get()});
+  EXPECT_FALSE(one->open()) << "it waits for the other one";
+  Pass(kNodeHeartbeat + kNodeHeartbeat, {two.get(), one.get()});
+  EXPECT_TRUE(one->open()) << one->membership.Status().why;
+}
+
+// The watch of nodes that report their grants is the one that a node which was away waits for.
+TEST_F(MembershipTest, AfterAGatheringNoNodeWaitsOnceMore) {
+  const auto dirs = std::array{Dir(), Dir()};
+  auto one = Start(*dirs[0], kSomeWatch);
+  auto two = Start(*dirs[1], kSomeWatch);
+  Pass(kSomeWatch + kNodeHeartbeat, {one.get(), two.get()});
+  const Moment backup = Now();
+  Pass(kNodeHeartbeat + kNodeHeartbeat, {one.get(), two.get()});
+  one.reset();
+  two.reset();
+  clock_.Advance(std::chrono::minutes{1});
+  Restore(backup);
+  one = Start(*dirs[0], kSomeWatch);
+  two = Start(*dirs[1], kSomeWatch);
+  Pass(kSomeWatch + std::chrono::seconds{2}, {one.get(), two.get()});
+  EXPECT_EQ(Incarnation()->number, 2U);
+  EXPECT_TRUE(one->open() && two->open()) << one->membership.Status().why;
 }
 
 // M7. The daemon was killed, so that its record does not say that it has left.
