@@ -5,9 +5,10 @@
 //     version, and the transaction fails.
 // M2. A node that was down, or cut off, since before T meets an older tree that says of it what it remembers.
 //     It claims before a node of M1 has found out. So it waits until nodes that may claim have moved, which
-//     look before they move, or for the watch (kAwayMax): whatever it did before, and whether or not the
-//     others are covered. Nodes that wait themselves vouch for nothing. A node that is new knows no others,
-//     and waits for the watch, also where its state directory has marks of another cluster, or version.
+//     look before they move, or for the watch (kAwayMax). What it did before makes no difference, nor whether
+//     the others are covered. The heartbeats of nodes that wait themselves do not count. A node that is new
+//     knows no others, and waits for the watch, also where its state directory has marks of another cluster,
+//     or version.
 // M3. A read is answered by a server that is behind. What looks like M1 is confirmed by the transaction that
 //     raises the incarnation: it names the version that was seen. What a new node reads of its own record it
 //     believes only once it has written it.

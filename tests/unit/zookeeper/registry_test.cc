@@ -332,7 +332,7 @@ TEST_F(FixedRegistryTest, ACopyOfAStateDirectoryThatIsInUseIsRefused) {
 
 // The schedule: a node goes on beyond the ceiling that it last told, and is lost with its directory. The node
 // that takes its number over does not learn that its claim was made, or ends before its first ID, and claims
-// again: by then the record has the name of this second node.
+// again, after the record has got the name of this second node.
 TEST_F(FixedRegistryTest, WhatAFormerOwnerDidNotTellIsKeptForEachClaimAfterIt) {
   for (const auto& [reply_is_lost, tells] :
        {std::pair{false, true}, std::pair{true, true}, std::pair{false, false}, std::pair{true, false}}) {
