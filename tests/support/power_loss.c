@@ -49,7 +49,7 @@ static void Fail(const char* why) {
 static void Log(const char* kind, unsigned long file, long long at, const void* data, size_t size, const char* path,
                 const char* path2) {
   char line[2 * PATH_MAX + 128];
-  const int length = snprintf(line, sizeof(line), "%s %d %lu %lld %zu %s %s\n", kind, (int)getpid(), file, at, size,
+  const int length = snprintf(line, sizeof(line), "%s %d %lu %lld %zu %s %s\n", kind, (int)syscall(SYS_gettid), file, at, size,
                               path ? path : "-", path2 ? path2 : "-");
   const struct iovec parts[2] = {{line, (size_t)length}, {(void*)data, size}};
   const long fd = syscall(SYS_openat, AT_FDCWD, g_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -9,7 +9,7 @@ What is on such a disk:
 That is what POSIX promises, and less than common file systems do, but for one thing: the changes of one directory come
 in their order.
 
-A record of the log is a line "KIND PID INODE AT SIZE PATH PATH2", and SIZE bytes. Kinds: make, write, truncate, rename,
+A record of the log is a line "KIND THREAD INODE AT SIZE PATH PATH2", and SIZE bytes. Kinds: make, write, truncate, rename,
 link, unlink, mkdir, rmdir; flush and flushed, of a file or a directory; and heard: what others were told, on standard
 output or over a socket.
 """
@@ -26,7 +26,7 @@ ROOT = "."
 # What is not flushed: none of it is on the disk, all of it, or a random part.
 LEFT = ("none", "all", "some")
 
-Record = collections.namedtuple("Record", "kind pid inode at data path path2")
+Record = collections.namedtuple("Record", "kind thread inode at data path path2")
 
 
 class PowerLoss:
@@ -46,7 +46,8 @@ class PowerLoss:
         )  # fmt: skip
         if done.returncode != 0:
             raise AssertionError("power_loss.c does not compile:\n" + done.stdout.decode("utf-8", "replace"))
-        self.env = {"LD_PRELOAD": library, "POWER_LOSS_DIRECTORY": self.directory, "POWER_LOSS_LOG": self._log}
+        preloaded = " ".join(filter(None, (library, os.environ.get("LD_PRELOAD"))))  # a slow disk: scripts/weather.sh
+        self.env = {"LD_PRELOAD": preloaded, "POWER_LOSS_DIRECTORY": self.directory, "POWER_LOSS_LOG": self._log}
 
     def killing(self, number):
         """As `env`, and the program is killed before its call of that number, counted from 1."""
@@ -67,9 +68,9 @@ class PowerLoss:
         at = 0
         while at < len(log):
             end = log.index(b"\n", at)
-            kind, pid, inode, offset, size, path, path2 = log[at:end].decode().split(" ")
+            kind, thread, inode, offset, size, path, path2 = log[at:end].decode().split(" ")
             at = end + 1 + int(size)
-            found.append(Record(kind, int(pid), int(inode), int(offset), log[end + 1 : at], path, path2))
+            found.append(Record(kind, int(thread), int(inode), int(offset), log[end + 1 : at], path, path2))
         return found
 
 
@@ -78,24 +79,34 @@ def without(records, is_lost):
     return [each for each in records if not (each.kind in ("flush", "flushed") and is_lost(each.path))]
 
 
-class _File:
-    def __init__(self):
-        self.durable = bytearray()
-        self.named = False
-        self.pending = []  # records
-        self.flushes = []  # (process, how many of the pending ones it began with)
+class _Node:
+    """What of a file or a directory is durable, and what is not yet."""
 
-    def begin_flush(self, pid):
-        self.flushes.append((pid, len(self.pending)))
+    def __init__(self, durable):
+        self.durable = durable
+        self.pending = []
+        self._flushes = {}  # of a thread: with how many of the pending ones its flush began
 
-    def end_flush(self, pid):
-        """Of several flushes of one process at once, the one that began first: it covers fewer writes."""
-        index = next(index for index, flush in enumerate(self.flushes) if flush[0] == pid)
-        _, count = self.flushes.pop(index)
-        for record in self.pending[:count]:
-            _apply(self.durable, record)
+    def begin_flush(self, thread):
+        self._flushes[thread] = len(self.pending)
+
+    def end_flush(self, thread):
+        count = self._flushes.pop(thread)
+        self.make_durable(self.pending[:count])
         del self.pending[:count]
-        self.flushes = [(other, max(0, began - count)) for other, began in self.flushes]
+        self._flushes = {other: max(0, began - count) for other, began in self._flushes.items()}
+
+
+class _File(_Node):
+    """Changes are records."""
+
+    def __init__(self):
+        super().__init__(bytearray())
+        self.named = False
+
+    def make_durable(self, records):
+        for record in records:
+            _apply(self.durable, record)
 
     def content(self, left, dice):
         data = bytearray(self.durable)
@@ -137,23 +148,14 @@ def _put(data, at, part):
     data[at : at + len(part)] = part
 
 
-class _Folder:
+class _Folder(_Node):
     """Changes are ("set", name, node), ("drop", name) and ("move", name, name)."""
 
     def __init__(self):
-        self.durable = {}
-        self.pending = []
-        self.flushes = []
+        super().__init__({})
 
-    def begin_flush(self, pid):
-        self.flushes.append((pid, len(self.pending)))
-
-    def end_flush(self, pid):
-        index = next(index for index, flush in enumerate(self.flushes) if flush[0] == pid)
-        _, count = self.flushes.pop(index)
-        _change(self.durable, self.pending[:count])
-        del self.pending[:count]
-        self.flushes = [(other, max(0, began - count)) for other, began in self.flushes]
+    def make_durable(self, changes):
+        _change(self.durable, changes)
 
     def names(self, left, dice):
         found = dict(self.durable)
@@ -236,10 +238,10 @@ class Disk:
         return node if isinstance(node, _Folder) else self._files.get(record.inode)
 
     def _flush(self, record):
-        self._node(record).begin_flush(record.pid)
+        self._node(record).begin_flush(record.thread)
 
     def _flushed(self, record):
-        self._node(record).end_flush(record.pid)
+        self._node(record).end_flush(record.thread)
 
     def files(self, left, dice):
         """What there may be if the power goes now: path → content."""
