@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kPoll{50};
 // For a tag that is strict already: nodes look every 2 s, and a short --timeout was enough before they were
 // asked.
 constexpr std::chrono::seconds kSecondLook{5};
-constexpr std::string_view kOlder = "an older version, or it may not write to leafctl_nodes";
+constexpr std::string_view kOlder =
+    "an older version, or it may not write to leafctl_nodes, or it has not looked since the table was made";
 
 bool IsIn(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();

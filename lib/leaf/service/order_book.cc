@@ -35,17 +35,22 @@ Result<void> OrderBook::Known() const {
   return Error{ErrorCode::kUnavailable, "the order of the tags is being read", "retry soon"};
 }
 
-bool OrderBook::has_table() const {
+bool OrderBook::wants_looks() const {
   const MutexLock lock(mutex_);
-  return has_table_;
+  return has_table_ || grants_;
 }
 
 Result<void> OrderBook::Ensure() {
   {
     const MutexLock lock(mutex_);
-    if (known_) return {};
+    const bool is_first = !std::exchange(grants_, true);
+    if (known_ && (has_table_ || !is_first)) return {};
   }
   const auto looked = Look();
+  if (!looked.ok()) {
+    const MutexLock lock(mutex_);
+    grants_ = false;
+  }
   // Another look may have come first.
   return Known().ok() ? Result<void>() : looked;
 }

@@ -9,9 +9,10 @@
 // back what the later one has told and acknowledged); a refill begins while the first look is adopted (the
 // orders are not known before every generator was told); the table lost a change (what was strict stays
 // strict, until a row says in a later version that it is not, and is written into the table again); a node
-// starts before it is there again (with a witness, each grant shows it: LearnStrict); table and witness are
-// both restored to a moment before a tag became strict, with all nodes down (what is acknowledged is
-// remembered in the state directory before that, and is looked up before the first look).
+// starts before it is there again (with a witness, each grant shows it: LearnStrict; without one, a node that
+// grants looks for a table that was not there); table and witness are both restored to a moment before a tag
+// became strict, with all nodes down (what is acknowledged is remembered in the state directory before that,
+// and is looked up before the first look).
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,8 @@ class OrderBook {
   // Looks at the table, keeps to what it says, remembers and acknowledges that. Blocks. Errors: those of the
   // ports; what was read last counts on.
   Result<void> Look();
-  // The same if they were never read.
+  // Before each grant: the same if they were never read, and before the first grant also if there was no
+  // table when this node looked last. Errors: why they were never read.
   Result<void> Ensure();
 
   // The witness of the cluster says that the tag is strict. Unless this node has read in a version at or
@@ -62,8 +64,9 @@ class OrderBook {
   // Blocks. Once nothing is granted any more.
   void Leave();
 
-  // Whether the table has orders at all, as read last.
-  bool has_table() const;
+  // Whether a look every few seconds is due: this node saw the table when it looked last, or grants, so that
+  // it holds IDs that a table which is made (a restore, leafctl db init, a GRANT) may forbid to issue.
+  bool wants_looks() const;
 
  private:
   // Adds what the state directory remembers, once.
@@ -103,6 +106,7 @@ class OrderBook {
   bool known_ LEAF_GUARDED_BY(mutex_) = false;
   bool entered_ LEAF_GUARDED_BY(mutex_) = false;
   bool has_table_ LEAF_GUARDED_BY(mutex_) = false;
+  bool grants_ LEAF_GUARDED_BY(mutex_) = false;
   std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
   std::uint64_t seen_nonce_ LEAF_GUARDED_BY(mutex_) = 0;
   bool learned_ LEAF_GUARDED_BY(mutex_) = false;  // something that the table may have lost

@@ -113,9 +113,9 @@ void SegmentService::ScheduleOrderLook() {
   timers_.PostAt(clock_.Monotonic() + kOrderLook, [this] {
     refresher_.Post([this] {
       if (context_.stop.raised()) return;
-      // What was read last counts on, and the next look is not far. Where there are no orders, the refresh
-      // looks for them: a daemon at rest costs such a database nothing.
-      if (orders_.has_table()) (void)orders_.Look();
+      // What was read last counts on, and the next look is not far. A daemon that was asked for nothing costs
+      // a database without orders nothing: there the refresh looks, and the first grant.
+      if (orders_.wants_looks()) (void)orders_.Look();
       ScheduleOrderLook();
     });
   });

@@ -296,15 +296,32 @@ TEST_F(StrictTagTest, WithoutATableNoTagIsStrict) {
   Start();
   EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
   EXPECT_TRUE(orders_.nodes.empty());
-  // Looked for by the refresh.
+  EXPECT_GT(StatusOf("pay").reserve, 0U);
+}
+
+// Restored behind leaf_alloc, made by leafctl db init, or granted to the user, long before the next refresh.
+TEST_F(StrictTagTest, ANodeThatGrantsFindsATableThatWasNotThere) {
+  orders_.has_table = false;
+  Start();
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
   orders_.has_table = true;
   orders_.MakeStrict("pay");
   Pass(kLongerThanALook);
-  EXPECT_TRUE(orders_.nodes.empty());
-  service_->RefreshNow();
-  Run();
   EXPECT_EQ(Acknowledged(), orders_.table.version);
   EXPECT_EQ(StatusOf("pay").reserve, 0U);
+}
+
+TEST_F(StrictTagTest, TheFirstGrantLooksForATableThatWasNotThere) {
+  orders_.has_table = false;
+  Start();
+  orders_.has_table = true;
+  orders_.MakeStrict("pay");
+  // A node that was asked for nothing does not look.
+  Pass(kLongerThanALook);
+  EXPECT_TRUE(orders_.nodes.empty());
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(table_.MaxId("pay"), 2);
+  EXPECT_EQ(Acknowledged(), orders_.table.version);
 }
 
 TEST_F(StrictTagTest, ANodeThatNeverReadTheOrdersServesNoTag) {
