@@ -12,8 +12,10 @@
 #include "leaf/core/finding.h"
 #include "leaf/embed/client_token.h"
 #include "leaf/embed/code_store.h"
+#include "leaf/embed/registries.h"
 #include "leaf/embed/tls_files.h"
 #include "leaf/sys/secret_file.h"
+#include "leaf/zookeeper/connect_string.h"
 #include "tag_output.h"
 #include "token_store.h"
 
@@ -56,6 +58,23 @@ Result<void> CheckSecrets(const config::Config& config, std::vector<core::Findin
         [&] { return embed::LoadCodeOptions(config.codes); });
   check("client-token", config.client.token_file, "no command can ask a daemon",
         [&] { return embed::ReadClientToken(config.client.token_file); });
+  return result;
+}
+
+// What can be told of snowflake mode without a server.
+Result<void> CheckWorkers(const config::Config& config, std::vector<core::Finding>& findings) {
+  Result<void> result;
+  const auto check = [&](const char* code, const std::string& subject, const auto& checked) {
+    if (checked.ok()) return;
+    const Error& error = checked.error();
+    findings.push_back({code, subject, error.message, std::string(kConsequence), error.hint});
+    if (result.ok()) result = Error{ErrorCode::kConfig, error.message, error.hint};
+  };
+  if (!config.snowflake.enabled) return result;
+  if (config.snowflake.registry == "zookeeper")
+    check("zookeeper-connect", config.zookeeper.connect,
+          zookeeper::ParseConnectString(config.zookeeper.connect));
+  check("worker-number", config.snowflake.address, embed::CheckStaticNumber(config));
   return result;
 }
 
@@ -108,6 +127,8 @@ Result<void> RunConfigCheck(CommandContext& context) {
     result = CheckSecrets((*resolved)->config, findings);
     auto tls = CheckTlsFiles(context, (*resolved)->config, findings);
     if (result.ok()) result = std::move(tls);
+    auto workers = CheckWorkers((*resolved)->config, findings);
+    if (result.ok()) result = std::move(workers);
   } else if (resolved.error().code == ErrorCode::kInvalidArgument) {
     return resolved.error();
   } else {

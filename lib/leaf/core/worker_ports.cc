@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "leaf/base/text.h"
 
 namespace leaf::core {
@@ -22,6 +24,17 @@ Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProp
   if (stored.layout.epoch_ms() != configured.layout.epoch_ms())
     return differ("epoch_ms", stored.layout.epoch_ms(), configured.layout.epoch_ms());
   return {};
+}
+
+Result<void> CheckWorkerNumber(std::uint64_t worker, std::uint64_t begin, std::uint64_t end,
+                               const IdLayout& layout) {
+  const std::uint64_t worker_end = std::min(end, layout.worker_end());
+  if (worker >= begin && worker < worker_end) return {};
+  return Error{ErrorCode::kRefused,
+               fmt::format("worker number {} is not in {}..{} (snowflake.worker_range, and what layout {} "
+                           "can hold)",
+                           worker, begin, worker_end - 1, layout.Bits()),
+               ""};
 }
 
 bool IsSamePlace(std::string_view written, std::string_view now) {

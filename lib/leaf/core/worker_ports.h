@@ -27,6 +27,11 @@ struct ClusterProperties {
 Result<void> CheckSameCluster(const ClusterProperties& stored, const ClusterProperties& configured,
                               std::string_view where);
 
+// Errors: kRefused that names the number, if `layout` cannot hold it or it is not in [`begin`, `end`), which
+// is snowflake.worker_range.
+Result<void> CheckWorkerNumber(std::uint64_t worker, std::uint64_t begin, std::uint64_t end,
+                               const IdLayout& layout);
+
 // Whether a `machine` that was written is the one of now. One may tell more than the other, after an '@':
 // what is written grew, and a kernel can tell more of a file system than the one before it.
 bool IsSamePlace(std::string_view written, std::string_view now);

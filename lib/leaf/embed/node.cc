@@ -9,6 +9,7 @@
 namespace leaf::embed {
 namespace {
 
+// For a lock that no command holds: its holder may be ending.
 constexpr std::chrono::milliseconds kLockWait{1000};
 constexpr std::chrono::milliseconds kLockPoll{2};
 // How long a start waits for the first claim before it goes on without a number.
@@ -22,11 +23,15 @@ Result<sys::StateDirLock> LockStateDirForCommand(Environment& environment,
   const std::string& state_dir = resolved->config.state_dir;
   const Clock& clock = environment.ClockInUse();
   LEAF_RETURN_IF_ERROR(sys::EnsureStateDir(state_dir));
-  const MonotonicTime deadline = clock.Monotonic() + std::min(kLockWait, timeout);
+  const MonotonicTime begun = clock.Monotonic();
   while (true) {
     auto lock = sys::StateDirLock::Take(state_dir, sys::StateDirUse::kCommand);
-    if (lock.ok() || lock.error().code != ErrorCode::kRefused || clock.Monotonic() >= deadline) return lock;
-    clock.WaitUntil(clock.Monotonic() + kLockPoll);
+    if (lock.ok() || lock.error().code != ErrorCode::kRefused) return lock;
+    const auto holder = sys::StateDirLock::HolderOf(state_dir);
+    const bool is_command = holder && holder->use == sys::StateDirUse::kCommand;
+    const MonotonicTime now = clock.Monotonic();
+    if (now >= begun + (is_command ? timeout : std::min(kLockWait, timeout))) return lock;
+    clock.WaitUntil(now + kLockPoll);
   }
 }
 

@@ -20,9 +20,9 @@
 
 namespace leaf::embed {
 
-// The state directory's lock, for a command that issues by itself. A lock that is held is waited for, since
-// another command gives it back soon, but for a second at most. Errors: kRefused (a daemon holds it),
-// kConfig, kPermission.
+// The state directory's lock, for a command that issues by itself. Waits for another command that holds it,
+// for `timeout` at most, and for a daemon or a library for a second at most. Errors: kRefused (it is held
+// still), kConfig, kPermission.
 Result<sys::StateDirLock> LockStateDirForCommand(Environment& environment, std::chrono::milliseconds timeout);
 
 // The services are thread-safe, the rest is for one thread.

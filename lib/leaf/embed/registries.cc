@@ -126,6 +126,17 @@ bool IsPrivateCluster(const config::Config& config) {
          snowflake.workers.empty();
 }
 
+Result<void> CheckStaticNumber(const config::Config& config) {
+  const config::Config::Snowflake& snowflake = config.snowflake;
+  if (snowflake.registry != "static" || IsPrivateCluster(config)) return {};
+  core::NodeIdentity node;
+  node.address = snowflake.address;
+  core::ClusterProperties any;
+  LEAF_ASSIGN_OR_RETURN(const core::WorkerClaim claim, StaticRegistryOf(config).Claim(node, any));
+  return core::CheckWorkerNumber(claim.worker, snowflake.worker_range.begin, snowflake.worker_range.end,
+                                 snowflake.layout);
+}
+
 Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, const config::Config& config,
                                                    Logger& log) {
   const config::Config::Snowflake& snowflake = config.snowflake;

@@ -30,6 +30,10 @@ class RegistryLink {
 // neither a cluster's name nor a number. Its number is drawn by the state directory's uuid.
 bool IsPrivateCluster(const config::Config& config);
 
+// What a node refuses about the number that snowflake.worker_id or snowflake.workers gives it. Nothing is
+// asked. Errors: kConfig (the number is another node's, too, or none), kRefused (it is out of range).
+Result<void> CheckStaticNumber(const config::Config& config);
+
 // Connects nothing yet, or does not wait for it. `log` outlives the link. Errors: kConfig (no address, a
 // connect string), kPermission (a secret file).
 Result<std::unique_ptr<RegistryLink>> OpenRegistry(Environment& environment, const config::Config& config,

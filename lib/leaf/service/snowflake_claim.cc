@@ -34,8 +34,9 @@ Result<void> SnowflakeService::LoadState() {
   core::ClusterProperties cluster = options_.cluster;
   cluster.registry = registry_.kind();
   if (cluster.name.empty()) cluster.name = "local-" + state_.node_uuid;
-  // Durable with the first ceiling, which is after the claim: a crash in between needs an operator.
-  if (MayBeCopied() && registry_.remote() && !registry_.leased())
+  // Durable right after the claim (KeepNewIdentity): a crash in between needs an operator. A directory
+  // without a number has an identity as well, under which the original may be claiming one.
+  if (IsElsewhere() && registry_.remote() && !registry_.leased())
     former_uuid_ = std::exchange(state_.node_uuid, NewUuid(random_));
   // Without a number nothing was issued: a first start with a wrong configuration binds no later one.
   if (loaded_ && loaded_->worker)
@@ -54,8 +55,12 @@ Result<void> SnowflakeService::LoadState() {
   }
   last_contact_.store(state_.last_contact);
   const bool same_boot = loaded_ && !options_.boot_id.empty() && loaded_->boot_id == options_.boot_id;
-  guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(),
-                 same_boot ? std::optional(loaded_->clock_offset) : std::nullopt);
+  std::optional<core::ClockGuard::Known> known;
+  if (same_boot) {
+    // The reference was written with the ceiling, and at the boot time of that, or before.
+    known = {loaded_->clock_offset, BootTime{loaded_->ceiling.time_since_epoch() - loaded_->clock_offset}};
+  }
+  guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(), known);
   state_.boot_id = options_.boot_id;
   state_.machine = options_.machine;
   if (loaded_) return {};
@@ -96,6 +101,7 @@ Result<void> SnowflakeService::TryToClaim() {
   if (claimed.ok()) {
     claim = *claimed;
     last_contact_.store(clock_.Wall());
+    if (!former_uuid_.empty()) LEAF_RETURN_IF_ERROR(KeepNewIdentity(claim));
   } else {
     const bool refused = node.held && node.former_uuid.empty() && claimed.error().code == ErrorCode::kRefused;
     if (refused && !registry_.leased()) is_denied();
@@ -123,6 +129,22 @@ Result<void> SnowflakeService::TryToClaim() {
     if (!released.ok()) log_.Warning("worker {}: {}", claim.worker, released.error().message);
   }
   return begun;
+}
+
+// The registry knows this directory under its new uuid from now on. What the term needs may still fail, and a
+// later start that had the former uuid would be refused as another directory. Without a last contact no start
+// does without the registry.
+Result<void> SnowflakeService::KeepNewIdentity(const core::WorkerClaim& claim) {
+  if (loaded_->node_uuid == state_.node_uuid && loaded_->worker == claim.worker) return {};
+  core::WorkerState kept = *loaded_;
+  kept.cluster = state_.cluster;
+  kept.node_uuid = state_.node_uuid;
+  kept.machine = options_.machine;
+  kept.worker = claim.worker;
+  kept.last_contact = WallTime{};
+  LEAF_RETURN_IF_ERROR(state_file_.Store(kept));
+  loaded_ = kept;
+  return {};
 }
 
 void SnowflakeService::TakeNewIdentity() {
@@ -155,7 +177,16 @@ Result<core::WorkerClaim> SnowflakeService::ClaimFromState(const Error& registry
   if (MayBeCopied())
     return refuse(
         "the state directory was written on another machine, or in another place: it may be a copy");
-  // A wall clock that went back says of the time since then nothing: 0 means never.
+  // How long ago a time to come was is not known: the clock was ahead then, or is behind now. One that is
+  // behind the ceiling, too, is refused for that.
+  const WallTime latest = clock_.Wall() + options_.start_wait;
+  if (loaded_->last_contact > latest && loaded_->ceiling <= latest) {
+    return refuse(fmt::format(
+        "the registry last answered at {}, by a clock that is at {} now: how long ago that was is "
+        "not known (snowflake.offline_start_max)",
+        FormatRfc3339(loaded_->last_contact), FormatRfc3339(clock_.Wall())));
+  }
+  // 0 means never.
   const milliseconds most = options_.offline_start_max;
   if (clock_.Wall() - loaded_->last_contact > most || most == milliseconds{0}) {
     return refuse(fmt::format("the registry last answered {}, more than {} ago (snowflake.offline_start_max)",
@@ -188,10 +219,11 @@ WallTime SnowflakeService::DurableContact() const {
   return denied_.load() ? WallTime{} : last_contact_.load();
 }
 
-bool SnowflakeService::MayBeCopied() const {
-  return loaded_ && loaded_->worker &&
-         (options_.machine.empty() || !core::IsSamePlace(loaded_->machine, options_.machine));
+bool SnowflakeService::IsElsewhere() const {
+  return loaded_ && (options_.machine.empty() || !core::IsSamePlace(loaded_->machine, options_.machine));
 }
+
+bool SnowflakeService::MayBeCopied() const { return IsElsewhere() && loaded_->worker; }
 
 // A registry without an outside cannot see that two processes use one number, so the copy of a state
 // directory is refused.
@@ -209,14 +241,8 @@ Result<void> SnowflakeService::CheckIsNoCopy(const core::WorkerClaim& claim) con
 
 Result<void> SnowflakeService::BeginTerm(const core::WorkerClaim& claim, StandingEvent how) {
   const core::IdLayout& layout = state_.cluster.layout;
-  const std::uint64_t worker_end = std::min(options_.worker_end, layout.worker_end());
-  if (claim.worker < options_.worker_begin || claim.worker >= worker_end) {
-    return Error{ErrorCode::kRefused,
-                 fmt::format("worker number {} is not in {}..{} (snowflake.worker_range, and what layout {} "
-                             "can hold)",
-                             claim.worker, options_.worker_begin, worker_end - 1, layout.Bits()),
-                 ""};
-  }
+  LEAF_RETURN_IF_ERROR(
+      core::CheckWorkerNumber(claim.worker, options_.worker_begin, options_.worker_end, layout));
   if (state_.worker && *state_.worker != claim.worker) {
     log_.Warning("this node was worker {} and is worker {} from now on", *state_.worker, claim.worker);
   }

@@ -206,6 +206,9 @@ class SnowflakeService final : private SnowflakeLine::Source {
   Result<void> LoadState() LEAF_REQUIRES(extend_mutex_);
   Result<void> TryToClaim() LEAF_REQUIRES(extend_mutex_);
   Result<core::WorkerClaim> ClaimFromState(const Error& registry_error) const LEAF_REQUIRES(extend_mutex_);
+  // The state directory is not where it was written, as far as can be told.
+  bool IsElsewhere() const LEAF_REQUIRES(extend_mutex_);
+  // The same, and it has a number.
   bool MayBeCopied() const LEAF_REQUIRES(extend_mutex_);
   bool RememberDenial() LEAF_REQUIRES(extend_mutex_);
   void KeepDenial();
@@ -217,6 +220,8 @@ class SnowflakeService final : private SnowflakeLine::Source {
   void RunClaim();
   // There may be another term: none yet, or the last one was a lease that is lost.
   bool WantsTerm() const;
+  // Makes the uuid durable under which a directory that is elsewhere has claimed its number.
+  Result<void> KeepNewIdentity(const core::WorkerClaim& claim) LEAF_REQUIRES(extend_mutex_);
   // Another process has this one's: see WorkerRegistry::met_a_copy.
   void TakeNewIdentity() LEAF_REQUIRES(extend_mutex_);
 

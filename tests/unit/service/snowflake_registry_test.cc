@@ -324,6 +324,93 @@ TEST_F(SnowflakeRegistryTest, ACopiedStateIsToldToTheRegistryAndBeginsAboveWhatT
   EXPECT_FALSE(original.Start().ok()) << "the original is not the owner any more";
 }
 
+// An image that was made of a directory during its first start, before the registry gave it a number.
+TEST_F(SnowflakeRegistryTest, AStateThatIsCopiedBeforeItsFirstNumberHasAnIdentityOfItsOwn) {
+  SnowflakeNode original(cluster_, false);
+  original.registry.down = true;
+  EXPECT_FALSE(original.Start().ok());
+  SnowflakeNode copy(cluster_, false, 2);
+  copy.options.address = original.options.address;
+  copy.disk = original.disk;
+  copy.disk.Restart();
+  original.registry.down = false;
+  original.disk.Restart();
+  ASSERT_TRUE(original.Start().ok());
+  ASSERT_TRUE(original.Take());
+  (void)copy.Start();
+  EXPECT_NE(copy.registry.former_uuid, "") << "the registry can look whether the original is there";
+}
+
+// The registry knows the new identity. An error behind the claim must not leave the directory with the old
+// one.
+TEST_F(SnowflakeRegistryTest, AMovedStateKeepsItsNewIdentityWhereTheStartFailsBehindTheClaim) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(minutes{1}, {&node});
+  ASSERT_TRUE(node.Take());
+  node.Stop();
+  node.options.machine = "another";
+  cluster_.clock.StepWall(-seconds{30});
+  EXPECT_EQ(CodeOf(node.Start()), ErrorCode::kClock);
+  EXPECT_NE(node.registry.former_uuid, "");
+  // Not confirmed with a clock that can be trusted: no start without the registry.
+  node.registry.down = true;
+  cluster_.clock.StepWall(seconds{30});
+  EXPECT_FALSE(node.Start().ok());
+  node.registry.down = false;
+  const auto started = node.Start();
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  EXPECT_EQ(node.registry.former_uuid, "");
+  Pass(seconds{10}, {&node});
+  EXPECT_TRUE(node.Take()) << node.CanIssue().error().message;
+}
+
+// A command a day, or a library in short-lived processes: none lives long enough to follow by itself.
+TEST_F(SnowflakeRegistryTest, SmallStepsBetweenShortProcessesAreNoJump) {
+  SnowflakeNode node(cluster_, false);
+  for (int day = 0; day < 30; ++day) {
+    const auto started = node.Start();
+    ASSERT_TRUE(started.ok()) << "day " << day << ": " << started.error().message;
+    Pass(milliseconds{100}, {&node});
+    ASSERT_TRUE(node.Take()) << "day " << day << ": " << node.CanIssue().error().message;
+    node.Stop();
+    cluster_.clock.Advance(hours{23});
+    cluster_.clock.StepWall(seconds{1});
+  }
+  // Many steps of a second within a few seconds are one.
+  for (int i = 0; i < 12; ++i) {
+    cluster_.clock.StepWall(seconds{1});
+    if (node.Start().ok()) {
+      Pass(milliseconds{100}, {&node});
+      (void)node.Take();
+      node.Stop();
+    }
+  }
+  (void)node.Start();
+  EXPECT_FALSE(node.running() && node.Take());
+}
+
+// The clock was ahead, so that nothing was issued, and was put right after the stop. The number may have been
+// given away since.
+TEST_F(SnowflakeRegistryTest, AContactByAClockThatWasAheadIsNoRightToStart) {
+  SnowflakeNode node(cluster_, false);
+  ASSERT_TRUE(node.Start().ok());
+  Pass(minutes{1}, {&node});
+  cluster_.clock.StepWall(hours{24 * 365});
+  Pass(minutes{1}, {&node});
+  EXPECT_FALSE(node.Take());
+  node.Stop();
+  cluster_.clock.StepWall(-hours{24 * 365});
+  cluster_.clock.Advance(hours{48});
+  node.registry.down = true;
+  const auto refused = node.Start();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("is not known (snowflake.offline_start_max)"), std::string::npos)
+      << refused.error().message;
+  node.registry.down = false;
+  EXPECT_TRUE(node.Start().ok());
+}
+
 // Found by the simulator: the registry refused the original, and it started without the registry later.
 TEST_F(SnowflakeRegistryTest, AStateThatTheRegistryHasRefusedIsNoRightToStartWithoutIt) {
   SnowflakeNode node(cluster_, false);
