@@ -4,15 +4,19 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "daemon_book.h"
 #include "daemons.h"
 #include "leaf/base/foreign_json.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/embed/cluster_link.h"
+#include "leaf/embed/segment_adapters.h"
 #include "leaf/embed/stores.h"
+#include "leaf/sql/tag_orders.h"
 #include "leaf/sys/process_name.h"
 #include "stores.h"
 #include "tag_book.h"
@@ -23,7 +27,9 @@ namespace {
 class StoreSite final : public RepairSite {
  public:
   StoreSite(CommandContext& context, const config::Resolved& resolved, std::unique_ptr<Store> store)
-      : log_(context),
+      : context_(context),
+        resolved_(resolved),
+        log_(context),
         store_(std::move(store)),
         segments_(store_->database(), AuthorOfCommand("tag repair"), WarnOfGaps(context)),
         sources_(
@@ -40,13 +46,39 @@ class StoreSite final : public RepairSite {
 
   Result<std::vector<core::TagRow>> List() override { return segments_.List(); }
   Result<core::TagRow> Describe(const std::string& tag) override { return segments_.Describe(tag); }
-  Result<void> Open() override { return sources_.Open(); }
+  Result<void> Open() override {
+    LEAF_RETURN_IF_ERROR(sources_.Open());
+    if (cluster_ == nullptr && resolved_.config.segment.store == "mysql") WarnOfOthers();
+    return {};
+  }
   Result<Evidence> Collect(const core::TagRow& row) override { return sources_.Collect(row); }
   Result<core::TagRow> Move(const std::string& tag, std::uint64_t to, core::WriteMode mode) override {
     return segments_.Advance(tag, to, mode, core::kAuditRepair);
   }
 
  private:
+  // Without a witness each node knows only what it was granted itself. The list is of the nodes that run, and
+  // of those that crashed; that of a restored database is of the time of the backup.
+  void WarnOfOthers() {
+    const auto nodes = sql::SqlTagOrders(store_->database()).Nodes();
+    if (!nodes.ok()) return;
+    const std::string here = embed::OrderPlaceOf(resolved_.config.state_dir);
+    std::vector<std::string> others;
+    for (const core::OrderNode& node : *nodes) {
+      if (here.empty() || node.place != here) others.push_back(Printable(node.process));
+    }
+    if (others.empty() || FindDaemons(resolved_).configured) return;
+    context_.Note(
+        fmt::format("leafctl: warning: the database has had other nodes ({}), and without a witness only a "
+                    "node knows what it "
+                    "was granted: name each of their daemons with --server, or run this on their machines, "
+                    "too, before any "
+                    "of them issues again",
+                    fmt::join(others, "; ")));
+  }
+
+  CommandContext& context_;
+  const config::Resolved& resolved_;
   ContextLogger log_;
   const std::unique_ptr<Store> store_;
   sql::SqlSegmentStore segments_;

@@ -440,6 +440,25 @@ class Tags(MariaDbTest):
         self.check(dba.run(["tag", "repair", "pay", "--server", daemon.url, "--confirm", "pay"]), 0)
         self.assertGreater(dba.next("pay", "--direct")[0], max(given))
 
+    def test_repair_warns_of_nodes_whose_marks_no_witness_knows(self):
+        """Each node knows only what it was granted: a repair on one would thaw it into the other's IDs."""
+        self.box.ok("db", "init")
+        self.insert("pay", 1, 100)
+        other = self.another_node().serve()
+        other.ids("pay", 250)
+        daemon = self.box.serve()
+        daemon.ids("pay", 1)
+        alone = self.box.run(["tag", "repair", "pay", "--dry-run"])
+        self.check(alone, 0, "has had other nodes", "--server")
+        self.assertIn("process %d " % other.process.pid, alone.err)
+        self.assertNotIn("process %d " % daemon.process.pid, alone.err)
+        named = self.box.run(["tag", "repair", "pay", "--server", daemon.url, "--server", other.url, "--dry-run"])
+        self.check(named, 0)
+        self.assertNotIn("other nodes", named.err)
+        self.assertEqual(daemon.terminate(), 0)
+        self.assertEqual(other.terminate(), 0)
+        self.assertNotIn("other nodes", self.check(self.box.run(["tag", "repair", "pay", "--dry-run"]), 0).err)
+
     def test_repair_refuses_while_a_named_daemon_cannot_be_asked(self):
         self.insert("pay", 1, 100)
         self.check(

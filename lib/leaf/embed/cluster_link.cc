@@ -121,7 +121,8 @@ Result<std::uint64_t> ClusterLink::RaiseMark(core::NewTag& tag) {
         fmt::format(
             "cannot add tag {}: ZooKeeper lost data ({}), and not all nodes have reported their grants yet",
             Quoted(tag.tag), records.incarnation->why),
-        fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {}", ShellWord(cluster()))};
+        fmt::format("retry; if nodes are lost: leafctl cluster recover --confirm {} --beyond IDS",
+                    ShellWord(cluster()))};
   }
   LEAF_ASSIGN_OR_RETURN(const auto look, fence_.See(tag.tag));
   if (look.away) {

@@ -17,12 +17,17 @@ bool IsSqlite(const config::Config& config) { return config.segment.store == "sq
 // a reboot, too. A copy of it, or a directory that took its place, is another one; so is one of a machine
 // that was cloned, as soon as that has a name of its own. Where the place cannot be told, no run proves
 // anything of another.
-std::string PlaceOf(const std::string& state_dir, const std::string& id) {
-  const std::string place = sys::ReadPlaceId(state_dir);
-  return place.empty() ? id : fmt::format("{}/{}", sys::HostName(), place);
+std::string PlaceOrId(const std::string& state_dir, const std::string& id) {
+  const std::string place = OrderPlaceOf(state_dir);
+  return place.empty() ? id : place;
 }
 
 }  // namespace
+
+std::string OrderPlaceOf(const std::string& state_dir) {
+  const std::string place = sys::ReadPlaceId(state_dir);
+  return place.empty() ? place : fmt::format("{}/{}", sys::HostName(), place);
+}
 
 SegmentAdapters::SegmentAdapters(const Environment& environment, const config::Config& config,
                                  sys::FilesIn files)
@@ -62,7 +67,7 @@ core::OrderNode SegmentAdapters::NewOrderNode(const std::string& process) {
   std::string id = fmt::format("{:016x}", random_.Next());
   return {.id = id,
           .process = sys::ProcessName(process),
-          .place = PlaceOf(config_.state_dir, id),
+          .place = PlaceOrId(config_.state_dir, id),
           .fallback = cluster_ != nullptr && cluster_->fence().Status().fallback_allowed,
           .acknowledged = 0,
           .since = {}};

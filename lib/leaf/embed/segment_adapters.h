@@ -21,6 +21,9 @@
 
 namespace leaf::embed {
 
+// core::OrderNode::place of a process with this state directory; "" where it cannot be told.
+std::string OrderPlaceOf(const std::string& state_dir);
+
 // The store, the marks, the witness if there is one, and the threads.
 class SegmentAdapters {
  public:

@@ -265,13 +265,12 @@ class ClusterChecks : DoctorChecks {
     }
     std::vector<std::string> names;
     names.reserve(missing.size());
-    for (const auto& node : missing)
-      names.push_back(Printable(fmt::format("{} on {}", node.record.process, node.record.host)));
+    for (const auto& node : missing) names.push_back(zookeeper::NodeText(node.id, node.record));
     Problem("cluster", fmt::format("ZooKeeper lost data: {}", Printable(records->incarnation->why)),
             missing.empty() ? "no node claims a range until all have reported their grants"
                             : fmt::format("no node claims a range until these have reported their grants: {}",
                                           fmt::join(names, ", ")),
-            fmt::format("start them, or, if they are lost: leafctl cluster recover --confirm {}",
+            fmt::format("start them, or, if they are lost: leafctl cluster recover --confirm {} --beyond IDS",
                         ShellWord(link.cluster())));
   }
 

@@ -22,6 +22,13 @@ Error Unusable(const std::string& path, const Error& why) {
 
 }  // namespace
 
+std::string NodeText(const std::string& id, const NodeRecord& record) {
+  if (record.process.empty())
+    return fmt::format("{} (its host is not known; the table clusters of its marks.db has this id)", id);
+  return fmt::format("{} ({} on {}, last there at {})", id, Printable(record.process), Printable(record.host),
+                     FormatRfc3339(record.at));
+}
+
 std::vector<ClusterRecords::Node> ClusterRecords::Missing() const {
   std::vector<Node> missing;
   if (!incarnation || incarnation->settled) return missing;

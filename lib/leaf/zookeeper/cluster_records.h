@@ -28,6 +28,10 @@ struct ClusterRecords {
   // Those whose grants are not known again: nothing is claimed without them.
   std::vector<Node> Missing() const;
 };
+// For people: "ID (PROCESS on HOST, last there at TIME)". Of a node of which the others remember only that it
+// was there, the state directory is to be looked for: its marks.db has the ID in the table clusters.
+std::string NodeText(const std::string& id, const NodeRecord& record);
+
 // Errors: those of Client; kRefused for a record that cannot be read.
 Result<ClusterRecords> ReadCluster(Client& client, const Tree& tree);
 

@@ -31,7 +31,7 @@ Result<void> Membership::Ready() const {
                status_.state == State::kJoining && why_code_ != ErrorCode::kUnavailable ? why_hint_
                : status_.state == State::kGathering && !status_.waiting_for.empty()
                    ? fmt::format("start the nodes that are missing, or, if they are lost: leafctl cluster "
-                                 "recover --confirm {}",
+                                 "recover --confirm {} --beyond IDS",
                                  ShellWord(tree_.cluster()))
                    : "it continues by itself"};
 }

@@ -9,6 +9,7 @@
 
 #include "leaf/base/duration.h"
 #include "leaf/base/time.h"
+#include "leaf/zookeeper/cluster_records.h"
 #include "leaf/zookeeper/folders.h"
 #include "leaf/zookeeper/membership.h"
 #include "leaf/zookeeper/registry_options.h"
@@ -173,8 +174,7 @@ Result<Membership::Next> Membership::Settle(const Look& look) {
       }
     }
     if (!record->left && record->contributed < look.number())
-      waiting_for.push_back(fmt::format("{} ({} on {}, last there at {})", ids[i], record->process,
-                                        record->host, FormatRfc3339(record->at)));
+      waiting_for.push_back(NodeText(ids[i], *record));
   }
   // A node puts back those that it knows of before it says that it has contributed: a list that is the same
   // after all of them have said so is complete.

@@ -22,12 +22,7 @@ constexpr std::chrono::milliseconds kPoll{250};
 
 }  // namespace
 
-std::string Recovery::TextOf(const Node& node) {
-  return fmt::format("{} ({} on {}, last there at {})", node.id,
-                     node.record.process.empty() ? "unknown" : node.record.process,
-                     node.record.host.empty() ? "an unknown host" : node.record.host,
-                     FormatRfc3339(node.record.at));
-}
+std::string Recovery::TextOf(const Node& node) { return NodeText(node.id, node.record); }
 
 void Recovery::Know(const std::string& tag, std::uint64_t end, const std::string& where) {
   auto& known = known_[tag];
