@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "daemon_book.h"
 #include "daemons.h"
 #include "leaf/base/foreign_json.h"
+#include "leaf/base/text.h"
 #include "leaf/client/daemon_client.h"
 #include "leaf/embed/cluster_link.h"
 #include "leaf/embed/segment_adapters.h"
@@ -67,14 +69,18 @@ class StoreSite final : public RepairSite {
     for (const core::OrderNode& node : *nodes) {
       if (here.empty() || node.place != here) others.push_back(Printable(node.process));
     }
-    if (others.empty() || FindDaemons(resolved_).configured) return;
-    context_.Note(
-        fmt::format("leafctl: warning: the database has had other nodes ({}), and without a witness only a "
-                    "node knows what it "
-                    "was granted: name each of their daemons with --server, or run this on their machines, "
-                    "too, before any "
-                    "of them issues again",
-                    fmt::join(others, "; ")));
+    // Which of the named servers is which node is not known here. One on this machine may be this node's own.
+    const Daemons daemons = FindDaemons(resolved_);
+    std::size_t named = daemons.configured ? daemons.servers.size() : 0;
+    if (others.size() < nodes->size() && named > 0 &&
+        std::any_of(daemons.servers.begin(), daemons.servers.end(), IsLocalUrl))
+      --named;
+    if (others.size() <= named) return;
+    context_.Note(fmt::format(
+        "leafctl: warning: the database has had other nodes ({}), and without a witness only a node knows "
+        "what it was granted: name each of their daemons with --server, or run this on their machines, too, "
+        "before any of them issues again",
+        fmt::join(others, "; ")));
   }
 
   CommandContext& context_;

@@ -452,6 +452,8 @@ class Tags(MariaDbTest):
         self.check(alone, 0, "has had other nodes", "--server")
         self.assertIn("process %d " % other.process.pid, alone.err)
         self.assertNotIn("process %d " % daemon.process.pid, alone.err)
+        own = self.box.run(["tag", "repair", "pay", "--server", daemon.url, "--dry-run"])
+        self.check(own, 0, "has had other nodes")
         named = self.box.run(["tag", "repair", "pay", "--server", daemon.url, "--server", other.url, "--dry-run"])
         self.check(named, 0)
         self.assertNotIn("other nodes", named.err)

@@ -12,10 +12,8 @@ ClockGuard::Offset ClockGuard::OffsetOf(WallTime wall, BootTime boot) {
   return wall.time_since_epoch() - std::chrono::floor<milliseconds>(boot.time_since_epoch());
 }
 
-ClockGuard::ClockGuard(milliseconds jump_max, WallTime wall, BootTime boot, std::optional<Known> known)
-    : jump_max_(jump_max),
-      reference_(known ? known->reference : OffsetOf(wall, boot)),
-      followed_at_(known ? std::min(known->followed_at, boot) : boot) {
+ClockGuard::ClockGuard(milliseconds jump_max, WallTime wall, BootTime boot, std::optional<Offset> known)
+    : jump_max_(jump_max), reference_(known.value_or(OffsetOf(wall, boot))), followed_at_(boot) {
   LEAF_CHECK(jump_max.count() > 0);
 }
 

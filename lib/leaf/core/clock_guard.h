@@ -20,14 +20,8 @@ class ClockGuard {
   using Offset = std::chrono::milliseconds;
   static Offset OffsetOf(WallTime wall, BootTime boot);
 
-  // The reference of an earlier process of the same boot, and when it had followed the clock last: a command
-  // that runs once a day follows the steps of that day, as a daemon would have.
-  struct Known {
-    Offset reference;
-    BootTime followed_at;
-  };
-  // `known`: nothing to begin with this reading.
-  ClockGuard(std::chrono::milliseconds jump_max, WallTime wall, BootTime boot, std::optional<Known> known);
+  // `known`: the reference of an earlier process of the same boot, or nothing to begin with this reading.
+  ClockGuard(std::chrono::milliseconds jump_max, WallTime wall, BootTime boot, std::optional<Offset> known);
 
   // By how much the wall clock is ahead of what is known, if that is more than jump_max; else nothing, and
   // the reference follows, by at most jump_max an hour: small steps over the weeks are no jump, many in a row

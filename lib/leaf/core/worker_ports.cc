@@ -30,6 +30,12 @@ Result<void> CheckWorkerNumber(std::uint64_t worker, std::uint64_t begin, std::u
                                const IdLayout& layout) {
   const std::uint64_t worker_end = std::min(end, layout.worker_end());
   if (worker >= begin && worker < worker_end) return {};
+  if (begin >= worker_end) {
+    return Error{ErrorCode::kRefused,
+                 fmt::format("no number of snowflake.worker_range {}-{} fits layout {}, whose highest is {}",
+                             begin, end - 1, layout.Bits(), layout.worker_end() - 1),
+                 ""};
+  }
   return Error{ErrorCode::kRefused,
                fmt::format("worker number {} is not in {}..{} (snowflake.worker_range, and what layout {} "
                            "can hold)",

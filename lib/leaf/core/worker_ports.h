@@ -67,6 +67,8 @@ class StateFile {
   virtual Result<void> Store(const WorkerState& state) = 0;
 };
 
+struct WorkerClaim;
+
 struct NodeIdentity {
   std::string address;  // "ip:port", "" if it has none
   std::string uuid;     // of the state directory
@@ -88,6 +90,9 @@ struct NodeIdentity {
   // thread as soon as the registry has said so: before it waits, and before it takes another number, since
   // the process may be killed meanwhile. May be called more than once, and any result may follow.
   std::function<void()> on_denied{};
+  // Of a directory with a `former_uuid`: makes durable what it is called from now on, as soon as the registry
+  // knows it by that name, since what follows may fail. Errors: the claim fails with them.
+  std::function<Result<void>(const WorkerClaim&)> on_claimed{};
 
   // For registries of fixed numbers. A copy has no number that could be denied.
   void TellDenied() const {

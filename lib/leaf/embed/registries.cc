@@ -128,7 +128,14 @@ bool IsPrivateCluster(const config::Config& config) {
 
 Result<void> CheckStaticNumber(const config::Config& config) {
   const config::Config::Snowflake& snowflake = config.snowflake;
-  if (snowflake.registry != "static" || IsPrivateCluster(config)) return {};
+  if (snowflake.registry != "static") return {};
+  if (IsPrivateCluster(config)) {
+    // One is drawn from these.
+    const config::WorkerRange numbers = WorkerNumbersOf(config);
+    if (numbers.begin < numbers.end) return {};
+    return core::CheckWorkerNumber(snowflake.worker_range.begin, snowflake.worker_range.begin,
+                                   snowflake.worker_range.end, snowflake.layout);
+  }
   core::NodeIdentity node;
   node.address = snowflake.address;
   core::ClusterProperties any;

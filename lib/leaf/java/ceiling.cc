@@ -27,6 +27,7 @@ Result<core::WorkerClaim> JavaCeilingRegistry::Claim(const core::NodeIdentity& n
     return claimed;
   }
   core::WorkerClaim claim = *std::move(claimed);
+  if (node.on_claimed) LEAF_RETURN_IF_ERROR(node.on_claimed(claim));
   Seen seen{cluster.name, node.address, claim.worker, {}};
   seen.files = FilesOf(seen);
   LEAF_RETURN_IF_ERROR(Watch(seen));

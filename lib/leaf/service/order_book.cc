@@ -35,21 +35,26 @@ Result<void> OrderBook::Known() const {
   return Error{ErrorCode::kUnavailable, "the order of the tags is being read", "retry soon"};
 }
 
-bool OrderBook::wants_looks() const {
+bool OrderBook::has_table() const {
   const MutexLock lock(mutex_);
-  return has_table_ || grants_;
+  return has_table_;
+}
+
+bool OrderBook::has_granted() const {
+  const MutexLock lock(mutex_);
+  return has_granted_;
 }
 
 Result<void> OrderBook::Ensure() {
   {
     const MutexLock lock(mutex_);
-    const bool is_first = !std::exchange(grants_, true);
-    if (known_ && (has_table_ || !is_first)) return {};
+    has_granted_ = true;
+    if (known_ && (has_table_ || looked_to_grant_)) return {};
   }
   const auto looked = Look();
-  if (!looked.ok()) {
+  if (looked.ok()) {
     const MutexLock lock(mutex_);
-    grants_ = false;
+    looked_to_grant_ = true;
   }
   // Another look may have come first.
   return Known().ok() ? Result<void>() : looked;

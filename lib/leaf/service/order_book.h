@@ -64,9 +64,11 @@ class OrderBook {
   // Blocks. Once nothing is granted any more.
   void Leave();
 
-  // Whether a look every few seconds is due: this node saw the table when it looked last, or grants, so that
-  // it holds IDs that a table which is made (a restore, leafctl db init, a GRANT) may forbid to issue.
-  bool wants_looks() const;
+  // Whether the table has orders at all, as read last.
+  bool has_table() const;
+  // Whether a grant has begun: this node may hold IDs that a table which is made (a restore, leafctl db init,
+  // a GRANT) forbids to issue.
+  bool has_granted() const;
 
  private:
   // Adds what the state directory remembers, once.
@@ -106,7 +108,8 @@ class OrderBook {
   bool known_ LEAF_GUARDED_BY(mutex_) = false;
   bool entered_ LEAF_GUARDED_BY(mutex_) = false;
   bool has_table_ LEAF_GUARDED_BY(mutex_) = false;
-  bool grants_ LEAF_GUARDED_BY(mutex_) = false;
+  bool has_granted_ LEAF_GUARDED_BY(mutex_) = false;
+  bool looked_to_grant_ LEAF_GUARDED_BY(mutex_) = false;
   std::uint64_t seen_ LEAF_GUARDED_BY(mutex_) = 0;  // the version that was acknowledged last
   std::uint64_t seen_nonce_ LEAF_GUARDED_BY(mutex_) = 0;
   bool learned_ LEAF_GUARDED_BY(mutex_) = false;  // something that the table may have lost

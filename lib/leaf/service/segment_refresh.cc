@@ -113,9 +113,10 @@ void SegmentService::ScheduleOrderLook() {
   timers_.PostAt(clock_.Monotonic() + kOrderLook, [this] {
     refresher_.Post([this] {
       if (context_.stop.raised()) return;
-      // What was read last counts on, and the next look is not far. A daemon that was asked for nothing costs
-      // a database without orders nothing: there the refresh looks, and the first grant.
-      if (orders_.wants_looks()) (void)orders_.Look();
+      // What was read last counts on, and the next look is not far. A daemon at rest costs a database without
+      // orders nothing: there the refresh looks, and the first grant. But without a witness, which knows what
+      // is strict, a daemon that holds IDs has to look.
+      if (orders_.has_table() || (options_.fence == nullptr && orders_.has_granted())) (void)orders_.Look();
       ScheduleOrderLook();
     });
   });

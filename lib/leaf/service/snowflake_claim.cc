@@ -55,12 +55,8 @@ Result<void> SnowflakeService::LoadState() {
   }
   last_contact_.store(state_.last_contact);
   const bool same_boot = loaded_ && !options_.boot_id.empty() && loaded_->boot_id == options_.boot_id;
-  std::optional<core::ClockGuard::Known> known;
-  if (same_boot) {
-    // The reference was written with the ceiling, and at the boot time of that, or before.
-    known = {loaded_->clock_offset, BootTime{loaded_->ceiling.time_since_epoch() - loaded_->clock_offset}};
-  }
-  guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(), known);
+  guard_.emplace(options_.clock_jump_max, clock_.Wall(), clock_.Boot(),
+                 same_boot ? std::optional(loaded_->clock_offset) : std::nullopt);
   state_.boot_id = options_.boot_id;
   state_.machine = options_.machine;
   if (loaded_) return {};
@@ -92,6 +88,10 @@ Result<void> SnowflakeService::TryToClaim() {
     RememberDenial();
   };
   if (!registry_.leased()) node.on_denied = is_denied;
+  if (!former_uuid_.empty()) {
+    node.on_claimed = [this](const core::WorkerClaim& got)
+                          LEAF_REQUIRES(extend_mutex_) { return KeepNewIdentity(got); };
+  }
   auto claimed = registry_.Claim(node, state_.cluster);
   // The number of this state directory is another node's by now.
   const auto is_another = [&](const core::WorkerClaim& got) {

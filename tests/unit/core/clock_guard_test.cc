@@ -92,21 +92,8 @@ TEST_F(ClockGuardTest, BackAndForthIsNoJump) {
 }
 
 TEST_F(ClockGuardTest, AnEarlierProcessesReferenceCounts) {
-  ClockGuard guard(seconds{10}, wall_ + hours{1}, boot_, ClockGuard::Known{guard_.reference(), boot_});
+  ClockGuard guard(seconds{10}, wall_ + hours{1}, boot_, guard_.reference());
   EXPECT_EQ(guard.Jump(wall_ + hours{1}, boot_), hours{1});
-}
-
-// Between the two the reference may follow as far as that of one process would.
-TEST_F(ClockGuardTest, ALaterProcessFollowsFromWhereTheEarlierOneHadCome) {
-  const BootTime later = boot_ + std::chrono::minutes{30};
-  const WallTime wall = wall_ + std::chrono::minutes{30} + seconds{8};
-  ClockGuard guard(seconds{10}, wall, later, ClockGuard::Known{guard_.reference(), boot_});
-  EXPECT_FALSE(guard.Jump(wall, later));
-  EXPECT_EQ(guard.reference() - guard_.reference(), seconds{5});
-  // A time that is to come says nothing.
-  ClockGuard other(seconds{10}, wall, later, ClockGuard::Known{guard_.reference(), later + hours{1}});
-  EXPECT_FALSE(other.Jump(wall, later));
-  EXPECT_EQ(other.reference(), guard_.reference());
 }
 
 }  // namespace

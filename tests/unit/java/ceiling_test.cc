@@ -227,6 +227,20 @@ TEST_F(JavaFiles, AWatchCanBeInterrupted) {
   EXPECT_EQ(Claim().error().code, ErrorCode::kUnavailable);
 }
 
+// The registry knows the directory by its new name, and the watch may fail.
+TEST_F(JavaFiles, AClaimOfAMovedDirectoryIsMadeKnownBeforeTheWatch) {
+  ForkWrites(17);
+  clock_.OnWait([&] { registry_.Interrupt(); });
+  core::NodeIdentity node{kAddress, "uuid"};
+  std::optional<std::uint64_t> known;
+  node.on_claimed = [&](const core::WorkerClaim& claim) -> Result<void> {
+    known = claim.worker;
+    return {};
+  };
+  EXPECT_FALSE(registry_.Claim(node, {"pay", "static", {}}).ok());
+  EXPECT_EQ(known, 17U);
+}
+
 TEST_F(JavaFiles, LowerNoCeilingThatTheRegistryKnows) {
   testing::FakeRegistryRecords records;
   testing::FakeRegistry inner(records, false, clock_);

@@ -365,31 +365,6 @@ TEST_F(SnowflakeRegistryTest, AMovedStateKeepsItsNewIdentityWhereTheStartFailsBe
   EXPECT_TRUE(node.Take()) << node.CanIssue().error().message;
 }
 
-// A command a day, or a library in short-lived processes: none lives long enough to follow by itself.
-TEST_F(SnowflakeRegistryTest, SmallStepsBetweenShortProcessesAreNoJump) {
-  SnowflakeNode node(cluster_, false);
-  for (int day = 0; day < 30; ++day) {
-    const auto started = node.Start();
-    ASSERT_TRUE(started.ok()) << "day " << day << ": " << started.error().message;
-    Pass(milliseconds{100}, {&node});
-    ASSERT_TRUE(node.Take()) << "day " << day << ": " << node.CanIssue().error().message;
-    node.Stop();
-    cluster_.clock.Advance(hours{23});
-    cluster_.clock.StepWall(seconds{1});
-  }
-  // Many steps of a second within a few seconds are one.
-  for (int i = 0; i < 12; ++i) {
-    cluster_.clock.StepWall(seconds{1});
-    if (node.Start().ok()) {
-      Pass(milliseconds{100}, {&node});
-      (void)node.Take();
-      node.Stop();
-    }
-  }
-  (void)node.Start();
-  EXPECT_FALSE(node.running() && node.Take());
-}
-
 // The clock was ahead, so that nothing was issued, and was put right after the stop. The number may have been
 // given away since.
 TEST_F(SnowflakeRegistryTest, AContactByAClockThatWasAheadIsNoRightToStart) {

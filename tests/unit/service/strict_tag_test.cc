@@ -311,6 +311,19 @@ TEST_F(StrictTagTest, ANodeThatGrantsFindsATableThatWasNotThere) {
   EXPECT_EQ(StatusOf("pay").reserve, 0U);
 }
 
+TEST_F(StrictTagTest, AFirstGrantThatCouldNotLookIsFollowedByLooks) {
+  orders_.has_table = false;
+  Start();
+  orders_.problem = Error{ErrorCode::kUnavailable, "the connection is lost", ""};
+  EXPECT_EQ(Get("pay")->ids(), std::vector<std::uint64_t>{1});
+  EXPECT_GT(StatusOf("pay").reserve, 0U);
+  orders_.problem.reset();
+  orders_.has_table = true;
+  orders_.MakeStrict("pay");
+  Pass(kLongerThanALook);
+  EXPECT_EQ(StatusOf("pay").reserve, 0U);
+}
+
 TEST_F(StrictTagTest, TheFirstGrantLooksForATableThatWasNotThere) {
   orders_.has_table = false;
   Start();
