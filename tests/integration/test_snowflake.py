@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import errno
+import fcntl
 import json
 import os
 import re
@@ -348,6 +349,23 @@ class OneNode(SnowflakeTest):
             taken = list(pool.map(take, range(12)))
         self.assertEqual([len(ids) for ids in taken], [100] * 12)
         self.check_distinct([value for ids in taken for value in ids])
+
+    def test_a_one_shot_waits_for_another_command_as_long_as_it_may(self):
+        """Here a file that says so; a command that waits for its own ceiling holds the directory for seconds."""
+        self.next()
+        with open(os.path.join(self.box.state, "lock"), "r+", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(0)
+            file.write("%d command\n" % os.getpid())
+            file.flush()
+            self.check(self.box.run(["next", "--mode", "snowflake", "--timeout", "100ms"]), 11, "it ends soon: retry")
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(self.next, "--timeout", "100s")
+                time.sleep(3)
+                self.assertFalse(waiting.done())
+                fcntl.flock(file, fcntl.LOCK_UN)
+                waiting.result()
+        self.check_seen()
 
     def test_json_and_forms(self):
         self.assertEqual(len(json.loads(self.box.ok("next", "--mode", "snowflake", "--json", "-n", "3"))["ids"]), 3)

@@ -147,6 +147,14 @@ class MembershipTest : public ::testing::Test {
     EXPECT_TRUE(member->open()) << member->membership.Status().why;
     return member;
   }
+  // A second node, which leaves, and is covered by the first.
+  void StartAndCover(MemberDir& dir, Member& one) {
+    auto two = StartOpen(dir);
+    Pass(std::chrono::seconds{6}, {&one, two.get()});
+    two->membership.Leave();
+    two.reset();
+    Pass(std::chrono::minutes{1}, {&one});
+  }
   // Lets time pass in which these members are up.
   void Pass(std::chrono::milliseconds time, std::initializer_list<Member*> members) {
     for (; time.count() > 0; time -= core::kMembershipPoll) {
@@ -741,23 +749,30 @@ TEST_F(MembershipTest, AMissingNodeThatIsCoveredIsNotWaitedFor) {
   }
 }
 
+// Of one that was put back by the others nothing but the id is known.
+TEST_F(MembershipTest, AMissingNodeIsNamedByWhatIsKnownOfIt) {
+  NodeRecord record;
+  EXPECT_EQ(NodeText("7d3e", record),
+            "7d3e (its host is not known; the table clusters of its marks.db has this id)");
+  record.process = "serve, process 7";
+  record.host = "db1";
+  EXPECT_EQ(NodeText("7d3e", record),
+            "7d3e (serve, process 7 on db1, last there at 1970-01-01T00:00:00.000Z)");
+}
+
 // ---- M2: the servers go back, and a node that cannot tell starts before those that can have found out
 
 // All that it knows of is covered; the other one was granted more since.
 TEST_F(MembershipTest, ANodeThatKnowsOnlyNodesThatAreCoveredWaits) {
   const auto dirs = std::array{Dir(), Dir()};
   auto one = StartOpen(*dirs[0]);
-  auto two = StartOpen(*dirs[1]);
-  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
-  two->membership.Leave();
-  two.reset();
-  Pass(std::chrono::minutes{1}, {one.get()});
+  StartAndCover(*dirs[1], *one);
   ASSERT_TRUE(Memory(*dirs[0]).others.empty());
   one->membership.Leave();
   one.reset();
   clock_.Advance(std::chrono::seconds{20});
   const Moment backup = Now();
-  two = Start(*dirs[1], kSomeWatch);
+  auto two = Start(*dirs[1], kSomeWatch);
   Pass(kSomeWatch + kSomeWatch, {two.get()});
   Take(*two);
   Restore(backup);
@@ -848,15 +863,11 @@ TEST_F(MembershipTest, ANodeThatWasAwayWaitsWhateverItDidBefore) {
 TEST_F(MembershipTest, ANodeThatContributesIsWaitedForAlsoWhereItHadLeft) {
   const auto dirs = std::array{Dir(), Dir()};
   auto one = StartOpen(*dirs[0]);
-  auto two = StartOpen(*dirs[1]);
-  Pass(std::chrono::seconds{6}, {one.get(), two.get()});
-  two->membership.Leave();
-  two.reset();
-  Pass(std::chrono::minutes{1}, {one.get()});
+  StartAndCover(*dirs[1], *one);
   const Moment backup = Now();
   Pass(std::chrono::seconds{6}, {one.get()});
   one.reset();
-  two = Start(*dirs[1], kSomeWatch);
+  auto two = Start(*dirs[1], kSomeWatch);
   Pass(kSomeWatch + kSomeWatch, {two.get()});
   Take(*two);
   two.reset();
